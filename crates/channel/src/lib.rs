@@ -1,0 +1,1 @@
+//! The emulated channel: error models, rate, queues, shared media.

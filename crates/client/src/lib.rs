@@ -1,0 +1,1 @@
+//! NFS client core: call table, retry policies, block size, window.

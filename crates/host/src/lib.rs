@@ -1,0 +1,1 @@
+//! The real world: sockets, disk executor, clocks, signals.

@@ -1,0 +1,1 @@
+//! NFS server core: dispatch, duplicate request cache, handles, exports.

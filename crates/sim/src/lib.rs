@@ -1,0 +1,1 @@
+//! Virtual-time world: clock, nodes, faults, checkers.

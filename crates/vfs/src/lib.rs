@@ -1,0 +1,1 @@
+//! The file operations a server asks for: local disk and memory.

@@ -1,0 +1,1 @@
+//! Bytes on the wire, one file a protocol: XDR, ONC RPC, MOUNT, portmapper, NFSv3.
