@@ -40,11 +40,10 @@ impl Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let b = self.bits();
-        match b {
-            _ if b % 1_000_000_000 == 0 => write!(f, "{}Gbit", b / 1_000_000_000),
-            _ if b % 1_000_000 == 0 => write!(f, "{}Mbit", b / 1_000_000),
-            _ if b % 1_000 == 0 => write!(f, "{}kbit", b / 1_000),
-            _ => write!(f, "{b}bit"),
+        let units = [(1_000_000_000, "Gbit"), (1_000_000, "Mbit"), (1_000, "kbit")];
+        match units.into_iter().find(|(unit, _)| b.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", b / unit),
+            None => write!(f, "{b}bit"),
         }
     }
 }

@@ -1,0 +1,192 @@
+//! MOUNT version 3: from a path to a file handle (RFC 1813, appendix I).
+
+use bytes::Bytes;
+
+use crate::nfs3::Fh;
+use crate::{Error, Reader, Xdr};
+
+/// The program's number.
+pub const PROGRAM: u32 = 100_005;
+/// The version spoken.
+pub const VERSION: u32 = 3;
+/// The longest path in bytes (MNTPATHLEN).
+pub const PATH_MAX: u32 = 1024;
+/// The longest name in bytes (MNTNAMLEN).
+pub const NAME_MAX: u32 = 255;
+
+xdr_enum! {
+    /// Why a path could not be mounted (`mountstat3` without MNT3_OK).
+    pub enum MountError {
+        /// Not owner.
+        Perm = 1,
+        /// No such file or directory.
+        NoEnt = 2,
+        /// I/O error.
+        Io = 5,
+        /// Permission denied.
+        Access = 13,
+        /// Not a directory.
+        NotDir = 20,
+        /// Invalid argument.
+        Inval = 22,
+        /// Name too long.
+        NameTooLong = 63,
+        /// Not supported.
+        NotSupp = 10004,
+        /// A failure on the server.
+        ServerFault = 10006,
+    }
+}
+
+/// A mounted directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mounted {
+    /// Its handle.
+    pub fh: Fh,
+    /// Authentication flavors the export takes.
+    pub flavors: Vec<u32>,
+}
+
+/// One mount, as DUMP lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountEntry {
+    /// Who mounted.
+    pub host: Bytes,
+    /// What.
+    pub dir: Bytes,
+}
+
+/// One export, as EXPORT lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Its path.
+    pub dir: Bytes,
+    /// Who may mount it; nobody named means everybody.
+    pub groups: Vec<Bytes>,
+}
+
+/// A call of the MOUNT program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Nothing, to see whether the server answers.
+    Null,
+    /// The handle of this path.
+    Mnt(Bytes),
+    /// Who has mounted what.
+    Dump,
+    /// Forget that the caller mounted this path.
+    Umnt(Bytes),
+    /// Forget all that the caller mounted.
+    UmntAll,
+    /// What can be mounted.
+    Export,
+}
+
+impl Call {
+    /// The procedure's number.
+    pub fn proc(&self) -> u32 {
+        match self {
+            Call::Null => 0,
+            Call::Mnt(_) => 1,
+            Call::Dump => 2,
+            Call::Umnt(_) => 3,
+            Call::UmntAll => 4,
+            Call::Export => 5,
+        }
+    }
+
+    /// Appends the arguments.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Call::Mnt(path) | Call::Umnt(path) = self {
+            path.encode(out);
+        }
+    }
+
+    /// Takes the arguments of procedure `proc`; `None` if there is no such procedure.
+    pub fn decode(proc: u32, r: &mut Reader) -> Option<Result<Call, Error>> {
+        Some(Ok(match proc {
+            0 => Call::Null,
+            1 => return Some(r.opaque(PATH_MAX).map(Call::Mnt)),
+            2 => Call::Dump,
+            3 => return Some(r.opaque(PATH_MAX).map(Call::Umnt)),
+            4 => Call::UmntAll,
+            5 => Call::Export,
+            _ => return None,
+        }))
+    }
+}
+
+/// A reply of the MOUNT program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// To [`Call::Null`], [`Call::Umnt`] and [`Call::UmntAll`].
+    Void,
+    /// To [`Call::Mnt`].
+    Mnt(Result<Mounted, MountError>),
+    /// To [`Call::Dump`].
+    Dump(Vec<MountEntry>),
+    /// To [`Call::Export`].
+    Export(Vec<Export>),
+}
+
+impl Reply {
+    /// Appends the results.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Void => {}
+            Reply::Mnt(Ok(m)) => {
+                0u32.encode(out);
+                m.fh.encode(out);
+                crate::xdr::put_array(out, &m.flavors);
+            }
+            Reply::Mnt(Err(e)) => e.encode(out),
+            Reply::Dump(list) => put_list(out, list, |e, out| {
+                e.host.encode(out);
+                e.dir.encode(out);
+            }),
+            Reply::Export(list) => put_list(out, list, |e, out| {
+                e.dir.encode(out);
+                put_list(out, &e.groups, |g, out| g.encode(out));
+            }),
+        }
+    }
+
+    /// Takes the results of procedure `proc`.
+    pub fn decode(proc: u32, r: &mut Reader) -> Result<Reply, Error> {
+        Ok(match proc {
+            0 | 3 | 4 => Reply::Void,
+            1 => Reply::Mnt(decode_mounted(r)?),
+            2 => Reply::Dump(get_list(r, |r| Ok(MountEntry { host: r.opaque(NAME_MAX)?, dir: r.opaque(PATH_MAX)? }))?),
+            5 => Reply::Export(get_list(r, |r| {
+                Ok(Export { dir: r.opaque(PATH_MAX)?, groups: get_list(r, |r| r.opaque(NAME_MAX))? })
+            })?),
+            value => return Err(Error::BadDiscriminant { what: "MOUNT procedure", value }),
+        })
+    }
+}
+
+fn decode_mounted(r: &mut Reader) -> Result<Result<Mounted, MountError>, Error> {
+    let mut peek = r.clone();
+    if u32::decode(&mut peek)? != 0 {
+        return Ok(Err(MountError::decode(r)?));
+    }
+    *r = peek;
+    Ok(Ok(Mounted { fh: Fh::decode(r)?, flavors: r.array(64)? }))
+}
+
+/// XDR's linked list: a true before each item, a false at the end.
+fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&T, &mut Vec<u8>)) {
+    for item in items {
+        true.encode(out);
+        put(item, out);
+    }
+    false.encode(out);
+}
+
+fn get_list<T>(r: &mut Reader, get: impl Fn(&mut Reader) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    let mut items = Vec::new();
+    while bool::decode(r)? {
+        items.push(get(r)?);
+    }
+    Ok(items)
+}

@@ -1,0 +1,270 @@
+//! ONC RPC version 2: the call and reply headers (RFC 5531).
+
+use bytes::Bytes;
+
+use crate::{Error, Reader, Xdr};
+
+/// The most bytes a credential or verifier may have (RFC 5531, section 8.2).
+pub const AUTH_MAX: u32 = 400;
+/// The RPC version spoken here.
+pub const RPC_VERSION: u32 = 2;
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+
+/// A credential or a verifier: a flavor and what it calls for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpaqueAuth {
+    /// The flavor's number: [`OpaqueAuth::NONE`], [`OpaqueAuth::UNIX`] or another.
+    pub flavor: u32,
+    /// At most [`AUTH_MAX`] bytes.
+    pub body: Bytes,
+}
+
+impl OpaqueAuth {
+    /// AUTH_NONE.
+    pub const NONE: u32 = 0;
+    /// AUTH_SYS, called AUTH_UNIX before RFC 5531.
+    pub const UNIX: u32 = 1;
+
+    /// The empty credential.
+    pub const fn none() -> OpaqueAuth {
+        OpaqueAuth { flavor: OpaqueAuth::NONE, body: Bytes::new() }
+    }
+
+    /// A credential that names a user.
+    pub fn unix(auth: &AuthUnix) -> OpaqueAuth {
+        OpaqueAuth { flavor: OpaqueAuth::UNIX, body: auth.to_bytes() }
+    }
+}
+
+impl Xdr for OpaqueAuth {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.flavor.encode(out);
+        self.body.encode(out);
+    }
+    fn decode(r: &mut Reader) -> Result<OpaqueAuth, Error> {
+        Ok(OpaqueAuth { flavor: u32::decode(r)?, body: r.opaque(AUTH_MAX)? })
+    }
+}
+
+/// AUTH_SYS: who the client says is calling (RFC 5531, appendix A).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuthUnix {
+    /// An arbitrary number of the caller's.
+    pub stamp: u32,
+    /// The caller's name, at most 255 bytes.
+    pub machine: Bytes,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Further groups, at most 16.
+    pub gids: Vec<u32>,
+}
+
+impl Xdr for AuthUnix {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.stamp.encode(out);
+        self.machine.encode(out);
+        self.uid.encode(out);
+        self.gid.encode(out);
+        crate::xdr::put_array(out, &self.gids);
+    }
+    fn decode(r: &mut Reader) -> Result<AuthUnix, Error> {
+        Ok(AuthUnix {
+            stamp: u32::decode(r)?,
+            machine: r.opaque(255)?,
+            uid: u32::decode(r)?,
+            gid: u32::decode(r)?,
+            gids: r.array(16)?,
+        })
+    }
+}
+
+/// The header of a call; the procedure's arguments follow it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallHeader {
+    /// Ties the reply to the call, and a retransmission to its original.
+    pub xid: u32,
+    /// The program.
+    pub prog: u32,
+    /// Its version.
+    pub vers: u32,
+    /// The procedure.
+    pub proc: u32,
+    /// Who calls.
+    pub cred: OpaqueAuth,
+    /// The proof.
+    pub verf: OpaqueAuth,
+}
+
+/// Why a message is not a call that can be answered in the usual way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CallError {
+    /// Not a call at all: drop it.
+    #[error("not an RPC call: {0}")]
+    NotACall(Error),
+    /// A call of another RPC version: deny it.
+    #[error("RPC version {vers} is not spoken")]
+    RpcVersion {
+        /// The call's xid.
+        xid: u32,
+        /// The version it was made in.
+        vers: u32,
+    },
+}
+
+impl From<Error> for CallError {
+    fn from(e: Error) -> CallError {
+        CallError::NotACall(e)
+    }
+}
+
+impl CallHeader {
+    /// Appends the header.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for word in [self.xid, CALL, RPC_VERSION, self.prog, self.vers, self.proc] {
+            word.encode(out);
+        }
+        self.cred.encode(out);
+        self.verf.encode(out);
+    }
+
+    /// Takes the header from the front of `r`; the arguments are left.
+    pub fn decode(r: &mut Reader) -> Result<CallHeader, CallError> {
+        let xid = u32::decode(r)?;
+        match u32::decode(r)? {
+            CALL => {}
+            value => return Err(CallError::NotACall(Error::BadDiscriminant { what: "call", value })),
+        }
+        let vers = u32::decode(r)?;
+        if vers != RPC_VERSION {
+            return Err(CallError::RpcVersion { xid, vers });
+        }
+        Ok(CallHeader {
+            xid,
+            prog: u32::decode(r)?,
+            vers: u32::decode(r)?,
+            proc: u32::decode(r)?,
+            cred: OpaqueAuth::decode(r)?,
+            verf: OpaqueAuth::decode(r)?,
+        })
+    }
+}
+
+/// What became of a call. After [`Outcome::Success`] the procedure's results follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Outcome {
+    /// Executed; the results follow.
+    #[error("success")]
+    Success,
+    /// The program is not here.
+    #[error("the server does not run this program")]
+    ProgUnavail,
+    /// The program is here in other versions only.
+    #[error("the server speaks versions {low} to {high} only")]
+    ProgMismatch {
+        /// Lowest version supported.
+        low: u32,
+        /// Highest version supported.
+        high: u32,
+    },
+    /// The program has no such procedure.
+    #[error("the server has no such procedure")]
+    ProcUnavail,
+    /// The arguments could not be decoded.
+    #[error("the server could not read the arguments")]
+    GarbageArgs,
+    /// The server failed, for instance out of memory.
+    #[error("the server reports an internal error")]
+    SystemErr,
+    /// Denied: another RPC version.
+    #[error("the server speaks RPC versions {low} to {high} only")]
+    RpcMismatch {
+        /// Lowest version supported.
+        low: u32,
+        /// Highest version supported.
+        high: u32,
+    },
+    /// Denied: the credential was not accepted; the number is an `auth_stat`.
+    #[error("the server refuses the credentials (auth_stat {0})")]
+    AuthError(u32),
+}
+
+impl Outcome {
+    /// `auth_stat` 1: the credential could not be decoded.
+    pub const AUTH_BADCRED: u32 = 1;
+    /// `auth_stat` 5: the credential is too weak for this.
+    pub const AUTH_TOOWEAK: u32 = 5;
+}
+
+/// The header of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyHeader {
+    /// The call's xid.
+    pub xid: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+impl Xdr for ReplyHeader {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.xid.encode(out);
+        REPLY.encode(out);
+        let accepted = |out: &mut Vec<u8>, stat: u32| {
+            0u32.encode(out);
+            OpaqueAuth::none().encode(out);
+            stat.encode(out);
+        };
+        match self.outcome {
+            Outcome::Success => accepted(out, 0),
+            Outcome::ProgUnavail => accepted(out, 1),
+            Outcome::ProgMismatch { low, high } => {
+                accepted(out, 2);
+                low.encode(out);
+                high.encode(out);
+            }
+            Outcome::ProcUnavail => accepted(out, 3),
+            Outcome::GarbageArgs => accepted(out, 4),
+            Outcome::SystemErr => accepted(out, 5),
+            Outcome::RpcMismatch { low, high } => [1, 0, low, high].iter().for_each(|w| w.encode(out)),
+            Outcome::AuthError(stat) => [1, 1, stat].iter().for_each(|w| w.encode(out)),
+        }
+    }
+
+    fn decode(r: &mut Reader) -> Result<ReplyHeader, Error> {
+        let xid = u32::decode(r)?;
+        match u32::decode(r)? {
+            REPLY => {}
+            value => return Err(Error::BadDiscriminant { what: "reply", value }),
+        }
+        let outcome = match u32::decode(r)? {
+            0 => decode_accepted(r)?,
+            1 => decode_denied(r)?,
+            value => return Err(Error::BadDiscriminant { what: "reply_stat", value }),
+        };
+        Ok(ReplyHeader { xid, outcome })
+    }
+}
+
+fn decode_accepted(r: &mut Reader) -> Result<Outcome, Error> {
+    OpaqueAuth::decode(r)?;
+    Ok(match u32::decode(r)? {
+        0 => Outcome::Success,
+        1 => Outcome::ProgUnavail,
+        2 => Outcome::ProgMismatch { low: u32::decode(r)?, high: u32::decode(r)? },
+        3 => Outcome::ProcUnavail,
+        4 => Outcome::GarbageArgs,
+        5 => Outcome::SystemErr,
+        value => return Err(Error::BadDiscriminant { what: "accept_stat", value }),
+    })
+}
+
+fn decode_denied(r: &mut Reader) -> Result<Outcome, Error> {
+    Ok(match u32::decode(r)? {
+        0 => Outcome::RpcMismatch { low: u32::decode(r)?, high: u32::decode(r)? },
+        1 => Outcome::AuthError(u32::decode(r)?),
+        value => return Err(Error::BadDiscriminant { what: "reject_stat", value }),
+    })
+}

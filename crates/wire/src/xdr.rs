@@ -1,0 +1,252 @@
+//! XDR, the external data representation (RFC 4506): big-endian, in units of four bytes.
+
+use bytes::Bytes;
+
+/// Why bytes are not what they claim to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The message ends before the value does.
+    #[error("the message is cut short")]
+    Truncated,
+    /// A length is above what the protocol allows here.
+    #[error("a length of {len} where at most {max} is allowed")]
+    TooLong {
+        /// The length claimed.
+        len: u32,
+        /// The protocol's limit.
+        max: u32,
+    },
+    /// A discriminant has no meaning.
+    #[error("{value} is no {what}")]
+    BadDiscriminant {
+        /// The type that was expected.
+        what: &'static str,
+        /// What stood there.
+        value: u32,
+    },
+}
+
+/// A value with an XDR form.
+pub trait Xdr: Sized {
+    /// Appends the value.
+    fn encode(&self, out: &mut Vec<u8>);
+    /// Takes the value from the front of `r`.
+    fn decode(r: &mut Reader) -> Result<Self, Error>;
+
+    /// The value as a message of its own.
+    fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(128);
+        self.encode(&mut out);
+        Bytes::from(out)
+    }
+}
+
+/// Takes values from the front of a message.
+#[derive(Clone, Debug)]
+pub struct Reader(Bytes);
+
+impl Reader {
+    /// Reads `message` from its start.
+    pub fn new(message: Bytes) -> Reader {
+        Reader(message)
+    }
+
+    /// How many bytes are left.
+    pub fn remaining(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What is left.
+    pub fn rest(self) -> Bytes {
+        self.0
+    }
+
+    /// The next `n` bytes as they are, without padding.
+    pub fn fixed(&mut self, n: usize) -> Result<Bytes, Error> {
+        if n > self.0.len() {
+            return Err(Error::Truncated);
+        }
+        Ok(self.0.split_to(n))
+    }
+
+    /// A counted opaque of at most `max` bytes, and its padding.
+    pub fn opaque(&mut self, max: u32) -> Result<Bytes, Error> {
+        let len = u32::decode(self)?;
+        if len > max {
+            return Err(Error::TooLong { len, max });
+        }
+        let data = self.fixed(len as usize)?;
+        self.fixed(padding(len as usize))?;
+        Ok(data)
+    }
+
+    /// A counted array of at most `max` elements.
+    pub fn array<T: Xdr>(&mut self, max: u32) -> Result<Vec<T>, Error> {
+        let len = u32::decode(self)?;
+        if len > max {
+            return Err(Error::TooLong { len, max });
+        }
+        // Every element takes four bytes or more, so the bytes that came bound the room.
+        let mut out = Vec::with_capacity((len as usize).min(self.remaining() / 4));
+        for _ in 0..len {
+            out.push(T::decode(self)?);
+        }
+        Ok(out)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let mut out = [0; N];
+        out.copy_from_slice(&self.fixed(N)?);
+        Ok(out)
+    }
+}
+
+/// The zero bytes that fill `len` up to a multiple of four.
+const fn padding(len: usize) -> usize {
+    (4 - len % 4) % 4
+}
+
+/// Appends a counted opaque and its padding.
+pub(crate) fn put_opaque(out: &mut Vec<u8>, data: &[u8]) {
+    (data.len() as u32).encode(out);
+    out.extend_from_slice(data);
+    out.resize(out.len() + padding(data.len()), 0);
+}
+
+/// Appends a counted array.
+pub(crate) fn put_array<T: Xdr>(out: &mut Vec<u8>, items: &[T]) {
+    (items.len() as u32).encode(out);
+    items.iter().for_each(|i| i.encode(out));
+}
+
+impl Xdr for u32 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_be_bytes());
+    }
+    fn decode(r: &mut Reader) -> Result<u32, Error> {
+        r.take().map(u32::from_be_bytes)
+    }
+}
+
+impl Xdr for u64 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_be_bytes());
+    }
+    fn decode(r: &mut Reader) -> Result<u64, Error> {
+        r.take().map(u64::from_be_bytes)
+    }
+}
+
+impl Xdr for bool {
+    fn encode(&self, out: &mut Vec<u8>) {
+        u32::from(*self).encode(out);
+    }
+    fn decode(r: &mut Reader) -> Result<bool, Error> {
+        match u32::decode(r)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(Error::BadDiscriminant { what: "bool", value }),
+        }
+    }
+}
+
+impl Xdr for () {
+    fn encode(&self, _: &mut Vec<u8>) {}
+    fn decode(_: &mut Reader) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Xdr for [u8; 8] {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn decode(r: &mut Reader) -> Result<[u8; 8], Error> {
+        r.take()
+    }
+}
+
+/// Opaque data or a name, as long as the message allows; narrower limits are the caller's.
+impl Xdr for Bytes {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_opaque(out, self);
+    }
+    fn decode(r: &mut Reader) -> Result<Bytes, Error> {
+        r.opaque(u32::MAX)
+    }
+}
+
+impl<T: Xdr> Xdr for Option<T> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.is_some().encode(out);
+        if let Some(v) = self {
+            v.encode(out);
+        }
+    }
+    fn decode(r: &mut Reader) -> Result<Option<T>, Error> {
+        Ok(if bool::decode(r)? { Some(T::decode(r)?) } else { None })
+    }
+}
+
+/// A struct whose XDR form is its fields in order.
+macro_rules! xdr_struct {
+    ($($(#[$m:meta])* pub struct $name:ident { $($(#[$fm:meta])* pub $f:ident: $t:ty,)* })*) => {$(
+        $(#[$m])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $name { $($(#[$fm])* pub $f: $t,)* }
+
+        impl $crate::Xdr for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $($crate::Xdr::encode(&self.$f, out);)*
+            }
+            fn decode(r: &mut $crate::Reader) -> Result<Self, $crate::Error> {
+                Ok($name { $($f: $crate::Xdr::decode(r)?,)* })
+            }
+        }
+    )*};
+}
+
+/// An enumeration whose XDR form is its number.
+macro_rules! xdr_enum {
+    ($($(#[$m:meta])* pub enum $name:ident { $($(#[$vm:meta])* $v:ident = $n:literal,)* })*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u32)]
+        pub enum $name { $($(#[$vm])* $v = $n,)* }
+
+        impl $crate::Xdr for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                (*self as u32).encode(out);
+            }
+            fn decode(r: &mut $crate::Reader) -> Result<Self, $crate::Error> {
+                match u32::decode(r)? {
+                    $($n => Ok($name::$v),)*
+                    value => Err($crate::Error::BadDiscriminant { what: stringify!($name), value }),
+                }
+            }
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opaque_is_padded_to_four() {
+        let bytes = Bytes::from_static(b"abcde").to_bytes();
+        assert_eq!(&bytes[..], b"\0\0\0\x05abcde\0\0\0");
+        let mut r = Reader::new(bytes);
+        assert_eq!(Bytes::decode(&mut r).unwrap(), "abcde");
+        assert_eq!(r.remaining(), 0);
+    }
+
+    #[test]
+    fn lies_about_lengths_are_errors() {
+        let claim = |n: u32| Reader::new(n.to_bytes());
+        assert_eq!(claim(9).opaque(8), Err(Error::TooLong { len: 9, max: 8 }));
+        assert_eq!(claim(8).opaque(8), Err(Error::Truncated));
+        assert_eq!(claim(u32::MAX).array::<u32>(u32::MAX), Err(Error::Truncated));
+        assert_eq!(bool::decode(&mut claim(2)), Err(Error::BadDiscriminant { what: "bool", value: 2 }));
+    }
+}
