@@ -1,0 +1,135 @@
+//! How many bytes a READ or WRITE should move.
+//!
+//! Over UDP a block travels as IP fragments, and one lost fragment loses the block (NFS/W 95,
+//! section 5.1). With `k` frames a block, headers and the request cost about `1/k` of
+//! [`OVERHEAD`] frames each frame; a burst of errors wastes on average half a block before
+//! it and half a block after it, once in every interval `T` between bursts. The sum is least
+//! at `k = sqrt(OVERHEAD * T / frame time)`: about 4 frames at 1 Mbit/s with a burst each
+//! second, which is the papers' knee at 4096 bytes, more on faster or cleaner links.
+//!
+//! Over TCP nothing is lost with a fragment; there a block is what the link carries in
+//! [`HEAD_OF_LINE`], so that small requests behind it do not wait long.
+
+use std::time::Duration;
+
+use crate::Transport;
+
+/// IP payload of a full frame: an MTU of 1500 bytes less the IP header.
+pub const FRAME_PAYLOAD: u32 = 1480;
+/// Bytes of the UDP header.
+const UDP_HEADER: u32 = 8;
+/// What a block costs beside its data, in frames: RPC and NFS headers, the request or reply
+/// that goes the other way, the part of the last frame that alignment leaves empty.
+const OVERHEAD: f64 = 0.2;
+/// The longest a block may keep the link busy, over either transport.
+const HEAD_OF_LINE: Duration = Duration::from_millis(100);
+/// Largest block over UDP: a datagram has at most 65,507 bytes.
+const UDP_MAX: u32 = 61_440;
+/// Largest block over TCP.
+const TCP_MAX: u32 = 1 << 20;
+/// Blocks above this are multiples of a page, which servers read and write faster.
+const PAGES_FROM: u32 = 16 << 10;
+const PAGE: u32 = 4096;
+
+/// How many bytes a READ or WRITE moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockSize {
+    /// Always this many: 1 KiB to 1 MiB (over UDP at most 60 KiB); clamped to that range.
+    Fixed(u32),
+    /// As suits the link's speed and how often it fails.
+    FromLink,
+}
+
+/// How many frames carry a datagram of `len` bytes.
+pub fn fragments(len: u32) -> u32 {
+    len.saturating_add(UDP_HEADER).div_ceil(FRAME_PAYLOAD)
+}
+
+/// What is known of the link.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct LinkView {
+    /// How long a full frame takes, when measured.
+    pub frame_time: Option<Duration>,
+    /// The time from one burst of losses to the next, as far as known.
+    pub burst_interval: Duration,
+}
+
+impl BlockSize {
+    /// Bytes of data in a block whose message has `header` bytes beside them.
+    pub(crate) fn bytes(self, transport: Transport, header: u32, link: LinkView) -> u32 {
+        let max = if transport == Transport::Udp { UDP_MAX } else { TCP_MAX };
+        match (self, transport) {
+            (BlockSize::Fixed(n), _) => n.clamp(1024, max),
+            (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header).min(UDP_MAX),
+            (BlockSize::FromLink, Transport::Tcp) => tcp_bytes(link),
+        }
+    }
+}
+
+fn udp_frames(link: LinkView) -> u32 {
+    // Before anything is measured: the papers' knee.
+    let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 4 };
+    let best = (OVERHEAD * link.burst_interval.as_secs_f64() / frame).sqrt();
+    let most = HEAD_OF_LINE.as_secs_f64() / frame;
+    best.min(most).round().clamp(1.0, 64.0) as u32
+}
+
+fn from_frames(frames: u32, header: u32) -> u32 {
+    let data = (frames * FRAME_PAYLOAD).saturating_sub(UDP_HEADER + header) & !3;
+    let data = if data > PAGES_FROM { data / PAGE * PAGE } else { data };
+    data.max(1024)
+}
+
+fn tcp_bytes(link: LinkView) -> u32 {
+    let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
+    let bytes = f64::from(FRAME_PAYLOAD) * HEAD_OF_LINE.as_secs_f64() / 2.0 / frame;
+    let bytes = bytes.clamp(4096.0, f64::from(TCP_MAX)) as u32;
+    1 << bytes.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn udp(frame_us: u64, burst_ms: u64) -> u32 {
+        let link = LinkView {
+            frame_time: Some(Duration::from_micros(frame_us)),
+            burst_interval: Duration::from_millis(burst_ms),
+        };
+        BlockSize::FromLink.bytes(Transport::Udp, 128, link)
+    }
+
+    #[test]
+    fn blocks_fill_their_frames() {
+        for (frame_us, burst_ms, frames) in [(12_000, 1000, 4), (12_000, 120, 1), (187_500, 1000, 1), (1_200, 200, 6)] {
+            let bytes = udp(frame_us, burst_ms);
+            assert_eq!(fragments(bytes + 128), frames, "{frame_us} us, a burst each {burst_ms} ms");
+            assert!(fragments(bytes + 128 + 4) > frames);
+        }
+    }
+
+    #[test]
+    fn large_blocks_are_whole_pages_and_fit_a_datagram() {
+        let bytes = udp(12, 20_000);
+        assert_eq!(bytes, UDP_MAX);
+        assert_eq!(udp(120, 1000) % PAGE, 0);
+    }
+
+    #[test]
+    fn tcp_blocks_follow_the_rate() {
+        let at = |us| {
+            let link = LinkView { frame_time: Some(Duration::from_micros(us)), burst_interval: Duration::from_secs(1) };
+            BlockSize::FromLink.bytes(Transport::Tcp, 128, link)
+        };
+        assert_eq!([at(12_000), at(1_200), at(12), at(1)], [4096, 32 << 10, 1 << 20, 1 << 20]);
+    }
+
+    #[test]
+    fn fixed_sizes_are_clamped() {
+        let link = LinkView { frame_time: None, burst_interval: Duration::from_secs(1) };
+        let fixed = |n, t| BlockSize::Fixed(n).bytes(t, 128, link);
+        assert_eq!(fixed(0, Transport::Udp), 1024);
+        assert_eq!(fixed(8192, Transport::Udp), 8192);
+        assert_eq!(fixed(u32::MAX, Transport::Tcp), 1 << 20);
+    }
+}

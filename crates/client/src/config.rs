@@ -1,0 +1,77 @@
+//! What a client can be told.
+
+use std::time::Duration;
+
+use remora_wire::rpc::AuthUnix;
+
+use crate::{BlockSize, RetryPolicy};
+
+/// What carries the messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Datagrams: messages may be lost, doubled and reordered.
+    Udp,
+    /// A stream: the transport below retransmits; a broken connection is made again and every
+    /// unanswered request sent once more.
+    Tcp,
+}
+
+/// How many requests for file data may be outstanding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowSize {
+    /// Always this many (at least 1). Five is a stock client with four block I/O daemons.
+    Fixed(u32),
+    /// As many as keep the link busy without a queue building up in front of it.
+    Adaptive,
+}
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What carries the messages.
+    pub transport: Transport,
+    /// How it retransmits over UDP.
+    pub retry: RetryPolicy,
+    /// How many bytes a READ or WRITE moves.
+    pub block: BlockSize,
+    /// How many of them may be outstanding.
+    pub window: WindowSize,
+    /// In whose name it calls.
+    pub cred: AuthUnix,
+    /// A request fails when it is this old and the server has been silent for as long;
+    /// `None`: it is never given up (a hard mount).
+    pub give_up: Option<Duration>,
+    /// The most requests waiting for their turn.
+    pub waiting_max: usize,
+}
+
+impl Config {
+    /// The defaults over `transport`.
+    pub fn new(transport: Transport) -> Config {
+        Config {
+            transport,
+            retry: RetryPolicy::Adaptive,
+            block: BlockSize::FromLink,
+            window: WindowSize::Adaptive,
+            cred: AuthUnix::default(),
+            give_up: None,
+            waiting_max: 4096,
+        }
+    }
+
+    /// A stock client of the 1990s (NFS/W 95, DRC 89): blocks of 8 KiB, 0.7 s doubled, five
+    /// outstanding requests.
+    pub fn stock() -> Config {
+        Config {
+            retry: RetryPolicy::STOCK,
+            block: BlockSize::Fixed(8192),
+            window: WindowSize::Fixed(5),
+            ..Config::new(Transport::Udp)
+        }
+    }
+
+    /// The papers' settings (NFS/W 97): blocks of 4 KiB, hybrid linear back-off.
+    pub fn paper() -> Config {
+        Config { retry: RetryPolicy::PAPER, block: BlockSize::Fixed(4096), ..Config::stock() }
+    }
+}

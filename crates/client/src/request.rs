@@ -1,0 +1,131 @@
+//! What is asked of a server and what comes of it.
+
+use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome};
+use remora_wire::{Error, Reader, Xdr, mount, nfs3, portmap};
+
+/// Names a request among those of one client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId(pub(crate) u64);
+
+/// A call of one of the programs a client speaks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// NFS version 3.
+    Nfs(nfs3::Call),
+    /// MOUNT version 3.
+    Mount(mount::Call),
+    /// The portmapper's GETPORT.
+    GetPort(portmap::Mapping),
+}
+
+/// The results of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Of [`Request::Nfs`]; an NFS status other than OK is an answer, too.
+    Nfs(nfs3::Reply),
+    /// Of [`Request::Mount`].
+    Mount(mount::Reply),
+    /// Of [`Request::GetPort`]; 0 for none.
+    Port(u32),
+}
+
+/// Why there is no answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// The server answered, but did not execute the call.
+    #[error("{0}")]
+    Rpc(#[from] Outcome),
+    /// The results make no sense.
+    #[error("the server's reply makes no sense: {0}")]
+    Garbled(#[from] Error),
+    /// The server has been silent for longer than the client may wait.
+    #[error("the server does not answer")]
+    TimedOut,
+}
+
+/// What retransmission needs to know about a procedure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Class {
+    /// Reads something small: cheap to ask again.
+    Ask,
+    /// Changes something: left alone for longer, since not every server knows a duplicate.
+    Change,
+    /// READ: a large reply.
+    Read,
+    /// WRITE: a large request.
+    Write,
+}
+
+impl Class {
+    pub(crate) const ALL: [Class; 4] = [Class::Ask, Class::Change, Class::Read, Class::Write];
+
+    /// Whether it moves file data, and so counts against the window.
+    pub(crate) fn is_bulk(self) -> bool {
+        matches!(self, Class::Read | Class::Write)
+    }
+}
+
+impl Request {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Request::Nfs(nfs3::Call::Read(_)) => Class::Read,
+            Request::Nfs(nfs3::Call::Write(_)) => Class::Write,
+            Request::Nfs(call) if call.proc().is_non_idempotent() => Class::Change,
+            _ => Class::Ask,
+        }
+    }
+
+    /// Program, version and procedure.
+    pub(crate) fn numbers(&self) -> (u32, u32, u32) {
+        match self {
+            Request::Nfs(call) => (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32),
+            Request::Mount(call) => (mount::PROGRAM, mount::VERSION, call.proc()),
+            Request::GetPort(_) => (portmap::PROGRAM, portmap::VERSION, portmap::PROC_GETPORT),
+        }
+    }
+
+    /// The whole message.
+    pub(crate) fn encode(&self, xid: u32, cred: &OpaqueAuth) -> Vec<u8> {
+        let (prog, vers, proc) = self.numbers();
+        let data = if let Request::Nfs(nfs3::Call::Write(w)) = self { w.data.len() } else { 0 };
+        let mut out = Vec::with_capacity(256 + data);
+        CallHeader { xid, prog, vers, proc, cred: cred.clone(), verf: OpaqueAuth::none() }.encode(&mut out);
+        match self {
+            Request::Nfs(call) => call.encode(&mut out),
+            Request::Mount(call) => call.encode(&mut out),
+            Request::GetPort(mapping) => mapping.encode(&mut out),
+        }
+        out
+    }
+}
+
+/// Which results to expect: all that must be kept of a request beside its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expect {
+    Nfs(nfs3::Proc),
+    Mount(u32),
+    Port,
+}
+
+impl From<&Request> for Expect {
+    fn from(request: &Request) -> Expect {
+        match request {
+            Request::Nfs(call) => Expect::Nfs(call.proc()),
+            Request::Mount(call) => Expect::Mount(call.proc()),
+            Request::GetPort(_) => Expect::Port,
+        }
+    }
+}
+
+impl Expect {
+    pub(crate) fn decode(self, outcome: Outcome, r: &mut Reader) -> Result<Answer, Failure> {
+        if outcome != Outcome::Success {
+            return Err(outcome.into());
+        }
+        Ok(match self {
+            Expect::Nfs(proc) => Answer::Nfs(nfs3::Reply::decode(proc, r)?),
+            Expect::Mount(proc) => Answer::Mount(mount::Reply::decode(proc, r)?),
+            Expect::Port => Answer::Port(u32::decode(r)?),
+        })
+    }
+}

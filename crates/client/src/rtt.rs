@@ -1,0 +1,93 @@
+//! Round trips as they were measured.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// How long a measured minimum is believed: paths change.
+const MIN_LIFE: Duration = Duration::from_secs(30);
+
+/// The round trips of one kind of call: smoothed (RFC 6298, section 2) and at their shortest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    smoothed: Option<(Duration, Duration)>,
+    /// The minimum of this spell and of the last.
+    min: [Option<Duration>; 2],
+    spell_began: Time,
+}
+
+impl Rtt {
+    pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
+        self.smoothed = Some(match self.smoothed {
+            None => (rtt, rtt / 2),
+            Some((mean, dev)) => ((mean * 7 + rtt) / 8, (dev * 3 + mean.abs_diff(rtt)) / 4),
+        });
+        if now.since(self.spell_began) > MIN_LIFE {
+            self.min = [None, self.min[0]];
+            self.spell_began = now;
+        }
+        self.min[0] = Some(self.min[0].map_or(rtt, |m| m.min(rtt)));
+    }
+
+    /// Mean and mean deviation.
+    pub(crate) fn smoothed(&self) -> Option<(Duration, Duration)> {
+        self.smoothed
+    }
+
+    /// The shortest of the last 30 to 60 s.
+    pub(crate) fn min(&self) -> Option<Duration> {
+        self.min.into_iter().flatten().min()
+    }
+
+    /// Forgets the minimum: what is measured has changed.
+    pub(crate) fn forget_min(&mut self) {
+        self.min = [None; 2];
+    }
+}
+
+/// A mean that follows its samples by an eighth of their distance, and the mean deviation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mean {
+    value: Option<(Duration, Duration)>,
+    samples: u32,
+}
+
+impl Mean {
+    pub(crate) fn sample(&mut self, d: Duration) {
+        self.samples = self.samples.saturating_add(1);
+        // While there are few samples, each has its full share.
+        let n = self.samples.min(8);
+        self.value = Some(match self.value {
+            None => (d, d / 4),
+            Some((mean, dev)) => ((mean * (n - 1) + d) / n, (dev * 7 + mean.abs_diff(d)) / 8),
+        });
+    }
+
+    pub(crate) fn mean(&self) -> Option<Duration> {
+        self.value.map(|v| v.0)
+    }
+
+    pub(crate) fn deviation(&self) -> Option<Duration> {
+        self.value.map(|v| v.1)
+    }
+
+    pub(crate) fn samples(&self) -> u32 {
+        self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minimum_is_forgotten_after_two_spells() {
+        let mut rtt = Rtt::default();
+        let ms = Duration::from_millis;
+        rtt.sample(Time::from_secs(1), ms(5));
+        for s in 2..200 {
+            rtt.sample(Time::from_secs(s), ms(50));
+            assert_eq!(rtt.min() == Some(ms(5)), s < 62, "after {s} s");
+        }
+    }
+}
