@@ -237,7 +237,6 @@ impl Client {
                 strikes: self.adaptive.strikes(s),
                 resending: false,
                 alone: false,
-                ..s
             },
         };
         self.stats.sent += 1;

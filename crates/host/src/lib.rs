@@ -1,1 +1,12 @@
-//! The real world: sockets, disk executor, clocks, signals.
+//! The real world around the cores: sockets, disk executor, clocks.
+//!
+//! [`server`] runs the NFS server core, [`client`] the client core; [`relay`] runs the
+//! emulated channel between UDP sockets. The cores decide; this crate moves bytes and tells
+//! the time.
+
+pub mod client;
+mod clock;
+pub mod relay;
+pub mod server;
+
+pub use clock::Clock;
