@@ -1,0 +1,113 @@
+//! What happened to the frames: counters for each side, and a bounded trace for reports.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use crate::channel::Side;
+
+/// Counters of what one side sent. Every frame offered is either waiting or in exactly one of
+/// `frames_sent` and `frames_queue_full`; of those sent, `frames_bad` and `frames_random_loss`
+/// were lost.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SideStats {
+    /// Datagrams given to [`Channel::send`](crate::Channel::send).
+    pub datagrams_offered: u64,
+    /// Of those, too long for UDP: refused whole, never made into frames.
+    pub datagrams_too_long: u64,
+    /// Datagrams handed over on the far side.
+    pub datagrams_delivered: u64,
+    /// Frames that the datagrams were cut into.
+    pub frames_offered: u64,
+    /// Bytes of those frames, IP headers included.
+    pub bytes_offered: u64,
+    /// Frames put on the medium.
+    pub frames_sent: u64,
+    /// Frames dropped because the device queue was full.
+    pub frames_queue_full: u64,
+    /// Frames sent and lost because part of their airtime was bad.
+    pub frames_bad: u64,
+    /// Frames sent and lost independently of the weather.
+    pub frames_random_loss: u64,
+    /// Time on the medium, lost frames included.
+    pub airtime: Duration,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It reached the far side (its datagram may have lost another frame).
+    Delivered,
+    /// The device queue was full; it was never sent.
+    QueueFull,
+    /// Part of its airtime was bad.
+    BadPeriod,
+    /// Lost independently of the weather.
+    RandomLoss,
+}
+
+/// One frame of the trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameRecord {
+    /// When its first bit left; for [`Fate::QueueFull`], when it was dropped.
+    pub start: Time,
+    /// When its last bit left; for [`Fate::QueueFull`], the same as `start`.
+    pub end: Time,
+    /// Who sent it.
+    pub from: Side,
+    /// Its length, IP header included.
+    pub bytes: usize,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+impl SideStats {
+    /// Counts a frame that has met its fate.
+    pub(crate) fn count(&mut self, frame: &FrameRecord) {
+        match frame.fate {
+            Fate::QueueFull => {
+                self.frames_queue_full += 1;
+                return;
+            }
+            Fate::BadPeriod => self.frames_bad += 1,
+            Fate::RandomLoss => self.frames_random_loss += 1,
+            Fate::Delivered => {}
+        }
+        self.frames_sent += 1;
+        self.airtime = self.airtime.saturating_add(frame.end.since(frame.start));
+    }
+}
+
+/// The last frames' records, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    limit: usize,
+    records: VecDeque<FrameRecord>,
+    overwritten: u64,
+}
+
+impl Trace {
+    pub(crate) fn new(limit: usize) -> Trace {
+        Trace { limit, records: VecDeque::new(), overwritten: 0 }
+    }
+
+    pub(crate) fn push(&mut self, record: FrameRecord) {
+        if self.limit == 0 {
+            return;
+        }
+        if self.records.len() == self.limit {
+            self.records.pop_front();
+            self.overwritten += 1;
+        }
+        self.records.push_back(record);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<FrameRecord> {
+        self.records.pop_front()
+    }
+
+    pub(crate) fn overwritten(&self) -> u64 {
+        self.overwritten
+    }
+}
