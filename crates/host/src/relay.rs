@@ -1,1 +1,238 @@
-//! To come.
+//! The emulated channel in real time, between UDP sockets on loopback, without root.
+//!
+//! Mobiles send to the relay's address; it passes what the channel lets through to the
+//! server, and the replies back. Each mobile address gets a channel of its own, all with the
+//! same seed: racers side by side meet the same weather. The channel reckons with logical
+//! times, so a late wake-up delays one delivery and never accumulates; the worst lateness is
+//! kept in [`Progress`] for a run to be judged by.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_channel::{Channel, Config, ConfigError, Side, SideStats};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Clock;
+
+/// The most mobiles one relay serves; datagrams of further ones are dropped.
+const MOBILES_MAX: usize = 64;
+/// The longest sleep, so that a stop is noticed.
+const TICK: Duration = Duration::from_millis(50);
+/// The largest UDP payload.
+const DATAGRAM_MAX: usize = 65_507;
+
+/// Why a relay does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The channel makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A socket could not be made.
+    #[error("cannot open the relay's socket on {at}: {source}")]
+    Socket {
+        /// The address wanted.
+        at: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What a relay has done with one mobile's traffic.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The mobile.
+    pub mobile: SocketAddr,
+    /// Frames the mobile offered, and what became of them.
+    pub up: SideStats,
+    /// Frames for the mobile.
+    pub down: SideStats,
+    /// The latest any delivery was.
+    pub lateness: Duration,
+}
+
+/// A running relay; dropping it stops it.
+#[derive(Debug)]
+pub struct Relay {
+    addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    progress: Arc<Mutex<Vec<Progress>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Listens on `listen` and passes traffic to and from `server` through channels of
+    /// `config` with `seed`. Time zero of the channels is `clock`'s.
+    pub fn start(
+        listen: SocketAddr,
+        server: SocketAddr,
+        config: Config,
+        seed: u64,
+        clock: Clock,
+    ) -> Result<Relay, RelayError> {
+        config.validate()?;
+        let socket = open(listen).map_err(|source| RelayError::Socket { at: listen, source })?;
+        let addr = socket.local_addr().map_err(|source| RelayError::Socket { at: listen, source })?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let progress = Arc::new(Mutex::new(Vec::new()));
+        let mut worker = Worker {
+            socket,
+            server,
+            config,
+            seed,
+            clock,
+            mobiles: BTreeMap::new(),
+            progress: progress.clone(),
+            buffer: vec![0; DATAGRAM_MAX + 1],
+        };
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("relay".into())
+            .spawn(move || worker.run(&stopped))
+            .map_err(|source| RelayError::Socket { at: listen, source })?;
+        Ok(Relay { addr, stop, progress, thread: Some(thread) })
+    }
+
+    /// Where mobiles send to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What was done so far, a line for each mobile in the order they came.
+    pub fn progress(&self) -> Vec<Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(at)?;
+    socket.set_nonblocking(true)?;
+    // Best effort: what the kernel refuses here, the channel's own queue makes up for.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
+    Ok(socket)
+}
+
+/// A mobile, its channel and its socket towards the server.
+struct Mobile {
+    index: usize,
+    channel: Channel,
+    upstream: UdpSocket,
+    lateness: Duration,
+}
+
+struct Worker {
+    socket: UdpSocket,
+    server: SocketAddr,
+    config: Config,
+    seed: u64,
+    clock: Clock,
+    mobiles: BTreeMap<SocketAddr, Mobile>,
+    progress: Arc<Mutex<Vec<Progress>>>,
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.take_from_mobiles();
+            self.take_from_server();
+            self.deliver();
+            self.publish();
+            self.sleep();
+        }
+    }
+
+    fn take_from_mobiles(&mut self) {
+        // Bounded, so that a flood cannot keep deliveries waiting.
+        for _ in 0..64 {
+            let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else { return };
+            let datagram = Bytes::copy_from_slice(&self.buffer[..n]);
+            let now = self.clock.now();
+            if !self.mobiles.contains_key(&from) {
+                let Some(mobile) = self.new_mobile() else { continue };
+                self.mobiles.insert(from, mobile);
+            }
+            if let Some(m) = self.mobiles.get_mut(&from) {
+                m.channel.send(now, Side::Mobile, datagram);
+            }
+        }
+    }
+
+    fn new_mobile(&self) -> Option<Mobile> {
+        if self.mobiles.len() >= MOBILES_MAX {
+            return None;
+        }
+        let any: SocketAddr = match self.server {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+        };
+        let upstream = open(any).ok()?;
+        upstream.connect(self.server).ok()?;
+        let channel = Channel::new(self.config.clone(), self.seed).ok()?;
+        Some(Mobile { index: self.mobiles.len(), channel, upstream, lateness: Duration::ZERO })
+    }
+
+    fn take_from_server(&mut self) {
+        for m in self.mobiles.values_mut() {
+            for _ in 0..64 {
+                let Ok(n) = m.upstream.recv(&mut self.buffer) else { break };
+                let datagram = Bytes::copy_from_slice(&self.buffer[..n]);
+                m.channel.send(self.clock.now(), Side::Base, datagram);
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.clock.now();
+        for (addr, m) in &mut self.mobiles {
+            m.channel.handle_timeout(now);
+            while let Some(d) = m.channel.poll_delivery(now) {
+                m.lateness = m.lateness.max(now.since(d.at));
+                // A send that fails is one more loss, which both ends know how to mend.
+                let _ = match d.to {
+                    Side::Base => m.upstream.send(&d.datagram),
+                    Side::Mobile => self.socket.send_to(&d.datagram, addr),
+                };
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let mut all: Vec<(usize, Progress)> = self
+            .mobiles
+            .iter()
+            .map(|(addr, m)| {
+                let (up, down) = (*m.channel.stats(Side::Mobile), *m.channel.stats(Side::Base));
+                (m.index, Progress { mobile: *addr, up, down, lateness: m.lateness })
+            })
+            .collect();
+        all.sort_by_key(|(index, _)| *index);
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = all.into_iter().map(|(_, p)| p).collect();
+    }
+
+    fn sleep(&self) {
+        let now = self.clock.now();
+        let due = self.mobiles.values().filter_map(|m| m.channel.poll_timeout()).min().unwrap_or(Time::MAX);
+        let wait = due.since(now).min(TICK);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let sockets = std::iter::once(&self.socket).chain(self.mobiles.values().map(|m| &m.upstream));
+        let mut fds: Vec<PollFd<'_>> = sockets.map(|s| PollFd::new(s, PollFlags::IN)).collect();
+        // An interrupted or failed wait only means another turn of the loop.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+}

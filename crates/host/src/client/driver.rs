@@ -1,0 +1,182 @@
+//! The task that owns a session's socket: moves messages between it and the core.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use remora_base::{Core, Peer, Time};
+use remora_wire::record::{RecordReader, mark};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::session::Shared;
+
+/// The largest UDP payload, and one byte to see that something was longer.
+const DATAGRAM_BUFFER: usize = 65_508;
+/// The largest reply taken from a stream: READ's largest block and its header.
+const RECORD_MAX: usize = (1 << 20) + (64 << 10);
+/// Bytes written ahead of the stream; the core keeps the rest.
+const AHEAD: usize = 256 << 10;
+/// How long to wait before a broken stream is made again, at first and at most.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// How often timers are looked at while the stream takes nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Moves datagrams for as long as the session lives.
+pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
+    let peer = Peer::datagram(server);
+    let mut buffer = vec![0; DATAGRAM_BUFFER];
+    loop {
+        let due = send_datagrams(&shared, &socket);
+        tokio::select! {
+            received = socket.recv(&mut buffer) => if let Ok(n) = received {
+                take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
+                while let Ok(n) = socket.try_recv(&mut buffer) {
+                    take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
+                }
+            } else {
+                // "Connection refused" and its like: the server may be back soon.
+                sleep(Duration::from_millis(5)).await;
+            },
+            () = shared.changed.notified() => {}
+            () = at(&shared, due) => timeout(&shared),
+        }
+    }
+}
+
+/// Sends what the core has; returns when it wants to be woken.
+fn send_datagrams(shared: &Shared, socket: &UdpSocket) -> Option<Time> {
+    let mut state = shared.lock();
+    while let Some(t) = state.core.poll_transmit(shared.now()) {
+        // A datagram that the kernel does not take is lost like any other.
+        let _ = socket.try_send(&t.payload);
+    }
+    state.deliver_events();
+    state.core.poll_timeout()
+}
+
+fn take(shared: &Shared, from: Peer, message: Bytes) {
+    let mut state = shared.lock();
+    state.core.handle_input(shared.now(), from, message);
+    state.deliver_events();
+}
+
+fn timeout(shared: &Shared) {
+    let mut state = shared.lock();
+    state.core.handle_timeout(shared.now());
+    state.deliver_events();
+}
+
+async fn at(shared: &Shared, due: Option<Time>) {
+    match due {
+        Some(t) => sleep_until(Instant::from_std(shared.clock.instant(t))).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Moves records, and makes the stream again whenever it breaks.
+pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: SocketAddr) {
+    let mut stream = Some(first);
+    let mut connection = 0;
+    let mut pause = RECONNECT.0;
+    loop {
+        if let Some(s) = stream.take() {
+            connection += 1;
+            let peer = Peer::stream(server, connection);
+            {
+                let mut state = shared.lock();
+                state.core.connected(shared.now(), peer);
+            }
+            if serve_stream(&shared, s, peer).await.is_ok_and(|heard| heard) {
+                pause = RECONNECT.0;
+            }
+            shared.lock().core.disconnected(shared.now());
+        }
+        idle(&shared, pause).await;
+        pause = (pause * 2).min(RECONNECT.1);
+        stream = connect_patiently(&shared, server).await;
+    }
+}
+
+/// Lets `pause` go by while the core's timers run on.
+async fn idle(shared: &Shared, pause: Duration) {
+    let until = sleep(pause);
+    tokio::pin!(until);
+    loop {
+        let due = shared.lock().core.poll_timeout();
+        tokio::select! {
+            () = &mut until => return,
+            () = shared.changed.notified() => {}
+            () = at(shared, due) => timeout(shared),
+        }
+    }
+}
+
+async fn connect_patiently(shared: &Shared, server: SocketAddr) -> Option<TcpStream> {
+    let connecting = connect(server);
+    tokio::pin!(connecting);
+    loop {
+        let due = shared.lock().core.poll_timeout();
+        tokio::select! {
+            stream = &mut connecting => return stream.ok(),
+            () = shared.changed.notified() => {}
+            () = at(shared, due) => timeout(shared),
+        }
+    }
+}
+
+/// A connection without delays of its own.
+pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
+    let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(server))
+        .await
+        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Serves one connection until it breaks; says whether anything came over it.
+async fn serve_stream(shared: &Shared, mut stream: TcpStream, peer: Peer) -> io::Result<bool> {
+    let (mut read, mut write) = stream.split();
+    let mut records = RecordReader::new(RECORD_MAX);
+    let mut out = BytesMut::new();
+    let mut heard = false;
+    loop {
+        let due = fill(shared, &mut out);
+        tokio::select! {
+            n = read.read_buf(records.buffer()) => {
+                if n? == 0 {
+                    return Ok(heard);
+                }
+                heard = true;
+                while let Some(record) = records.next_record().map_err(io::Error::other)? {
+                    take(shared, peer, record);
+                }
+            }
+            n = write.write(&out), if !out.is_empty() => out.advance(n?),
+            () = shared.changed.notified() => {}
+            () = at(shared, due) => timeout(shared),
+        }
+    }
+}
+
+/// Takes records from the core while there is room ahead of the stream.
+fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
+    let mut state = shared.lock();
+    while out.len() < AHEAD {
+        let Some(t) = state.core.poll_transmit(shared.now()) else {
+            state.deliver_events();
+            return state.core.poll_timeout();
+        };
+        out.extend_from_slice(&mark(t.payload.len()));
+        out.extend_from_slice(&t.payload);
+    }
+    // Full: the core wants to send, which only the stream can help; its other timers are
+    // looked at now and then.
+    state.deliver_events();
+    Some(shared.now() + LOOK)
+}

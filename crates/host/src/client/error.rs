@@ -1,0 +1,134 @@
+//! What can go wrong between a program and a server, in words for people.
+
+use std::io;
+
+use remora_client::{Busy, Failure, TransferError};
+use remora_wire::mount::MountError;
+use remora_wire::nfs3::Status;
+
+/// Why an operation on a server did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The host's name has no address.
+    #[error("cannot find the address of {host}: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No connection, or no socket.
+    #[error("cannot reach {server}: {source}")]
+    Connect {
+        /// Where to.
+        server: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server did not answer a call in the time allowed.
+    #[error("{server} does not answer{}", hint(.what))]
+    Silent {
+        /// Which server.
+        server: String,
+        /// What was asked.
+        what: &'static str,
+    },
+    /// The server refused to mount.
+    #[error("{server} refuses to mount {path}: {}", mount_reason(.reason))]
+    Mount {
+        /// Which server.
+        server: String,
+        /// The path.
+        path: String,
+        /// Why.
+        reason: MountError,
+    },
+    /// An NFS procedure failed.
+    #[error("{}", status_text(*.0))]
+    Status(Status),
+    /// The RPC layer failed.
+    #[error("{0}")]
+    Rpc(Failure),
+    /// The server's answers contradict each other.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    /// Too many requests are waiting.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// The file here could not be read or written.
+    #[error("{0}")]
+    Local(#[from] io::Error),
+    /// The session has been closed.
+    #[error("the connection to the server was closed")]
+    Closed,
+}
+
+impl From<Status> for ClientError {
+    fn from(s: Status) -> ClientError {
+        ClientError::Status(s)
+    }
+}
+
+impl ClientError {
+    /// The NFS status behind it, if there is one.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            ClientError::Status(s) => Some(*s),
+            _ => None,
+        }
+    }
+}
+
+fn hint(what: &str) -> String {
+    match what {
+        "" => String::new(),
+        what => format!(" ({what}); is the server running, and are host and port right?"),
+    }
+}
+
+fn mount_reason(e: &MountError) -> &'static str {
+    match e {
+        MountError::Perm | MountError::Access => "permission denied (is this host on the export's list?)",
+        MountError::NoEnt => "no such export or directory",
+        MountError::NotDir => "not a directory",
+        MountError::NameTooLong => "the name is too long",
+        MountError::Io => "an I/O error on the server",
+        MountError::Inval => "the server does not understand the path",
+        MountError::NotSupp => "the server does not support this",
+        MountError::ServerFault => "the server failed",
+    }
+}
+
+/// A status as people would say it.
+pub fn status_text(status: Status) -> &'static str {
+    match status {
+        Status::Perm => "operation not permitted",
+        Status::NoEnt => "no such file or directory",
+        Status::Io => "input/output error on the server's disk",
+        Status::NxIo => "no such device or address",
+        Status::Access => "permission denied",
+        Status::Exist => "file exists",
+        Status::XDev => "cannot move or link across file systems",
+        Status::NoDev => "no such device",
+        Status::NotDir => "not a directory",
+        Status::IsDir => "is a directory",
+        Status::Inval => "invalid argument",
+        Status::FBig => "file too large for the server",
+        Status::NoSpc => "no space left on the server's disk",
+        Status::RoFs => "the export is read-only",
+        Status::MLink => "too many links",
+        Status::NameTooLong => "file name too long",
+        Status::NotEmpty => "directory not empty",
+        Status::DQuot => "disk quota exceeded on the server",
+        Status::Stale => "stale file handle (the file was removed on the server)",
+        Status::Remote => "too many levels of remote in path",
+        Status::BadHandle => "the server does not know this file handle",
+        Status::NotSync => "the file was changed by somebody else",
+        Status::BadCookie => "the directory changed while it was being listed",
+        Status::NotSupp => "the server does not support this operation",
+        Status::TooSmall => "buffer too small",
+        Status::ServerFault => "the server failed",
+        Status::BadType => "the server does not support this file type",
+        Status::Jukebox => "the server asks to try again later",
+    }
+}

@@ -1,0 +1,18 @@
+//! The client core on real sockets.
+//!
+//! A [`Session`] is a handle on one mounted server: cheap to clone, used by many tasks at
+//! once. Behind it one task owns the socket and one mutex the core; calls lock it for as long
+//! as it takes to hand over a request.
+
+mod driver;
+mod error;
+mod mount;
+mod session;
+mod target;
+mod transfer;
+
+pub use error::ClientError;
+pub use mount::{Options, mount};
+pub use session::Session;
+pub use target::{Target, TargetError};
+pub use transfer::{Limits, download, upload};

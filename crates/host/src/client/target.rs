@@ -1,0 +1,119 @@
+//! `nfs://` URLs, as libnfs has them.
+
+use remora_client::Transport;
+use url::Url;
+
+/// What an `nfs://host[:port]/path?proto=udp|tcp&mountport=..` URL says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Name or address; IPv6 without brackets.
+    pub host: String,
+    /// Port of NFS; `None`: 2049, or what the portmapper says.
+    pub port: Option<u16>,
+    /// Port of MOUNT; `None`: see [`mount`](super::mount).
+    pub mount_port: Option<u16>,
+    /// TCP unless the URL says otherwise.
+    pub transport: Transport,
+    /// Path on the server, decoded, beginning with `/`.
+    pub path: String,
+}
+
+/// What is wrong with a URL.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=udp|tcp&mountport=N]")]
+pub struct TargetError {
+    url: String,
+    why: String,
+}
+
+impl Target {
+    /// Whether `text` means to be such a URL, right or wrong.
+    pub fn is_url(text: &str) -> bool {
+        text.to_ascii_lowercase().starts_with("nfs:")
+    }
+
+    /// Reads a URL.
+    pub fn parse(text: &str) -> Result<Target, TargetError> {
+        let bad = |why: String| TargetError { url: text.to_owned(), why };
+        let url = Url::parse(text).map_err(|e| bad(e.to_string()))?;
+        if url.scheme() != "nfs" {
+            return Err(bad(format!("its scheme is {}", url.scheme())));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(bad("it has a user name, which NFS has no use for".into()));
+        }
+        let host = url.host_str().filter(|h| !h.is_empty()).ok_or_else(|| bad("it has no host".into()))?;
+        let mut target = Target {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: url.port(),
+            mount_port: None,
+            transport: Transport::Tcp,
+            path: decode(url.path()).ok_or_else(|| bad("its path is not UTF-8".into()))?,
+        };
+        for (key, value) in url.query_pairs() {
+            target.set(&key, &value).map_err(bad)?;
+        }
+        if target.path.is_empty() {
+            target.path.push('/');
+        }
+        Ok(target)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let port = || value.parse::<u16>().ok().filter(|p| *p > 0).ok_or(format!("{key}={value} is not a port"));
+        match key {
+            "proto" => {
+                self.transport = match value {
+                    "udp" => Transport::Udp,
+                    "tcp" => Transport::Tcp,
+                    _ => return Err(format!("proto={value} is neither udp nor tcp")),
+                }
+            }
+            "mountport" => self.mount_port = Some(port()?),
+            "nfsport" | "port" => self.port = Some(port()?),
+            "version" if value == "3" => {}
+            _ => return Err(format!("it does not understand {key}={value}")),
+        }
+        Ok(())
+    }
+}
+
+/// Undoes the percent-encoding.
+fn decode(path: &str) -> Option<String> {
+    let pairs = format!("p={}", path.replace('+', "%2B").replace('&', "%26").replace('=', "%3D"));
+    let bytes = url::form_urlencoded::parse(pairs.as_bytes()).next()?.1.into_owned();
+    // The parser replaces what is not UTF-8 instead of refusing it.
+    (!bytes.contains('\u{fffd}')).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_libnfs_reads() {
+        let t = Target::parse("nfs://127.0.0.1:20490/a%20b/%C3%A9+=&?proto=udp&mountport=20048").unwrap();
+        assert_eq!((t.host.as_str(), t.port, t.mount_port), ("127.0.0.1", Some(20490), Some(20048)));
+        assert_eq!((t.transport, t.path.as_str()), (Transport::Udp, "/a b/é+=&"));
+        let t = Target::parse("nfs://[::1]/x?nfsport=2050").unwrap();
+        assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("::1", Some(2050), "/x"));
+        assert_eq!(Target::parse("nfs://nas").unwrap().path, "/");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (url, word) in [
+            ("http://nas/x", "scheme"),
+            ("nfs:///x", "host"),
+            ("nfs://nas/x?proto=sctp", "sctp"),
+            ("nfs://nas/x?mountport=0", "port"),
+            ("nfs://nas:99999/x", "port"),
+            ("nfs://nas/x?colour=red", "colour"),
+            ("nfs://me@nas/x", "user"),
+            ("nonsense", "URL"),
+        ] {
+            let text = Target::parse(url).unwrap_err().to_string();
+            assert!(text.contains(word), "{url}: {text}");
+        }
+    }
+}
