@@ -25,12 +25,11 @@ const OVERHEAD: f64 = 0.2;
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
 /// Largest block over UDP: a datagram has at most 65,507 bytes.
 const UDP_MAX: u32 = 61_440;
+/// Largest block over UDP that is chosen from the link: a few of them fit a device queue of
+/// 50 frames, so that they do not overflow it on links too fast to show a queue in time.
+const UDP_CHOSEN_MAX: u32 = 16 << 10;
 /// Largest block over TCP.
 const TCP_MAX: u32 = 1 << 20;
-/// Blocks above this are multiples of a page, which servers read and write faster.
-const PAGES_FROM: u32 = 16 << 10;
-const PAGE: u32 = 4096;
-
 /// How many bytes a READ or WRITE moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockSize {
@@ -60,7 +59,7 @@ impl BlockSize {
         let max = if transport == Transport::Udp { UDP_MAX } else { TCP_MAX };
         match (self, transport) {
             (BlockSize::Fixed(n), _) => n.clamp(1024, max),
-            (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header).min(UDP_MAX),
+            (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header).min(UDP_CHOSEN_MAX),
             (BlockSize::FromLink, Transport::Tcp) => tcp_bytes(link),
         }
     }
@@ -76,7 +75,6 @@ fn udp_frames(link: LinkView) -> u32 {
 
 fn from_frames(frames: u32, header: u32) -> u32 {
     let data = (frames * FRAME_PAYLOAD).saturating_sub(UDP_HEADER + header) & !3;
-    let data = if data > PAGES_FROM { data / PAGE * PAGE } else { data };
     data.max(1024)
 }
 
@@ -109,10 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_whole_pages_and_fit_a_datagram() {
-        let bytes = udp(12, 20_000);
-        assert_eq!(bytes, UDP_MAX);
-        assert_eq!(udp(120, 1000) % PAGE, 0);
+    fn large_blocks_fit_a_device_queue() {
+        assert_eq!(udp(12, 20_000), UDP_CHOSEN_MAX);
+        assert!(3 * fragments(UDP_CHOSEN_MAX + 128) < 50);
     }
 
     #[test]

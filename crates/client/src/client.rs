@@ -283,6 +283,7 @@ impl Client {
         }
         lost.sort_unstable();
         self.adaptive.on_losses(now);
+        self.window.on_losses(lost.len() as u32);
         for (_, xid) in lost {
             self.queue_resend(xid);
         }
@@ -347,9 +348,7 @@ impl Client {
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
                 self.flying_bulk = self.flying_bulk.saturating_sub(1);
-                if let (Some(rtt), Some(shortest)) = (seen.rtt, seen.shortest) {
-                    self.window.on_reply(rtt, shortest, full);
-                }
+                self.window.on_reply(seen.rtt, seen.shortest, full);
             }
         }
         self.events.push_back(Event::Done { id: call.id, result });
