@@ -4,7 +4,13 @@
 //! (RFC 1813), which is what every server here speaks. Calls block, so they run where
 //! blocking is allowed: on the host's executor threads, or inline in virtual time.
 
+mod attrs;
 mod id;
+#[cfg(target_os = "linux")]
+pub mod local;
+pub mod memory;
+mod names;
+mod perm;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{
@@ -12,6 +18,9 @@ use remora_wire::nfs3::{
 };
 
 pub use id::FileId;
+#[cfg(target_os = "linux")]
+pub use local::LocalDisk;
+pub use memory::MemFs;
 
 /// What an operation comes to. Errors are NFSv3's, so that each knows its place on the wire.
 pub type Result<T> = std::result::Result<T, Status>;

@@ -1,0 +1,60 @@
+//! Attributes a client sets: what every file system here checks and fills in alike.
+
+use remora_wire::nfs3::{NfsTime, SetAttr, SetTime, Status};
+
+use crate::{Cred, Result};
+
+/// Mode of a file whose maker did not say: its own until it does.
+pub(crate) const FILE_MODE: u32 = 0o600;
+/// Mode of a directory whose maker did not say.
+pub(crate) const DIR_MODE: u32 = 0o700;
+/// The bits of a mode that can be set.
+pub(crate) const MODE_MASK: u32 = 0o7777;
+
+/// Refuses times that are none.
+pub(crate) fn check(attr: &SetAttr) -> Result<()> {
+    let bad = |t: SetTime| matches!(t, SetTime::To(t) if t.nanos > 999_999_999);
+    if bad(attr.atime) || bad(attr.mtime) { Err(Status::Inval) } else { Ok(()) }
+}
+
+/// The attributes a new object gets. Only root makes objects for others; everybody else's
+/// wish for an owner is passed over, since the object gets the caller's (as knfsd does).
+pub(crate) fn for_new(cred: &Cred, attr: &SetAttr, default_mode: u32) -> SetAttr {
+    let root = cred.uid == 0;
+    SetAttr {
+        mode: Some(attr.mode.unwrap_or(default_mode) & MODE_MASK),
+        uid: attr.uid.filter(|_| root),
+        gid: attr.gid.filter(|_| root),
+        ..attr.clone()
+    }
+}
+
+/// The verifier of an exclusive CREATE, as access and modification time: that is where it
+/// outlives a restart (RFC 1813, section 3.3.8). Seconds keep within 31 bits, which every file
+/// system can store; the two bits left over are nanoseconds.
+pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
+    let split = |v: u32| NfsTime { secs: v & 0x7fff_ffff, nanos: v >> 31 };
+    let v = u64::from_be_bytes(verf);
+    (split((v >> 32) as u32), split(v as u32))
+}
+
+/// The attributes of a file made with `verf`.
+pub(crate) fn for_exclusive(verf: [u8; 8]) -> SetAttr {
+    let (atime, mtime) = exclusive_times(verf);
+    SetAttr { mode: Some(FILE_MODE), atime: SetTime::To(atime), mtime: SetTime::To(mtime), ..SetAttr::NONE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_an_exclusive_verifier_counts() {
+        let base = exclusive_times([0; 8]);
+        for bit in 0..64 {
+            assert_ne!(exclusive_times((1u64 << bit).to_be_bytes()), base, "bit {bit}");
+        }
+        let (a, m) = exclusive_times([0xff; 8]);
+        assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == 1));
+    }
+}

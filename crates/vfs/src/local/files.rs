@@ -1,0 +1,159 @@
+//! Operations on one object: attributes, data, stability.
+
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use remora_wire::nfs3::{Attr, FileType, NfsTime, SetAttr, SetTime, Stable, Status, Wcc};
+use rustix::fs::{
+    AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, chownat, ftruncate, readlinkat, utimensat,
+};
+use rustix::io::{Errno, pread, pwrite};
+
+use super::data::For;
+use super::errno::OrStatus;
+use super::resolve::Object;
+use super::{LocalDisk, identity, stat};
+use crate::{Cred, FileId, Result, attrs};
+
+impl LocalDisk {
+    pub(super) fn do_setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
+        self.writable()?;
+        attrs::check(attr)?;
+        let object = self.resolve(id)?;
+        let wcc = {
+            let _step = self.stripes.lock(&[object.key]);
+            let before = stat::of(&object.fd).nfs()?.attr;
+            if guard.is_some_and(|ctime| ctime != before.ctime) {
+                return Err(Status::NotSync);
+            }
+            self.apply(cred, &object, attr)?;
+            wcc(before, &object.fd)?
+        };
+        if attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some() {
+            self.files.close(object.key);
+        }
+        if *attr != SetAttr::NONE {
+            self.sync_object(&object)?;
+        }
+        Ok(wcc)
+    }
+
+    /// Sets attributes as `cred`: what fails most likely first, the mode behind the owner,
+    /// since a new owner clears the set-id bits, the times last, since all else moves them.
+    pub(super) fn apply(&self, cred: &Cred, object: &Object, attr: &SetAttr) -> Result<()> {
+        if let Some(size) = attr.size {
+            let data = self.open_data(cred, object, For::Writing)?;
+            i64::try_from(size).map_err(|_| Status::FBig)?;
+            ftruncate(&data.fd, size).nfs()?;
+        }
+        let _as_caller = self.identity.assume(cred)?;
+        if attr.uid.is_some() || attr.gid.is_some() {
+            let (uid, gid) = (attr.uid.map(identity::uid).transpose()?, attr.gid.map(identity::gid).transpose()?);
+            chownat(&object.fd, c"", uid, gid, AtFlags::EMPTY_PATH).nfs()?;
+        }
+        // Symbolic links have no mode of their own.
+        if let Some(mode) = attr.mode.filter(|_| object.attr.kind != FileType::SymLink) {
+            let mode = Mode::from_raw_mode(mode & attrs::MODE_MASK);
+            chmodat(CWD, object.proc_path(), mode, AtFlags::empty()).nfs()?;
+        }
+        if attr.atime != SetTime::Keep || attr.mtime != SetTime::Keep {
+            let times = Timestamps { last_access: timespec(attr.atime), last_modification: timespec(attr.mtime) };
+            utimensat(&object.fd, c"", &times, AtFlags::EMPTY_PATH).nfs()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn do_readlink(&self, id: &FileId) -> Result<Bytes> {
+        let object = self.resolve(id)?;
+        if object.attr.kind != FileType::SymLink {
+            return Err(Status::Inval);
+        }
+        Ok(readlinkat(&object.fd, c"", Vec::new()).nfs()?.into_bytes().into())
+    }
+
+    pub(super) fn do_read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
+        let (data, _, attr) = self.data(cred, id, For::Reading)?;
+        // Never more than there is, so that a large count costs nothing, and nothing at all
+        // behind the end, where offsets may be larger than the kernel takes.
+        let want = u64::from(count).min(attr.size.saturating_sub(offset)) as usize;
+        let mut bytes = Vec::with_capacity(want);
+        while bytes.len() < want {
+            let at = offset + bytes.len() as u64;
+            match pread(&data.fd, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => break, // somebody truncated it meanwhile
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(super::errno::status(e)),
+            }
+        }
+        bytes.truncate(want);
+        let eof = bytes.len() < want || offset.saturating_add(want as u64) >= attr.size;
+        Ok((bytes.into(), eof))
+    }
+
+    pub(super) fn do_write(
+        &self,
+        cred: &Cred,
+        id: &FileId,
+        offset: u64,
+        bytes: &[u8],
+        stable: Stable,
+    ) -> Result<(Wcc, Stable)> {
+        self.writable()?;
+        let (data, key, attr) = self.data(cred, id, For::Writing)?;
+        if bytes.is_empty() {
+            return Ok((Wcc { before: Some(attr.wcc()), after: Some(attr) }, Stable::FileSync));
+        }
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(Status::FBig);
+        }
+        let wcc = {
+            let _step = self.stripes.lock(&[key]);
+            let before = stat::of(&data.fd).nfs()?.attr;
+            write_all(&data.fd, offset, bytes)?;
+            wcc(before, &data.fd)?
+        };
+        // Outside the lock: writes that arrive meanwhile go on, and one flush serves all
+        // that came before it.
+        self.sync_data(&data.fd, stable)?;
+        Ok((wcc, stable))
+    }
+
+    pub(super) fn do_commit(&self, cred: &Cred, id: &FileId) -> Result<Wcc> {
+        self.writable()?;
+        let (data, key, _) = self.data(cred, id, For::Writing)?;
+        self.sync_data(&data.fd, Stable::FileSync)?;
+        // A commit changes nothing, so before and after are the same, and nothing came between.
+        let _step = self.stripes.lock(&[key]);
+        let attr = stat::of(&data.fd).nfs()?.attr;
+        Ok(Wcc { before: Some(attr.wcc()), after: Some(attr) })
+    }
+}
+
+/// Before, and now.
+pub(super) fn wcc(before: Attr, fd: &OwnedFd) -> Result<Wcc> {
+    Ok(Wcc { before: Some(before.wcc()), after: Some(stat::of(fd).nfs()?.attr) })
+}
+
+fn write_all(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match pwrite(fd, bytes, offset) {
+            Ok(0) => return Err(Status::NoSpc),
+            Ok(n) => {
+                offset += n as u64;
+                bytes = bytes.get(n..).unwrap_or_default();
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(super::errno::status(e)),
+        }
+    }
+    Ok(())
+}
+
+fn timespec(time: SetTime) -> Timespec {
+    match time {
+        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        SetTime::Server => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        SetTime::To(t) => Timespec { tv_sec: i64::from(t.secs), tv_nsec: t.nanos.into() },
+    }
+}

@@ -1,0 +1,67 @@
+//! Keeps inode numbers of short-lived objects out of use for a moment.
+//!
+//! Birth times are as coarse as the kernel's tick. A file made and removed within one, and
+//! another one made at once, can have the same inode number and the same birth: the first
+//! one's id would reach the second. An open descriptor keeps the number taken, so what is
+//! removed right after its birth is held open until the tick has passed.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::ids::Key;
+
+/// Longer than a tick of any Linux (10 ms at the longest).
+const REST: Duration = Duration::from_millis(20);
+/// Descriptors held at most; beyond, removals wait.
+const GRAVES: usize = 128;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Graveyard(VecDeque<(Instant, OwnedFd)>);
+
+impl Graveyard {
+    /// `fd` is open on an object that lost its last name. Blocks for at most [`REST`].
+    pub(super) fn bury(&mut self, key: Key, fd: OwnedFd) {
+        let now = Instant::now();
+        while self.0.front().is_some_and(|(since, _)| now.duration_since(*since) >= REST) {
+            self.0.pop_front();
+        }
+        let clock_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        if clock_ns.abs_diff(u128::from(key.born_ns)) > REST.as_nanos() {
+            return;
+        }
+        if self.0.len() >= GRAVES
+            && let Some((since, oldest)) = self.0.pop_front()
+        {
+            std::thread::sleep(REST.saturating_sub(now.duration_since(since)));
+            drop(oldest);
+        }
+        self.0.push_back((Instant::now(), fd));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bury(yard: &mut Graveyard, age: Duration) {
+        let born = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - age;
+        let fd = std::fs::File::open("/").unwrap().into();
+        yard.bury(Key { ino: 1, born_ns: born.as_nanos() as u64 }, fd);
+    }
+
+    #[test]
+    fn only_the_short_lived_are_held_and_not_too_many() {
+        let mut yard = Graveyard::default();
+        bury(&mut yard, Duration::from_secs(60));
+        assert_eq!(yard.0.len(), 0, "its number may be used again at once");
+        bury(&mut yard, Duration::ZERO);
+        assert_eq!(yard.0.len(), 1);
+        (0..2 * GRAVES).for_each(|_| bury(&mut yard, Duration::ZERO));
+        assert!(yard.0.len() <= GRAVES);
+        std::thread::sleep(REST);
+        bury(&mut yard, Duration::from_secs(60));
+        assert_eq!(yard.0.len(), 0, "the tick has passed");
+    }
+}

@@ -1,0 +1,110 @@
+//! READDIR and READDIRPLUS over getdents64(2).
+//!
+//! Cookies are the kernel's own (`d_off`). ext4, XFS, btrfs and tmpfs (since Linux 6.6) make
+//! them from the name's hash or a number that stays with the entry, so entries that come and
+//! go between pages move no other entry. That is why there is nothing to verify: a listing
+//! goes on across changes of the directory.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bytes::Bytes;
+use remora_wire::nfs3::{Attr, Status};
+use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek};
+use rustix::io::Errno;
+
+use super::errno::OrStatus;
+use super::resolve::Object;
+use super::{LocalDisk, ids, stat};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Result};
+
+/// Bytes of entries asked of the kernel at once; some 300 entries.
+const BATCH: usize = 16 * 1024;
+
+/// Hands the entries behind `cookie` to `each` until it says stop; whether the end was reached.
+pub(super) fn scan(
+    dir: impl AsFd,
+    cookie: u64,
+    mut each: impl FnMut(&RawDirEntry<'_>) -> Result<bool>,
+) -> Result<bool> {
+    seek(&dir, SeekFrom::Start(cookie)).map_err(|_| Status::BadCookie)?;
+    let mut batch = vec![MaybeUninit::uninit(); BATCH];
+    let mut entries = RawDir::new(dir, &mut batch);
+    while let Some(entry) = entries.next() {
+        match entry {
+            // A cookie that was none of ours.
+            Err(Errno::INVAL) if cookie != 0 => return Err(Status::BadCookie),
+            entry => {
+                if !each(&entry.nfs()?)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl Object {
+    /// Opens a directory to list or sync it.
+    pub(super) fn open_dir(&self) -> Result<OwnedFd> {
+        openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).nfs()
+    }
+}
+
+impl LocalDisk {
+    pub(super) fn do_readdir(
+        &self,
+        cred: &Cred,
+        dir: &FileId,
+        query: DirQuery,
+        take: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<DirEnd> {
+        if i64::try_from(query.cookie).is_err() {
+            return Err(Status::BadCookie);
+        }
+        let dir = self.resolve_dir(dir)?;
+        let (listed, searchable) = {
+            let _as_caller = self.identity.assume(cred)?;
+            // Entries' attributes are fetched as the server; whether the caller may have
+            // them is asked once, here.
+            (dir.open_dir()?, stat::at(&dir.fd, b".").is_ok())
+        };
+        let objects = query.objects && searchable;
+        let eof = scan(&listed, query.cookie, |entry| {
+            let name = entry.file_name().to_bytes();
+            let up = if name == b".." { self.above(&dir).ok() } else { None };
+            let object = if objects { self.listed(&dir, name, &up) } else { None };
+            // What the root is in is nobody's business.
+            let fileid = up.map_or(entry.ino(), |up| up.key.ino);
+            let cookie = entry.next_entry_cookie();
+            Ok(take(DirEntry { fileid, name: Bytes::copy_from_slice(name), cookie, object }))
+        })?;
+        Ok(DirEnd { verf: [0; 8], eof })
+    }
+
+    /// What an entry is, if it is still there and on this file system.
+    fn listed(&self, dir: &Object, name: &[u8], up: &Option<Object>) -> Option<(FileId, Attr)> {
+        match name {
+            b"." => Some((self.id_of(dir)?, dir.attr.clone())),
+            b".." => up.as_ref().and_then(|up| Some((self.id_of(up)?, up.attr.clone()))),
+            name => {
+                let stat = self.ours(stat::at(&dir.fd, name).ok()?).ok()?;
+                Some((self.register(dir, name, stat.key).ok()?, stat.attr))
+            }
+        }
+    }
+
+    /// The directory above `dir`; above the root, the root.
+    pub(super) fn above(&self, dir: &Object) -> Result<Object> {
+        if dir.key == self.root_key {
+            return self.resolve(&self.root_id);
+        }
+        let (parent, hint) = self.table().parent(dir.key).ok_or(Status::Stale)?;
+        self.resolve(&ids::encode(parent, &hint).ok_or(Status::ServerFault)?)
+    }
+
+    pub(super) fn id_of(&self, object: &Object) -> Option<FileId> {
+        let hint = if object.key == self.root_key { ids::Hint::default() } else { object.hint };
+        ids::encode(object.key, &hint)
+    }
+}

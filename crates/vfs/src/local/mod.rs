@@ -1,0 +1,264 @@
+//! A directory of the local disk, on Linux.
+//!
+//! * **Ids** survive restarts and renames without privilege: inode, birth and
+//!   a hint. File systems that do not tell an inode's birth cannot tell its lives apart.
+//! * **Bounds of the export**: one file system; mount points inside it can be listed but not
+//!   entered. Names are single components, no symbolic link is followed, and every object is
+//!   reached from the root with openat2(2)'s RESOLVE_BENEATH. A file that is moved out of the
+//!   export by somebody else can be read for as long as it happens to be cached open.
+//! * **Identity**: with [`Options::honour_credentials`] each call is done with its caller's
+//!   user and groups, by the one thread that does it. Without, all is done as the server's
+//!   user, and what a caller may is what that user may.
+//! * **Stability** is the kernel's: fdatasync(2) and fsync(2), on directories too.
+//!
+//! Needs /proc, and Linux 5.8 for the times of symbolic links.
+
+mod data;
+mod errno;
+mod files;
+#[expect(clippy::disallowed_methods, reason = "how long the kernel's tick has passed is real time")]
+mod graveyard;
+mod identity;
+mod ids;
+mod listing;
+mod namespace;
+#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
+mod recent;
+mod resolve;
+mod search;
+mod stat;
+mod stripes;
+mod sync;
+#[expect(clippy::disallowed_methods, reason = "when to look at the real disk again is real time")]
+mod table;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use remora_wire::nfs3::{
+    ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk,
+    RenameDirs, SetAttr, Stable, Status, Wcc,
+};
+use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
+
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result, Vfs, names, perm};
+use data::OpenFiles;
+use errno::OrStatus;
+use graveyard::Graveyard;
+use identity::Identity;
+use ids::{Hint, Key};
+use resolve::Object;
+use stripes::Stripes;
+use table::Table;
+
+/// How to export a directory.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first [`Vfs::verifier`]: different at every start, as random bytes or the time are.
+    pub verifier: [u8; 8],
+    /// Do each operation as its caller; the server must be root.
+    pub honour_credentials: bool,
+    /// Refuse every change with [`Status::RoFs`].
+    pub read_only: bool,
+    /// Objects whose place is remembered (about 200 bytes each). Others are searched for.
+    pub places_max: usize,
+    /// Files kept open for reading or writing.
+    pub open_max: usize,
+    /// Directory entries looked at in one search for an object, before it is given up as stale.
+    pub search_max: usize,
+}
+
+impl Options {
+    /// The usual ones: writable, everything done as the server's user.
+    pub fn new(verifier: [u8; 8]) -> Options {
+        Options {
+            verifier,
+            honour_credentials: false,
+            read_only: false,
+            places_max: 1 << 18,
+            open_max: 256,
+            search_max: 200_000,
+        }
+    }
+}
+
+/// See the [module](self).
+pub struct LocalDisk {
+    root: OwnedFd,
+    root_key: Key,
+    root_id: FileId,
+    fsid: u64,
+    identity: Identity,
+    read_only: bool,
+    search_entries: usize,
+    table: Mutex<Table>,
+    files: OpenFiles,
+    graveyard: Mutex<Graveyard>,
+    stripes: Stripes,
+    verifier: AtomicU64,
+}
+
+impl LocalDisk {
+    /// Exports `dir`. Fails if it is not a directory, if /proc is missing, or if identities
+    /// are to be honoured and cannot be.
+    pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(dir, flags, Mode::empty())?;
+        let stat = stat::of(&root)?;
+        let root_id = ids::encode(stat.key, &Hint::default());
+        let object = Object { fd: root, key: stat.key, hint: Hint::default(), attr: stat.attr };
+        if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
+        }
+        Ok(LocalDisk {
+            root_key: object.key,
+            root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
+            fsid: object.attr.fsid,
+            root: object.fd,
+            identity: Identity::new(options.honour_credentials)?,
+            read_only: options.read_only,
+            search_entries: options.search_max,
+            table: Mutex::new(Table::new(stat.key, options.places_max)),
+            files: OpenFiles::new(options.open_max),
+            graveyard: Mutex::default(),
+            stripes: Stripes::new(),
+            verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.read_only { Err(Status::RoFs) } else { Ok(()) }
+    }
+
+    /// Takes leave of an object that lost its last name.
+    fn bury(&self, object: Object) {
+        let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+        graveyard.bury(object.key, object.fd);
+    }
+}
+
+impl Vfs for LocalDisk {
+    fn root(&self) -> FileId {
+        self.root_id
+    }
+
+    fn verifier(&self) -> [u8; 8] {
+        self.current_verifier()
+    }
+
+    fn getattr(&self, id: &FileId) -> Result<Attr> {
+        Ok(self.resolve(id)?.attr)
+    }
+
+    fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
+        self.do_setattr(cred, id, attr, guard)
+    }
+
+    fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
+        self.do_lookup(cred, dir, name)
+    }
+
+    fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
+        let attr = self.resolve(id)?.attr;
+        let changes = ACCESS_MODIFY | ACCESS_EXTEND | ACCESS_DELETE;
+        let possible = if self.read_only { !changes } else { !0 };
+        Ok(perm::access(self.identity.acting(cred), &attr) & possible & wanted)
+    }
+
+    fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {
+        self.do_readlink(id)
+    }
+
+    fn read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
+        self.do_read(cred, id, offset, count)
+    }
+
+    fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
+        self.do_write(cred, id, offset, data, stable)
+    }
+
+    fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
+        self.do_create(cred, dir, name, how)
+    }
+
+    fn mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
+        self.do_mkdir(cred, dir, name, attr)
+    }
+
+    fn symlink(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr, target: &[u8]) -> Result<Made> {
+        self.do_symlink(cred, dir, name, attr, target)
+    }
+
+    fn mknod(&self, cred: &Cred, dir: &FileId, name: &[u8], what: &NodeKind) -> Result<Made> {
+        self.do_mknod(cred, dir, name, what)
+    }
+
+    fn remove(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
+        self.do_remove(cred, dir, name, AtFlags::empty())
+    }
+
+    fn rmdir(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
+        self.do_remove(cred, dir, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+        self.do_rename(cred, from, to)
+    }
+
+    fn link(&self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {
+        self.do_link(cred, id, dir, name)
+    }
+
+    fn readdir(
+        &self,
+        cred: &Cred,
+        dir: &FileId,
+        query: DirQuery,
+        take: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<DirEnd> {
+        self.do_readdir(cred, dir, query, take)
+    }
+
+    fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
+        self.resolve(id)?;
+        let s = fstatvfs(&self.root).nfs()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
+        Ok(FsStatOk {
+            attr: None,
+            total: bytes(s.f_blocks),
+            free: bytes(s.f_bfree),
+            avail: bytes(s.f_bavail),
+            files: s.f_files,
+            files_free: s.f_ffree,
+            files_avail: s.f_favail,
+            invar_secs: 0,
+        })
+    }
+
+    fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
+        self.resolve(id)?;
+        let s = fstatvfs(&self.root).nfs()?;
+        Ok(PathConfOk {
+            attr: None,
+            // ext4's, the smallest of the usual file systems; others answer MLINK later.
+            link_max: 65_000,
+            name_max: u32::try_from(s.f_namemax).unwrap_or(names::NAME_MAX as u32).min(names::NAME_MAX as u32),
+            no_trunc: true,
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        })
+    }
+
+    fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
+        self.do_commit(cred, id)
+    }
+}

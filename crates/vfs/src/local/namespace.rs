@@ -1,0 +1,331 @@
+//! Operations on directories: lookup, creation, removal, renaming.
+//!
+//! All are relative to an open directory and take single names.
+
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::sync::MutexGuard;
+
+use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
+use rustix::fs::{
+    AtFlags, CWD, FileType as Kind, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, renameat, symlinkat,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+use super::errno::OrStatus;
+use super::files::wcc;
+use super::resolve::Object;
+use super::{LocalDisk, errno, stat};
+use crate::{Cred, FileId, Made, Result, attrs, names};
+
+/// Held while nothing else of this file system may touch the objects it was taken for.
+type Step<'a> = Vec<MutexGuard<'a, ()>>;
+
+/// How often to begin again when somebody else is quicker.
+const TRIES: usize = 16;
+
+impl LocalDisk {
+    pub(super) fn do_lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
+        names::component(name)?;
+        let dir = self.resolve_dir(dir)?;
+        if name == b".." {
+            let _as_caller = self.identity.assume(cred)?;
+            stat::at(&dir.fd, b".").nfs()?; // fails unless the caller may search
+        }
+        match name {
+            b"." => Ok((self.id_of(&dir).ok_or(Status::ServerFault)?, dir.attr)),
+            b".." => {
+                let up = self.above(&dir)?;
+                Ok((self.id_of(&up).ok_or(Status::ServerFault)?, up.attr))
+            }
+            name => {
+                let found = {
+                    let _as_caller = self.identity.assume(cred)?;
+                    stat::at(&dir.fd, name).nfs()?
+                };
+                let found = self.ours(found)?;
+                Ok((self.register(&dir, name, found.key)?, found.attr))
+            }
+        }
+    }
+
+    pub(super) fn do_create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
+        self.writable()?;
+        names::new_name(name)?;
+        let wish = match how {
+            CreateHow::Unchecked(attr) | CreateHow::Guarded(attr) => {
+                attrs::check(attr)?;
+                attrs::for_new(self.identity.acting(cred), attr, attrs::FILE_MODE)
+            }
+            CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
+        };
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..TRIES {
+            match self.make(cred, dir, name, &wish, |dir, mode| openat(dir, name, flags, mode).map(drop)) {
+                Err(Status::Exist) => {}
+                done => return done,
+            }
+            match self.reuse(cred, dir, name, how) {
+                Err(Status::NoEnt) => {} // removed in between
+                done => return done,
+            }
+        }
+        Err(Status::Jukebox)
+    }
+
+    /// CREATE met an object of that name.
+    fn reuse(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
+        let dir = self.resolve_dir(dir)?;
+        let mut there = self.open_child(&dir, name)?;
+        let regular = there.attr.kind == FileType::Regular;
+        match how {
+            CreateHow::Unchecked(attr) if regular => {
+                if let Some(size) = attr.size {
+                    let _step = self.stripes.lock(&[there.key]);
+                    self.apply(cred, &there, &SetAttr { size: Some(size), ..SetAttr::NONE })?;
+                    there.attr = stat::of(&there.fd).nfs()?.attr;
+                }
+            }
+            CreateHow::Exclusive(verf)
+                if regular && attrs::exclusive_times(*verf) == (there.attr.atime, there.attr.mtime) => {}
+            _ => return Err(Status::Exist),
+        }
+        // Also when nothing changed: the first request's sync may still be under way.
+        self.sync_object(&there)?;
+        self.sync_object(&dir)?;
+        let id = self.register(&dir, name, there.key)?;
+        let after = stat::of(&dir.fd).nfs()?.attr;
+        Ok(Made { id, attr: there.attr, dir: Wcc { before: None, after: Some(after) } })
+    }
+
+    pub(super) fn do_mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
+        self.new_object(cred, dir, name, attr, attrs::DIR_MODE, |dir, mode| mkdirat(dir, name, mode))
+    }
+
+    pub(super) fn do_symlink(
+        &self,
+        cred: &Cred,
+        dir: &FileId,
+        name: &[u8],
+        attr: &SetAttr,
+        target: &[u8],
+    ) -> Result<Made> {
+        names::target(target)?;
+        self.new_object(cred, dir, name, attr, 0o777, |dir, _| symlinkat(target, dir, name))
+    }
+
+    pub(super) fn do_mknod(&self, cred: &Cred, dir: &FileId, name: &[u8], what: &NodeKind) -> Result<Made> {
+        let none = SpecData { major: 0, minor: 0 };
+        let (attr, kind, spec) = match what {
+            NodeKind::Char(attr, spec) => (attr, Kind::CharacterDevice, *spec),
+            NodeKind::Block(attr, spec) => (attr, Kind::BlockDevice, *spec),
+            NodeKind::Socket(attr) => (attr, Kind::Socket, none),
+            NodeKind::Fifo(attr) => (attr, Kind::Fifo, none),
+            NodeKind::Other(_) => return Err(Status::BadType),
+        };
+        let device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+        // In single-user mode the kernel would ask what the server may, not what the caller may.
+        if device && !(self.identity.honours() && cred.uid == 0) {
+            return Err(Status::Perm);
+        }
+        let dev = makedev(spec.major, spec.minor);
+        self.new_object(cred, dir, name, attr, attrs::FILE_MODE, |dir, mode| mknodat(dir, name, kind, mode, dev))
+    }
+
+    /// What MKDIR, SYMLINK and MKNOD have in common.
+    fn new_object(
+        &self,
+        cred: &Cred,
+        dir: &FileId,
+        name: &[u8],
+        attr: &SetAttr,
+        default_mode: u32,
+        make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<()>,
+    ) -> Result<Made> {
+        self.writable()?;
+        names::new_name(name)?;
+        attrs::check(attr)?;
+        let wish = attrs::for_new(self.identity.acting(cred), attr, default_mode);
+        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, make)
+    }
+
+    /// Makes an object with the attributes `wish` and puts it on stable storage.
+    fn make(
+        &self,
+        cred: &Cred,
+        dir: &FileId,
+        name: &[u8],
+        wish: &SetAttr,
+        make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<()>,
+    ) -> Result<Made> {
+        let dir = self.resolve_dir(dir)?;
+        let (child, wcc) = {
+            let _step = self.stripes.lock(&[dir.key]);
+            let before = stat::of(&dir.fd).nfs()?.attr;
+            {
+                let _as_caller = self.identity.assume(cred)?;
+                make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs()?;
+            }
+            let mut child = self.open_child(&dir, name)?;
+            // The kernel has set what it could; the rest, and what the umask took, follows.
+            let rest = SetAttr {
+                mode: wish.mode.filter(|mode| *mode != child.attr.mode & !0o2000),
+                uid: wish.uid.filter(|uid| *uid != child.attr.uid),
+                gid: wish.gid.filter(|gid| *gid != child.attr.gid),
+                size: wish.size.filter(|size| *size != 0),
+                ..wish.clone()
+            };
+            if let Err(status) = self.apply(cred, &child, &rest) {
+                self.undo_make(&dir, name, child);
+                return Err(status);
+            }
+            if rest != SetAttr::NONE {
+                child.attr = stat::of(&child.fd).nfs()?.attr;
+            }
+            (child, wcc(before, &dir.fd)?)
+        };
+        if matches!(child.attr.kind, FileType::Regular | FileType::Directory) {
+            self.sync_object(&child)?;
+        }
+        self.sync_object(&dir)?;
+        Ok(Made { id: self.register(&dir, name, child.key)?, attr: child.attr, dir: wcc })
+    }
+
+    fn undo_make(&self, dir: &Object, name: &[u8], child: Object) {
+        let flags = if child.attr.kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        // If this fails too, an object without its attributes stays; the caller hears of the
+        // first failure.
+        let _ = unlinkat(&dir.fd, name, flags);
+        self.lost_name(dir, name, child);
+    }
+
+    /// REMOVE, or with [`AtFlags::REMOVEDIR`] RMDIR.
+    pub(super) fn do_remove(&self, cred: &Cred, dir: &FileId, name: &[u8], flags: AtFlags) -> Result<Wcc> {
+        self.writable()?;
+        names::old_name(name)?;
+        let dir = self.resolve_dir(dir)?;
+        let (victim, wcc) = {
+            let (_step, mut objects) = self.lock_children(cred, &[(&dir, name)])?;
+            let victim = objects.pop().flatten().ok_or(Status::NoEnt)?;
+            let before = stat::of(&dir.fd).nfs()?.attr;
+            {
+                let _as_caller = self.identity.assume(cred)?;
+                unlinkat(&dir.fd, name, flags).nfs()?;
+            }
+            (victim, wcc(before, &dir.fd)?)
+        };
+        self.lost_name(&dir, name, victim);
+        self.sync_object(&dir)?;
+        Ok(wcc)
+    }
+
+    pub(super) fn do_rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+        self.writable()?;
+        names::old_name(from.1)?;
+        names::old_name(to.1)?;
+        let (source, target) = (self.resolve_dir(from.0)?, self.resolve_dir(to.0)?);
+        let (moved, replaced, dirs) = {
+            let (_step, mut objects) = self.lock_children(cred, &[(&source, from.1), (&target, to.1)])?;
+            let replaced = objects.pop().flatten();
+            let moved = objects.pop().flatten().ok_or(Status::NoEnt)?;
+            let before = (stat::of(&source.fd).nfs()?.attr, stat::of(&target.fd).nfs()?.attr);
+            {
+                let _as_caller = self.identity.assume(cred)?;
+                renameat(&source.fd, from.1, &target.fd, to.1).nfs()?;
+            }
+            let dirs = RenameDirs { from: wcc(before.0, &source.fd)?, to: wcc(before.1, &target.fd)? };
+            (moved, replaced, dirs)
+        };
+        // Two names of one file: the kernel leaves both.
+        if replaced.as_ref().is_none_or(|there| there.key != moved.key) {
+            let hint = moved.hint;
+            self.table().put(moved.key, target.key, to.1, hint);
+            replaced.into_iter().for_each(|there| self.lost_name(&target, to.1, there));
+        }
+        // The new name first: a crash in between must not lose the file.
+        self.sync_object(&target)?;
+        if source.key != target.key {
+            self.sync_object(&source)?;
+        }
+        Ok(dirs)
+    }
+
+    pub(super) fn do_link(&self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {
+        self.writable()?;
+        names::new_name(name)?;
+        let mut object = self.resolve(id)?;
+        let dir = self.resolve_dir(dir)?;
+        if object.attr.kind == FileType::Directory {
+            return Err(Status::IsDir);
+        }
+        let wcc = {
+            let _step = self.stripes.lock(&[object.key, dir.key]);
+            let before = stat::of(&dir.fd).nfs()?.attr;
+            {
+                let _as_caller = self.identity.assume(cred)?;
+                // The link that is followed is /proc's, which leads to the very object.
+                linkat(CWD, object.proc_path(), &dir.fd, name, AtFlags::SYMLINK_FOLLOW).nfs()?;
+            }
+            object.attr = stat::of(&object.fd).nfs()?.attr;
+            wcc(before, &dir.fd)?
+        };
+        if object.attr.kind == FileType::Regular {
+            self.sync_object(&object)?;
+        }
+        self.sync_object(&dir)?;
+        Ok(LinkAttrs { attr: Some(object.attr), dir: wcc })
+    }
+
+    /// Locks directories together with what the names in them lead to (`None`: nothing).
+    fn lock_children<'a>(
+        &'a self,
+        cred: &Cred,
+        wanted: &[(&Object, &[u8])],
+    ) -> Result<(Step<'a>, Vec<Option<Object>>)> {
+        for _ in 0..TRIES {
+            let found = wanted.iter().map(|(dir, name)| self.child(cred, dir, name)).collect::<Result<Vec<_>>>()?;
+            let mut keys: Vec<_> = wanted.iter().map(|(dir, _)| dir.key).collect();
+            keys.extend(found.iter().flatten().map(|o| o.key));
+            let step = self.stripes.lock(&keys);
+            // Which locks to take was known only from the names, and they may have changed.
+            let still = wanted.iter().zip(&found).all(|((dir, name), object)| {
+                let now = stat::at(&dir.fd, name);
+                now.ok().map(|s| s.key) == object.as_ref().map(|o| o.key)
+            });
+            if still {
+                return Ok((step, found));
+            }
+        }
+        Err(Status::Jukebox)
+    }
+
+    /// What `name` in `dir` is, for a caller who may search there.
+    fn child(&self, cred: &Cred, dir: &Object, name: &[u8]) -> Result<Option<Object>> {
+        let there = {
+            let _as_caller = self.identity.assume(cred)?;
+            stat::at(&dir.fd, name)
+        };
+        match there {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(errno::status(e)),
+            Ok(_) => {}
+        }
+        match self.open_child(dir, name) {
+            Err(Status::NoEnt) => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    /// `name` in `dir` no longer leads to `object`.
+    fn lost_name(&self, dir: &Object, name: &[u8], object: Object) {
+        let gone = stat::of(&object.fd).is_ok_and(|now| now.attr.nlink == 0);
+        if gone {
+            self.table().removed(object.key);
+            self.files.close(object.key);
+            self.bury(object);
+        } else {
+            self.table().forget_name(object.key, dir.key, name);
+        }
+    }
+}

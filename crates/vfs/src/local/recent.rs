@@ -1,0 +1,58 @@
+//! A bounded map that forgets what was not used for longest, roughly.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Two generations: when the young one is full, it becomes the old one, and what is left of
+/// the former old one is forgotten. What is used moves to the young one. So the most recently
+/// used half is always kept, at the cost of one or two hash lookups.
+pub(super) struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    half: usize,
+}
+
+impl<K: Hash + Eq + Copy, V> Recent<K, V> {
+    /// Holds at most `limit` entries (at least 2).
+    pub(super) fn new(limit: usize) -> Recent<K, V> {
+        Recent { young: HashMap::new(), old: HashMap::new(), half: (limit / 2).max(1) }
+    }
+
+    pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
+        if let Some(value) = self.old.remove(key) {
+            self.insert(*key, value);
+        }
+        self.young.get_mut(key)
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.old.remove(&key);
+        if self.young.len() >= self.half && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+        self.young.remove(key).or_else(|| self.old.remove(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_bound_holds() {
+        let mut map = Recent::new(10);
+        map.insert(0, "kept");
+        for i in 1..1000 {
+            map.insert(i, "passing");
+            assert!(map.get(&0).is_some(), "after {i}");
+            assert!(map.young.len() + map.old.len() <= 10);
+        }
+        assert!(map.get(&500).is_none());
+        assert_eq!(map.remove(&0), Some("kept"));
+        assert!(map.get(&0).is_none());
+    }
+}

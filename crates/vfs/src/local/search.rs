@@ -1,0 +1,114 @@
+//! Looks for an object that is not where the table says, or of which it says nothing: after a
+//! restart, or when somebody else renamed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use remora_wire::nfs3::Status;
+use rustix::fs::{FileType, Mode, OFlags, openat};
+
+use super::errno::OrStatus;
+use super::ids::{Hint, Key};
+use super::resolve::{Check, Object};
+use super::{LocalDisk, listing, stat};
+use crate::Result;
+
+/// A directory on the way, and how it was reached.
+struct Step {
+    key: Key,
+    hint: Hint,
+    depth: usize,
+    /// `None` for the root.
+    up: Option<(Arc<Step>, Box<[u8]>)>,
+}
+
+impl Step {
+    fn names(&self) -> Vec<Box<[u8]>> {
+        let mut names = Vec::new();
+        let mut at = self;
+        while let Some((parent, name)) = &at.up {
+            names.push(name.clone());
+            at = parent;
+        }
+        names.reverse();
+        names
+    }
+}
+
+impl LocalDisk {
+    /// Finds `key`: first where `hint` points, then everywhere, looking at no more entries
+    /// than the options allow. [`Status::Stale`] if it is not found.
+    pub(super) fn search(&self, key: Key, hint: Hint) -> Result<Object> {
+        if self.table().is_missing(key) {
+            return Err(Status::Stale);
+        }
+        let mut left = self.search_entries;
+        let guided = self.walk(key, hint, &mut left, |depth, dir| hint.leads_through(depth, dir));
+        let found = guided.or_else(|| self.walk(key, hint, &mut left, |_, _| true));
+        found.ok_or_else(|| {
+            self.table().not_found(key);
+            Status::Stale
+        })
+    }
+
+    /// Goes down from the root into the directories that `enter(depth, inode)` lets in.
+    fn walk(&self, key: Key, hint: Hint, left: &mut usize, enter: impl Fn(usize, u64) -> bool) -> Option<Object> {
+        let root = Step { key: self.root_key, hint: Hint::default(), depth: 0, up: None };
+        let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
+        while let Some(step) = todo.pop() {
+            // Directories that cannot be read, or went away meanwhile, are passed over.
+            let Ok(dir) = self.open_step(&step) else { continue };
+            let mut hits = Vec::new();
+            let mut deeper = Vec::new();
+            let _ = listing::scan(&dir, 0, |entry| {
+                *left = left.saturating_sub(1);
+                let name = entry.file_name().to_bytes();
+                if entry.ino() == key.ino && !matches!(name, b"." | b"..") {
+                    hits.push(Box::from(name));
+                } else if is_subdirectory(entry) && enter(step.depth, entry.ino()) {
+                    deeper.push(Box::from(name));
+                }
+                Ok(*left > 0)
+            });
+            if let Some(object) = hits.iter().find_map(|name| self.hit(&step, &dir, name, key, hint)) {
+                return Some(object);
+            }
+            if *left == 0 {
+                return None;
+            }
+            todo.extend(deeper.into_iter().filter_map(|name| self.step_down(&step, &dir, name)));
+        }
+        None
+    }
+
+    fn open_step(&self, step: &Step) -> Result<OwnedFd> {
+        let path = self.open_names(&step.names()).nfs()?;
+        path.check(self, step.hint, step.key)?.open_dir()
+    }
+
+    fn step_down(&self, step: &Arc<Step>, dir: &OwnedFd, name: Box<[u8]>) -> Option<Arc<Step>> {
+        let stat = self.ours(stat::at(dir, &name).ok()?).ok()?;
+        let hint = if step.up.is_some() { step.hint.below(step.key.ino) } else { step.hint };
+        Some(Arc::new(Step { key: stat.key, hint, depth: step.depth + 1, up: Some((step.clone(), name)) }))
+    }
+
+    /// An entry with the right inode number: if it is the object, remembers the way there.
+    fn hit(&self, step: &Arc<Step>, dir: &OwnedFd, name: &[u8], key: Key, hint: Hint) -> Option<Object> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let object = openat(dir, name, flags, Mode::empty()).ok()?.check(self, hint, key).ok()?;
+        let mut table = self.table();
+        // The object keeps the hint in the id it was asked for by: clients compare ids.
+        table.put(key, step.key, name, hint);
+        let mut at = step;
+        while let Some((parent, name)) = &at.up {
+            table.put(at.key, parent.key, name, at.hint);
+            at = parent;
+        }
+        Some(object)
+    }
+}
+
+fn is_subdirectory(entry: &rustix::fs::RawDirEntry<'_>) -> bool {
+    let maybe = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+    maybe && !matches!(entry.file_name().to_bytes(), b"." | b"..")
+}

@@ -1,0 +1,78 @@
+//! statx(2), as attributes and keys.
+
+use std::os::fd::AsFd;
+
+use remora_wire::nfs3::{Attr, FileType, NfsTime, SpecData};
+use rustix::fs::{AtFlags, FileType as Kind, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
+
+use super::ids::Key;
+
+/// What statx(2) says of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Stat {
+    pub(super) key: Key,
+    pub(super) attr: Attr,
+    /// Whether another file system is mounted there.
+    pub(super) is_mount: bool,
+}
+
+/// Of an open object.
+pub(super) fn of(fd: impl AsFd) -> rustix::io::Result<Stat> {
+    statx(fd, b"", AtFlags::EMPTY_PATH)
+}
+
+/// Of `name` in an open directory; a symbolic link is not followed.
+pub(super) fn at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
+    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+}
+
+fn statx(fd: impl AsFd, name: &[u8], flags: AtFlags) -> rustix::io::Result<Stat> {
+    let x = rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+    let born_ns = if x.stx_mask & StatxFlags::BTIME.bits() != 0 { nanos(x.stx_btime) } else { 0 };
+    let key = Key { ino: x.stx_ino, born_ns };
+    let is_mount = x.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(Stat { key, attr: attr(&x), is_mount })
+}
+
+fn attr(x: &Statx) -> Attr {
+    Attr {
+        kind: kind(x.stx_mode),
+        mode: u32::from(x.stx_mode) & crate::attrs::MODE_MASK,
+        nlink: x.stx_nlink,
+        uid: x.stx_uid,
+        gid: x.stx_gid,
+        size: x.stx_size,
+        used: x.stx_blocks.saturating_mul(512),
+        rdev: SpecData { major: x.stx_rdev_major, minor: x.stx_rdev_minor },
+        fsid: u64::from(x.stx_dev_major) << 32 | u64::from(x.stx_dev_minor),
+        fileid: x.stx_ino,
+        atime: time(x.stx_atime),
+        mtime: time(x.stx_mtime),
+        ctime: time(x.stx_ctime),
+    }
+}
+
+fn kind(mode: u16) -> FileType {
+    match Kind::from_raw_mode(u32::from(mode)) {
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::SymLink,
+        Kind::BlockDevice => FileType::Block,
+        Kind::CharacterDevice => FileType::Char,
+        Kind::Socket => FileType::Socket,
+        Kind::Fifo => FileType::Fifo,
+        _ => FileType::Regular,
+    }
+}
+
+fn nanos(t: StatxTimestamp) -> u64 {
+    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(t.tv_nsec))
+}
+
+/// NFSv3 has times from 1970 to 2106; what is before or after becomes the nearest of them.
+fn time(t: StatxTimestamp) -> NfsTime {
+    match u32::try_from(t.tv_sec) {
+        Ok(secs) => NfsTime { secs, nanos: t.tv_nsec },
+        Err(_) if t.tv_sec < 0 => NfsTime { secs: 0, nanos: 0 },
+        Err(_) => NfsTime { secs: u32::MAX, nanos: t.tv_nsec },
+    }
+}

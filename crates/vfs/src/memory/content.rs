@@ -1,0 +1,215 @@
+//! A file's bytes on a disk with a volatile cache.
+//!
+//! Two contents share their blocks: the visible one, and the durable one, which a crash brings
+//! back. They differ in the blocks that volatile writes touched; for those the durable version
+//! is kept beside. Absent blocks are zeros, so a hole costs nothing.
+
+use std::collections::BTreeMap;
+
+/// Bytes in a block.
+pub(super) const BLOCK: u64 = 4096;
+
+type Block = Box<[u8; BLOCK as usize]>;
+
+/// See the module. Invariant: bytes of a block at and behind the size of its content are 0.
+#[derive(Default)]
+pub(super) struct Content {
+    size: u64,
+    blocks: BTreeMap<u64, Block>,
+    durable_size: u64,
+    /// The durable version of blocks with volatile changes (`None`: zeros).
+    shadow: BTreeMap<u64, Option<Block>>,
+}
+
+impl Content {
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Blocks that take room.
+    pub(super) fn allocated(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// Whether a crash would change anything.
+    pub(super) fn is_volatile(&self) -> bool {
+        self.size != self.durable_size || !self.shadow.is_empty()
+    }
+
+    /// How many more blocks a write of `len` bytes at `offset` takes.
+    pub(super) fn growth(&self, offset: u64, len: u64) -> u64 {
+        let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
+        (end - first).saturating_sub(self.blocks.range(first..end).count() as u64)
+    }
+
+    /// At most `count` visible bytes from `offset`.
+    pub(super) fn read(&self, offset: u64, count: u64) -> Vec<u8> {
+        copy_out(|b| self.blocks.get(&b), offset, count.min(self.size.saturating_sub(offset)))
+    }
+
+    /// All durable bytes.
+    pub(super) fn read_durable(&self) -> Vec<u8> {
+        let block = |b| match self.shadow.get(&b) {
+            Some(durable) => durable.as_ref(),
+            None => self.blocks.get(&b),
+        };
+        copy_out(block, 0, self.durable_size)
+    }
+
+    /// Writes `data` at `offset`; with `durable`, these bytes (and no others) survive a crash.
+    pub(super) fn write(&mut self, offset: u64, data: &[u8], durable: bool) {
+        for (block, at, piece) in pieces(offset, data) {
+            if !durable {
+                let visible = self.blocks.get(&block);
+                self.shadow.entry(block).or_insert_with(|| visible.cloned());
+            } else if let Some(kept) = self.shadow.get_mut(&block) {
+                put(kept.get_or_insert_with(zeros), at, piece);
+            }
+            put(self.blocks.entry(block).or_insert_with(zeros), at, piece);
+        }
+        let end = offset + data.len() as u64;
+        self.size = self.size.max(end);
+        if durable {
+            self.durable_size = self.durable_size.max(end);
+        }
+    }
+
+    /// Cuts off, or fills up with zeros. The new size is durable at once; volatile bytes
+    /// below it stay volatile.
+    pub(super) fn set_size(&mut self, size: u64) {
+        let keep = size.div_ceil(BLOCK);
+        self.blocks.split_off(&keep);
+        self.shadow.split_off(&keep);
+        let tail = (size % BLOCK) as usize;
+        if tail != 0 {
+            let last = keep - 1;
+            let versions = [self.blocks.get_mut(&last), self.shadow.get_mut(&last).and_then(Option::as_mut)];
+            versions.into_iter().flatten().for_each(|b| b[tail..].fill(0));
+        }
+        (self.size, self.durable_size) = (size, size);
+    }
+
+    /// Makes everything visible durable.
+    pub(super) fn flush(&mut self) {
+        self.shadow.clear();
+        self.durable_size = self.size;
+    }
+
+    /// Goes back to what is durable.
+    pub(super) fn revert(&mut self) {
+        for (b, durable) in std::mem::take(&mut self.shadow) {
+            match durable {
+                Some(block) => self.blocks.insert(b, block),
+                None => self.blocks.remove(&b),
+            };
+        }
+        self.size = self.durable_size;
+    }
+}
+
+fn zeros() -> Block {
+    Box::new([0; BLOCK as usize])
+}
+
+fn put(block: &mut Block, at: usize, piece: &[u8]) {
+    block[at..at + piece.len()].copy_from_slice(piece);
+}
+
+/// Cuts `data` at block boundaries: (block, offset in it, bytes).
+fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
+    let (mut offset, mut rest) = (offset, data);
+    std::iter::from_fn(move || {
+        let at = offset % BLOCK;
+        let len = rest.len().min((BLOCK - at) as usize);
+        let (piece, later) = rest.split_at(len);
+        let this = (offset / BLOCK, at as usize, piece);
+        offset += len as u64;
+        rest = later;
+        (len > 0).then_some(this)
+    })
+}
+
+fn copy_out<'a>(block: impl Fn(u64) -> Option<&'a Block>, offset: u64, count: u64) -> Vec<u8> {
+    let mut out = vec![0; count as usize];
+    let mut done = 0;
+    while done < out.len() {
+        let at = offset + done as u64;
+        let from = (at % BLOCK) as usize;
+        let len = (out.len() - done).min(BLOCK as usize - from);
+        if let Some(b) = block(at / BLOCK) {
+            out[done..done + len].copy_from_slice(&b[from..from + len]);
+        }
+        done += len;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(u64, Vec<u8>, bool),
+        SetSize(u64),
+        Flush,
+        Revert,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let span = 3 * BLOCK;
+        prop_oneof![
+            4 => (0..span, prop::collection::vec(1..=255u8, 0..5000), any::<bool>())
+                .prop_map(|(o, d, s)| Step::Write(o, d, s)),
+            1 => (0..span).prop_map(Step::SetSize),
+            1 => Just(Step::Flush),
+            1 => Just(Step::Revert),
+        ]
+    }
+
+    fn put_flat(flat: &mut Vec<u8>, offset: usize, data: &[u8]) {
+        if flat.len() < offset + data.len() {
+            flat.resize(offset + data.len(), 0);
+        }
+        flat[offset..offset + data.len()].copy_from_slice(data);
+    }
+
+    proptest! {
+        /// Against two flat byte vectors, the visible and the durable one.
+        #[test]
+        fn visible_and_durable_bytes_are_those_of_a_flat_model(steps in prop::collection::vec(step(), 0..30)) {
+            let (mut real, mut visible, mut durable) = (Content::default(), Vec::new(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Write(offset, data, stable) => {
+                        let before = real.allocated();
+                        let growth = real.growth(offset, data.len() as u64);
+                        real.write(offset, &data, stable);
+                        prop_assert_eq!(real.allocated(), before + growth);
+                        put_flat(&mut visible, offset as usize, &data);
+                        if stable {
+                            put_flat(&mut durable, offset as usize, &data);
+                        }
+                    }
+                    Step::SetSize(n) => {
+                        real.set_size(n);
+                        visible.resize(n as usize, 0);
+                        durable.resize(n as usize, 0);
+                    }
+                    Step::Flush => {
+                        real.flush();
+                        durable = visible.clone();
+                    }
+                    Step::Revert => {
+                        real.revert();
+                        visible = durable.clone();
+                    }
+                }
+                prop_assert_eq!(real.read(0, u64::MAX), visible.clone());
+                prop_assert_eq!(real.read_durable(), durable.clone());
+                prop_assert!(real.is_volatile() || visible == durable);
+            }
+        }
+    }
+}

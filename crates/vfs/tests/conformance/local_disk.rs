@@ -1,0 +1,253 @@
+//! What the local disk must get right beyond the contract: restarts, somebody else at work in
+//! the same tree, identities.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use remora_vfs::local::{LocalDisk, Options};
+use remora_vfs::{Cred, FileId, Vfs};
+use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, SetAttr, Stable, Status};
+
+use crate::bench::*;
+
+/// a/b/c/.../file, `depth` directories deep.
+fn deep_file(fs: &dyn Vfs, depth: usize) -> FileId {
+    let dir = (0..depth).fold(fs.root(), |dir, i| folder(fs, &dir, &format!("d{i}")));
+    let f = file(fs, &dir, "file");
+    write(fs, &f, 0, b"here").unwrap();
+    f
+}
+
+#[test]
+fn ids_outlive_a_restart() {
+    for depth in [0, 1, 3, 23, 24, 25, 40] {
+        let dir = TempDir::new();
+        let id = deep_file(&export(&dir), depth);
+        // Things in the way of the search.
+        (0..20).for_each(|i| std::fs::create_dir(dir.path().join(format!("other{i}"))).unwrap());
+        let fs = export(&dir);
+        assert_eq!(read(&fs, &id), b"here", "depth {depth}");
+        assert_eq!(fs.verifier(), *b"verifier");
+    }
+}
+
+#[test]
+fn ids_outlive_a_restart_on_disk() {
+    let dir = TempDir::on_disk();
+    let id = deep_file(&export(&dir), 2);
+    assert_eq!(read(&export(&dir), &id), b"here");
+}
+
+#[test]
+fn ids_are_the_same_after_a_restart() {
+    let dir = TempDir::new();
+    let before = export(&dir);
+    let id = deep_file(&before, 3);
+    let after = export(&dir);
+    let d = (0..3).fold(after.root(), |d, i| find(&after, &d, &format!("d{i}")).unwrap());
+    assert_eq!(find(&after, &d, "file"), Ok(id));
+}
+
+#[test]
+fn a_long_path_is_no_obstacle() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let name = "n".repeat(200);
+    let bottom = (0..30).fold(fs.root(), |dir, _| folder(&fs, &dir, &name));
+    assert_eq!(names(&fs, &bottom), [".", ".."], "6000 bytes of path");
+    assert_eq!(names(&export(&dir), &bottom), [".", ".."]);
+    // std::fs::remove_dir_all copes with it too.
+}
+
+#[test]
+fn somebody_else_renames_beneath_us() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let id = deep_file(&fs, 3);
+    let path = |p: &str| dir.path().join(p);
+    std::fs::rename(path("d0/d1"), path("d0/renamed")).unwrap();
+    assert_eq!(read(&fs, &id), b"here", "still open");
+    assert!(fs.getattr(&id).is_ok(), "found by the hint");
+    std::fs::rename(path("d0/renamed/d2/file"), path("elsewhere")).unwrap();
+    assert!(fs.getattr(&id).is_ok(), "found by a walk");
+    assert!(export(&dir).getattr(&id).is_ok(), "and after a restart");
+    // Another file under the old name is another file.
+    std::fs::write(path("d0/renamed/d2/file"), b"other").unwrap();
+    assert_eq!(read(&fs, &id), b"here");
+    std::fs::remove_file(path("elsewhere")).unwrap();
+    assert_eq!(fs.getattr(&id), Err(Status::Stale));
+    assert_eq!(fs.read(&me(), &id, 0, 1), Err(Status::Stale), "even if still open");
+}
+
+#[test]
+fn a_search_is_bounded() {
+    let dir = TempDir::new();
+    let id = file(&export(&dir), &folder(&export(&dir), &export(&dir).root(), "d"), "f");
+    // Whichever end the kernel lists from.
+    (0..100).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{i}"))).unwrap()));
+    std::fs::rename(dir.path().join("d/f"), dir.path().join("hidden")).unwrap();
+    (100..200).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{i}"))).unwrap()));
+    let options = Options { search_max: 10, ..Options::new([0; 8]) };
+    assert_eq!(LocalDisk::open(dir.path(), options).unwrap().getattr(&id), Err(Status::Stale));
+}
+
+#[test]
+fn a_forgetful_table_finds_everything_again() {
+    let dir = TempDir::new();
+    let options = Options { places_max: 4, open_max: 2, ..Options::new([0; 8]) };
+    let fs = LocalDisk::open(dir.path(), options).unwrap();
+    let ids: Vec<_> = (0..10)
+        .map(|i| {
+            let d = folder(&fs, &fs.root(), &format!("d{i}"));
+            let f = file(&fs, &d, "f");
+            write(&fs, &f, 0, &[i]).unwrap();
+            f
+        })
+        .collect();
+    for (i, id) in ids.iter().enumerate() {
+        assert_eq!(read(&fs, id), [i as u8]);
+    }
+}
+
+#[test]
+fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
+    let (dir, outside) = (TempDir::new(), TempDir::new());
+    std::fs::write(outside.path().join("file"), b"secret").unwrap();
+    let fs = export(&dir);
+    let d = folder(&fs, &fs.root(), "d");
+    let f = file(&fs, &d, "file");
+    std::fs::rename(dir.path().join("d"), outside.path().join("d")).unwrap();
+    symlink(outside.path(), dir.path().join("d")).unwrap();
+    assert_eq!(fs.getattr(&f), Err(Status::Stale), "moved out of the export");
+    assert_eq!(find(&fs, &d, "file"), Err(Status::Stale));
+    let link = find(&fs, &fs.root(), "d").unwrap();
+    assert_eq!(find(&fs, &link, "file"), Err(Status::NotDir));
+}
+
+#[test]
+fn parents_end_at_the_export() {
+    let dir = TempDir::new();
+    let sub = dir.path().join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    let fs = LocalDisk::open(&sub, Options::new([0; 8])).unwrap();
+    assert_eq!(find(&fs, &fs.root(), ".."), Ok(fs.root()));
+    let up = std::fs::metadata(dir.path()).unwrap().ino();
+    assert!(list(&fs, &fs.root(), 10, false, |_| {}).iter().all(|e| e.fileid != up));
+}
+
+#[test]
+fn read_only_means_every_change() {
+    let dir = TempDir::new();
+    let id = file(&export(&dir), &export(&dir).root(), "f");
+    let fs = LocalDisk::open(dir.path(), Options { read_only: true, ..Options::new([0; 8]) }).unwrap();
+    let root = fs.root();
+    let changes = [
+        fs.setattr(&me(), &id, &mode(0), None).map(drop),
+        write(&fs, &id, 0, b"x"),
+        fs.create(&me(), &root, b"g", &CreateHow::Guarded(SetAttr::NONE)).map(drop),
+        fs.mkdir(&me(), &root, b"g", &SetAttr::NONE).map(drop),
+        fs.symlink(&me(), &root, b"g", &SetAttr::NONE, b"t").map(drop),
+        fs.remove(&me(), &root, b"f").map(drop),
+        fs.rmdir(&me(), &root, b"f").map(drop),
+        fs.rename(&me(), (&root, b"f"), (&root, b"g")).map(drop),
+        fs.link(&me(), &id, &root, b"g").map(drop),
+    ];
+    assert!(changes.iter().all(|c| *c == Err(Status::RoFs)), "{changes:?}");
+    assert_eq!(fs.access(&me(), &root, ACCESS_READ | ACCESS_MODIFY | ACCESS_DELETE), Ok(ACCESS_READ));
+    assert_eq!(read(&fs, &id), b"");
+}
+
+#[test]
+fn a_reused_inode_is_another_object() {
+    // ext4 gives the same inode number out again at once.
+    let dir = TempDir::on_disk();
+    let fs = export(&dir);
+    let mut dead = Vec::new();
+    for _ in 0..40 {
+        let id = fs.symlink(&me(), &fs.root(), b"brief", &SetAttr::NONE, b"t").unwrap().id;
+        assert!(!dead.contains(&id), "an id came back");
+        fs.remove(&me(), &fs.root(), b"brief").unwrap();
+        dead.push(id);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a server's executor has threads")]
+#[test]
+fn threads_at_work_in_one_directory() {
+    let dir = TempDir::new();
+    let fs = &export(&dir);
+    let root = fs.root();
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let workers: Vec<_> = (0..4)
+            .map(|t| {
+                s.spawn(move || {
+                    for i in 0..40 {
+                        let (a, b) = (format!("{t}.{i}"), format!("{t}.{i}.moved"));
+                        let f = file(fs, &root, &a);
+                        fs.rename(&me(), (&root, a.as_bytes()), (&root, b.as_bytes())).unwrap();
+                        write(fs, &f, 0, a.as_bytes()).unwrap();
+                        // Everybody renames onto the same name, too.
+                        fs.rename(&me(), (&root, b.as_bytes()), (&root, b"shared")).unwrap();
+                    }
+                })
+            })
+            .collect();
+        s.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                names(fs, &root);
+            }
+        });
+        workers.into_iter().for_each(|w| w.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(names(fs, &root), [".", "..", "shared"]);
+}
+
+/// As root only: elsewhere there is nobody to become.
+#[test]
+fn callers_are_honoured() {
+    let dir = TempDir::new();
+    let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
+    let fs = match LocalDisk::open(dir.path(), options) {
+        Ok(fs) => fs,
+        Err(e) => {
+            assert_ne!(std::fs::metadata("/proc/self").unwrap().uid(), 0, "{e}");
+            eprintln!("SKIPPED callers_are_honoured: {e}");
+            return;
+        }
+    };
+    let root = fs.root();
+    fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
+    let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
+    let (ann, bob, eve) = (cred(5001, 6001, &[]), cred(5002, 6002, &[6001]), cred(5003, 6003, &[]));
+    let d = fs.mkdir(&ann, &root, b"d", &mode(0o750)).unwrap();
+    assert_eq!((d.attr.uid, d.attr.gid, d.attr.mode), (5001, 6001, 0o750));
+    let f = fs.create(&ann, &d.id, b"f", &CreateHow::Guarded(mode(0o640))).unwrap();
+    assert_eq!((f.attr.uid, f.attr.gid, f.attr.mode), (5001, 6001, 0o640));
+    let (d, f, data) = (d.id, f.id, &b"x"[..].into());
+    assert!(fs.lookup(&bob, &d, b"f").is_ok(), "by a further group");
+    assert_eq!(fs.lookup(&eve, &d, b"f"), Err(Status::Access));
+    assert_eq!(fs.lookup(&eve, &d, b".."), Err(Status::Access));
+    fs.write(&ann, &f, 0, data, Stable::Unstable).unwrap();
+    assert!(fs.read(&bob, &f, 0, 1).is_ok());
+    assert_eq!(fs.read(&eve, &f, 0, 1), Err(Status::Access), "not by the file that was opened for bob");
+    assert_eq!(fs.write(&bob, &f, 0, data, Stable::Unstable).unwrap_err(), Status::Access);
+    assert_eq!(fs.access(&bob, &f, ACCESS_READ | ACCESS_MODIFY), Ok(ACCESS_READ));
+    assert_eq!(fs.setattr(&bob, &f, &mode(0o666), None), Err(Status::Perm));
+    assert_eq!(fs.remove(&bob, &d, b"f"), Err(Status::Access));
+    assert_eq!(fs.remove(&eve, &d, b"none"), Err(Status::Access), "names are secret too");
+    assert_eq!(fs.rename(&eve, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
+    fs.setattr(&ann, &f, &mode(0o000), None).unwrap();
+    assert!(fs.write(&ann, &f, 0, data, Stable::Unstable).is_ok(), "owners may have opened it before");
+    assert!(fs.setattr(&ann, &f, &size(0), None).is_ok());
+    assert_eq!(fs.read(&bob, &f, 0, 1), Err(Status::Access), "a change of mode closes the file");
+    let give = SetAttr { uid: Some(5002), ..SetAttr::NONE };
+    assert_eq!(fs.setattr(&ann, &f, &give, None), Err(Status::Perm));
+    let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::NONE };
+    assert_eq!(fs.setattr(&me(), &f, &nobody, None), Err(Status::Inval));
+    assert_eq!(fs.mkdir(&cred(u32::MAX, 0, &[]), &root, b"x", &mode(0)).unwrap_err(), Status::Inval);
+    // This thread is itself again.
+    let own = fs.create(&me(), &root, b"own", &CreateHow::Guarded(mode(0o600))).unwrap();
+    assert_eq!((own.attr.uid, own.attr.gid), (0, 0));
+}

@@ -1,0 +1,10 @@
+//! What every file system here must do, asked of the memory and of the local disk; then what
+//! each does beyond, and whether the two agree.
+
+mod agreement;
+mod behaviour;
+mod bench;
+mod listing;
+#[cfg(target_os = "linux")]
+mod local_disk;
+mod memory;
