@@ -1,0 +1,103 @@
+//! The default policy: losses are inferred from evidence, silence is probed.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr, read};
+use remora_client::{BlockSize, Config, Transport, WindowSize};
+use remora_wire::nfs3::Proc;
+
+/// A client with three READs outstanding on a link where each takes 50 ms, well measured.
+fn warm() -> (World, Vec<Sent>) {
+    let mut w = World::new(Config {
+        window: WindowSize::Fixed(3),
+        block: BlockSize::Fixed(4096),
+        ..Config::new(Transport::Udp)
+    });
+    (0..40).for_each(|i| drop(w.submit(read(i * 4096))));
+    let mut flying = w.sent();
+    for _ in 0..20 {
+        w.now += MS * 50;
+        let oldest = flying.remove(0);
+        w.answer(&oldest);
+        flying.extend(w.sent());
+    }
+    assert_eq!((w.client.stats().retransmissions, w.client.stats().probes), (0, 0), "nothing was overdue");
+    (w, flying)
+}
+
+fn xids(sent: &[Sent], proc: Proc) -> Vec<u32> {
+    sent.iter().filter(|s| s.proc == proc).map(|s| s.xid).collect()
+}
+
+#[test]
+fn what_a_later_reply_overtook_is_sent_again_at_once() {
+    let (mut w, flying) = warm();
+    w.now += MS * 100;
+    w.answer(&flying[1]);
+    let sent = w.pass(MS * 2);
+    assert_eq!(xids(&sent, Proc::Read)[..1], [flying[0].xid], "its reply would have come first");
+    assert!(!xids(&sent, Proc::Read).contains(&flying[2].xid), "nothing says that this one is lost");
+}
+
+#[test]
+fn silence_is_probed_soon_and_the_first_answer_releases_the_window() {
+    let (mut w, flying) = warm();
+    let quiet = w.pass(MS * 160);
+    assert!(xids(&quiet, Proc::Read).is_empty(), "no file data is wasted on a dead link");
+    let probes: Vec<&Sent> = quiet.iter().filter(|s| s.proc == Proc::Null).collect();
+    assert!(probes.len() >= 4, "{} probes in a burst", probes.len());
+    let waited = probes[0].at.since(flying[2].at);
+    assert!(waited < Duration::from_millis(90), "the next reply was due after 50 ms; probed after {waited:?}");
+    w.answer(probes[probes.len() - 1]);
+    let sent = w.pass(MS * 5);
+    let all: Vec<u32> = flying.iter().map(|s| s.xid).collect();
+    assert_eq!(xids(&sent, Proc::Read), all, "all that was sent before the probe is lost");
+}
+
+#[test]
+fn a_long_outage_is_probed_four_times_a_second_for_ever() {
+    let (mut w, _) = warm();
+    w.pass(Duration::from_secs(20));
+    let steady = w.pass(Duration::from_secs(60));
+    assert!((230..=250).contains(&steady.len()), "{} messages in a minute", steady.len());
+    assert!(steady.iter().all(|s| s.proc == Proc::Null));
+}
+
+#[test]
+fn a_server_that_answers_probes_but_not_the_request_is_left_in_peace() {
+    let (mut w, _) = warm();
+    w.submit(getattr());
+    let mut reads = 0;
+    for _ in 0..3000 {
+        for s in w.pass(MS * 20) {
+            match s.proc {
+                Proc::Null => w.answer(&s),
+                _ => reads += 1,
+            }
+        }
+    }
+    // 60 s: a doubling patience allows ten or so for each of the four requests.
+    assert!(reads < 50, "{reads} retransmissions in a minute to a server that is merely slow");
+}
+
+#[test]
+fn reordering_is_learned() {
+    let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
+    let mut again = Vec::new();
+    for _ in 0..16 {
+        w.submit(read(0));
+        w.submit(read(1));
+        let pair = w.sent();
+        // The replies swap places, 10 ms apart.
+        w.pass(MS * 50);
+        w.answer(&pair[1]);
+        again.push(xids(&w.pass(MS * 10), Proc::Read).len());
+        w.answer(&pair[0]);
+        w.sent();
+    }
+    assert!(again[..2].iter().sum::<usize>() > 0, "at first a swap looks like a loss: {again:?}");
+    assert_eq!(again[8..].iter().sum::<usize>(), 0, "{again:?}");
+    assert!(w.client.stats().spurious > 0);
+}

@@ -1,0 +1,173 @@
+//! The call table: xids, timers, ends.
+
+mod common;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{MS, World, getattr, read, reply_to, server};
+use proptest::prelude::*;
+use remora_base::{Core, Peer};
+use remora_client::{Config, Failure, Transport, WindowSize};
+use remora_wire::nfs3::Proc;
+
+/// When a request that is never answered is sent, in milliseconds since the first time.
+fn schedule(config: Config, seconds: u64) -> Vec<u128> {
+    let mut w = World::new(config);
+    w.submit(getattr());
+    let sent = w.pass(Duration::from_secs(seconds));
+    assert!(sent.iter().all(|s| s.xid == sent[0].xid), "one xid for a request's whole life");
+    assert!(sent.iter().all(|s| s.payload == sent[0].payload), "a retransmission is the same to the last byte");
+    sent.iter().map(|s| s.at.since(sent[0].at).as_millis()).collect()
+}
+
+#[test]
+fn stock_and_paper_policies_keep_their_timetables() {
+    assert_eq!(schedule(Config::stock(), 20), [0, 700, 2100, 4900, 10_500]);
+    assert_eq!(schedule(Config::paper(), 12), [0, 700, 1500, 2400, 3400, 5400, 9400]);
+}
+
+#[test]
+fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
+    let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Tcp) });
+    (0..3).for_each(|i| drop(w.submit(read(i))));
+    assert!(w.pass(Duration::from_secs(5)).is_empty(), "not connected yet");
+    w.client.connected(w.now, Peer::stream(server().addr, 1));
+    let first = w.pass(Duration::from_secs(3600));
+    assert_eq!(first.len(), 3);
+    w.answer(&first[1]);
+    w.client.disconnected(w.now);
+    w.submit(getattr());
+    assert!(w.pass(Duration::from_secs(5)).is_empty());
+    w.client.connected(w.now, Peer::stream(server().addr, 2));
+    let again: Vec<u32> = w.pass(MS).iter().map(|s| s.xid).collect();
+    assert_eq!(again[..2], [first[0].xid, first[2].xid], "in their order, with the xids they had");
+    assert_eq!(again.len(), 3);
+}
+
+#[test]
+fn a_silent_server_is_given_up_and_every_request_told_so() {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(transport) });
+        (0..20).for_each(|i| drop(w.submit(read(i))));
+        w.submit(getattr());
+        w.pass(Duration::from_millis(4999));
+        assert!(w.done.is_empty());
+        w.pass(MS * 2);
+        assert_eq!(w.done.len(), 21);
+        assert!(w.done.iter().all(|(_, r)| *r == Err(Failure::TimedOut)));
+        assert!(w.client.is_idle());
+        assert_eq!(w.client.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn a_sign_of_life_renews_patience() {
+    let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(Transport::Udp) });
+    w.submit(read(0));
+    for _ in 0..10 {
+        let probes = w.pass(Duration::from_secs(4));
+        let probe = probes.iter().rfind(|s| s.proc == Proc::Null).expect("a probe");
+        w.answer(probe);
+        w.sent();
+    }
+    assert!(w.done.is_empty(), "the server lives, so a slow READ is waited for");
+}
+
+#[test]
+fn the_window_holds_file_data_back_but_not_small_requests() {
+    let mut w = World::new(Config::stock());
+    (0..20).for_each(|i| drop(w.submit(read(i))));
+    assert_eq!(w.client.room(), 0);
+    w.submit(getattr());
+    let sent = w.sent();
+    assert_eq!(sent.iter().filter(|s| s.proc == Proc::Read).count(), 5);
+    assert_eq!(sent[0].proc, Proc::GetAttr, "what people wait for goes first");
+    w.answer(&sent[3]);
+    assert_eq!(w.sent().len(), 1, "one out, one in");
+}
+
+#[test]
+fn waiting_requests_are_bounded() {
+    let mut w = World::new(Config { waiting_max: 3, ..Config::stock() });
+    (0..3).for_each(|i| drop(w.submit(read(i))));
+    assert!(w.client.submit(w.now, read(9)).is_err());
+    w.sent();
+    assert!(w.client.submit(w.now, read(9)).is_ok());
+}
+
+#[test]
+fn a_second_reply_is_counted_and_dropped() {
+    let mut w = World::new(Config::stock());
+    w.submit(getattr());
+    let sent = w.sent();
+    w.answer(&sent[0]);
+    w.answer(&sent[0]);
+    w.sent();
+    assert_eq!((w.done.len(), w.client.stats().bad_xid), (1, 1));
+}
+
+proptest! {
+    /// Whatever arrives, no call is answered but by a reply with its xid, and nothing panics.
+    #[test]
+    fn noise_is_counted_and_dropped(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit(read(0));
+        let sent = w.sent();
+        prop_assume!(noise.get(..4) != Some(&sent[0].xid.to_be_bytes()[..]));
+        w.client.handle_input(w.now, server(), Bytes::from(noise));
+        w.sent();
+        prop_assert!(w.done.is_empty());
+        let stats = w.client.stats();
+        prop_assert_eq!(stats.garbled + stats.bad_xid, 1);
+    }
+
+    /// A reply cut short ends its call with an error, not with half a result.
+    #[test]
+    fn a_truncated_reply_is_an_error(keep in 24usize..4000) {
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit(read(0));
+        let sent = w.sent();
+        let whole = reply_to(sent[0].xid, Proc::Read);
+        w.client.handle_input(w.now, server(), whole.slice(..keep));
+        w.sent();
+        prop_assert!(matches!(w.done[..], [(_, Err(Failure::Garbled(_)))]));
+    }
+
+    /// Under any pattern of loss that ends, each request ends exactly once, whatever the policy.
+    #[test]
+    fn every_request_ends_exactly_once(
+        losses in proptest::collection::vec(any::<bool>(), 0..60),
+        policy in 0usize..3,
+        delay_ms in 1u32..80,
+    ) {
+        let config = [Config::stock(), Config::paper(), Config::new(Transport::Udp)][policy].clone();
+        let mut w = World::new(config);
+        let ids: Vec<_> = (0..12).map(|i| w.submit(if i % 4 == 0 { getattr() } else { read(i) })).collect();
+        let mut losses = losses.into_iter();
+        let mut on_the_way: std::collections::VecDeque<(remora_base::Time, common::Sent)> = Default::default();
+        for _ in 0..1_000_000 {
+            for s in w.sent() {
+                if !losses.next().unwrap_or(false) {
+                    on_the_way.push_back((s.at + MS * delay_ms, s));
+                }
+            }
+            if w.done.len() == ids.len() && on_the_way.is_empty() {
+                break;
+            }
+            let arrival = on_the_way.front().map(|(t, _)| *t);
+            let next = arrival.into_iter().chain(w.client.poll_timeout()).min();
+            w.now = w.now.max(next.expect("something to wait for"));
+            while on_the_way.front().is_some_and(|(t, _)| *t <= w.now) {
+                let (_, s) = on_the_way.pop_front().expect("just seen");
+                w.answer(&s);
+            }
+            w.client.handle_timeout(w.now);
+        }
+        let mut ended: Vec<_> = w.done.iter().map(|(id, _)| *id).collect();
+        ended.sort();
+        prop_assert_eq!(ended, ids);
+        prop_assert!(w.done.iter().all(|(_, r)| r.is_ok()));
+        prop_assert!(w.client.is_idle());
+    }
+}
