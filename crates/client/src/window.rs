@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::WindowSize;
 
-const QUEUED_MIN: f64 = 0.8;
-const QUEUED_MAX: f64 = 2.2;
+const QUEUED_MIN: f64 = 0.5;
+const QUEUED_MAX: f64 = 1.7;
 /// The window before anything is known.
 const INITIAL: u32 = 2;
 /// The largest window.

@@ -1,1 +1,3 @@
-//! Experiments and reports.
+//! Experiments on real sockets and in virtual time, and their reports.
+
+pub mod demo;

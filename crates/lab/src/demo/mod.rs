@@ -1,0 +1,120 @@
+//! The demonstration: a real file over an emulated bursty wireless link, three ways.
+//!
+//! A server, three relays with the same weather and three clients run in this process on
+//! loopback, without root: a stock client of the 1990s, the papers' settings (NFS/W 97) and
+//! Remora's defaults. Each writes the file to the server and reads it back; a racer still on
+//! the way after [`Options::limit`] is stopped and shown as such.
+
+mod bars;
+mod leg;
+mod plot;
+mod report;
+mod stage;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, ErrorModel};
+use remora_client as client;
+use serde::Serialize;
+
+pub use leg::{Finish, LegResult};
+pub use stage::DemoError;
+
+/// The size of the sample file.
+const SAMPLE_BYTES: usize = 1 << 20;
+/// Mean length of the link's bad periods.
+const BAD_MEAN: Duration = Duration::from_millis(80);
+
+/// What to demonstrate.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file to copy; `None`: a sample of 1 MiB.
+    pub file: Option<PathBuf>,
+    /// Draws the weather and the sample.
+    pub seed: u64,
+    /// Where the report goes.
+    pub report: PathBuf,
+    /// How long a racer may take for one way.
+    pub limit: Duration,
+    /// Whether to show progress bars (on a terminal only).
+    pub bars: bool,
+}
+
+/// Which way the file goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// To the server.
+    Write,
+    /// From the server.
+    Read,
+}
+
+/// A client that takes part.
+#[derive(Clone, Debug)]
+pub struct Racer {
+    /// What people call it.
+    pub name: &'static str,
+    /// How it behaves.
+    pub config: client::Config,
+}
+
+/// The three clients.
+pub fn racers() -> [Racer; 3] {
+    [
+        Racer { name: "stock 1990s client", config: client::Config::stock() },
+        Racer { name: "the papers' settings", config: client::Config::paper() },
+        Racer { name: "Remora's defaults", config: client::Config::new(client::Transport::Udp) },
+    ]
+}
+
+/// The link: 1 Mbit/s, half duplex, bad periods of 80 ms in good ones of 1 s.
+pub fn link() -> Config {
+    Config { errors: ErrorModel::bursts(BAD_MEAN), ..Config::default() }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Results, writes before reads, each in the order of [`racers`].
+    pub legs: Vec<LegResult>,
+    /// Where the report is.
+    pub report: PathBuf,
+}
+
+impl Outcome {
+    /// The results as a table for people.
+    pub fn table(&self) -> String {
+        table::render(self)
+    }
+
+    /// Whether every copy that finished has the right bytes.
+    pub fn all_intact(&self) -> bool {
+        self.legs.iter().all(|l| l.intact != Some(false))
+    }
+}
+
+/// Runs the demonstration and writes its report.
+pub async fn run(options: Options) -> Result<Outcome, DemoError> {
+    let stage = stage::Stage::set_up(&options)?;
+    let mut legs = Vec::new();
+    for way in [Way::Write, Way::Read] {
+        legs.extend(stage.race(way, &options).await?);
+    }
+    let outcome = Outcome { seed: options.seed, bytes: stage.len(), legs, report: options.report.clone() };
+    report::write(&outcome, &link()).map_err(|source| DemoError::Report { path: options.report, source })?;
+    Ok(outcome)
+}
+
+/// Seconds from `start` to the floor of a copy that begins then; `None` if there is no end.
+fn floor_seconds(seed: u64, bytes: u64, start: Time) -> Option<f64> {
+    let end = remora_channel::floor(&link(), seed, bytes, start).ok()??;
+    Some(end.since(start).as_secs_f64())
+}
