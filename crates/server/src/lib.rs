@@ -1,1 +1,34 @@
-//! NFS server core: dispatch, duplicate request cache, handles, exports.
+//! NFS server core: RPC messages in, file operations out, replies back.
+//!
+//! [`Server`] is a [`Core`](remora_base::Core): whole messages go in, [`Execute`] events come
+//! out for whoever may block on a disk, and [`Server::complete`] takes their answers. It
+//! speaks NFSv3 (RFC 1813, all 22 procedures) and MOUNT v3 on the same port, over datagrams
+//! and streams alike. Between the two stands the duplicate request [`cache`] (DRC 89), which
+//! keeps a request that was sent twice from being done twice.
+//!
+//! ```text
+//! bytes -> dispatch -> cache -> Execute{ticket, job}      (events)
+//! bytes <- reply   <- cache <- complete(ticket, answer)   (job.run() on an executor)
+//! ```
+
+mod auth;
+pub mod cache;
+mod connections;
+mod dispatch;
+mod exec;
+mod exports;
+mod handle;
+mod in_flight;
+mod job;
+mod limits;
+mod mounts;
+mod network;
+mod server;
+mod stats;
+
+pub use exports::{ANONYMOUS, Export, Exports, ExportsError, Squash};
+pub use job::{Answer, Execute, Job, Ticket};
+pub use limits::Limits;
+pub use network::Network;
+pub use server::{Config, Server};
+pub use stats::Stats;

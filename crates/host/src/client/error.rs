@@ -100,7 +100,7 @@ fn mount_reason(e: &MountError) -> &'static str {
 }
 
 /// A status as people would say it.
-pub fn status_text(status: Status) -> &'static str {
+fn status_text(status: Status) -> &'static str {
     match status {
         Status::Perm => "operation not permitted",
         Status::NoEnt => "no such file or directory",

@@ -12,7 +12,7 @@ mod target;
 mod transfer;
 
 pub use error::ClientError;
-pub use mount::{Options, mount};
+pub use mount::{Options, exports, mount};
 pub use session::Session;
 pub use target::{Target, TargetError};
 pub use transfer::{Limits, download, upload};

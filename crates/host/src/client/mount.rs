@@ -28,6 +28,8 @@ pub struct Options {
 
 /// How long mounting may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// How many addresses of a host are tried.
+const ADDRESSES_MAX: usize = 4;
 
 /// Mounts `path` of the target's server (the target's own path says nothing here: what is
 /// mounted and what is looked up below it is the caller's choice).
@@ -35,27 +37,78 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// MOUNT is asked on the target's `mount_port`; without one on the NFS port, where Remora
 /// and other user-space servers answer, and if it is not there, where the portmapper says.
 pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Session, ClientError> {
-    let ip = resolve(&target.host).await?;
-    let nfs = SocketAddr::new(ip, target.port.unwrap_or(nfs3::PORT));
-    let root = match target.mount_port {
-        Some(port) => ask_mount(target, SocketAddr::new(ip, port), path, &options).await?,
-        None => match ask_mount(target, nfs, path, &options).await {
-            Err(ClientError::Rpc(Failure::Rpc(_))) => {
-                let port = ask_portmapper(target, ip, &options).await?;
-                ask_mount(target, SocketAddr::new(ip, port), path, &options).await?
-            }
-            other => other?,
-        },
+    let request = Request::Mount(mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes())));
+    let (ip, at, answer) = ask_mount_program(target, &request, "asked to mount", &options).await?;
+    let root = match answer {
+        Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => mounted.fh,
+        Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
+            return Err(ClientError::Mount { server: at.to_string(), path: path.to_owned(), reason });
+        }
+        _ => return Err(ClientError::Closed),
     };
+    let nfs = SocketAddr::new(ip, target.port.unwrap_or(nfs3::PORT));
     let (shared, task) = open(target.transport, nfs, options.config.clone(), &options).await?;
     Ok(Session::new(shared, root, task))
 }
 
-async fn resolve(host: &str) -> Result<IpAddr, ClientError> {
+/// The paths that the target's server exports, as it lists them; those that are not UTF-8
+/// are left out. MOUNT is found as [`mount`] finds it.
+pub async fn exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
+    let request = Request::Mount(mnt::Call::Export);
+    match ask_mount_program(target, &request, "asked for its exports", options).await?.2 {
+        Answer::Mount(mnt::Reply::Export(list)) => {
+            Ok(list.into_iter().filter_map(|e| String::from_utf8(e.dir.to_vec()).ok()).collect())
+        }
+        _ => Err(ClientError::Closed),
+    }
+}
+
+/// Asks MOUNT, wherever it is; says at which address. A host with several addresses is tried
+/// at each until one answers.
+async fn ask_mount_program(
+    target: &Target,
+    request: &Request,
+    what: &'static str,
+    options: &Options,
+) -> Result<(IpAddr, SocketAddr, Answer), ClientError> {
+    let mut failure = ClientError::Closed;
+    for ip in resolve(&target.host).await? {
+        match ask_mount_at(target, ip, request, what, options).await {
+            Ok((at, answer)) => return Ok((ip, at, answer)),
+            Err(e @ (ClientError::Connect { .. } | ClientError::Silent { .. })) => failure = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(failure)
+}
+
+async fn ask_mount_at(
+    target: &Target,
+    ip: IpAddr,
+    request: &Request,
+    what: &'static str,
+    options: &Options,
+) -> Result<(SocketAddr, Answer), ClientError> {
+    let at = SocketAddr::new(ip, target.mount_port.or(target.port).unwrap_or(nfs3::PORT));
+    match ask_once(target, at, request.clone(), what, options).await {
+        Err(ClientError::Rpc(Failure::Rpc(_))) if target.mount_port.is_none() => {
+            let at = SocketAddr::new(ip, ask_portmapper(target, ip, options).await?);
+            Ok((at, ask_once(target, at, request.clone(), what, options).await?))
+        }
+        answer => Ok((at, answer?)),
+    }
+}
+
+/// The addresses of a host: at least one, and no more than [`ADDRESSES_MAX`].
+async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
     let failed = |source| ClientError::Resolve { host: host.to_owned(), source };
-    let mut found = tokio::net::lookup_host((host, 0)).await.map_err(failed)?;
-    let first = found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-    Ok(first.ip())
+    let mut found: Vec<IpAddr> = Vec::new();
+    for at in tokio::net::lookup_host((host, 0)).await.map_err(failed)?.take(ADDRESSES_MAX) {
+        if !found.contains(&at.ip()) {
+            found.push(at.ip());
+        }
+    }
+    if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
 /// A core on its own socket, and the task that drives it.
@@ -79,7 +132,10 @@ async fn open(
             tokio::spawn(driver::run_udp(shared.clone(), socket, server))
         }
         Transport::Tcp => {
-            let stream = driver::connect(server).await.map_err(failed)?;
+            let patience = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
+            let connecting = tokio::time::timeout(patience, driver::connect(server));
+            let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
+            let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
             tokio::spawn(driver::run_tcp(shared.clone(), stream, server))
         }
     };
@@ -100,17 +156,6 @@ async fn ask_once(
     let answer = shared.ask(request, what).await;
     task.abort();
     answer
-}
-
-async fn ask_mount(target: &Target, at: SocketAddr, path: &str, options: &Options) -> Result<nfs3::Fh, ClientError> {
-    let request = Request::Mount(mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes())));
-    match ask_once(target, at, request, "asked to mount", options).await? {
-        Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => Ok(mounted.fh),
-        Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
-            Err(ClientError::Mount { server: at.to_string(), path: path.to_owned(), reason })
-        }
-        _ => Err(ClientError::Closed),
-    }
 }
 
 async fn ask_portmapper(target: &Target, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {

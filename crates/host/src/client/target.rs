@@ -20,7 +20,9 @@ pub struct Target {
 
 /// What is wrong with a URL.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=udp|tcp&mountport=N]")]
+#[error(
+    "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=udp|tcp&mountport=N]"
+)]
 pub struct TargetError {
     url: String,
     why: String,

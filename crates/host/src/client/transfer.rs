@@ -9,8 +9,8 @@ use bytes::Bytes;
 use remora_client::{Answer, Download, Failure, Piece, Request, TransferError, Upload};
 use remora_wire::nfs3::{self, Fh, Reply};
 
-use super::session::{Pending, Session};
 use super::ClientError;
+use super::session::{Pending, Session};
 
 /// The largest blocks the server takes, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub async fn download(
     let mut file = Download::new(fh, range);
     let mut flying = Flying(VecDeque::new());
     while !file.is_done() {
-        while let Some((piece, pending)) = next_read(session, &mut file, limits)? {
+        while let Some((piece, pending)) = next_read(session, &mut file, limits, flying.0.is_empty())? {
             flying.0.push_back((piece, pending));
         }
         let Some((piece, answer)) = flying.next().await else { continue };
@@ -89,10 +89,17 @@ pub async fn download(
     Ok(file.end())
 }
 
-fn next_read(session: &Session, file: &mut Download, limits: Limits) -> Result<Option<(Piece, Pending)>, ClientError> {
+/// The next READ, if there is room for it. Other transfers may fill the window: one that has
+/// nothing on its way (`first`) queues one request behind theirs, so that each gets its turn.
+fn next_read(
+    session: &Session,
+    file: &mut Download,
+    limits: Limits,
+    first: bool,
+) -> Result<Option<(Piece, Pending)>, ClientError> {
     let block = {
         let state = session.shared().lock();
-        if state.core.room() == 0 {
+        if state.core.room() == 0 && !first {
             return Ok(None);
         }
         state.core.read_block(limits.read_max)
@@ -114,7 +121,7 @@ pub async fn upload(
     let mut file = Upload::new(fh, range);
     let mut flying = Flying(VecDeque::new());
     while !file.is_done() {
-        while let Some((piece, pending)) = next_write(session, &mut file, limits, &mut source)? {
+        while let Some((piece, pending)) = next_write(session, &mut file, limits, flying.0.is_empty(), &mut source)? {
             flying.0.push_back((piece, pending));
         }
         if let Some(commit) = file.poll_commit() {
@@ -133,15 +140,17 @@ pub async fn upload(
     Ok(())
 }
 
+/// The next WRITE; see [`next_read`].
 fn next_write(
     session: &Session,
     file: &mut Upload,
     limits: Limits,
+    first: bool,
     source: &mut impl FnMut(Piece) -> std::io::Result<Bytes>,
 ) -> Result<Option<(Piece, Pending)>, ClientError> {
     let block = {
         let state = session.shared().lock();
-        if state.core.room() == 0 {
+        if state.core.room() == 0 && !first {
             return Ok(None);
         }
         state.core.write_block(file.fh(), limits.write_max)

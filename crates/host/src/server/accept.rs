@@ -1,0 +1,58 @@
+//! Letting TCP connections in.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::connection;
+use super::hub::Hub;
+
+/// How long to leave a listener alone that fails, for instance for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A peer that is silent for the first, and then for each of a number of probes, is gone.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_PROBES: u32 = 8;
+
+/// Accepts for ever.
+pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, addr)) => welcome(&hub, stream, addr),
+            Err(e) => {
+                hub.counters.accept_errors.count();
+                // A client that left while it waited is no reason to make others wait.
+                if e.kind() != io::ErrorKind::ConnectionAborted {
+                    hub.evict_idle();
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr) {
+    if hub.connections() >= hub.limits.connections_max && !hub.evict_idle() {
+        hub.counters.refused.count();
+        return;
+    }
+    hub.counters.accepted.count();
+    if prepare(&stream).is_ok() {
+        let (connection, read) = connection::open(hub, stream, addr);
+        tokio::spawn(connection::run(hub.clone(), connection, read));
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+    Ok(())
+}

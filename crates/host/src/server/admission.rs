@@ -1,0 +1,213 @@
+//! Who may come in: permits for requests and for the bytes they hold.
+//!
+//! A permit is given back when it is dropped, wherever that happens, so that no way for a
+//! request to end (answered, unreadable, its connection gone, its job panicked) can leak
+//! room. Waiting is first come, first served.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes are counted in these, to fit a semaphore's 32-bit requests.
+const UNIT: usize = 1024;
+
+/// Room for bytes.
+#[derive(Clone, Debug)]
+pub(super) struct ByteRoom {
+    room: Arc<Semaphore>,
+    units: u32,
+}
+
+impl ByteRoom {
+    /// Room for `bytes`, at least one unit.
+    pub(super) fn new(bytes: usize) -> ByteRoom {
+        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
+        ByteRoom { room: Arc::new(Semaphore::new(units as usize)), units }
+    }
+
+    /// Waits for room for `bytes`; more than all of it counts as all of it, so that nothing
+    /// waits for ever.
+    pub(super) async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+        take(&self.room, self.units(bytes)).await
+    }
+
+    /// Waits until nothing holds any of the room.
+    pub(super) async fn all_free(&self) {
+        drop(take(&self.room, self.units).await);
+    }
+
+    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.room.clone().try_acquire_many_owned(self.units(bytes)).ok()
+    }
+
+    fn units(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.units)
+    }
+
+    /// Whether nothing holds any of the room.
+    pub(super) fn is_free(&self) -> bool {
+        self.room.available_permits() == self.units as usize
+    }
+
+    fn is_short(&self) -> bool {
+        self.room.available_permits() < self.units as usize / 2
+    }
+}
+
+async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
+    // The semaphores of this module are never closed, the only thing this can fail for.
+    room.clone().acquire_many_owned(n).await.expect("an open semaphore")
+}
+
+/// A request's leave to be under way.
+#[derive(Debug)]
+pub(super) struct Permit {
+    _connection: Option<OwnedSemaphorePermit>,
+    _client: Option<OwnedSemaphorePermit>,
+    _bytes: OwnedSemaphorePermit,
+    _request: OwnedSemaphorePermit,
+}
+
+/// What a connection is admitted by: its own room and that of its client's address.
+#[derive(Debug)]
+pub(super) struct Share {
+    pub(super) room: ByteRoom,
+    client: Arc<Semaphore>,
+}
+
+/// The places of each client that has connections.
+#[derive(Debug)]
+struct Clients {
+    seats: HashMap<IpAddr, Weak<Semaphore>>,
+    /// With how many entries those of clients that left are cleared away.
+    sweep_at: usize,
+}
+
+const SWEEP_MIN: usize = 1024;
+
+/// Counts what is under way.
+#[derive(Debug)]
+pub(super) struct Admission {
+    requests: Arc<Semaphore>,
+    requests_max: usize,
+    bytes: ByteRoom,
+    per_client_max: usize,
+    clients: Mutex<Clients>,
+}
+
+impl Admission {
+    /// Room for as much as the core executes at once.
+    pub(super) fn new(limits: &remora_server::Limits) -> Admission {
+        let requests_max = limits.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
+        Admission {
+            requests: Arc::new(Semaphore::new(requests_max)),
+            requests_max,
+            bytes: ByteRoom::new(limits.in_flight_bytes_max),
+            per_client_max: limits.in_flight_per_client_max.clamp(1, requests_max),
+            clients: Mutex::new(Clients { seats: HashMap::new(), sweep_at: SWEEP_MIN }),
+        }
+    }
+
+    /// The share of a new connection from `addr` that may hold `bytes`.
+    pub(super) fn join(&self, addr: SocketAddr, bytes: usize) -> Share {
+        let Clients { seats, sweep_at } = &mut *self.clients();
+        if seats.len() >= *sweep_at {
+            seats.retain(|_, c| c.strong_count() > 0);
+            *sweep_at = SWEEP_MIN.max(2 * seats.len());
+        }
+        let seat = seats.entry(addr.ip().to_canonical()).or_default();
+        let client = seat.upgrade().unwrap_or_else(|| {
+            let fresh = Arc::new(Semaphore::new(self.per_client_max));
+            *seat = Arc::downgrade(&fresh);
+            fresh
+        });
+        Share { room: ByteRoom::new(bytes), client }
+    }
+
+    /// Waits for leave for a request of `cost` bytes on a connection.
+    pub(super) async fn admit(&self, share: &Share, cost: usize) -> Permit {
+        // From the narrowest to the widest: what waits holds nothing that others share but
+        // its client's place.
+        Permit {
+            _connection: Some(share.room.take(cost).await),
+            _client: Some(take(&share.client, 1).await),
+            _bytes: self.bytes.take(cost).await,
+            _request: take(&self.requests, 1).await,
+        }
+    }
+
+    /// Leave for a datagram of `cost` bytes, if there is room now.
+    pub(super) fn try_admit(&self, from: SocketAddr, cost: usize) -> Option<Permit> {
+        let client = self.clients().seats.get(&from.ip().to_canonical()).and_then(Weak::upgrade);
+        Some(Permit {
+            _connection: None,
+            _client: match client {
+                Some(c) => Some(c.try_acquire_owned().ok()?),
+                None => None,
+            },
+            _bytes: self.bytes.try_take(cost)?,
+            _request: self.requests.clone().try_acquire_owned().ok()?,
+        })
+    }
+
+    /// Whether more than half of the room is taken.
+    pub(super) fn is_short(&self) -> bool {
+        self.bytes.is_short() || self.requests.available_permits() < self.requests_max / 2
+    }
+
+    /// Requests under way, from admission until their reply has been sent.
+    pub(super) fn under_way(&self) -> usize {
+        self.requests_max.saturating_sub(self.requests.available_permits())
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(requests: usize, per_client: usize, bytes: usize) -> Admission {
+        Admission::new(&remora_server::Limits {
+            in_flight_max: requests,
+            in_flight_per_client_max: per_client,
+            in_flight_bytes_max: bytes,
+            ..Default::default()
+        })
+    }
+
+    fn addr(s: &str) -> SocketAddr {
+        s.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_bound_holds_and_room_comes_back() {
+        let (a, b) = (addr("10.0.0.1:700"), addr("[::ffff:10.0.0.1]:701"));
+        let adm = admission(3, 2, 10 * UNIT);
+        let (sa, sb) = (adm.join(a, 4 * UNIT), adm.join(b, 100 * UNIT));
+        let first = adm.admit(&sa, 1).await;
+        let second = adm.admit(&sb, 1).await;
+        assert!(adm.try_admit(a, 1).is_none(), "two connections of one client share its room");
+        let other = adm.try_admit(addr("10.0.0.2:1"), 1).unwrap();
+        assert!(adm.try_admit(addr("10.0.0.3:1"), 1).is_none(), "three requests at most");
+        assert!(adm.is_short());
+        drop((first, second, other));
+        assert_eq!((adm.under_way(), adm.is_short(), sa.room.is_free()), (0, false, true));
+
+        let _large = adm.admit(&sb, usize::MAX).await; // more than there is: takes all of it
+        assert!(adm.try_admit(a, 1).is_none(), "no byte is left");
+    }
+
+    #[test]
+    fn clients_that_left_are_forgotten() {
+        let adm = admission(1, 1, UNIT);
+        for n in 0..10 * SWEEP_MIN as u32 {
+            adm.join(SocketAddr::from((std::net::Ipv4Addr::from_bits(n), 1)), UNIT);
+            assert!(adm.clients().seats.len() <= SWEEP_MIN);
+        }
+    }
+}

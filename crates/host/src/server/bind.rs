@@ -1,0 +1,95 @@
+//! Sockets: TCP and UDP on one port number.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::options::StartError;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// How often to look for a port that is free for both, when any port will do.
+const TRIES: usize = 32;
+
+/// A TCP and a UDP socket on the same address and port.
+pub(super) struct Pair {
+    pub(super) tcp: TcpListener,
+    pub(super) udp: UdpSocket,
+    pub(super) addr: SocketAddr,
+}
+
+/// Binds all of `addrs`.
+pub(super) fn all(addrs: &[SocketAddr]) -> Result<Vec<Pair>, StartError> {
+    // `[::]` takes IPv4 too, unless another socket is there to do it.
+    let v6_only = addrs.iter().any(SocketAddr::is_ipv4);
+    addrs.iter().map(|addr| pair(*addr, v6_only)).collect()
+}
+
+fn pair(addr: SocketAddr, v6_only: bool) -> Result<Pair, StartError> {
+    let mut tries = if addr.port() == 0 { TRIES } else { 1 };
+    loop {
+        tries -= 1;
+        let tcp = tcp(addr, v6_only).map_err(|e| StartError::bind(addr, "TCP", e))?;
+        let addr = tcp.local_addr().map_err(|e| StartError::bind(addr, "TCP", e))?;
+        match udp(addr, v6_only) {
+            Ok(udp) => return Ok(Pair { tcp, udp, addr }),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
+            Err(e) => return Err(StartError::bind(addr, "UDP", e)),
+        }
+    }
+}
+
+fn tcp(addr: SocketAddr, v6_only: bool) -> io::Result<TcpListener> {
+    let socket = socket(addr, SocketType::STREAM, v6_only)?;
+    // A restart must not wait for connections of the last run to time out.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &addr)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn udp(addr: SocketAddr, v6_only: bool) -> io::Result<UdpSocket> {
+    let socket = socket(addr, SocketType::DGRAM, v6_only)?;
+    rustix::net::bind(&socket, &addr)?;
+    Ok(socket.into())
+}
+
+fn socket(addr: SocketAddr, kind: SocketType, v6_only: bool) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(addr: &str) -> Result<Vec<Pair>, StartError> {
+        all(&[addr.parse().unwrap()])
+    }
+
+    #[test]
+    fn both_protocols_get_one_port() {
+        let pairs = bound("127.0.0.1:0").unwrap();
+        let [pair] = pairs.as_slice() else { panic!("one address, one pair") };
+        assert_eq!(pair.tcp.local_addr().unwrap(), pair.addr);
+        assert_eq!(pair.udp.local_addr().unwrap(), pair.addr);
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let taken = bound("127.0.0.1:0").unwrap();
+        let addr = taken[0].addr.to_string();
+        let text = |addr: &str| bound(addr).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(text(&addr).contains("is taken by another server"), "{}", text(&addr));
+        assert!(text("192.0.2.1:0").contains("not an address of this machine"));
+        let privileged =
+            StartError::bind("0.0.0.0:111".parse().unwrap(), "UDP", io::ErrorKind::PermissionDenied.into());
+        assert!(privileged.to_string().contains("port 111 may be opened by root only"));
+    }
+}

@@ -1,0 +1,278 @@
+//! A TCP connection: records in (RFC 5531, section 11), replies out in any order.
+//!
+//! While nothing is under way a connection holds no buffer: it receives into one that its
+//! thread lends, and keeps only what is left of a record that has not come to its end.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use remora_base::{Peer, Time};
+use remora_wire::record::RecordReader;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::time::timeout;
+
+use super::admission::Share;
+use super::cost;
+use super::hub::Hub;
+use super::outbox::{Flow, Outbox};
+
+/// What a thread lends for receiving, in bytes; requests up to this size need no room of
+/// their own.
+const SCRATCH: usize = 16 << 10;
+/// A record's bytes beside the data of a WRITE: headers, credentials, handle.
+const RECORD_OVERHEAD: usize = 64 << 10;
+
+thread_local! {
+    static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
+}
+
+/// What others see of a connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    id: u64,
+    peer: Peer,
+    share: Share,
+    pub(super) outbox: Outbox,
+    stop: Notify,
+    evicted: AtomicBool,
+    /// When something last came in, in nanoseconds of the hub's clock.
+    heard: AtomicU64,
+}
+
+/// How a connection came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The client sends no more; it may still want its replies.
+    Closed,
+    /// The connection broke.
+    Broken,
+    BadRecord,
+    Partial,
+    Stalled,
+    Idle,
+    /// We want it to end.
+    Stopped,
+}
+
+impl Connection {
+    /// Ends it once its requests are answered.
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Ends it for another's sake.
+    pub(super) fn evict(&self) {
+        self.evicted.store(true, Relaxed);
+        self.stop();
+    }
+
+    /// How long nothing has come in; zero while something is under way.
+    pub(super) fn idle_for(&self, now: Time) -> Duration {
+        let quiet = self.share.room.is_free() && !self.evicted.load(Relaxed);
+        if quiet { now.since(Time::from_nanos(self.heard.load(Relaxed))) } else { Duration::ZERO }
+    }
+
+    /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
+    async fn write_on(&self, hub: &Hub) -> End {
+        loop {
+            self.outbox.halted().await;
+            loop {
+                let max = hub.stall_max();
+                let pause = (max / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
+                let flow = match timeout(pause, self.outbox.writable()).await {
+                    Ok(Ok(())) => self.outbox.resume(),
+                    Ok(Err(_)) => return End::Broken,
+                    Err(_) if self.outbox.stalled_for() >= max => return End::Stalled,
+                    Err(_) => Flow::Blocked,
+                };
+                match flow {
+                    Flow::Blocked => {}
+                    Flow::Closed => return End::Broken,
+                    Flow::Open | Flow::Writing => break,
+                }
+            }
+        }
+    }
+
+    /// Reads until there is nothing more to read; then waits until all is answered.
+    async fn read_on(&self, hub: &Hub, socket: OwnedReadHalf) -> End {
+        let mut inbound = Inbound::new(hub, socket);
+        let end = tokio::select! {
+            end = inbound.run(self, hub) => end,
+            () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
+        };
+        if matches!(end, End::Closed | End::Stopped | End::Idle) {
+            self.share.room.all_free().await;
+        }
+        end
+    }
+}
+
+/// Enters a connection that was accepted from `addr`.
+pub(super) fn open(hub: &Hub, stream: TcpStream, addr: SocketAddr) -> (Arc<Connection>, OwnedReadHalf) {
+    let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
+    let (read, write) = stream.into_split();
+    let connection = hub.connect(|id| Connection {
+        id,
+        peer: Peer::stream(addr, id),
+        share,
+        outbox: Outbox::new(write, hub.clock),
+        stop: Notify::new(),
+        evicted: AtomicBool::new(false),
+        heard: AtomicU64::new(hub.clock.now().as_nanos()),
+    });
+    (connection, read)
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn run(hub: Arc<Hub>, connection: Arc<Connection>, read: OwnedReadHalf) {
+    let end = tokio::select! {
+        end = connection.write_on(&hub) => end,
+        end = connection.read_on(&hub, read) => end,
+    };
+    let counters = &hub.counters;
+    match end {
+        End::Closed | End::Broken => counters.closed_by_client.count(),
+        End::BadRecord => counters.closed_bad_record.count(),
+        End::Partial => counters.closed_partial.count(),
+        End::Stalled => counters.closed_stalled.count(),
+        End::Idle => counters.closed_idle.count(),
+        End::Stopped => {}
+    }
+    hub.disconnect(connection.id, connection.peer);
+    connection.outbox.close(end == End::Stalled);
+}
+
+/// The incoming half.
+struct Inbound {
+    socket: OwnedReadHalf,
+    reader: RecordReader,
+    /// Room for a record larger than [`SCRATCH`], while it is not complete.
+    room: Option<OwnedSemaphorePermit>,
+    /// What `room` is for, in bytes.
+    roomed: usize,
+    /// Since when there has been a record that is not complete.
+    partial_since: Option<Time>,
+}
+
+impl Inbound {
+    fn new(hub: &Hub, socket: OwnedReadHalf) -> Inbound {
+        let reader = RecordReader::new(hub.core_limits.stream_io_max as usize + RECORD_OVERHEAD);
+        Inbound { socket, reader, room: None, roomed: 0, partial_since: None }
+    }
+
+    async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
+        loop {
+            self.make_room(hub).await;
+            let received = match self.patience(hub) {
+                None => self.receive().await,
+                Some(left) => match timeout(left, self.receive()).await {
+                    Ok(received) => received,
+                    Err(_) if self.partial_since.is_some() => return End::Partial,
+                    Err(_) if connection.share.room.is_free() => return End::Idle,
+                    Err(_) => continue,
+                },
+            };
+            match received {
+                Ok(0) => return End::Closed,
+                Ok(_) => connection.heard.store(hub.clock.now().as_nanos(), Relaxed),
+                Err(_) => return End::Broken,
+            }
+            if let Err(end) = self.take_records(connection, hub).await {
+                return end;
+            }
+        }
+    }
+
+    /// How long the next bytes may take to come.
+    fn patience(&self, hub: &Hub) -> Option<Duration> {
+        let Some(since) = self.partial_since else { return hub.limits.idle_max };
+        let allowed = hub.limits.partial_max + Duration::from_secs((self.reader.held() / 1024) as u64);
+        Some((since + allowed).since(hub.clock.now()))
+    }
+
+    /// Takes room for a record larger than [`SCRATCH`]. The wait is not the client's fault, so
+    /// it does not count against its patience.
+    async fn make_room(&mut self, hub: &Hub) {
+        let whole = self.whole();
+        if whole <= SCRATCH || whole <= self.roomed {
+            return;
+        }
+        let began = hub.clock.now();
+        let more = hub.receiving.take(whole - self.roomed).await;
+        self.roomed = whole;
+        match &mut self.room {
+            Some(room) => room.merge(more),
+            None => self.room = Some(more),
+        }
+        self.partial_since = self.partial_since.map(|since| since + hub.clock.now().since(began));
+    }
+
+    /// Bytes of the record at the front, as far as its fragments have told.
+    fn whole(&mut self) -> usize {
+        self.reader.held().saturating_add(missing(self.reader.buffer()))
+    }
+
+    async fn receive(&mut self) -> io::Result<usize> {
+        if self.whole() <= SCRATCH {
+            return self.receive_by_scratch().await;
+        }
+        let buffer = self.reader.buffer();
+        let missing = missing(buffer);
+        if buffer.capacity() - buffer.len() < missing {
+            // A page at least: small fragments must not take a system call each.
+            buffer.reserve(missing.max(4096));
+        }
+        self.socket.read_buf(buffer).await
+    }
+
+    async fn receive_by_scratch(&mut self) -> io::Result<usize> {
+        poll_fn(|cx| {
+            BUFFER.with_borrow_mut(|scratch| {
+                let mut into = ReadBuf::new(scratch);
+                ready!(Pin::new(&mut self.socket).poll_read(cx, &mut into))?;
+                self.reader.push(into.filled());
+                Poll::Ready(Ok(into.filled().len()))
+            })
+        })
+        .await
+    }
+
+    /// Hands whole records to the core, each when it is admitted.
+    async fn take_records(&mut self, connection: &Connection, hub: &Hub) -> Result<(), End> {
+        let mut whole = false;
+        while let Some(record) = self.reader.next_record().map_err(|_| End::BadRecord)? {
+            whole = true;
+            let cost = cost::of(&record, hub.core_limits.stream_io_max);
+            let permit = hub.admission.admit(&connection.share, cost).await;
+            hub.record(connection.peer, record, permit);
+        }
+        if whole {
+            (self.room, self.roomed, self.partial_since) = (None, 0, None);
+        }
+        if self.reader.held() == 0 {
+            *self.reader.buffer() = BytesMut::new();
+        } else if self.partial_since.is_none() {
+            self.partial_since = Some(hub.clock.now());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that the fragment at the front of `input` still lacks, its mark included.
+fn missing(input: &BytesMut) -> usize {
+    let Some(mark) = input.first_chunk::<4>() else { return 4 - input.len().min(4) };
+    let len = (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize;
+    (4 + len).saturating_sub(input.len())
+}

@@ -1,0 +1,61 @@
+//! How many bytes a request will hold while it is under way.
+
+use bytes::Bytes;
+use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
+use remora_wire::rpc::CallHeader;
+use remora_wire::{Reader, Xdr};
+
+/// What any reply may take, in bytes.
+const REPLY: usize = 1024;
+
+/// Bytes of the message and of the reply it asks for; no reply has more than `io_max` bytes
+/// of data. What cannot be read gets a small answer, if any.
+pub(super) fn of(message: &Bytes, io_max: u32) -> usize {
+    let data = reply_data(message).unwrap_or(0).min(io_max);
+    message.len() + REPLY + data as usize
+}
+
+/// How many bytes of data the reply may have; `None` for a call that brings none.
+fn reply_data(message: &Bytes) -> Option<u32> {
+    let mut r = Reader::new(message.clone());
+    let header = CallHeader::decode(&mut r).ok().filter(|h| h.prog == PROGRAM)?;
+    match Proc::from_number(header.proc)? {
+        Proc::Read => ReadArgs::decode(&mut r).ok().map(|a| a.count),
+        Proc::ReadDir => ReadDirArgs::decode(&mut r).ok().map(|a| a.count),
+        Proc::ReadDirPlus => ReadDirPlusArgs::decode(&mut r).ok().map(|a| a.max_count),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_wire::nfs3::{Call, Fh, VERSION};
+    use remora_wire::rpc::OpaqueAuth;
+
+    fn message(call: &Call) -> Bytes {
+        let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+        let mut out = Vec::new();
+        CallHeader { xid: 1, prog: PROGRAM, vers: VERSION, proc: call.proc() as u32, cred, verf }.encode(&mut out);
+        call.encode(&mut out);
+        out.into()
+    }
+
+    #[test]
+    fn data_that_is_asked_for_counts_up_to_the_limit() {
+        let fh = || Fh(Bytes::from_static(&[7; 32]));
+        let read = |count| Call::Read(ReadArgs { fh: fh(), offset: 0, count });
+        let list = Call::ReadDir(ReadDirArgs { dir: fh(), cookie: 0, verf: [0; 8], count: 4096 });
+        let plus =
+            Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 8192 });
+        for (call, data) in
+            [(Call::GetAttr(fh()), 0), (read(100), 100), (read(u32::MAX), 9000), (list, 4096), (plus, 8192)]
+        {
+            let m = message(&call);
+            assert_eq!(of(&m, 9000), m.len() + REPLY + data, "{call:?}");
+        }
+        for noise in [&b""[..], b"abc", &[0xff; 100]] {
+            assert_eq!(of(&Bytes::from_static(noise), 9000), noise.len() + REPLY);
+        }
+    }
+}

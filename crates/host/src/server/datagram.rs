@@ -1,0 +1,168 @@
+//! A UDP socket that knows which of its addresses a datagram was sent to, and answers from
+//! there (`IP_PKTINFO`, `IPV6_PKTINFO`).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use remora_base::Path;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use super::cost;
+use super::hub::Hub;
+use super::routes::Route;
+
+/// More than any datagram has.
+const BUFFER: usize = 64 << 10;
+/// What is asked of the system for buffers in each direction, in bytes. It may give less.
+const SYSTEM_BUFFER: usize = 4 << 20;
+
+/// How long to leave a socket alone that fails.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A bound UDP socket.
+#[derive(Debug)]
+pub(super) struct DatagramSocket {
+    socket: UdpSocket,
+    /// Whether it is bound to every address, so that replies must name theirs.
+    wildcard: bool,
+}
+
+/// A datagram that came in.
+struct Arrival {
+    from: SocketAddr,
+    local: Option<IpAddr>,
+    len: usize,
+}
+
+impl DatagramSocket {
+    /// Makes `socket` ready. Must be called in a runtime.
+    pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<DatagramSocket> {
+        let addr = socket.local_addr()?;
+        enlarge_buffers(&socket);
+        let wildcard = addr.ip().is_unspecified();
+        if wildcard && addr.is_ipv4() {
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+        } else if wildcard {
+            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+        }
+        socket.set_nonblocking(true)?;
+        Ok(DatagramSocket { socket: UdpSocket::from_std(socket)?, wildcard })
+    }
+
+    /// Sends at once or not at all: a full buffer is an error.
+    pub(super) fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()> {
+        let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
+        let send = |source: &[ControlMessage<'_>]| {
+            sendmsg(fd, &[IoSlice::new(payload)], source, MsgFlags::MSG_DONTWAIT, Some(&to))
+        };
+        match local {
+            None => send(&[]),
+            Some(IpAddr::V4(ip)) => send(&[ControlMessage::Ipv4PacketInfo(&source_v4(ip))]),
+            Some(IpAddr::V6(ip)) => send(&[ControlMessage::Ipv6PacketInfo(&source_v6(ip))]),
+        }?;
+        Ok(())
+    }
+
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
+        self.socket.async_io(Interest::READABLE, || self.receive_now(buffer)).await
+    }
+
+    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
+        let mut control = self.wildcard.then(|| nix::cmsg_space!(in_pktinfo, in6_pktinfo));
+        let mut slices = [IoSliceMut::new(buffer)];
+        let fd = self.socket.as_raw_fd();
+        let got = recvmsg::<SockaddrStorage>(fd, &mut slices, control.as_deref_mut(), MsgFlags::MSG_DONTWAIT)?;
+        let local = if self.wildcard { got.cmsgs().ok().and_then(|mut c| c.find_map(local_address)) } else { None };
+        let from = got.address.and_then(socket_addr).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Arrival { from, local, len: got.bytes })
+    }
+}
+
+/// Hands what comes in by socket `index` to the core, for ever.
+pub(super) async fn run(hub: Arc<Hub>, index: usize) {
+    let Some(socket) = hub.sockets.get(index) else { return };
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let Ok(Arrival { from, local, len }) = socket.receive(&mut buffer).await else {
+            // Errors of earlier sends can surface here; they were counted when they occurred.
+            // An error that stays must not keep a processor busy.
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        hub.counters.datagrams_in.count();
+        let message = Bytes::copy_from_slice(buffer.get(..len).unwrap_or_default());
+        let cost = cost::of(&message, hub.core_limits.io_max(Path::Datagram));
+        match hub.admission.try_admit(from, cost) {
+            Some(permit) => hub.datagram(from, Route { socket: index, local }, message, permit),
+            None => hub.counters.datagrams_dropped.count(),
+        }
+    }
+}
+
+/// As large as allowed: NFS over UDP loses whole bursts of WRITEs where they are small.
+fn enlarge_buffers(socket: &std::net::UdpSocket) {
+    use rustix::net::sockopt as opt;
+    // The first way needs CAP_NET_ADMIN; the second may give less; neither is essential.
+    let _ = opt::set_socket_recv_buffer_size_force(socket, SYSTEM_BUFFER)
+        .or_else(|_| opt::set_socket_recv_buffer_size(socket, SYSTEM_BUFFER));
+    let _ = opt::set_socket_send_buffer_size_force(socket, SYSTEM_BUFFER)
+        .or_else(|_| opt::set_socket_send_buffer_size(socket, SYSTEM_BUFFER));
+}
+
+fn local_address(message: ControlMessageOwned) -> Option<IpAddr> {
+    match message {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            Some(IpAddr::V4(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes())))
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr))),
+        _ => None,
+    }
+}
+
+fn source_v4(ip: Ipv4Addr) -> in_pktinfo {
+    let any = in_addr { s_addr: 0 };
+    in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: in_addr { s_addr: u32::from_ne_bytes(ip.octets()) }, ipi_addr: any }
+}
+
+fn source_v6(ip: Ipv6Addr) -> in6_pktinfo {
+    in6_pktinfo { ipi6_addr: in6_addr { s6_addr: ip.octets() }, ipi6_ifindex: 0 }
+}
+
+fn socket_addr(addr: SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = addr.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
+    v4.or_else(|| addr.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every address in 127.0.0.0/8 is this machine: as good as several interfaces.
+    #[tokio::test]
+    async fn replies_leave_from_the_address_the_request_was_sent_to() {
+        for (bind, target) in [("0.0.0.0:0", "127.0.0.7"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1")] {
+            let Ok(socket) = std::net::UdpSocket::bind(bind) else { continue }; // no IPv6 here
+            let port = socket.local_addr().unwrap().port();
+            let server = DatagramSocket::new(socket).unwrap();
+            let target = SocketAddr::new(target.parse().unwrap(), port);
+            let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let client = UdpSocket::bind(any).await.unwrap();
+            client.send_to(b"ping", target).await.unwrap();
+
+            let mut buffer = [0; 100];
+            let got = server.receive(&mut buffer).await.unwrap();
+            assert_eq!((got.local, &buffer[..got.len]), (Some(target.ip()), &b"ping"[..]));
+            server.send(got.from, got.local, b"pong").unwrap();
+            assert_eq!(client.recv_from(&mut buffer).await.unwrap(), (4, target));
+        }
+    }
+}

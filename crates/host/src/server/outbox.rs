@@ -1,0 +1,227 @@
+//! Replies on their way out of a connection.
+//!
+//! Whoever has a reply writes it: the first to come writes, and what others bring meanwhile,
+//! in as few system calls as it can. When the socket takes no more, the connection's task
+//! waits for it and goes on. The queue is bounded by the permits that its items hold.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::record;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+
+use super::admission::Permit;
+use crate::Clock;
+
+/// Most replies in a system call.
+const BATCH: usize = 16;
+
+/// The way out of a connection.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    socket: OwnedWriteHalf,
+    clock: Clock,
+    queue: Mutex<Queue>,
+    /// Told when the flow becomes [`Flow::Blocked`] or [`Flow::Closed`].
+    halted: Notify,
+}
+
+#[derive(Debug)]
+struct Queue {
+    items: VecDeque<Item>,
+    flow: Flow,
+    /// When the socket last took something, or something began to wait.
+    progress: Time,
+}
+
+/// What a connection's output is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flow {
+    /// Nothing waits.
+    Open,
+    /// Some thread is writing.
+    Writing,
+    /// The socket takes no more for now.
+    Blocked,
+    /// Nothing can be sent any more.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Item {
+    mark: [u8; 4],
+    payload: Bytes,
+    /// Bytes of mark and payload already sent.
+    sent: usize,
+    _permit: Option<Permit>,
+}
+
+impl Outbox {
+    /// Sends on `socket`.
+    pub(super) fn new(socket: OwnedWriteHalf, clock: Clock) -> Outbox {
+        let queue = Queue { items: VecDeque::new(), flow: Flow::Open, progress: Time::ZERO };
+        Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new() }
+    }
+
+    /// Sends a reply, or queues it. The permit is given back when the socket has all of it.
+    pub(super) fn send(&self, payload: Bytes, permit: Option<Permit>) {
+        let mut queue = self.lock();
+        if queue.flow == Flow::Closed {
+            return;
+        }
+        queue.items.push_back(Item { mark: record::mark(payload.len()), payload, sent: 0, _permit: permit });
+        if queue.flow == Flow::Open {
+            queue.progress = self.clock.now();
+            self.pump(queue);
+        }
+    }
+
+    /// Waits until the flow is blocked or closed.
+    pub(super) async fn halted(&self) {
+        self.halted.notified().await;
+    }
+
+    /// Waits until the socket takes bytes again.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        self.socket.writable().await
+    }
+
+    /// Goes on after the flow was blocked.
+    pub(super) fn resume(&self) -> Flow {
+        let queue = self.lock();
+        match queue.flow {
+            Flow::Blocked => self.pump(queue),
+            flow => flow,
+        }
+    }
+
+    /// How long nothing has moved.
+    pub(super) fn stalled_for(&self) -> Duration {
+        self.clock.now().since(self.lock().progress)
+    }
+
+    /// Drops what waits and takes no more. With `reset`, what the system has not sent yet is
+    /// dropped too.
+    pub(super) fn close(&self, reset: bool) {
+        let mut queue = self.lock();
+        queue.flow = Flow::Closed;
+        let dropped = std::mem::take(&mut queue.items);
+        drop(queue);
+        drop(dropped);
+        if reset {
+            // If this fails the system holds the bytes a little longer; nothing is lost.
+            let _ = rustix::net::sockopt::set_socket_linger(self.socket.as_ref(), Some(Duration::ZERO));
+        }
+    }
+
+    /// Writes until all is written or the socket takes no more. The lock is not held while
+    /// writing: that flow is [`Flow::Writing`] keeps others out.
+    fn pump<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> Flow {
+        loop {
+            queue.flow = Flow::Writing;
+            let mut mine = std::mem::take(&mut queue.items);
+            drop(queue);
+            let (moved, stop) = self.write(&mut mine);
+            queue = self.lock();
+            if moved {
+                queue.progress = self.clock.now();
+            }
+            match stop {
+                _ if queue.flow == Flow::Closed => return Flow::Closed,
+                None if queue.items.is_empty() => {
+                    queue.flow = Flow::Open;
+                    return Flow::Open;
+                }
+                None => {}
+                Some(io::ErrorKind::WouldBlock) => {
+                    mine.append(&mut queue.items);
+                    queue.items = mine;
+                    queue.flow = Flow::Blocked;
+                    self.halted.notify_one();
+                    return Flow::Blocked;
+                }
+                Some(_) => {
+                    queue.items.clear();
+                    queue.flow = Flow::Closed;
+                    self.halted.notify_one();
+                    return Flow::Closed;
+                }
+            }
+        }
+    }
+
+    /// Writes from the front; whether anything moved, and what kept the rest from moving.
+    fn write(&self, items: &mut VecDeque<Item>) -> (bool, Option<io::ErrorKind>) {
+        let mut moved = false;
+        while !items.is_empty() {
+            let mut slices = [IoSlice::new(&[]); 2 * BATCH];
+            for (item, pair) in items.iter().zip(slices.chunks_exact_mut(2)) {
+                let (mark, payload) = item.rest();
+                pair.copy_from_slice(&[IoSlice::new(mark), IoSlice::new(payload)]);
+            }
+            let filled = 2 * items.len().min(BATCH);
+            match self.socket.try_write_vectored(slices.get(..filled).unwrap_or_default()) {
+                Ok(0) => return (moved, Some(io::ErrorKind::WriteZero)),
+                Ok(n) => advance(items, n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return (moved, Some(e.kind())),
+            }
+            moved = true;
+        }
+        (moved, None)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Item {
+    fn rest(&self) -> (&[u8], &[u8]) {
+        let mark = self.mark.get(self.sent..).unwrap_or_default();
+        let payload = self.payload.get(self.sent.saturating_sub(4)..).unwrap_or_default();
+        (mark, payload)
+    }
+
+    fn left(&self) -> usize {
+        (self.mark.len() + self.payload.len()).saturating_sub(self.sent)
+    }
+}
+
+/// Takes `n` sent bytes off the front.
+fn advance(items: &mut VecDeque<Item>, mut n: usize) {
+    while let Some(item) = items.front_mut() {
+        if n < item.left() {
+            item.sent += n;
+            return;
+        }
+        n -= item.left();
+        items.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_sizes_go_out_the_bytes_stay_in_order() {
+        for step in 1..20 {
+            let item = |p: &'static str| Item { mark: *b"MARK", payload: p.into(), sent: 0, _permit: None };
+            let mut items = VecDeque::from([item("abc"), item(""), item("defghijk")]);
+            let mut out = Vec::new();
+            while !items.is_empty() {
+                let flat: Vec<u8> = items.iter().flat_map(|i| [i.rest().0, i.rest().1].concat()).collect();
+                let n = step.min(flat.len());
+                out.extend_from_slice(&flat[..n]);
+                advance(&mut items, n);
+            }
+            assert_eq!(out, b"MARKabcMARKMARKdefghijk");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A running server: started, asked, shut down.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
+
+use super::counters::Snapshot;
+use super::datagram::{self, DatagramSocket};
+use super::hub::Hub;
+use super::options::{Options, StartError};
+use super::{accept, bind, executor};
+
+/// File descriptors left for files and everything else when connections are counted; a
+/// quarter of them if there are few.
+const DESCRIPTORS_KEPT: usize = 4096;
+
+/// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
+pub struct Serving {
+    hub: Arc<Hub>,
+    runtime: Option<Runtime>,
+    executors: Vec<JoinHandle<()>>,
+    /// The tasks that let requests in by datagram and connections by listener.
+    intake: Vec<AbortHandle>,
+    addrs: Vec<SocketAddr>,
+    mount_addr: Option<SocketAddr>,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shutdown {
+    /// Requests that were not answered in time. Their clients will send them again.
+    pub abandoned: usize,
+}
+
+impl Serving {
+    /// Starts serving, on threads of its own. When it returns, every address answers.
+    pub fn start(options: Options) -> Result<Serving, StartError> {
+        if options.listen.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        let addrs: Vec<SocketAddr> = options.listen.iter().copied().chain(options.mount_listen).collect();
+        let pairs = bind::all(&addrs)?;
+        let seed = match options.seed {
+            Some(seed) => seed,
+            None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,
+        };
+        let mut limits = options.limits;
+        limits.connections_max = limits.connections_max.min(connections_possible());
+
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(options.socket_threads.max(1))
+            .thread_name("sockets")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let context = runtime.enter();
+        let mut addrs: Vec<SocketAddr> = pairs.iter().map(|p| p.addr).collect();
+        let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
+        for pair in pairs {
+            let failed = |protocol| move |e| StartError::bind(pair.addr, protocol, e);
+            listeners.push(TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?);
+            sockets.push(DatagramSocket::new(pair.udp).map_err(failed("UDP"))?);
+        }
+        let hub = Arc::new(Hub::new(options.core, seed, limits, sockets));
+        let executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
+        let intake = start_intake(&hub, &runtime, listeners);
+        drop(context);
+        let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
+        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr })
+    }
+
+    /// Where it listens, in the order of [`Options::listen`], with the ports it got.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Where [`Options::mount_listen`] came to be.
+    pub fn mount_addr(&self) -> Option<SocketAddr> {
+        self.mount_addr
+    }
+
+    /// Most TCP connections it takes: fewer than asked for where the process may not open
+    /// as many files.
+    pub fn connections_max(&self) -> usize {
+        self.hub.limits.connections_max
+    }
+
+    /// The server in numbers.
+    pub fn stats(&self) -> Snapshot {
+        self.hub.snapshot()
+    }
+
+    /// Lets nothing more in, waits until what came in is answered, for at most
+    /// [`Limits::shutdown_max`](super::Limits::shutdown_max), and ends. Blocks.
+    pub fn shutdown(mut self) -> Shutdown {
+        let until = Instant::now() + self.hub.limits.shutdown_max;
+        self.intake.iter().for_each(AbortHandle::abort);
+        // Asked again each time: a connection may have been on its way in.
+        while {
+            self.hub.stop_connections();
+            self.hub.connections() > 0 || self.hub.admission.under_way() > 0
+        } && Instant::now() < until
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let abandoned = self.hub.admission.under_way();
+        self.hub.jobs.close();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+        // A thread that a disk does not answer cannot be waited for.
+        while self.executors.iter().any(|t| !t.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Shutdown { abandoned }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.hub.jobs.close();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn start_intake(hub: &Arc<Hub>, runtime: &Runtime, listeners: Vec<TcpListener>) -> Vec<AbortHandle> {
+    let timer = hub.clone();
+    runtime.spawn(async move { timer.run_timer().await });
+    let datagrams = (0..hub.sockets.len()).map(|i| runtime.spawn(datagram::run(hub.clone(), i)).abort_handle());
+    let streams = listeners.into_iter().map(|l| runtime.spawn(accept::run(hub.clone(), l)).abort_handle());
+    datagrams.chain(streams).collect()
+}
+
+/// Raises the limit on open files as far as the system lets us; how many connections fit.
+fn connections_possible() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // If it may not be raised, the present one holds.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    files - DESCRIPTORS_KEPT.min(files / 4)
+}

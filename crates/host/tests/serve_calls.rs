@@ -1,0 +1,151 @@
+//! The server over loopback: calls are answered, over UDP and TCP alike, however they arrive.
+
+mod serve_kit;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_vfs::MemFs;
+use remora_wire::mount;
+use remora_wire::nfs3::{Call, Fh, Reply};
+use remora_wire::rpc::Outcome;
+use serve_kit::*;
+
+fn tour(wire: &mut dyn Wire, file: &str, io: usize) {
+    for ping in [nfs_message(xid(), &Call::Null), mount_message(xid(), &mount::Call::Null)] {
+        assert_eq!(split_reply(&wire.exchange(&ping)).1, Outcome::Success);
+    }
+    let root = wire.mount("/");
+    let fh = wire.create(&root, file);
+    let data: Bytes = (0..io).map(|i| (i % 251) as u8).collect();
+    wire.write(&fh, &data);
+    assert_eq!(wire.read(&fh, io as u32), data);
+    match wire.call(&Call::Lookup(at(&root, file))) {
+        Reply::Lookup(Ok(found)) => assert_eq!((found.fh, found.attr.unwrap().size), (fh, io as u64)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_directory_is_served_over_both_protocols_and_the_mount_port() {
+    let dir = TempDir::new();
+    let mount_listen = Some("127.0.0.1:0".parse().unwrap());
+    let (serving, addr) = start(remora_host::server::Options { mount_listen, ..options(dir.disk()) });
+    tour(&mut Udp::connect(addr), "udp", 32 << 10);
+    tour(&mut Tcp::connect(addr), "tcp", 1 << 20);
+    let mount_addr = serving.mount_addr().unwrap();
+    assert_ne!(mount_addr, addr);
+    tour(&mut Udp::connect(mount_addr), "udp2", 100);
+    tour(&mut Tcp::connect(mount_addr), "tcp2", 100);
+    assert_eq!(std::fs::read(dir.path().join("tcp")).unwrap().len(), 1 << 20);
+
+    let stats = serving.stats();
+    assert_eq!((stats.sockets.accepted, stats.sockets.datagram_errors, stats.core.not_calls), (2, 0, 0));
+    wait_until(&serving, |s| s.sockets.datagrams_in == s.sockets.datagrams_out);
+    assert_eq!(serving.shutdown().abandoned, 0);
+}
+
+#[test]
+fn records_may_come_in_fragments_and_byte_by_byte() {
+    let (_serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let fh = tcp.create(&root, "f");
+    for size in [1, 7, 64, 5000] {
+        let data = Bytes::from(vec![size as u8; 40_000]);
+        let call = write(&fh, data.clone());
+        tcp.send_raw(&fragments(&nfs_message(xid(), &call), size));
+        assert!(matches!(nfs_reply(&call, &tcp.receive()), Reply::Write(Ok(ok)) if ok.count == 40_000), "{size}");
+        assert_eq!(tcp.read(&fh, 40_000), data);
+    }
+    let call = Call::GetAttr(root);
+    for byte in fragments(&nfs_message(xid(), &call), 9) {
+        tcp.send_raw(&[byte]);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
+}
+
+#[test]
+fn pipelined_requests_are_all_answered_once() {
+    let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let mut sent = BTreeSet::new();
+    let mut batch = Vec::new();
+    for _ in 0..64 {
+        let id = xid();
+        sent.insert(id);
+        batch.extend(fragments(&nfs_message(id, &Call::GetAttr(root.clone())), 1 << 20));
+    }
+    tcp.send_raw(&batch);
+    let answered: BTreeSet<u32> = (0..64).map(|_| split_reply(&tcp.receive()).0).collect();
+    assert_eq!(answered, sent);
+    wait_until(&serving, |s| s.under_way == 0);
+}
+
+/// More than the core takes at once, from several connections of one address: streams are
+/// held back, so nobody is turned away.
+#[test]
+fn a_busy_server_holds_streams_back_and_turns_nobody_away() {
+    let fs = Arc::new(MemFs::new(1));
+    let mut opts = options(fs.clone());
+    (opts.core.limits.in_flight_max, opts.core.limits.in_flight_per_client_max) = (6, 4);
+    opts.core.limits.in_flight_bytes_max = 100 << 10;
+    let (serving, addr) = start(opts);
+    let mut wires: Vec<Tcp> = (0..5).map(|_| Tcp::connect(addr)).collect();
+    let root = wires[0].mount("/");
+    let fh = wires[0].create(&root, "f");
+    wires[0].write(&fh, &Bytes::from(vec![1; 64 << 10]));
+    fs.set_fault(|_| {
+        std::thread::sleep(Duration::from_micros(200));
+        None
+    });
+    for wire in &mut wires {
+        (0..40).for_each(|_| wire.send(&nfs_message(xid(), &read(&fh, 64 << 10))));
+    }
+    for wire in &mut wires {
+        for _ in 0..40 {
+            let reply = nfs_reply(&read(&fh, 0), &wire.receive());
+            assert!(matches!(reply, Reply::Read(Ok(ok)) if ok.count == 64 << 10));
+        }
+    }
+    let stats = serving.stats();
+    assert_eq!((stats.core.overload_deferred, stats.core.overload_dropped), (0, 0));
+}
+
+#[test]
+fn a_duplicate_datagram_is_answered_from_the_cache_with_the_same_bytes() {
+    let dir = TempDir::new();
+    let (serving, addr) = start(options(dir.disk()));
+    let mut udp = Udp::connect(addr);
+    let root = udp.mount("/");
+    let message = nfs_message(xid(), &create(&root, "once"));
+    let first = udp.exchange(&message);
+    assert_eq!(nfs_reply(&create(&root, "once"), &first).status(), None);
+    let executed = serving.stats().core.executed;
+    for _ in 0..3 {
+        assert_eq!(udp.exchange(&message), first);
+    }
+    assert_eq!(serving.stats().core.executed, executed);
+}
+
+#[test]
+fn handles_outlive_a_restart() {
+    let dir = TempDir::new();
+    let (serving, addr) = start(options(dir.disk()));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let fh: Fh = tcp.create(&root, "kept");
+    tcp.write(&fh, &"still here".into());
+    assert_eq!(serving.shutdown().abandoned, 0);
+    assert_eq!(tcp.try_receive(), None);
+
+    // The same port at once: connections of the last run are no obstacle.
+    let listen = vec![addr];
+    let (_serving, addr) = start(remora_host::server::Options { listen, ..options(dir.disk()) });
+    assert_eq!(Udp::connect(addr).read(&fh, 100), "still here");
+    assert_eq!(Tcp::connect(addr).read(&fh, 100), "still here");
+}

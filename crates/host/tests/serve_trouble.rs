@@ -1,0 +1,222 @@
+//! The server under clients and disks that misbehave: each harms itself alone.
+
+mod serve_kit;
+
+use std::io::{ErrorKind, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_host::server::Options;
+use remora_vfs::{MemFs, Vfs, memory::OpKind};
+use remora_wire::nfs3::Call;
+use remora_wire::record::mark;
+use remora_wire::rpc::Outcome;
+use serve_kit::*;
+
+fn memory() -> Arc<MemFs> {
+    Arc::new(MemFs::new(1))
+}
+
+fn limited(vfs: Arc<dyn Vfs>, set: impl FnOnce(&mut remora_host::server::Limits)) -> Options {
+    let mut opts = options(vfs);
+    set(&mut opts.limits);
+    opts
+}
+
+#[test]
+fn bytes_that_are_no_records_close_their_connection_only() {
+    let (serving, addr) = start(options(memory()));
+    let mut good = Tcp::connect(addr);
+    let root = good.mount("/");
+    let oversize = mark((1 << 20) + (64 << 10) + 1);
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x7f; 4], &oversize, &[0; 8]] {
+        let mut bad = Tcp::connect(addr);
+        bad.send_raw(garbage);
+        assert_eq!(bad.try_receive(), None, "{garbage:?}");
+    }
+    assert_eq!(good.call(&Call::GetAttr(root)).status(), None);
+    wait_until(&serving, |s| s.sockets.closed_bad_record == 4 && s.connections == 1);
+
+    // A record that is no call is dropped; the stream can be read on.
+    good.send(b"nonsense");
+    good.mount("/");
+    assert_eq!(serving.stats().core.not_calls, 1);
+}
+
+#[test]
+fn hundreds_of_idle_connections_are_in_nobodys_way() {
+    let (serving, addr) = start(options(memory()));
+    let idle: Vec<Tcp> = (0..200).map(|_| Tcp::connect(addr)).collect();
+    let mut busy = Tcp::connect(addr);
+    let root = busy.mount("/");
+    for _ in 0..100 {
+        assert_eq!(busy.call(&Call::GetAttr(root.clone())).status(), None);
+    }
+    wait_until(&serving, |s| s.connections == 201);
+    drop(idle);
+    wait_until(&serving, |s| s.connections == 1);
+}
+
+#[test]
+fn a_client_that_never_reads_is_dropped_and_others_are_served() {
+    let mut opts = limited(memory(), |l| l.stall_max = Duration::from_millis(300));
+    opts.core.limits.in_flight_bytes_max = 32 << 20;
+    let (serving, addr) = start(opts);
+    let mut good = Tcp::connect(addr);
+    let root = good.mount("/");
+    let fh = good.create(&root, "f");
+    good.write(&fh, &Bytes::from(vec![1; 1 << 20]));
+
+    // Asks for more than sockets can hold; how much it gets to send depends on them.
+    let bad = Tcp::connect(addr);
+    bad.stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+    let message = nfs_message(xid(), &read(&fh, 1 << 20));
+    for _ in 0..10_000 {
+        let sent = (&bad.stream).write_all(&[&mark(message.len()), &message[..]].concat());
+        if sent.is_err_and(|e| e.kind() != ErrorKind::Interrupted) {
+            break;
+        }
+    }
+    assert_eq!(good.read(&fh, 1 << 20).len(), 1 << 20);
+    wait_until(&serving, |s| s.sockets.closed_stalled == 1 && s.connections == 1 && s.under_way == 0);
+    assert_eq!(good.read(&fh, 1 << 20).len(), 1 << 20);
+}
+
+#[test]
+fn a_slow_reader_gets_all_of_its_replies() {
+    let (serving, addr) = start(limited(memory(), |l| l.connection_bytes_max = 2 << 20));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let fh = tcp.create(&root, "f");
+    tcp.write(&fh, &Bytes::from(vec![1; 1 << 20]));
+    for _ in 0..24 {
+        tcp.send(&nfs_message(xid(), &read(&fh, 1 << 20)));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(serving.stats().under_way <= 2, "two replies of 1 MiB fill the connection's room");
+    for _ in 0..24 {
+        assert!(tcp.receive().len() > 1 << 20);
+    }
+}
+
+#[test]
+fn requests_that_stay_incomplete_and_idle_connections_are_closed_in_time() {
+    let set = |l: &mut remora_host::server::Limits| {
+        (l.partial_max, l.idle_max) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
+    };
+    let (serving, addr) = start(limited(memory(), set));
+    let mut partial = Tcp::connect(addr);
+    let mut idle = Tcp::connect(addr);
+    partial.send_raw(&mark(1 << 20));
+    assert_eq!(partial.try_receive(), None);
+    assert_eq!(idle.try_receive(), None);
+    let stats = serving.stats().sockets;
+    assert_eq!((stats.closed_partial, stats.closed_idle), (1, 1));
+}
+
+#[test]
+fn the_longest_idle_makes_room_when_all_places_are_taken() {
+    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(50));
+    let (serving, addr) = start(limited(memory(), set));
+    let mut old = Tcp::connect(addr);
+    let root = old.mount("/");
+    let mut second = Tcp::connect(addr);
+    second.mount("/");
+    let mut refused = Tcp::connect(addr);
+    assert_eq!(refused.try_receive(), None, "nobody has been idle for long enough");
+    std::thread::sleep(Duration::from_millis(60));
+    second.mount("/");
+    let mut third = Tcp::connect(addr);
+    assert_eq!(third.call(&Call::GetAttr(root)).status(), None);
+    assert_eq!(old.try_receive(), None);
+    second.mount("/");
+    let stats = serving.stats().sockets;
+    assert_eq!((stats.refused, stats.closed_idle), (1, 1));
+}
+
+#[test]
+fn replies_reach_a_client_that_sends_no_more() {
+    let (serving, addr) = start(options(memory()));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    tcp.send(&nfs_message(xid(), &Call::GetAttr(root)));
+    tcp.stream.shutdown(Shutdown::Write).unwrap();
+    tcp.receive();
+    assert_eq!(tcp.try_receive(), None);
+    wait_until(&serving, |s| s.connections == 0);
+}
+
+#[test]
+fn a_job_that_panics_fails_alone() {
+    let fs = memory();
+    let mut opts = options(fs.clone());
+    opts.executor_threads = 1;
+    let (serving, addr) = start(opts);
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    fs.set_fault(|kind| if kind == OpKind::FsStat { panic!("a fault in the file system, on purpose") } else { None });
+    for _ in 0..3 {
+        let (_, outcome, _) = split_reply(&tcp.exchange(&nfs_message(xid(), &Call::FsStat(root.clone()))));
+        assert_eq!(outcome, Outcome::SystemErr);
+        assert_eq!(tcp.call(&Call::GetAttr(root.clone())).status(), None);
+    }
+    assert_eq!(serving.stats().sockets.job_panics, 3);
+}
+
+/// A file system whose FSSTAT takes this long.
+fn slow(delay: Duration) -> Arc<MemFs> {
+    let fs = memory();
+    fs.set_fault(move |kind| {
+        if kind == OpKind::FsStat {
+            std::thread::sleep(delay);
+        }
+        None
+    });
+    fs
+}
+
+#[test]
+fn datagrams_beyond_what_may_be_under_way_are_dropped() {
+    let mut opts = options(slow(Duration::from_millis(100)));
+    opts.core.limits.in_flight_max = 1;
+    let (serving, addr) = start(opts);
+    let mut udp = Udp::connect(addr);
+    let root = udp.mount("/");
+    wait_until(&serving, |s| s.under_way == 0);
+    let calls = [nfs_message(xid(), &Call::FsStat(root.clone())), nfs_message(xid(), &Call::FsStat(root))];
+    calls.iter().for_each(|c| udp.send(c));
+    assert_eq!(udp.receive()[..4], calls[0][..4]);
+    wait_until(&serving, |s| s.sockets.datagrams_out == 2 && s.under_way == 0);
+    assert_eq!(serving.stats().sockets.datagrams_dropped, 1);
+}
+
+#[test]
+fn a_shutdown_lets_what_executes_finish() {
+    let (serving, addr) = start(options(slow(Duration::from_millis(100))));
+    let (mut tcp, mut udp) = (Tcp::connect(addr), Udp::connect(addr));
+    let root = udp.mount("/");
+    let before = serving.stats().core.executed;
+    tcp.send(&nfs_message(xid(), &Call::FsStat(root.clone())));
+    udp.send(&nfs_message(xid(), &Call::FsStat(root.clone())));
+    wait_until(&serving, |s| s.core.executed == before + 2);
+    assert_eq!(serving.shutdown().abandoned, 0);
+    assert_eq!(nfs_reply(&Call::FsStat(root.clone()), &tcp.receive()).status(), None);
+    assert_eq!(nfs_reply(&Call::FsStat(root), &udp.receive()).status(), None);
+    assert_eq!(tcp.try_receive(), None);
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_a_disk_that_hangs() {
+    let opts = limited(slow(Duration::from_secs(30)), |l| l.shutdown_max = Duration::from_millis(100));
+    let (serving, addr) = start(opts);
+    let mut udp = Udp::connect(addr);
+    let root = udp.mount("/");
+    let before = serving.stats().core.executed;
+    udp.send(&nfs_message(xid(), &Call::FsStat(root)));
+    wait_until(&serving, |s| s.core.executed == before + 1);
+    let asked = Instant::now();
+    assert_eq!(serving.shutdown().abandoned, 1);
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}

@@ -1,0 +1,124 @@
+//! Juszczak's cache (DRC 89, section 4).
+//!
+//! It is asked first, for every request. A duplicate of a request in progress is dropped
+//! (4.1), and so is one of a recent success (4.2); failures are tried again. Of non-idempotent
+//! requests it keeps the success: as long as the file's times say that nothing happened to it
+//! since, the success is repeated (4.3). What is repeated here is the original's reply, byte
+//! for byte.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::nfs3::Proc;
+
+use super::ring::Ring;
+use super::{Completion, EntryId, FileTimes, Request, Stats, Verdict};
+
+/// The cache.
+#[derive(Debug)]
+pub(super) struct Juszczak {
+    ring: Ring<State>,
+    throwaway: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Being executed, or its target's times being asked for: then with what came of it.
+    InProgress(Option<Success>),
+    Failed,
+    Succeeded(Success),
+}
+
+#[derive(Clone, Debug)]
+struct Success {
+    at: Time,
+    /// What may be repeated, and the times that must still hold then.
+    repeat: Option<(Bytes, FileTimes)>,
+}
+
+impl State {
+    fn reply_len(&self) -> usize {
+        match self {
+            State::InProgress(Some(s)) | State::Succeeded(s) => s.repeat.as_ref().map_or(0, |(reply, _)| reply.len()),
+            State::InProgress(None) | State::Failed => 0,
+        }
+    }
+}
+
+impl Juszczak {
+    pub(super) fn new(entries: usize, throwaway: Duration) -> Juszczak {
+        Juszczak { ring: Ring::new(entries), throwaway }
+    }
+
+    pub(super) fn begin(&mut self, now: Time, request: &Request, room: bool, stats: &mut Stats) -> Verdict {
+        let key = request.xid_key();
+        let Some(at) = self.ring.find(&key) else {
+            return self.begin_new(request, room, stats);
+        };
+        let Some(state) = self.ring.get_mut(at) else { return Verdict::Execute(None) };
+        let id = EntryId(at as u64);
+        match state {
+            State::InProgress(_) => {
+                stats.in_progress_dropped += 1;
+                Verdict::InProgress
+            }
+            State::Succeeded(s) if now.since(s.at) < self.throwaway => {
+                stats.throwaway_dropped += 1;
+                Verdict::Recent
+            }
+            _ if !room => Verdict::NoRoom,
+            State::Succeeded(s) if s.repeat.is_some() => {
+                *state = State::InProgress(Some(s.clone()));
+                Verdict::Check(id)
+            }
+            State::Succeeded(_) | State::Failed => {
+                stats.executed_again += 1;
+                *state = State::InProgress(None);
+                Verdict::Execute(Some(id))
+            }
+        }
+    }
+
+    fn begin_new(&mut self, request: &Request, room: bool, stats: &mut Stats) -> Verdict {
+        if !room {
+            return Verdict::NoRoom;
+        }
+        let may_go = |s: &State| !matches!(s, State::InProgress(_));
+        let at = self.ring.insert(request.xid_key(), State::InProgress(None), may_go);
+        stats.uncached += u64::from(at.is_none());
+        Verdict::Execute(at.map(|at| EntryId(at as u64)))
+    }
+
+    /// Notes what came of an execution; returns the reply to send.
+    pub(super) fn finish(&mut self, now: Time, id: EntryId, proc: Proc, done: Completion) -> Bytes {
+        if let Some(state) = self.ring.get_mut(id.0 as usize) {
+            let repeat = done.times.filter(|_| proc.is_non_idempotent()).map(|t| (done.reply.clone(), t));
+            *state = if done.ok { State::Succeeded(Success { at: now, repeat }) } else { State::Failed };
+        }
+        done.reply
+    }
+
+    /// The reply to repeat if `times` are those of the original's completion; else the entry
+    /// stays in progress for the execution that follows.
+    pub(super) fn checked(&mut self, id: EntryId, times: Option<FileTimes>, stats: &mut Stats) -> Option<Bytes> {
+        let state = self.ring.get_mut(id.0 as usize)?;
+        let State::InProgress(held) = state else { return None };
+        let held = held.take();
+        match held.as_ref().and_then(|s| s.repeat.clone()).filter(|(_, then)| times == Some(*then)) {
+            Some((reply, _)) => {
+                *state = held.map_or(State::Failed, State::Succeeded);
+                stats.replays += 1;
+                Some(reply)
+            }
+            None => {
+                stats.executed_again += 1;
+                None
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.ring.bytes(State::reply_len)
+    }
+}

@@ -1,0 +1,121 @@
+//! What makes two requests the same.
+
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+
+use remora_base::{Path, Peer, Rng};
+use remora_wire::nfs3::Proc;
+use remora_wire::rpc::OpaqueAuth;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// A request of the NFS program, as caches know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Where it came from.
+    pub peer: Peer,
+    /// Its transaction id.
+    pub xid: u32,
+    /// Its procedure.
+    pub proc: Proc,
+    /// Length of the arguments in bytes.
+    pub len: u32,
+    /// Keyed hash of credential and arguments. All bytes count: a wrapped fragment id can
+    /// splice two datagrams, and the pieces may differ only at the end.
+    pub hash: u128,
+}
+
+/// Everything about a request but the port it came from, which may change when a client
+/// connects again. Program and version are the cache's own: it serves one of each.
+///
+/// The hash comes first so that comparing keys mostly ends there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Key {
+    hash: u128,
+    xid: u32,
+    len: u32,
+    proc: Proc,
+    stream: bool,
+    pub(super) client: IpAddr,
+}
+
+/// What the caches of 1989 compared: the xid, the procedure, and whom it came from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct XidKey {
+    xid: u32,
+    proc: Proc,
+    from: SocketAddr,
+}
+
+impl Request {
+    pub(super) fn key(&self) -> Key {
+        Key {
+            hash: self.hash,
+            xid: self.xid,
+            len: self.len,
+            proc: self.proc,
+            stream: self.is_stream(),
+            client: self.peer.addr.ip().to_canonical(),
+        }
+    }
+
+    pub(super) fn xid_key(&self) -> XidKey {
+        XidKey { xid: self.xid, proc: self.proc, from: self.peer.addr }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.peer.path, Path::Stream(_))
+    }
+}
+
+/// The secret of the hash in [`Request`]: without it nobody can make two requests that look
+/// the same.
+#[derive(Clone, Debug)]
+pub struct Keys(SipHasher13);
+
+impl Keys {
+    /// The secret of the server of `seed`.
+    pub fn new(seed: u64) -> Keys {
+        let mut key = [0; 16];
+        Rng::stream(seed, "duplicate request cache").fill(&mut key);
+        Keys(SipHasher13::new_with_key(&key))
+    }
+
+    /// The request with this credential and these arguments.
+    pub fn request(&self, peer: Peer, xid: u32, proc: Proc, cred: &OpaqueAuth, args: &[u8]) -> Request {
+        // An AUTH_SYS credential begins with a stamp, a time for instance, that some clients
+        // draw anew for every retransmission.
+        let stamp = if cred.flavor == OpaqueAuth::UNIX { 4 } else { 0 };
+        let body = cred.body.get(stamp..).unwrap_or_default();
+        let mut h = self.0;
+        h.write_u32(cred.flavor);
+        h.write_usize(body.len());
+        h.write(body);
+        h.write(args);
+        Request { peer, xid, proc, len: u32::try_from(args.len()).unwrap_or(u32::MAX), hash: h.finish128().as_u128() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_wire::rpc::AuthUnix;
+
+    #[test]
+    fn every_part_but_the_stamp_tells_requests_apart() {
+        let peer = Peer::datagram("10.0.0.1:700".parse().unwrap());
+        let (keys, others) = (Keys::new(1), Keys::new(2));
+        let cred = |stamp, uid| OpaqueAuth::unix(&AuthUnix { stamp, uid, ..AuthUnix::default() });
+        let make = |keys: &Keys, cred: &OpaqueAuth, args: &[u8]| keys.request(peer, 1, Proc::Write, cred, args).key();
+        let base = make(&keys, &cred(1, 1), b"args");
+        assert_eq!(base, make(&keys, &cred(2, 1), b"args"));
+        assert_ne!(base, make(&keys, &cred(1, 2), b"args"));
+        assert_ne!(base, make(&keys, &OpaqueAuth::none(), b"args"));
+        assert_ne!(base, make(&keys, &cred(1, 1), b"argS"));
+        assert_ne!(base.hash, make(&keys, &cred(1, 1), b"args\0").hash);
+        let long = [0; 4096];
+        let mut spliced = long;
+        spliced[4095] = 1;
+        assert_ne!(make(&keys, &cred(1, 1), &long), make(&keys, &cred(1, 1), &spliced));
+        assert_ne!(base.hash, make(&others, &cred(1, 1), b"args").hash);
+    }
+}

@@ -1,0 +1,183 @@
+//! The full cache, rule by rule.
+
+use super::*;
+use crate::cache::full::ENTRY_OVERHEAD;
+
+fn write(peer: Peer, xid: u32) -> Request {
+    request(peer, xid, Proc::Write)
+}
+
+#[test]
+fn a_completed_request_is_replayed_byte_for_byte_failures_included() {
+    let mut b = Bench::new(Config::full());
+    let (a, c) = (write(udp("10.0.0.1:700"), 1), write(udp("10.0.0.1:700"), 2));
+    b.run(&a, "done");
+    let id = b.start(&c);
+    b.finish(&c, id, failed("no space"));
+    for _ in 0..3 {
+        b.wait(60);
+        assert_eq!(b.begin(&a), Verdict::Replay("done".into()));
+        assert_eq!(b.begin(&c), Verdict::Replay("no space".into()));
+    }
+    assert_eq!(b.cache.stats().replays, 6);
+}
+
+#[test]
+fn any_difference_makes_another_request() {
+    let mut b = Bench::new(Config::full());
+    let a = write(udp("10.0.0.1:700"), 1);
+    b.run(&a, "done");
+    for other in [
+        Request { xid: 2, ..a },
+        Request { proc: Proc::SetAttr, ..a },
+        Request { len: 101, ..a },
+        Request { hash: 8, ..a },
+        Request { peer: udp("10.0.0.1:701"), ..a },
+        Request { peer: udp("10.0.0.2:700"), ..a },
+        Request { peer: tcp("10.0.0.1:700", 1), ..a },
+    ] {
+        b.start(&other);
+    }
+}
+
+#[test]
+fn a_parked_duplicate_is_answered_once_on_the_newest_live_path() {
+    let paths = |n: u64| (0..n).map(|i| write(tcp("10.0.0.1:700", i), 1)).collect::<Vec<_>>();
+    // (how many connections it came in on, which of them are gone, where the reply goes)
+    for (came, gone, want) in [
+        (1, &[][..], Some(0)),
+        (2, &[], Some(1)),
+        (3, &[0, 1], Some(2)),
+        (3, &[2], Some(1)),
+        (3, &[0, 1, 2], None),
+        (9, &[], Some(8)),
+    ] {
+        let mut b = Bench::new(Config::full());
+        let requests = paths(came);
+        let id = b.start(&requests[0]);
+        for r in &requests[1..] {
+            assert_eq!(b.begin(r), Verdict::InProgress);
+        }
+        gone.iter().for_each(|i: &usize| b.live.gone(requests[*i].peer));
+        let sent = b.finish(&requests[0], id, ok("done"));
+        assert_eq!(sent.map(|f| f.to), want.map(|i: usize| requests[i].peer), "{came} {gone:?}");
+        assert_eq!(b.finish(&requests[0], id, ok("done")), None, "a second completion is no reply");
+        assert_eq!(b.begin(&write(tcp("10.0.0.1:700", 99), 1)), Verdict::Replay("done".into()));
+    }
+}
+
+#[test]
+fn another_port_is_the_same_client_only_when_its_old_connection_is_gone() {
+    let mut b = Bench::new(Config::full());
+    let old = write(tcp("10.0.0.1:700", 1), 1);
+    let new = write(tcp("10.0.0.1:999", 2), 1);
+    b.run(&old, "done");
+    let separate = b.start(&new);
+    b.finish(&new, separate, ok("done apart"));
+    b.live.gone(old.peer);
+    b.live.gone(new.peer);
+    // The exact port comes first, even from a third connection.
+    assert_eq!(b.begin(&write(tcp("10.0.0.1:999", 3), 1)), Verdict::Replay("done apart".into()));
+    assert_eq!(b.cache.stats().from_new_port, 0);
+    // A fourth one finds what is cut off.
+    assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 4), 1)), Verdict::Replay("done".into()));
+    assert_eq!(b.cache.stats().from_new_port, 1);
+    // From now on it is known under that port.
+    assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 4), 1)), Verdict::Replay("done".into()));
+    assert_eq!(b.cache.stats().from_new_port, 1);
+}
+
+#[test]
+fn a_client_that_reconnects_gets_the_reply_of_what_is_still_in_progress() {
+    let mut b = Bench::new(Config::full());
+    let (old, new) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:999", 2), 1));
+    let id = b.start(&old);
+    b.live.gone(old.peer);
+    assert_eq!(b.begin(&new), Verdict::InProgress);
+    assert_eq!(b.finish(&old, id, ok("done")).map(|f| f.to), Some(new.peer));
+}
+
+#[test]
+fn without_room_only_new_requests_are_turned_away() {
+    let mut b = Bench::new(Config::full());
+    let (a, c, d) = (write(udp("10.0.0.1:1"), 1), write(udp("10.0.0.1:1"), 2), write(udp("10.0.0.1:1"), 3));
+    b.run(&a, "done");
+    b.start(&c);
+    let mut begin = |r| b.cache.begin(b.now, r, &b.live, false);
+    assert_eq!(begin(&a), Verdict::Replay("done".into()));
+    assert_eq!(begin(&c), Verdict::InProgress);
+    assert_eq!(begin(&d), Verdict::NoRoom);
+    b.start(&d);
+}
+
+#[test]
+fn replies_expire_some_time_after_they_were_last_asked_for() {
+    let mut b = Bench::new(Config::full());
+    let (a, c) = (write(udp("10.0.0.1:1"), 1), write(udp("10.0.0.1:1"), 2));
+    b.run(&a, "a");
+    b.run(&c, "c");
+    b.wait(100);
+    assert_eq!(b.begin(&a), Verdict::Replay("a".into()));
+    b.wait(100);
+    let due = b.cache.next_expiry().expect("something is kept");
+    assert!(due <= b.now, "c is due");
+    b.cache.expire(b.now);
+    assert_eq!(b.begin(&a), Verdict::Replay("a".into()));
+    b.start(&c);
+    assert_eq!(b.cache.stats().expirations, 1);
+}
+
+#[test]
+fn expiry_does_bounded_work_and_frees_everything_in_the_end() {
+    let mut b = Bench::new(Config::full());
+    for xid in 0..1000 {
+        b.run(&write(udp("10.0.0.1:1"), xid), "done");
+    }
+    b.wait(1000);
+    b.cache.expire(b.now);
+    assert!((1..=100).contains(&b.cache.stats().expirations));
+    while b.cache.next_expiry().is_some() {
+        b.cache.expire(b.now);
+    }
+    assert_eq!(b.cache.bytes(), 0);
+}
+
+#[test]
+fn a_flood_stays_within_the_bound_and_spares_the_quiet() {
+    let bytes_max = 1 << 20;
+    let mut b = Bench::new(Config::Full { bytes_max, keep: Config::KEEP });
+    let quiet: Vec<_> = (0..200).map(|xid| write(udp("10.0.0.2:1"), xid)).collect();
+    quiet.iter().for_each(|r| b.run(r, "quiet"));
+    for xid in 0..100_000 {
+        b.run(&write(udp("10.0.0.1:1"), xid), "flood");
+        assert!(b.cache.bytes() <= bytes_max);
+    }
+    assert!(b.cache.bytes() > bytes_max - 2 * ENTRY_OVERHEAD, "room is used");
+    for r in &quiet {
+        assert_eq!(b.begin(r), Verdict::Replay("quiet".into()));
+    }
+    assert!(b.cache.stats().evictions > 90_000);
+    let kept =
+        (99_000..100_000).filter(|xid| b.begin(&write(udp("10.0.0.1:1"), *xid)) == Verdict::Replay("flood".into()));
+    assert!(kept.count() > 500, "the flooder keeps its newest");
+}
+
+#[test]
+fn a_flood_from_many_addresses_stays_within_the_bound() {
+    let bytes_max = 256 << 10;
+    let mut b = Bench::new(Config::Full { bytes_max, keep: Config::KEEP });
+    for i in 0..10_000u32 {
+        let peer = Peer::datagram((std::net::Ipv4Addr::from(i), 1).into());
+        b.run(&write(peer, 1), "flood");
+        assert!(b.cache.bytes() <= bytes_max);
+    }
+}
+
+#[test]
+fn large_replies_are_kept_like_small_ones() {
+    let mut b = Bench::new(Config::full());
+    let a = write(udp("10.0.0.1:1"), 1);
+    let large = "x".repeat(1 << 20);
+    b.run(&a, &large);
+    assert_eq!(b.begin(&a), Verdict::Replay(large.into()));
+}

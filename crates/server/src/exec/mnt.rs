@@ -1,0 +1,47 @@
+//! MOUNT's MNT (RFC 1813, appendix I): from a path to the handle of a directory.
+
+use bytes::Bytes;
+use remora_wire::mount::{MountError, Mounted};
+use remora_wire::nfs3::{FileType, Status};
+use remora_wire::rpc::OpaqueAuth;
+
+use super::Exec;
+
+/// The directory at `path`: the export with the longest matching name, and from there name by
+/// name with the caller's own rights. Neither `..` nor a symbolic link is followed.
+pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
+    let path = std::str::from_utf8(path).map_err(|_| MountError::NoEnt)?;
+    let (exported, rest) = exec.exports.find(path).ok_or(MountError::NoEnt)?;
+    let export = &exported.export;
+    if !export.allows(exec.peer.addr.ip()) {
+        return Err(MountError::Access);
+    }
+    let cred = export.cred(exec.caller);
+    let mut id = export.vfs.root();
+    let mut kind = export.vfs.getattr(&id).map_err(error)?.kind;
+    for name in rest {
+        if kind != FileType::Directory {
+            return Err(MountError::NotDir);
+        }
+        let (next, attr) = export.vfs.lookup(&cred, &id, name.as_bytes()).map_err(error)?;
+        (id, kind) = (next, attr.kind);
+    }
+    if kind != FileType::Directory {
+        return Err(MountError::NotDir);
+    }
+    Ok(Mounted { fh: exec.exports.handle(exported, &id), flavors: vec![OpaqueAuth::UNIX, OpaqueAuth::NONE] })
+}
+
+fn error(status: Status) -> MountError {
+    match status {
+        Status::Perm => MountError::Perm,
+        Status::NoEnt | Status::Stale => MountError::NoEnt,
+        Status::Access => MountError::Access,
+        Status::NotDir => MountError::NotDir,
+        Status::Inval => MountError::Inval,
+        Status::NameTooLong => MountError::NameTooLong,
+        Status::NotSupp => MountError::NotSupp,
+        Status::Io => MountError::Io,
+        _ => MountError::ServerFault,
+    }
+}

@@ -1,0 +1,81 @@
+//! MOUNT's list of who mounted what (RFC 1813, appendix I): for people to read, never to
+//! decide anything by, since clients that crash leave their lines behind.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use remora_wire::mount::MountEntry;
+
+/// The list; when it is full the oldest line goes.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    list: VecDeque<(IpAddr, Bytes)>,
+    max: usize,
+    bytes: usize,
+}
+
+/// What a line takes beside its path.
+const LINE_OVERHEAD: usize = size_of::<(IpAddr, Bytes)>() + 32;
+
+impl Mounts {
+    /// An empty list of at most `max` lines.
+    pub(crate) fn new(max: usize) -> Mounts {
+        Mounts { list: VecDeque::new(), max, bytes: 0 }
+    }
+
+    /// `ip` mounted `path`.
+    pub(crate) fn add(&mut self, ip: IpAddr, path: &Bytes) {
+        if self.list.iter().any(|(i, p)| *i == ip && p == path) {
+            return;
+        }
+        // A copy: the path is a slice of a message that need not live on.
+        self.list.push_back((ip, Bytes::copy_from_slice(path)));
+        self.bytes += LINE_OVERHEAD + path.len();
+        while self.list.len() > self.max {
+            self.bytes -= self.list.pop_front().map_or(0, |(_, p)| LINE_OVERHEAD + p.len());
+        }
+    }
+
+    /// `ip` unmounted `path`; with `None`, everything.
+    pub(crate) fn remove(&mut self, ip: IpAddr, path: Option<&Bytes>) {
+        self.list.retain(|(i, p)| *i != ip || path.is_some_and(|path| p != path));
+        self.bytes = self.list.iter().map(|(_, p)| LINE_OVERHEAD + p.len()).sum();
+    }
+
+    /// The lines.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = MountEntry> {
+        self.list.iter().map(|(ip, dir)| MountEntry { host: ip.to_string().into(), dir: dir.clone() })
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_single_bounded_and_removable() {
+        let mut m = Mounts::new(3);
+        let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|s| s.parse().unwrap());
+        let lines = |m: &Mounts| m.entries().map(|e| (e.host, e.dir)).collect::<Vec<_>>();
+        for (ip, path) in [(a, "/x"), (a, "/x"), (a, "/y"), (b, "/x")] {
+            m.add(ip, &Bytes::from_static(path.as_bytes()));
+        }
+        assert_eq!(lines(&m).len(), 3);
+        m.add(b, &"/z".into());
+        assert_eq!(
+            lines(&m),
+            [("10.0.0.1", "/y"), ("10.0.0.2", "/x"), ("10.0.0.2", "/z")].map(|(h, d)| (h.into(), d.into()))
+        );
+        m.remove(b, Some(&"/x".into()));
+        assert_eq!(lines(&m).len(), 2);
+        m.remove(b, None);
+        m.remove(a, None);
+        assert_eq!((lines(&m).len(), m.bytes()), (0, 0));
+    }
+}

@@ -1,0 +1,366 @@
+//! The server as a state machine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use remora_base::{Core, Path, Peer, Time, Transmit};
+use remora_wire::mount;
+use remora_wire::nfs3::{self, Call, Fh, Reply, Status};
+use remora_wire::rpc::Outcome;
+
+use crate::auth::Caller;
+use crate::cache::{self, Cache, Completion, Connections, EntryId, Keys, Request, Verdict};
+use crate::dispatch::{self, Incoming, NfsCall};
+use crate::in_flight::InFlight;
+use crate::job::{Answer, Execute, Failure, Job, Ticket, Work, message};
+use crate::mounts::Mounts;
+use crate::{Exports, Limits, Stats};
+
+/// What a server serves and within which bounds.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is exported.
+    pub exports: Arc<Exports>,
+    /// Which duplicate request cache.
+    pub cache: cache::Config,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// An NFSv3 and MOUNT v3 server.
+///
+/// Beside [`Core`]'s law: run every [`Execute`] that [`poll_event`](Core::poll_event) brings,
+/// in any order and as many at once as you like, and give each answer to
+/// [`complete`](Server::complete); report every stream that ends with
+/// [`disconnected`](Server::disconnected); and read from a stream only while
+/// [`has_room`](Server::has_room), so that a busy server slows its clients down instead of
+/// turning them away.
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    cache: Cache,
+    keys: Keys,
+    live: Connections,
+    in_flight: InFlight,
+    pending: BTreeMap<Ticket, Pending>,
+    next_ticket: u64,
+    mounts: Mounts,
+    out: VecDeque<Transmit>,
+    events: VecDeque<Execute>,
+    stats: Stats,
+}
+
+/// A job that is being run.
+#[derive(Debug)]
+struct Pending {
+    peer: Peer,
+    client: IpAddr,
+    /// Bytes charged while it runs.
+    bytes: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The cache has nothing to do with it.
+    Plain,
+    /// MNT of this path.
+    Mount(Bytes),
+    /// The cache wants to know what comes of it.
+    Cached { request: Request, entry: Option<EntryId> },
+    /// The cache wants to know whether the target changed; if so the work is to be done again.
+    Check { request: Request, entry: EntryId, work: Work },
+}
+
+/// The charge for a job being run, beside its message and reply, in bytes.
+const JOB_OVERHEAD: usize = 1024;
+
+impl Server {
+    /// A server without connections and with an empty cache. `seed` makes the secret of the
+    /// cache's hash: on the host it must not be guessable.
+    pub fn new(config: Config, seed: u64, _now: Time) -> Server {
+        Server {
+            cache: Cache::new(config.cache),
+            keys: Keys::new(seed),
+            live: Connections::default(),
+            in_flight: InFlight::default(),
+            pending: BTreeMap::new(),
+            next_ticket: 0,
+            mounts: Mounts::new(config.limits.mounts_max),
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// Takes the answer to an [`Execute`]. Answers to unknown tickets are counted and dropped.
+    pub fn complete(&mut self, now: Time, ticket: Ticket, answer: Answer) {
+        let Some(Pending { peer, client, bytes, kind }) = self.pending.remove(&ticket) else {
+            self.stats.stray_answers += 1;
+            return;
+        };
+        self.in_flight.end(client, bytes);
+        match answer.result {
+            Err(Failure::Denied) => self.stats.denied += 1,
+            Err(Failure::BadHandle) => self.stats.bad_handles += 1,
+            Ok(()) | Err(Failure::Other) => {}
+        }
+        match kind {
+            Kind::Plain => self.send(peer, answer.reply),
+            Kind::Mount(path) => {
+                if answer.result.is_ok() {
+                    self.mounts.add(client, &path);
+                }
+                self.send(peer, answer.reply);
+            }
+            Kind::Cached { request, entry } => self.finish(now, &request, entry, answer),
+            Kind::Check { request, entry, work } => match self.cache.checked(entry, answer.times) {
+                Some(reply) => self.send(peer, reply),
+                None => {
+                    let kind = Kind::Cached { request, entry: Some(entry) };
+                    self.execute(peer, request.xid, bytes, work, kind);
+                }
+            },
+        }
+    }
+
+    fn finish(&mut self, now: Time, request: &Request, entry: Option<EntryId>, answer: Answer) {
+        let done = Completion { reply: answer.reply, ok: answer.result.is_ok(), times: answer.times };
+        match self.cache.finish(now, request, entry, &self.live, done) {
+            Some(finished) => self.send(finished.to, finished.reply),
+            None => self.stats.unreachable += 1,
+        }
+    }
+
+    /// A stream is gone, and nothing more comes in on it. Replies waiting for it are dropped; what the cache knows of its
+    /// requests stays, for when the client comes back.
+    pub fn disconnected(&mut self, peer: Peer) {
+        self.live.gone(peer);
+        let before = self.out.len();
+        self.out.retain(|t| t.to.path != peer.path || peer.path == Path::Datagram);
+        self.stats.unreachable += (before - self.out.len()) as u64;
+    }
+
+    /// What has been counted.
+    pub fn stats(&self) -> Stats {
+        Stats { cache: *self.cache.stats(), ..self.stats }
+    }
+
+    /// How many requests are being executed.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.requests()
+    }
+
+    /// Whether another request from `client`, of the largest size, could be executed now.
+    pub fn has_room(&self, client: IpAddr) -> bool {
+        let largest = JOB_OVERHEAD + self.config.limits.stream_io_max as usize;
+        self.in_flight.has_room(&self.config.limits, client.to_canonical(), largest)
+    }
+
+    /// Bytes held: cache, requests being executed, replies not yet taken, mount list.
+    pub fn memory(&self) -> usize {
+        let out: usize = self.out.iter().map(|t| size_of::<Transmit>() + t.payload.len()).sum();
+        self.cache.bytes() + self.in_flight.bytes() + out + self.mounts.bytes()
+    }
+
+    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall) {
+        self.stats.nfs_calls += 1;
+        let NfsCall { xid, cred, caller, call, args } = nfs;
+        let proc = call.proc();
+        let client = from.addr.ip().to_canonical();
+        if !self.config.exports.any_allows(client) {
+            self.stats.denied += 1;
+            return self.fail(from, xid, proc, Status::Access);
+        }
+        let bytes = self.charge(from.path, &call, args.len());
+        let room = self.in_flight.has_room(&self.config.limits, client, bytes);
+        if !self.cache.covers(proc) {
+            return match room {
+                true => self.execute(from, xid, bytes, Work::Nfs { caller, call }, Kind::Plain),
+                false => self.turn_away(from, xid, proc),
+            };
+        }
+        let request = self.keys.request(from, xid, proc, &cred, &args);
+        match self.cache.begin(now, &request, &self.live, room) {
+            Verdict::Execute(entry) => {
+                self.execute(from, xid, bytes, Work::Nfs { caller, call }, Kind::Cached { request, entry });
+            }
+            Verdict::InProgress | Verdict::Recent => {}
+            Verdict::Replay(reply) => self.send(from, reply),
+            Verdict::NoRoom => self.turn_away(from, xid, proc),
+            Verdict::Check(entry) => self.check(request, entry, bytes, caller, call),
+        }
+    }
+
+    /// Asks whether what a repeated call is about has changed since.
+    fn check(&mut self, request: Request, entry: EntryId, bytes: usize, caller: Caller, call: Call) {
+        let target = call.target().cloned().unwrap_or_else(|| Fh(Bytes::new()));
+        let kind = Kind::Check { request, entry, work: Work::Nfs { caller, call } };
+        self.execute(request.peer, request.xid, bytes, Work::Times(target), kind);
+    }
+
+    /// There is no room for a request: a datagram will come again by itself; on a stream the
+    /// client would wait long, so it is told to come again.
+    fn turn_away(&mut self, from: Peer, xid: u32, proc: nfs3::Proc) {
+        match from.path {
+            Path::Datagram => self.stats.overload_dropped += 1,
+            Path::Stream(_) => {
+                self.stats.overload_deferred += 1;
+                self.fail(from, xid, proc, Status::Jukebox);
+            }
+        }
+    }
+
+    /// Bytes that executing `call` may hold.
+    fn charge(&self, path: Path, call: &Call, args: usize) -> usize {
+        let reply = match call {
+            Call::Read(a) => a.count,
+            Call::ReadDir(a) => a.count,
+            Call::ReadDirPlus(a) => a.max_count,
+            _ => 0,
+        };
+        JOB_OVERHEAD + args + reply.min(self.config.limits.io_max(path)) as usize
+    }
+
+    fn mount(&mut self, from: Peer, xid: u32, caller: Caller, call: mount::Call) {
+        self.stats.mount_calls += 1;
+        let client = from.addr.ip().to_canonical();
+        let reply = match call {
+            mount::Call::Mnt(path) => return self.mnt(from, xid, caller, path),
+            mount::Call::Null => mount::Reply::Void,
+            mount::Call::Umnt(path) => {
+                self.mounts.remove(client, Some(&path));
+                mount::Reply::Void
+            }
+            mount::Call::UmntAll => {
+                self.mounts.remove(client, None);
+                mount::Reply::Void
+            }
+            mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts.entries())),
+            mount::Call::Export => mount::Reply::Export(self.that_fit(from, export_list(&self.config.exports))),
+        };
+        self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
+    }
+
+    fn mnt(&mut self, from: Peer, xid: u32, caller: Caller, path: Bytes) {
+        let bytes = JOB_OVERHEAD + path.len();
+        if self.in_flight.has_room(&self.config.limits, from.addr.ip().to_canonical(), bytes) {
+            self.execute(from, xid, bytes, Work::Mount { caller, path: path.clone() }, Kind::Mount(path));
+        } else {
+            // MOUNT has no word for "later"; clients ask again after silence.
+            self.stats.overload_dropped += 1;
+        }
+    }
+
+    /// As many items of a list as fit one message.
+    fn that_fit<T: Listed>(&self, to: Peer, items: impl Iterator<Item = T>) -> Vec<T> {
+        let mut left = self.config.limits.io_max(to.path) as usize;
+        items
+            .map_while(|item| {
+                left = left.checked_sub(item.size_max())?;
+                Some(item)
+            })
+            .collect()
+    }
+
+    fn execute(&mut self, peer: Peer, xid: u32, bytes: usize, work: Work, kind: Kind) {
+        let client = peer.addr.ip().to_canonical();
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.stats.executed += 1;
+        self.in_flight.start(client, bytes);
+        self.pending.insert(ticket, Pending { peer, client, bytes, kind });
+        let job = Job { exports: self.config.exports.clone(), limits: self.config.limits, peer, xid, work };
+        self.events.push_back(Execute { ticket, job });
+    }
+
+    fn refuse(&mut self, to: Peer, xid: u32, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::RpcMismatch { .. } => &mut self.stats.bad_rpc_version,
+            Outcome::AuthError(_) => &mut self.stats.bad_auth,
+            Outcome::ProgUnavail | Outcome::ProgMismatch { .. } => &mut self.stats.bad_program,
+            Outcome::ProcUnavail => &mut self.stats.bad_procedure,
+            Outcome::GarbageArgs | Outcome::SystemErr | Outcome::Success => &mut self.stats.bad_arguments,
+        };
+        *counter += 1;
+        self.send(to, message(xid, outcome, |_| {}));
+    }
+
+    fn fail(&mut self, to: Peer, xid: u32, proc: nfs3::Proc, status: Status) {
+        self.send(to, message(xid, Outcome::Success, |out| Reply::failed(proc, status).encode(out)));
+    }
+
+    fn send(&mut self, to: Peer, payload: Bytes) {
+        if self.live.reaches(&to) {
+            self.stats.replies += 1;
+            self.out.push_back(Transmit { to, payload });
+        } else {
+            self.stats.unreachable += 1;
+        }
+    }
+}
+
+impl Core for Server {
+    type Event = Execute;
+
+    fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
+        self.stats.messages += 1;
+        self.live.heard(from);
+        match dispatch::read(bytes) {
+            Incoming::NotACall => self.stats.not_calls += 1,
+            Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),
+            Incoming::Null { xid } => self.send(from, message(xid, Outcome::Success, |_| {})),
+            Incoming::Mount { xid, caller, call } => self.mount(from, xid, caller, call),
+            Incoming::Nfs(call) => self.nfs(now, from, call),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.cache.expire(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Time) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<Execute> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        if self.out.is_empty() && self.events.is_empty() { self.cache.next_expiry() } else { Some(Time::ZERO) }
+    }
+}
+
+/// An item of one of MOUNT's lists.
+trait Listed {
+    /// An upper bound of its bytes in a reply.
+    fn size_max(&self) -> usize;
+}
+
+/// Flag, length and padding.
+const ITEM_OVERHEAD: usize = 12;
+
+impl Listed for mount::MountEntry {
+    fn size_max(&self) -> usize {
+        2 * ITEM_OVERHEAD + self.host.len() + self.dir.len()
+    }
+}
+
+impl Listed for mount::Export {
+    fn size_max(&self) -> usize {
+        2 * ITEM_OVERHEAD + self.dir.len() + self.groups.iter().map(|g| ITEM_OVERHEAD + g.len()).sum::<usize>()
+    }
+}
+
+fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Export> {
+    exports.iter().flat_map(|e| {
+        e.names.iter().map(|name| mount::Export {
+            dir: name.clone().into(),
+            groups: e.allow.iter().map(|n| n.to_string().into()).collect(),
+        })
+    })
+}

@@ -1,0 +1,156 @@
+//! MOUNT, and who may do what.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use remora_base::{Core, Peer, Time};
+use remora_server::{ANONYMOUS, Config, Export, Exports, Limits, Server, Squash, cache};
+use remora_vfs::{MemFs, Vfs};
+use remora_wire::mount::{self, MountError};
+use remora_wire::nfs3::{Call, MkDirArgs, RenameArgs, SetAttr, Status, SymLinkArgs};
+
+use crate::world::{KEY, ROOT, World, at, create, every_procedure, udp};
+
+fn mnt(w: &mut World, from: Peer, path: &str) -> Result<mount::Mounted, MountError> {
+    match w.mount(from, &mount::Call::Mnt(path.to_owned().into())) {
+        mount::Reply::Mnt(res) => res,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn mount_walks_down_from_an_export_and_never_out_of_it() {
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.names = vec!["/share".into()]);
+    let root = mnt(&mut w, udp(), "/share").unwrap();
+    assert_eq!(root.flavors, [1, 0]);
+    w.call(&Call::MkDir(MkDirArgs { at: at(&root.fh, "d"), attr: SetAttr::NONE }));
+    w.call(&create(&root.fh, "f"));
+    w.call(&Call::SymLink(SymLinkArgs { at: at(&root.fh, "l"), attr: SetAttr::NONE, target: "d".into() }));
+    for (path, want) in [
+        ("/share/", None),
+        ("/share/d", None),
+        ("/share/d/", None),
+        ("/share/f", Some(MountError::NotDir)),
+        ("/share/f/x", Some(MountError::NotDir)),
+        ("/share/l", Some(MountError::NotDir)),
+        ("/share/none", Some(MountError::NoEnt)),
+        ("/share/..", Some(MountError::NoEnt)),
+        ("/share/d/..", Some(MountError::NoEnt)),
+        ("/", Some(MountError::NoEnt)),
+        ("/shared", Some(MountError::NoEnt)),
+        ("", Some(MountError::NoEnt)),
+    ] {
+        assert_eq!(mnt(&mut w, udp(), path).err(), want, "{path}");
+    }
+}
+
+#[test]
+fn the_lists_of_exports_and_mounts() {
+    let mut w = World::with(cache::Config::full(), Limits { mounts_max: 2, ..Limits::default() }, |e| {
+        e.allow = vec!["10.0.0.0/8".parse().unwrap()];
+        e.names.push("/alias".into());
+    });
+    let mount::Reply::Export(list) = w.mount(udp(), &mount::Call::Export) else { panic!() };
+    assert_eq!(list.iter().map(|e| &e.dir[..]).collect::<Vec<_>>(), [&b"/"[..], b"/alias"]);
+    assert_eq!(list[0].groups, ["10.0.0.0/8"]);
+    let dump = |w: &mut World| match w.mount(udp(), &mount::Call::Dump) {
+        mount::Reply::Dump(list) => list.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(dump(&mut w), 0);
+    for path in ["/", "/alias", "/", "/none"] {
+        let _ = mnt(&mut w, udp(), path);
+    }
+    assert_eq!(dump(&mut w), 2);
+    w.mount(udp(), &mount::Call::Umnt("/".into()));
+    assert_eq!(dump(&mut w), 1);
+    w.mount(udp(), &mount::Call::UmntAll);
+    assert_eq!(dump(&mut w), 0);
+}
+
+#[test]
+fn addresses_are_checked_at_mount_and_at_every_call() {
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.allow = vec!["10.0.0.1".parse().unwrap()]);
+    let root = w.root();
+    let stranger = Peer::datagram("10.0.0.2:700".parse().unwrap());
+    assert_eq!(mnt(&mut w, stranger, "/").err(), Some(MountError::Access));
+    for call in every_procedure(&root) {
+        assert_eq!(w.call_from(stranger, &call).status(), Some(Status::Access), "{call:?}");
+    }
+    assert_eq!(w.server.stats().denied, 22);
+    assert_eq!(w.server.stats().cache.requests, 0, "strangers take no room in the cache");
+    let mapped = Peer::datagram("[::ffff:10.0.0.1]:700".parse().unwrap());
+    assert_eq!(w.call_from(mapped, &Call::GetAttr(root)).status(), None);
+}
+
+#[test]
+fn exports_are_apart_from_each_other() {
+    let (one, two) = (Arc::new(MemFs::new(1)), Arc::new(MemFs::new(1)));
+    let private = Export { allow: vec!["10.9.9.9".parse().unwrap()], ..Export::new("/two", two) };
+    let third = Export::new("/three", Arc::new(MemFs::new(3)));
+    let exports = Arc::new(Exports::new(vec![Export::new("/one", one), private, third], &KEY).unwrap());
+    let mut w = World::new(cache::Config::full());
+    let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+    w.server = Server::new(config, 1, Time::ZERO);
+    let (one, three) = (mnt(&mut w, udp(), "/one").unwrap().fh, mnt(&mut w, udp(), "/three").unwrap().fh);
+    assert_eq!(mnt(&mut w, udp(), "/two").err(), Some(MountError::Access));
+    let owner = Peer::datagram("10.9.9.9:1".parse().unwrap());
+    let two = mnt(&mut w, owner, "/two").unwrap().fh;
+    assert_ne!(one, two, "the same id in another export");
+    assert_eq!(w.call(&Call::GetAttr(two.clone())).status(), Some(Status::Access));
+    w.call(&create(&one, "f"));
+    let across = |to| Call::Rename(RenameArgs { from: at(&one, "f"), to: at(to, "f") });
+    assert_eq!(w.call(&across(&three)).status(), Some(Status::XDev));
+    assert_eq!(w.call(&across(&two)).status(), Some(Status::Access));
+}
+
+#[test]
+fn root_is_squashed_unless_told_otherwise() {
+    for (squash, owner) in [(Squash::None, 0), (Squash::Root, ANONYMOUS), (Squash::All, ANONYMOUS)] {
+        let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.squash = squash);
+        let root = w.root();
+        w.call(&create(&root, "f"));
+        let (_, attr) = w.fs.lookup(&ROOT, &w.fs.root(), b"f").unwrap();
+        assert_eq!(attr.uid, owner, "{squash:?}");
+    }
+}
+
+#[test]
+fn handles_outlive_a_restart_with_the_same_key_and_die_with_another() {
+    let mut w = World::new(cache::Config::full());
+    let root = w.root();
+    for (key, want) in [(KEY, None), ([1; 16], Some(Status::Stale))] {
+        let exports = Arc::new(Exports::new(vec![Export::new("/", w.fs.clone())], &key).unwrap());
+        let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+        w.server = Server::new(config, 2, w.now);
+        assert_eq!(w.call(&Call::GetAttr(root.clone())).status(), want);
+    }
+}
+
+#[test]
+fn room_is_bounded_for_each_client_and_given_back() {
+    let limits = Limits { in_flight_max: 3, in_flight_per_client_max: 2, ..Limits::default() };
+    let mut w = World::with(cache::Config::full(), limits, |_| {});
+    let root = w.root();
+    let (me, other): (IpAddr, IpAddr) = (udp().addr.ip(), "10.0.0.9".parse().unwrap());
+    let get = Call::GetAttr(root.clone());
+    (0..5).for_each(|xid| w.send(udp(), xid, &get));
+    assert_eq!((w.server.in_flight(), w.jobs.len(), w.server.stats().overload_dropped), (2, 2, 3));
+    assert!(!w.server.has_room(me) && w.server.has_room(other));
+    w.send(Peer::stream("10.0.0.1:9".parse().unwrap(), 1), 9, &create(&root, "f"));
+    let told = w.sent.pop().unwrap();
+    let reply = crate::world::decode(remora_wire::nfs3::Proc::Create, 9, told.payload);
+    assert_eq!((reply.status(), w.server.stats().overload_deferred), (Some(Status::Jukebox), 1));
+    w.run_all();
+    assert_eq!((w.server.in_flight(), w.sent.len()), (0, 2));
+    assert!(w.server.has_room(me));
+    assert_eq!(w.server.poll_timeout(), None);
+    assert_eq!(w.server.memory(), mount_line());
+}
+
+/// What the line of the one mount takes.
+fn mount_line() -> usize {
+    let mut w = World::new(cache::Config::full());
+    w.root();
+    w.server.memory()
+}
