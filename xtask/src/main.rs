@@ -1,1 +1,93 @@
-fn main() {}
+//! The project's own commands, run as `cargo xtask COMMAND`.
+
+mod ci;
+mod cmd;
+mod fuzz;
+mod swarm;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Remora's own commands: what the project checks, and how.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                    everything a newcomer needs to run
+  cargo xtask test -p remora-wire     the tests of one crate
+  cargo xtask tidy                    the import law and the house style
+  cargo xtask sim --seeds 10000       a long swarm in the simulator
+  cargo xtask repro 8675309           the one world of this seed, with its trace
+  cargo xtask fuzz nfs3_call --seconds 60
+  cargo xtask ci                      all of it, as the build machine does";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the import law, the dependencies and the house style
+    Tidy,
+    /// Install what the tests need, run them and the simulator, and sum up
+    #[command(after_help = test::HELP)]
+    Test(test::Options),
+    /// All checks, as the build machine does them: fmt, tidy, clippy, doc, fuzz targets, test
+    Ci,
+    /// Run the simulator over many seeds
+    Sim {
+        /// How many seeds
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        seeds: u64,
+        /// The first seed
+        #[arg(long, value_name = "SEED", default_value_t = 0)]
+        from: u64,
+    },
+    /// Run the simulator for the one seed that failed, and say what happens
+    Repro {
+        /// The seed that was printed
+        seed: u64,
+    },
+    /// Feed the decoders bytes that look for trouble (needs cargo-fuzz)
+    Fuzz {
+        /// A file of fuzz/fuzz_targets without its .rs; all of them if none is named
+        target: Option<String>,
+        /// For how long, each
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        seconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Tidy => tidy::run(),
+        Command::Test(options) => test::run(&options),
+        Command::Ci => ci::run(),
+        Command::Sim { seeds, from } => swarm::run(seeds, from),
+        Command::Repro { seed } => swarm::repro(seed),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            if !why.is::<cmd::Told>() {
+                eprintln!("error: {why}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,85 @@
+//! What is encoded is decoded as it was, to the last byte, whatever the message (RFC 4506,
+//! 5531, 1813), and however a stream cuts its records (RFC 5531, section 11).
+
+mod common;
+
+use bytes::Bytes;
+use common::{Message, any_of, nfs3_call, nfs3_reply};
+use proptest::prelude::*;
+use remora_wire::nfs3::Proc;
+use remora_wire::record::RecordReader;
+
+fn assert_roundtrip(message: &Message) {
+    let bytes = message.to_bytes();
+    assert_eq!(bytes.len() % 4, 0, "XDR comes in units of four bytes");
+    assert_eq!(message.decode_alike(bytes), Some((message.clone(), 0)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn any_message_survives(message in any_of::<Message>()) {
+        assert_roundtrip(&message);
+    }
+
+    #[test]
+    fn a_decoder_stops_where_its_message_ends(message in any_of::<Message>(), more in any::<[u8; 5]>()) {
+        let mut bytes = message.to_bytes().to_vec();
+        bytes.extend_from_slice(&more);
+        prop_assert_eq!(message.decode_alike(bytes.into()), Some((message, more.len())));
+    }
+}
+
+#[test]
+fn every_procedure_has_a_call_and_a_reply_that_survive() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for proc in Proc::ALL {
+        let drawn = proptest::collection::vec(any::<u8>(), 0..600);
+        let survive = |bytes: Vec<u8>| {
+            assert_roundtrip(&Message::Nfs3Call(nfs3_call(proc, &mut common::Draw::new(&bytes))));
+            assert_roundtrip(&Message::Nfs3Reply(nfs3_reply(proc, &mut common::Draw::new(&bytes))));
+            Ok(())
+        };
+        runner.run(&drawn, survive).unwrap_or_else(|e| panic!("{proc:?}: {e}"));
+    }
+}
+
+/// `record` on a stream, in fragments of these lengths and a last one with what is left.
+fn fragmented(record: &[u8], lengths: &[usize]) -> Vec<u8> {
+    let (mut out, mut rest) = (Vec::new(), record);
+    for &len in lengths {
+        if len == 0 || len > rest.len() {
+            continue;
+        }
+        out.extend_from_slice(&(len as u32).to_be_bytes());
+        out.extend_from_slice(&rest[..len]);
+        rest = &rest[len..];
+    }
+    out.extend_from_slice(&remora_wire::record::mark(rest.len()));
+    out.extend_from_slice(rest);
+    out
+}
+
+proptest! {
+    #[test]
+    fn records_survive_any_fragmentation_and_any_arrival(
+        records in proptest::collection::vec(
+            (proptest::collection::vec(any::<u8>(), 0..300), proptest::collection::vec(0..100usize, 0..6)), 0..8),
+        arrivals in proptest::collection::vec(1..50usize, 1..20),
+    ) {
+        let stream: Vec<u8> = records.iter().flat_map(|(record, lengths)| fragmented(record, lengths)).collect();
+        let mut reader = RecordReader::new(300);
+        let (mut seen, mut rest, mut arrivals) = (Vec::<Bytes>::new(), &stream[..], arrivals.iter().cycle());
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(*arrivals.next().unwrap_or(&1)));
+            rest = later;
+            reader.push(now);
+            while let Some(record) = reader.next_record().unwrap() {
+                seen.push(record);
+            }
+        }
+        prop_assert_eq!(seen, records.into_iter().map(|(record, _)| Bytes::from(record)).collect::<Vec<_>>());
+        prop_assert_eq!(reader.held(), 0);
+    }
+}

@@ -1,0 +1,22 @@
+//! An RPC call header, and the NFSv3 or MOUNT arguments behind it.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use remora_fuzz::survives;
+use remora_wire::nfs3::{Call, Proc};
+use remora_wire::rpc::{AuthUnix, CallHeader};
+use remora_wire::{Xdr, mount};
+
+fuzz_target!(|data: &[u8]| {
+    let message = Bytes::copy_from_slice(data);
+    let Some((header, args)) = survives(message, CallHeader::decode, CallHeader::encode) else { return };
+    survives(header.cred.body, AuthUnix::decode, AuthUnix::encode);
+    if header.prog == mount::PROGRAM {
+        // A procedure that is not there is not an error of the decoder's; here it is one.
+        let decode = |r: &mut _| mount::Call::decode(header.proc, r).and_then(Result::ok).ok_or(());
+        survives(args, decode, mount::Call::encode);
+    } else if let Some(proc) = Proc::from_number(header.proc) {
+        survives(args, |r| Call::decode(proc, r), Call::encode);
+    }
+});

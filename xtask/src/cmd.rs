@@ -1,0 +1,72 @@
+//! Running other programs from the root of the workspace.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a command of ours comes to; the error is for a person to read.
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// A failure that the output has told of already.
+#[derive(Debug)]
+pub(crate) struct Told;
+
+impl Error for Told {}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("see above")
+    }
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// `cargo` with these arguments, the one that runs us.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs it in the foreground; anything but success is an error that names it.
+pub(crate) fn run(command: &mut Command) -> Result {
+    let status = command.status().map_err(|e| format!("cannot start {}: {e}", name(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed ({status})", name(command)).into()) }
+}
+
+/// The command as one would type it.
+pub(crate) fn name(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let words = std::iter::once(program.file_name().unwrap_or(program.as_os_str())).chain(command.get_args());
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Where `program` is in the search path, if it is.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|p| p.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_reads_as_it_is_typed() {
+        assert_eq!(name(Command::new("/usr/bin/cargo").args(["fmt", "--check"])), "cargo fmt --check");
+    }
+
+    #[test]
+    fn failure_is_an_error_that_names_the_command() {
+        let why = run(Command::new("false").arg("hood")).unwrap_err().to_string();
+        assert!(why.starts_with("false hood failed"), "{why}");
+        assert!(run(&mut Command::new("true")).is_ok());
+        assert!(run(&mut Command::new("no-such-program-here")).unwrap_err().to_string().contains("cannot start"));
+    }
+}

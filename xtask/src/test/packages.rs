@@ -1,0 +1,114 @@
+//! The programs of others that interoperability tests drive, and getting them.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+use crate::cmd;
+
+/// Debian packages beyond a Rust and a C compiler, and what each is for.
+const PACKAGES: &[(&str, &str)] = &[
+    ("libnfs-utils", "a foreign NFS client: nfs-ls, nfs-cat, nfs-cp"),
+    ("nfs-ganesha", "a foreign NFS server"),
+    ("nfs-ganesha-vfs", "its access to the local disk"),
+    ("rpcbind", "the portmapper it registers with"),
+];
+
+/// The longest that one run of apt-get may take, in seconds.
+const APT_SECS_MAX: &str = "300";
+
+/// What there is and what is missing.
+#[derive(Default)]
+pub(super) struct Installed {
+    missing: Vec<&'static str>,
+    why: String,
+}
+
+/// Installs what is missing, if it may and can. Whatever happens, the tests go on.
+pub(super) fn provide(no_install: bool) -> Installed {
+    let missing = missing(is_installed);
+    if missing.is_empty() {
+        return Installed::default();
+    }
+    let why = match refusal(no_install) {
+        Some(why) => why.to_owned(),
+        None => match install(&missing) {
+            Ok(()) => return Installed::default(),
+            Err(e) => e.to_string(),
+        },
+    };
+    let installed = Installed { missing, why };
+    print!("{installed}");
+    installed
+}
+
+fn missing(is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    PACKAGES.iter().map(|(package, _)| *package).filter(|p| !is_installed(p)).collect()
+}
+
+/// Why nothing can be installed here.
+fn refusal(no_install: bool) -> Option<&'static str> {
+    // The owner of /proc/self is who this process runs as.
+    let root = || std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
+    if no_install {
+        Some("--no-install was given")
+    } else if cmd::find("apt-get").is_none() {
+        Some("there is no apt-get here")
+    } else if !root() {
+        Some("only root can install them")
+    } else {
+        None
+    }
+}
+
+fn install(packages: &[&str]) -> cmd::Result {
+    println!("== installing for the tests: {}", packages.join(" "));
+    for (package, purpose) in PACKAGES.iter().filter(|(p, _)| packages.contains(p)) {
+        println!("   {package}: {purpose}");
+    }
+    cmd::run(apt_get().args(["update", "-qq"]))?;
+    cmd::run(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages))
+}
+
+/// apt-get that asks nothing and ends.
+fn apt_get() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", APT_SECS_MAX, "apt-get", "-o", "DPkg::Lock::Timeout=60"]);
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn is_installed(package: &str) -> bool {
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${Status}", package]).output();
+    query.is_ok_and(|out| out.stdout.starts_with(b"install ok installed"))
+}
+
+impl fmt::Display for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let packages = self.missing.join(" ");
+        writeln!(f, "missing: {packages} ({}); tests that need them are skipped", self.why)?;
+        writeln!(f, "         to have them: apt-get install {packages}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_missing_and_the_summary_names_it() {
+        assert!(missing(|_| true).is_empty());
+        assert_eq!(missing(|p| p != "rpcbind"), ["rpcbind"]);
+        assert_eq!(Installed::default().to_string(), "");
+        let text = Installed { missing: vec!["rpcbind"], why: "only root can".into() }.to_string();
+        assert!(text.contains("rpcbind (only root can)"), "{text}");
+    }
+
+    #[test]
+    fn no_install_forbids() {
+        assert!(refusal(true).is_some());
+    }
+}
