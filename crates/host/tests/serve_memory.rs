@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use libtest_mimic::{Arguments, Trial};
 use remora_host::server::IDLE_CONNECTION_BYTES_MAX;
 use remora_vfs::MemFs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -18,7 +19,18 @@ use serve_kit::*;
 const ADDR: &str = "REMORA_TEST_CLIENTS_OF";
 const COUNT: usize = 10_000;
 
-#[test]
+fn main() {
+    if std::env::var_os(ADDR).is_some() {
+        return clients();
+    }
+    let name = "ten_thousand_idle_connections_stay_within_their_bound";
+    let trial = Trial::test(name, || {
+        ten_thousand_idle_connections_stay_within_their_bound();
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+}
+
 fn ten_thousand_idle_connections_stay_within_their_bound() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
     let count = COUNT.min(serving.connections_max() - 1);
@@ -46,9 +58,7 @@ fn ten_thousand_idle_connections_stay_within_their_bound() {
     wait_until(&serving, |s| s.connections == 1);
 }
 
-/// Not a test but the other process of the one above.
-#[test]
-#[ignore = "run by the other test"]
+/// The other process.
 fn clients() {
     let Ok(args) = std::env::var(ADDR) else { return };
     let (addr, count) = args.split_once(' ').unwrap();
@@ -72,7 +82,6 @@ struct Clients(Child, BufReader<std::process::ChildStdout>);
 impl Clients {
     fn spawn(addr: SocketAddr, count: usize) -> Clients {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "clients", "--ignored", "--nocapture"])
             .env(ADDR, format!("{addr} {count}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
