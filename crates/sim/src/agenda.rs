@@ -1,0 +1,120 @@
+//! What is to happen, in the order of its time; at the same time, in the order it was planned.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use remora_base::Time;
+
+/// A heap ordered by (time, sequence), so that no tie is broken by chance.
+#[derive(Debug)]
+pub struct Agenda<T> {
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    next_seq: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: Time,
+    seq: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    /// Nothing to happen.
+    pub fn new() -> Agenda<T> {
+        Agenda { heap: BinaryHeap::new(), next_seq: 0 }
+    }
+
+    /// Plans `what` for `at`.
+    pub fn push(&mut self, at: Time, what: T) {
+        self.heap.push(Reverse(Entry { at, seq: self.next_seq, what }));
+        self.next_seq += 1;
+    }
+
+    /// Takes the first thing that is due by `now`, with its time.
+    pub fn pop_due(&mut self, now: Time) -> Option<(Time, T)> {
+        if self.next_at()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(e)| (e.at, e.what))
+    }
+
+    /// When the first thing is due.
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse(e)| e.at)
+    }
+
+    /// How many things are to happen.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Takes everything, in order.
+    pub fn drain(&mut self) -> Vec<T> {
+        let mut all: Vec<Entry<T>> = self.heap.drain().map(|Reverse(e)| e).collect();
+        all.sort();
+        all.into_iter().map(|e| e.what).collect()
+    }
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Agenda<T> {
+        Agenda::new()
+    }
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (Time, u64) {
+        (self.at, self.seq)
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_go_in_the_order_of_planning() {
+        let mut agenda = Agenda::new();
+        for (at, what) in [(2, 'c'), (1, 'a'), (2, 'd'), (1, 'b')] {
+            agenda.push(Time::from_secs(at), what);
+        }
+        assert_eq!(agenda.pop_due(Time::ZERO), None);
+        let order: Vec<char> = std::iter::from_fn(|| agenda.pop_due(Time::from_secs(2)).map(|e| e.1)).collect();
+        assert_eq!(order, ['a', 'b', 'c', 'd']);
+    }
+
+    #[test]
+    fn draining_keeps_the_order() {
+        let mut agenda = Agenda::new();
+        (0..50).for_each(|i| agenda.push(Time::from_secs(50 - i / 2), i));
+        let all = agenda.drain();
+        assert!(agenda.is_empty());
+        assert_eq!(&all[..4], &[48, 49, 46, 47]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Made-up addresses: the server is 10.0.0.1, client `n` is 10.1.x.y with `n` in its last two
+//! bytes, a stranger is 10.2.0.1.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The port clients send datagrams from.
+pub(super) const UDP_PORT: u16 = 800;
+/// A client's first port for streams.
+pub(super) const TCP_PORT: u16 = 801;
+
+/// The server's address.
+pub const fn server_addr() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), remora_wire::nfs3::PORT)
+}
+
+/// The address of client `n`.
+pub const fn client_addr(n: usize, port: u16) -> SocketAddr {
+    let [high, low] = (n as u16).to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, high, low)), port)
+}
+
+/// Somebody who is no client: where noise comes from.
+pub(super) const fn stranger() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1)), 9)
+}
+
+/// Which client is at `addr`.
+pub fn client_of(addr: SocketAddr) -> Option<usize> {
+    match addr.ip() {
+        IpAddr::V4(ip) => match ip.octets() {
+            [10, 1, high, low] => Some(usize::from(u16::from_be_bytes([high, low]))),
+            _ => None,
+        },
+        IpAddr::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_found_by_their_address() {
+        for n in [0, 1, 255, 256, 65_535] {
+            assert_eq!(client_of(client_addr(n, 5)), Some(n));
+        }
+        assert_eq!([client_of(server_addr()), client_of(stranger())], [None, None]);
+    }
+}

@@ -1,0 +1,119 @@
+//! A plain network with every fault a datagram can meet: delay, loss, doubling, reordering,
+//! corruption, and messages from strangers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::{Peer, Rng, Time};
+
+use super::{Arrival, NetStats, addr};
+use crate::agenda::Agenda;
+use crate::trace::NodeId;
+
+/// A client's way to the server and back. Probabilities are for each datagram.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hop {
+    /// The least delay one way.
+    pub delay: Duration,
+    /// Mean of the exponential delay on top; what makes datagrams overtake one another.
+    pub jitter: Duration,
+    /// No datagram is under way for longer than this.
+    pub lifetime: Duration,
+    /// Lost.
+    pub loss: f64,
+    /// Doubled; the copies travel apart.
+    pub double: f64,
+    /// Held up for anything up to `lifetime`.
+    pub straggle: f64,
+    /// Damaged. The UDP checksum finds it, so the datagram is lost, but now and then what the
+    /// damage left of it is handed over with another xid and from a stranger, as noise that a
+    /// core must survive.
+    pub corrupt: f64,
+}
+
+/// Share of damaged datagrams that are handed over as noise.
+const NOISE_SHARE: f64 = 0.5;
+/// The longest a lost segment holds a stream up: TCP retransmits within about this.
+const STREAM_HOLD: Duration = Duration::from_millis(1200);
+
+impl Hop {
+    /// No faults: each datagram takes `delay`.
+    pub fn clean(delay: Duration) -> Hop {
+        let lifetime = delay.max(Duration::from_secs(2));
+        Hop { delay, jitter: Duration::ZERO, lifetime, loss: 0.0, double: 0.0, straggle: 0.0, corrupt: 0.0 }
+    }
+
+    /// Ends the faults; delays stay.
+    pub fn heal(&mut self) {
+        *self = Hop { jitter: self.jitter, lifetime: self.lifetime, ..Hop::clean(self.delay) };
+    }
+
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        rng: &mut Rng,
+        flying: &mut Agenda<Arrival>,
+        stats: &mut NetStats,
+    ) {
+        if rng.chance(self.loss) {
+            stats.lost += 1;
+            return;
+        }
+        if rng.chance(self.corrupt) {
+            stats.lost += 1;
+            if rng.chance(NOISE_SHARE) {
+                stats.noise += 1;
+                flying.push(now + self.draw_delay(rng), noise(arrival, rng));
+            }
+            return;
+        }
+        if rng.chance(self.double) {
+            stats.doubled += 1;
+            flying.push(now + self.draw_delay(rng), arrival.clone());
+        }
+        flying.push(now + self.draw_delay(rng), arrival);
+    }
+
+    fn draw_delay(&self, rng: &mut Rng) -> Duration {
+        let extra = rng.exponential(self.jitter);
+        let held = if rng.chance(self.straggle) { self.lifetime.mul_f64(rng.unit()) } else { Duration::ZERO };
+        (self.delay + extra + held).min(self.lifetime)
+    }
+
+    /// How long a record takes on a stream, where a loss is a delay.
+    pub(super) fn stream_delay(&mut self, rng: &mut Rng) -> Duration {
+        let held = if rng.chance(self.loss) { STREAM_HOLD.mul_f64(rng.unit()) } else { Duration::ZERO };
+        self.delay + rng.exponential(self.jitter) + held
+    }
+}
+
+/// What damage leaves of a datagram: cut short, with flipped bits, or anything at all. Its xid
+/// is changed so that it cannot pass for an answer to what is really asked.
+fn noise(mut arrival: Arrival, rng: &mut Rng) -> Arrival {
+    let mut bytes = arrival.bytes.to_vec();
+    match rng.below(3) {
+        0 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
+        1 => {
+            for _ in 0..=rng.below(8) {
+                let bit = rng.below(bytes.len() as u64 * 8);
+                if let Some(byte) = bytes.get_mut((bit / 8) as usize) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+        }
+        _ => {
+            bytes.truncate(rng.below(200) as usize);
+            rng.fill(&mut bytes);
+        }
+    }
+    // Flipping the xid's top bit moves it half the circle away from those in use.
+    for (at, byte) in bytes.iter_mut().enumerate().take(4) {
+        *byte = arrival.bytes.get(at).map_or(0, |b| b ^ if at == 0 { 0x80 } else { 0 });
+    }
+    arrival.bytes = Bytes::from(bytes);
+    if arrival.to == NodeId::Server {
+        arrival.from = Peer::datagram(addr::stranger());
+    }
+    arrival
+}

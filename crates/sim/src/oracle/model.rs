@@ -1,0 +1,305 @@
+//! A model of one actor's directory: what its files are after the operations acknowledged.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use remora_wire::nfs3::{Fh, Status};
+
+use crate::workload::{Making, Op, split};
+
+/// The home directory of an actor and all below it, by path relative to it. The home itself is
+/// the empty path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Model {
+    entries: BTreeMap<String, Entry>,
+    files: BTreeMap<u32, File>,
+    next_file: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Entry {
+    kind: Kind,
+    fh: Option<Fh>,
+}
+
+/// What a path leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A directory.
+    Dir,
+    /// A symbolic link to this.
+    SymLink(String),
+    /// A file; names with the same number are links to one file.
+    File(u32),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct File {
+    bytes: Bytes,
+    /// The verifier it was made with, as long as nothing changed it.
+    verf: Option<[u8; 8]>,
+    /// An upload to it failed: what is in it, and how much of that is durable, is not known.
+    unsure: bool,
+}
+
+impl Model {
+    /// An empty home.
+    pub fn new() -> Model {
+        let home = Entry { kind: Kind::Dir, fh: None };
+        Model { entries: BTreeMap::from([(String::new(), home)]), files: BTreeMap::new(), next_file: 0 }
+    }
+
+    /// Paths and what they lead to, the home itself first.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Kind)> {
+        self.entries.iter().map(|(path, e)| (path.as_str(), &e.kind))
+    }
+
+    /// What is at `path`.
+    pub fn kind(&self, path: &str) -> Option<&Kind> {
+        self.entries.get(path).map(|e| &e.kind)
+    }
+
+    /// The handle of what is at `path`, if it was learnt.
+    pub fn handle(&self, path: &str) -> Option<&Fh> {
+        self.entries.get(path)?.fh.as_ref()
+    }
+
+    /// Learns the handle of what is at `path`.
+    pub fn set_handle(&mut self, path: &str, fh: Fh) {
+        if let Some(entry) = self.entries.get_mut(path) {
+            entry.fh = Some(fh);
+        }
+    }
+
+    /// A path whose handle is not known, directories before what is in them.
+    pub fn without_handle(&self) -> Option<&str> {
+        self.entries.iter().find(|(_, e)| e.fh.is_none()).map(|(path, _)| path.as_str())
+    }
+
+    /// The bytes of the file at `path`.
+    pub fn bytes(&self, path: &str) -> Option<&Bytes> {
+        self.file(path).map(|f| &f.bytes)
+    }
+
+    /// Whether the content of the file at `path` is not known.
+    pub fn is_unsure(&self, path: &str) -> bool {
+        self.file(path).is_some_and(|f| f.unsure)
+    }
+
+    /// A failed upload left the file at `path` with these bytes, for now.
+    pub fn set_unsure(&mut self, path: &str, bytes: Bytes) {
+        if let Some(file) = self.file_mut(path) {
+            *file = File { bytes, verf: None, unsure: true };
+        }
+    }
+
+    /// All names of the file at `path`, which is one of them.
+    pub fn names_of(&self, path: &str) -> Vec<&str> {
+        let Some(Kind::File(number)) = self.kind(path) else { return Vec::new() };
+        self.entries().filter(|(_, k)| **k == Kind::File(*number)).map(|(p, _)| p).collect()
+    }
+
+    fn file(&self, path: &str) -> Option<&File> {
+        match self.kind(path)? {
+            Kind::File(number) => self.files.get(number),
+            _ => None,
+        }
+    }
+
+    fn file_mut(&mut self, path: &str) -> Option<&mut File> {
+        match self.entries.get(path)?.kind {
+            Kind::File(number) => self.files.get_mut(&number),
+            _ => None,
+        }
+    }
+
+    /// Does `op`: the status it must be answered with. Nothing changes when it fails.
+    pub fn apply(&mut self, op: &Op) -> Result<(), Status> {
+        match op {
+            Op::Create { path, how } => self.create(path, *how),
+            Op::Write { path, offset, data } => self.write(path, *offset, data),
+            Op::Upload { path, data } => self.write(path, 0, data),
+            Op::Truncate { path, size } => self.truncate(path, *size),
+            Op::Download(path) => self.file(path).map(|_| ()).ok_or(Status::Stale),
+            Op::Lookup(path) => self.kind(path).map(|_| ()).ok_or(Status::NoEnt),
+            Op::Remove(path) => match self.kind(path) {
+                None => Err(Status::NoEnt),
+                Some(Kind::Dir) => Err(Status::IsDir),
+                Some(_) => {
+                    self.remove(path);
+                    Ok(())
+                }
+            },
+            Op::RmDir(path) => self.rmdir(path),
+            Op::MkDir(path) => self.insert(path, Kind::Dir, None),
+            Op::SymLink { path, target } => self.insert(path, Kind::SymLink(target.clone()), None),
+            Op::Link { path, to } => {
+                let entry = self.entries.get(path).ok_or(Status::Stale)?;
+                let (kind, fh) = (entry.kind.clone(), entry.fh.clone());
+                self.insert(to, kind, fh)
+            }
+            Op::Rename { from, to } => self.rename(from, to),
+        }
+    }
+
+    fn insert(&mut self, path: &str, kind: Kind, fh: Option<Fh>) -> Result<(), Status> {
+        let (dir, _) = split(path).ok_or(Status::Exist)?;
+        if self.kind(dir) != Some(&Kind::Dir) {
+            return Err(Status::Stale);
+        }
+        if self.entries.contains_key(path) {
+            return Err(Status::Exist);
+        }
+        self.entries.insert(path.to_string(), Entry { kind, fh });
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &str) {
+        let last = self.names_of(path).len() == 1;
+        if let Some(Entry { kind: Kind::File(number), .. }) = self.entries.remove(path)
+            && last
+        {
+            self.files.remove(&number);
+        }
+    }
+
+    fn create(&mut self, path: &str, how: Making) -> Result<(), Status> {
+        if let Some(file) = self.file_mut(path) {
+            return match how {
+                Making::Truncating => {
+                    *file = File { bytes: Bytes::new(), verf: None, unsure: false };
+                    Ok(())
+                }
+                Making::Exclusive(verf) if file.verf == Some(verf) => Ok(()),
+                Making::Guarded | Making::Exclusive(_) => Err(Status::Exist),
+            };
+        }
+        self.insert(path, Kind::File(self.next_file), None)?;
+        let verf = if let Making::Exclusive(verf) = how { Some(verf) } else { None };
+        self.files.insert(self.next_file, File { bytes: Bytes::new(), verf, unsure: false });
+        self.next_file += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, path: &str, offset: u64, data: &Bytes) -> Result<(), Status> {
+        let file = self.file_mut(path).ok_or(Status::Stale)?;
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        let mut bytes = file.bytes.to_vec();
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[start..end].copy_from_slice(data);
+        (file.bytes, file.verf) = (bytes.into(), None);
+        Ok(())
+    }
+
+    fn truncate(&mut self, path: &str, size: u64) -> Result<(), Status> {
+        let file = self.file_mut(path).ok_or(Status::Stale)?;
+        let mut bytes = file.bytes.to_vec();
+        bytes.resize(size as usize, 0);
+        (file.bytes, file.verf) = (bytes.into(), None);
+        file.unsure &= size > 0;
+        Ok(())
+    }
+
+    fn rmdir(&mut self, path: &str) -> Result<(), Status> {
+        match self.kind(path) {
+            None => Err(Status::NoEnt),
+            Some(Kind::Dir) if self.below(path).is_empty() => {
+                self.entries.remove(path);
+                Ok(())
+            }
+            Some(Kind::Dir) => Err(Status::NotEmpty),
+            Some(_) => Err(Status::NotDir),
+        }
+    }
+
+    /// What is in the directory at `path`.
+    fn below(&self, path: &str) -> Vec<String> {
+        let prefix = format!("{path}/");
+        self.entries.keys().filter(|p| p.starts_with(&prefix)).cloned().collect()
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), Status> {
+        let kind = self.kind(from).ok_or(Status::NoEnt)?.clone();
+        // Two names of one file: nothing is to be done (RFC 1813, section 3.3.14).
+        if from == to || (matches!(kind, Kind::File(_)) && self.kind(to) == Some(&kind)) {
+            return Ok(());
+        }
+        match (&kind, self.kind(to)) {
+            (_, None) => {}
+            (Kind::Dir, Some(_)) => return Err(Status::Exist),
+            (_, Some(Kind::Dir)) => return Err(Status::Exist),
+            (_, Some(_)) => self.remove(to),
+        }
+        for old in self.below(from).into_iter().chain([from.to_string()]) {
+            if let Some(entry) = self.entries.remove(&old) {
+                let new = format!("{to}{}", &old[from.len()..]);
+                self.entries.insert(new, entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(path: &str, how: Making) -> Op {
+        Op::Create { path: path.into(), how }
+    }
+
+    fn rename(from: &str, to: &str) -> Op {
+        Op::Rename { from: from.into(), to: to.into() }
+    }
+
+    #[test]
+    fn statuses_are_those_of_a_file_system() {
+        let (verf, other) = (Making::Exclusive([1; 8]), Making::Exclusive([2; 8]));
+        let link = |path: &str, to: &str| Op::Link { path: path.into(), to: to.into() };
+        let mut model = Model::new();
+        for (op, want) in [
+            (create("a", Making::Guarded), Ok(())),
+            (create("a", Making::Guarded), Err(Status::Exist)),
+            (create("a", Making::Truncating), Ok(())),
+            (create("b", verf), Ok(())),
+            (create("b", verf), Ok(())),
+            (create("b", other), Err(Status::Exist)),
+            (Op::Truncate { path: "b".into(), size: 3 }, Ok(())),
+            (create("b", verf), Err(Status::Exist)),
+            (Op::MkDir("d".into()), Ok(())),
+            (Op::MkDir("d".into()), Err(Status::Exist)),
+            (rename("a", "d/a"), Ok(())),
+            (rename("a", "d/a"), Err(Status::NoEnt)),
+            (Op::RmDir("d".into()), Err(Status::NotEmpty)),
+            (rename("d", "e"), Ok(())),
+            (link("e/a", "c"), Ok(())),
+            (link("e/a", "c"), Err(Status::Exist)),
+            (rename("e/a", "c"), Ok(())),
+            (Op::Remove("e/a".into()), Ok(())),
+            (Op::Remove("e/a".into()), Err(Status::NoEnt)),
+            (Op::RmDir("e".into()), Ok(())),
+        ] {
+            assert_eq!(model.apply(&op), want, "{op:?}");
+        }
+        let left: Vec<&str> = model.entries().map(|(p, _)| p).collect();
+        assert_eq!(left, ["", "b", "c"]);
+    }
+
+    #[test]
+    fn links_share_their_bytes() {
+        let mut model = Model::new();
+        let write = Op::Write { path: "a".into(), offset: 2, data: Bytes::from_static(b"xy") };
+        let link = Op::Link { path: "a".into(), to: "b".into() };
+        for op in [create("a", Making::Guarded), link, write] {
+            assert_eq!(model.apply(&op), Ok(()));
+        }
+        assert_eq!(model.bytes("b").unwrap(), &b"\0\0xy"[..]);
+        assert_eq!(model.names_of("a"), ["a", "b"]);
+    }
+}

@@ -1,0 +1,254 @@
+//! A world drawn from a seed: who is in it and what goes wrong.
+
+use std::time::Duration;
+
+use remora_base::{Rate, Rng, Time};
+use remora_channel::{Channel, ErrorModel};
+use remora_client::{Config, RetryPolicy, Transport, WindowSize};
+use remora_server::{Limits, cache};
+
+use crate::disk::DiskModel;
+use crate::net::{Hop, Medium};
+use crate::server_node::{Intake, ServerConfig};
+use crate::workload::Mix;
+use crate::world::Fault;
+
+/// No datagram lives longer than this.
+const LIFETIME: Duration = Duration::from_millis(1500);
+/// A server is down for at least this long: no datagram sent before a crash, nor one sent
+/// before a reply from before the crash came in, meets the server after it. What then comes is
+/// a retransmission by a client that still waits, which is what the oracle excuses.
+const DOWN_MIN: Duration = Duration::from_secs(4);
+
+/// What a server executes at a time, in bytes: little, so that the bound is met.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+/// Replies of one job and whatever it released, in bytes: they leave at once.
+const OUTPUT_MAX: usize = 2 << 20;
+
+/// A world to run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The server.
+    pub server: ServerConfig,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+    /// Mean pause between two operations of an actor.
+    pub think: Duration,
+    /// What actors do.
+    pub mix: Mix,
+    /// Probability that an operation of the disk fails.
+    pub disk_error_chance: f64,
+    /// Crashes, partitions and cuts.
+    pub faults: Vec<(Time, Fault)>,
+    /// When all faults end.
+    pub heal_at: Time,
+}
+
+/// A client and its way to the server.
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    /// The client.
+    pub config: Config,
+    /// Its network.
+    pub network: NetworkPlan,
+    /// Actors with directories of their own.
+    pub actors: usize,
+    /// Whether somebody works in the common directory, too.
+    pub shares: bool,
+}
+
+/// A way to the server.
+#[derive(Clone, Debug)]
+pub enum NetworkPlan {
+    /// A plain network with faults.
+    Hop(Hop),
+    /// The emulated channel.
+    Channel(remora_channel::Config),
+}
+
+impl ClientPlan {
+    /// The network of client `n`.
+    pub fn medium(&self, seed: u64, n: usize) -> Medium {
+        match &self.network {
+            NetworkPlan::Hop(hop) => Medium::Hop(hop.clone()),
+            NetworkPlan::Channel(config) => match Channel::new(config.clone(), seed.wrapping_add(n as u64)) {
+                Ok(channel) => Medium::Channel(Box::new(channel)),
+                Err(_) => Medium::Hop(Hop::clean(config.delay)),
+            },
+        }
+    }
+}
+
+/// Which forms of the duplicate request cache a swarm draws from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheChoice {
+    /// Full, or Juszczak's in a world mild enough for it.
+    Drawn,
+    /// This one in every world.
+    Always(cache::Config),
+}
+
+impl Scenario {
+    /// The world of `seed`.
+    pub fn draw(seed: u64, choice: CacheChoice) -> Scenario {
+        let mut rng = Rng::stream(seed, "scenario");
+        let length = Duration::from_secs(10 + rng.below(50));
+        let clients: Vec<ClientPlan> = (0..1 + rng.below(4)).map(|_| draw_client(&mut rng)).collect();
+        let mut scenario = Scenario {
+            server: draw_server(&mut rng),
+            think: Duration::from_millis([1, 50, 300][rng.below(3) as usize]),
+            mix: Mix { upload_max: [4 << 10, 32 << 10, 128 << 10][rng.below(3) as usize], failures: true },
+            disk_error_chance: if rng.chance(0.25) { 0.02 } else { 0.0 },
+            faults: draw_faults(&mut rng, length, clients.len()),
+            heal_at: Time::ZERO + length,
+            clients,
+        };
+        let juszczak = rng.chance(0.2);
+        scenario.server.cache = match choice {
+            CacheChoice::Always(config) => config,
+            CacheChoice::Drawn if juszczak => {
+                scenario.make_mild();
+                cache::Config::juszczak()
+            }
+            CacheChoice::Drawn => {
+                let bytes_max = if rng.chance(0.5) { 1 << 20 } else { cache::Config::BYTES_MAX };
+                cache::Config::Full { bytes_max, keep: cache::Config::KEEP }
+            }
+        };
+        scenario
+    }
+
+    /// Leaves out what Juszczak's cache does not stand:
+    /// * failures, which it executes again with perhaps another result (DRC 89, section 4.2);
+    /// * lost replies, for which the client asks again until the throwaway window is over: a
+    ///   duplicate of that may come when the file has changed, and is executed (section 4.3);
+    /// * more requests at a time than it has entries.
+    fn make_mild(&mut self) {
+        self.mix.failures = false;
+        self.disk_error_chance = 0.0;
+        self.faults.clear();
+        self.think = self.think.max(Duration::from_millis(50));
+        self.clients.truncate(2);
+        for client in &mut self.clients {
+            client.actors = client.actors.min(2);
+            client.shares = false;
+            client.network = NetworkPlan::Hop(match &client.network {
+                NetworkPlan::Hop(hop) => Hop { loss: 0.0, corrupt: 0.0, ..hop.clone() },
+                NetworkPlan::Channel(config) => Hop { double: 0.2, ..Hop::clean(config.delay) },
+            });
+        }
+    }
+
+    /// Whether no request may be executed a second time without a crash between.
+    pub fn exactly_once(&self) -> bool {
+        matches!(self.server.cache, cache::Config::Full { .. })
+    }
+
+    /// The most bytes the server may ever hold: its cache, what is being executed, and the
+    /// replies on their way out.
+    pub fn memory_bound(&self) -> usize {
+        let cache = match self.server.cache {
+            cache::Config::Full { bytes_max, .. } => bytes_max,
+            // 400 entries, whose largest replies are those to READ.
+            _ => cache::Config::ENTRIES * (self.server.limits.datagram_io_max as usize + 1024),
+        };
+        cache + self.server.limits.in_flight_bytes_max + OUTPUT_MAX
+    }
+}
+
+fn ms(rng: &mut Rng, max: u64) -> Duration {
+    Duration::from_millis(rng.below(max + 1))
+}
+
+/// Zero half the time, otherwise up to `max`: a fault that is off is as telling as one that is
+/// on.
+fn sometimes(rng: &mut Rng, max: f64) -> f64 {
+    if rng.chance(0.5) { 0.0 } else { max * rng.unit() }
+}
+
+fn draw_client(rng: &mut Rng) -> ClientPlan {
+    let (config, network) = match rng.below(8) {
+        0..3 => (Config::new(Transport::Udp), draw_network(rng)),
+        3 | 4 => (legacy(rng), draw_network(rng)),
+        5 => (Config::paper(), draw_network(rng)),
+        _ => (Config::new(Transport::Tcp), NetworkPlan::Hop(draw_hop(rng))),
+    };
+    ClientPlan { config, network, actors: 1 + rng.below(3) as usize, shares: rng.chance(0.5) }
+}
+
+/// A client that asks again whatever the link is like: what servers met in 1989.
+fn legacy(rng: &mut Rng) -> Config {
+    let stock = Config::stock();
+    if rng.chance(0.5) {
+        return stock;
+    }
+    // As impatient as a mount option can make it: most of what it sends are duplicates.
+    let initial = Duration::from_millis(100);
+    let retry = RetryPolicy::Exponential { initial, factor: 2, max: Duration::from_secs(20) };
+    Config { retry, window: WindowSize::Fixed(8), ..stock }
+}
+
+fn draw_network(rng: &mut Rng) -> NetworkPlan {
+    if rng.chance(0.7) {
+        return NetworkPlan::Hop(draw_hop(rng));
+    }
+    let rate = [Rate::mbit(1), Rate::mbit(2), Rate::mbit(10)][rng.below(3) as usize];
+    NetworkPlan::Channel(remora_channel::Config {
+        rate,
+        delay: ms(rng, 50),
+        errors: ErrorModel::bursts(Duration::from_millis([0, 20, 80, 200][rng.below(4) as usize])),
+        loss: sometimes(rng, 0.05),
+        ..Default::default()
+    })
+}
+
+fn draw_hop(rng: &mut Rng) -> Hop {
+    Hop {
+        delay: Duration::from_micros(100) + ms(rng, 100),
+        jitter: if rng.chance(0.5) { Duration::ZERO } else { ms(rng, 100) },
+        lifetime: LIFETIME,
+        loss: sometimes(rng, 0.2),
+        double: sometimes(rng, 0.2),
+        straggle: sometimes(rng, 0.1),
+        corrupt: sometimes(rng, 0.05),
+    }
+}
+
+fn draw_server(rng: &mut Rng) -> ServerConfig {
+    let slow = rng.chance(0.5);
+    let disk = DiskModel {
+        cpu: Duration::from_micros(100),
+        seek: if slow { Duration::from_millis(8) } else { Duration::ZERO },
+        rate: slow.then_some(Rate::mbit(40)),
+        jitter: 0.5,
+        block_chance: sometimes(rng, 0.05),
+        block_max: Duration::from_millis(1500),
+    };
+    ServerConfig {
+        slots: [1, 4, 16][rng.below(3) as usize],
+        intake: if rng.chance(0.5) { Intake::WhenFree } else { Intake::AtOnce },
+        inbox_bytes_max: [16 << 10, 256 << 10][rng.below(2) as usize],
+        disk,
+        limits: Limits { in_flight_bytes_max: IN_FLIGHT_BYTES_MAX, ..Limits::default() },
+        ..ServerConfig::default()
+    }
+}
+
+fn draw_faults(rng: &mut Rng, length: Duration, clients: usize) -> Vec<(Time, Fault)> {
+    let mut faults = Vec::new();
+    let crashes = if rng.chance(0.4) { 1 + rng.below(3) } else { 0 };
+    let partitions = if rng.chance(0.5) { 1 + rng.below(4) } else { 0 };
+    let cuts = if rng.chance(0.7) { 1 + rng.below(12) } else { 0 };
+    let at = |rng: &mut Rng| Time::ZERO + length.mul_f64(rng.unit());
+    let who = |rng: &mut Rng| rng.below(clients as u64) as usize;
+    for _ in 0..crashes {
+        faults.push((at(rng), Fault::Crash { down: DOWN_MIN + ms(rng, 6000) }));
+    }
+    for _ in 0..partitions {
+        faults.push((at(rng), Fault::Partition { client: who(rng), length: ms(rng, 20_000) }));
+    }
+    for _ in 0..cuts {
+        faults.push((at(rng), Fault::Cut { client: who(rng), keep_port: rng.chance(0.3) }));
+    }
+    faults
+}

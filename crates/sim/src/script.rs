@@ -1,0 +1,80 @@
+//! Small worlds, precisely scripted: one client, one directory, chosen calls delayed. What a
+//! paper's example needs to happen again.
+
+use std::time::Duration;
+
+use remora_base::{Path, Time};
+use remora_client::Config;
+use remora_server::cache;
+use remora_vfs::{Cred, Vfs};
+use remora_wire::nfs3::SetAttr;
+
+use crate::client_node::ClientNode;
+use crate::disk::{DiskModel, Stall};
+use crate::net::{Hop, Medium, Rule};
+use crate::server_node::{ServerConfig, ServerNode};
+use crate::trace::Trace;
+use crate::workload::{Actor, ActorConfig, Crew, Op, Worker};
+use crate::world::World;
+
+/// The directory the client works in.
+const HOME: &str = "home";
+/// Long after every timeout of a scripted world.
+const DEADLINE: Time = Time::from_secs(120);
+
+/// A scripted world.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The client.
+    pub client: Config,
+    /// The server's duplicate request cache.
+    pub cache: cache::Config,
+    /// Daemons.
+    pub slots: usize,
+    /// How long every request takes.
+    pub service: Duration,
+    /// The network's delay, one way.
+    pub delay: Duration,
+    /// What the client does, one after the other. LOOKUPs of handles it lacks come by themselves.
+    pub operations: Vec<Op>,
+    /// Messages that are delayed or lost.
+    pub messages: Vec<Rule>,
+    /// Executions that take longer.
+    pub stalls: Vec<Stall>,
+}
+
+/// Runs a script; returns what the oracle objects to, in words.
+pub fn run(script: &Script, trace: Trace) -> Vec<String> {
+    let disk = DiskModel { cpu: script.service, ..DiskModel::instant() };
+    let config = ServerConfig { cache: script.cache, slots: script.slots, disk, ..ServerConfig::default() };
+    let io_max = config.limits.io_max(Path::Datagram);
+    let mut server = ServerNode::new(config, 0);
+    server.disk_mut().set_stalls(script.stalls.clone());
+    let fs = server.fs().clone();
+    let nobody = Cred { uid: 0, gid: 0, gids: Vec::new() };
+    let attr = SetAttr { mode: Some(0o777), ..SetAttr::NONE };
+    let made = fs.mkdir(&nobody, &fs.root(), HOME.as_bytes(), &attr);
+    let (Ok(_), Some(root)) = (made, server.root_handle()) else {
+        return vec!["the server cannot be set up".into()];
+    };
+    let home = HOME.to_string();
+    let actor = ActorConfig { home, root, fs: fs.clone(), think: Duration::ZERO, io_max, disk_errors: false };
+    let actor = Worker::Actor(Actor::scripted(actor, script.operations.clone()));
+    let crew = Crew::new(vec![actor], fs.clone());
+    let mut world = World::new(0, server, trace);
+    world.add_client(ClientNode::new(script.client.clone(), 0, crew), Medium::Hop(Hop::clean(script.delay)));
+    world.net.set_script(0, script.messages.clone());
+
+    // Quiet, not merely done: the duplicates that destroy come in last.
+    let quiet = |w: &World<Crew>| w.clients[0].user().is_idle() && w.net.is_empty() && w.server.jobs() == 0;
+    let ended = world.run(DEADLINE, quiet);
+    let (now, tree) = (world.now(), fs.tree());
+    world.tell(0, |crew| crew.check(now, &tree, "in the end"));
+    let mut violations: Vec<String> = world.clients[0].user().violations().cloned().collect();
+    match ended {
+        Ok(true) => {}
+        Ok(false) => violations.push("the script did not end".into()),
+        Err(stuck) => violations.push(stuck.to_string()),
+    }
+    violations
+}

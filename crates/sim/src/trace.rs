@@ -1,0 +1,116 @@
+//! What happened, as one number and, when asked for, in words.
+//!
+//! Two runs of one seed must have the same [`Trace::hash`]: that is how a hidden clock, a hash
+//! order or any other leak of the real world into a core is found.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::Hasher;
+use std::io::Write;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::nfs3::Proc;
+use siphasher::sip::SipHasher13;
+
+use crate::describe;
+
+/// Somebody in the world.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NodeId {
+    /// The server.
+    Server,
+    /// The client of this number.
+    Client(usize),
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeId::Server => f.pad("server"),
+            NodeId::Client(n) => f.pad(&format!("client{n}")),
+        }
+    }
+}
+
+/// The record of a run.
+pub struct Trace {
+    hasher: SipHasher13,
+    sink: Option<Box<dyn Write>>,
+    /// What each xid asked for, to read replies by; kept only for a log.
+    calls: BTreeMap<(usize, u32), Proc>,
+}
+
+impl Trace {
+    /// A number only.
+    pub fn quiet() -> Trace {
+        Trace { hasher: SipHasher13::new(), sink: None, calls: BTreeMap::new() }
+    }
+
+    /// A line to `sink` for everything that happens.
+    pub fn to(sink: Box<dyn Write>) -> Trace {
+        Trace { sink: Some(sink), ..Trace::quiet() }
+    }
+
+    /// The number.
+    pub fn hash(&self) -> u64 {
+        self.hasher.finish()
+    }
+
+    /// A message was handed to `to`; `client` is the client at either end.
+    pub fn message(&mut self, now: Time, to: NodeId, client: usize, bytes: &Bytes) {
+        self.hash_event(now, to, 1, bytes);
+        if self.sink.is_none() {
+            return;
+        }
+        let words = match to {
+            NodeId::Server => {
+                if let Some(view) = describe::read_call(bytes) {
+                    self.calls.insert((client, view.xid), view.call.proc());
+                }
+                format!("<- client{client}  {}", describe::call(bytes))
+            }
+            NodeId::Client(_) => {
+                let proc = describe::xid(bytes).and_then(|xid| self.calls.get(&(client, xid)));
+                format!("<- server  {}", describe::reply(bytes, proc.copied()))
+            }
+        };
+        self.line(now, to, &words);
+    }
+
+    /// Something else happened to `node`. `words` is only called for a log; `key` tells events
+    /// apart in the hash.
+    pub fn event(&mut self, now: Time, node: NodeId, key: &[u8], words: impl FnOnce() -> String) {
+        self.hash_event(now, node, 2, key);
+        if self.sink.is_some() {
+            self.line(now, node, &words());
+        }
+    }
+
+    fn hash_event(&mut self, now: Time, node: NodeId, kind: u8, bytes: &[u8]) {
+        self.hasher.write_u64(now.as_nanos());
+        self.hasher.write_u64(match node {
+            NodeId::Server => 0,
+            NodeId::Client(n) => n as u64 + 1,
+        });
+        self.hasher.write_u8(kind);
+        self.hasher.write_u64(bytes.len() as u64);
+        self.hasher.write(bytes);
+    }
+
+    fn line(&mut self, now: Time, node: NodeId, words: &str) {
+        let at = now.to_string();
+        if let Some(sink) = &mut self.sink
+            && writeln!(sink, "{at:>14} {node:<8} {words}").is_err()
+        {
+            // Nobody reads any more (a closed pipe): the run goes on without its log.
+            self.sink = None;
+        }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("hash", &self.hash()).finish_non_exhaustive()
+    }
+}

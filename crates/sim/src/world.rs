@@ -1,0 +1,310 @@
+//! The world: a clock that jumps, the nodes, the network between them, and what goes wrong.
+//!
+//! One thing happens at a time. After each, the node it happened to is drained; then the world
+//! goes to the next moment at which anything is due. Nothing here or below reads a clock or
+//! draws from anything but streams of the seed, so a seed is a run.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use remora_base::{Peer, Rng, Time};
+
+use crate::agenda::Agenda;
+use crate::client_node::{ClientNode, User};
+use crate::net::{Arrival, Medium, Network, client_of};
+use crate::server_node::ServerNode;
+use crate::trace::{NodeId, Trace};
+
+/// Steps without the clock moving, after which a run counts as stuck.
+const STEPS_MAX: u32 = 100_000;
+/// The longest a client waits before it connects again.
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
+/// The longest a server takes to notice that a stream is gone.
+const NOTICE_MAX: Duration = Duration::from_secs(5);
+
+/// What can go wrong, by plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The server crashes and starts again after this long.
+    Crash {
+        /// How long it is down.
+        down: Duration,
+    },
+    /// A client is cut off for this long; a stream of it breaks.
+    Partition {
+        /// Which.
+        client: usize,
+        /// How long.
+        length: Duration,
+    },
+    /// A client's stream breaks.
+    Cut {
+        /// Which.
+        client: usize,
+        /// Whether it comes back from the port it had.
+        keep_port: bool,
+    },
+}
+
+/// What is planned.
+#[derive(Clone, Copy, Debug)]
+enum Planned {
+    Fault(Fault),
+    Start,
+    Join(usize),
+    Connect {
+        client: usize,
+        keep_port: bool,
+    },
+    /// The server notices that a stream is gone.
+    Notice(Peer),
+}
+
+/// Time stands still although things keep happening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no progress: {STEPS_MAX} steps at {0}")]
+pub struct Stuck(pub Time);
+
+/// A server, its clients, and the network between them.
+#[derive(Debug)]
+pub struct World<U> {
+    now: Time,
+    /// The server.
+    pub server: ServerNode,
+    /// The clients.
+    pub clients: Vec<ClientNode<U>>,
+    /// The network.
+    pub net: Network,
+    /// What happened.
+    pub trace: Trace,
+    plan: Agenda<Planned>,
+    /// When each client, and last the server, wants to be woken.
+    wake: Vec<Option<Time>>,
+    rng: Rng,
+    steps_here: u32,
+    /// Ends of streams that are gone without the server's knowing.
+    unnoticed: BTreeSet<Peer>,
+    /// Faults do not begin any more.
+    healed: bool,
+}
+
+impl<U: User> World<U> {
+    /// A world with a server and no clients yet.
+    pub fn new(seed: u64, server: ServerNode, trace: Trace) -> World<U> {
+        World {
+            now: Time::ZERO,
+            server,
+            clients: Vec::new(),
+            net: Network::new(seed),
+            trace,
+            plan: Agenda::new(),
+            wake: vec![None],
+            rng: Rng::stream(seed, "world"),
+            steps_here: 0,
+            unnoticed: BTreeSet::new(),
+            healed: false,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Adds a client; its user begins at once.
+    pub fn add_client(&mut self, node: ClientNode<U>, medium: Medium) {
+        let client = self.clients.len();
+        self.net.add_link(medium);
+        if node.is_stream() {
+            self.plan.push(self.now, Planned::Connect { client, keep_port: true });
+        }
+        self.clients.push(node);
+        self.wake.insert(client, Some(self.now));
+    }
+
+    /// Has the user of client `n` change its mind, and acts on it.
+    pub fn tell<R>(&mut self, n: usize, f: impl FnOnce(&mut U) -> R) -> Option<R> {
+        let result = f(self.clients.get_mut(n)?.user_mut());
+        self.wake[n] = Some(self.now);
+        Some(result)
+    }
+
+    /// Plans a fault.
+    pub fn plan(&mut self, at: Time, fault: Fault) {
+        self.plan.push(at, Planned::Fault(fault));
+    }
+
+    /// Ends all faults and plans no more: what is asked must now be answered.
+    pub fn heal(&mut self) {
+        self.healed = true;
+        self.net.heal();
+        self.server.fs().clear_fault();
+        self.server.disk_mut().heal();
+    }
+
+    /// Runs until `done` or until `deadline`, whichever is first; says whether it was `done`.
+    pub fn run(&mut self, deadline: Time, mut done: impl FnMut(&World<U>) -> bool) -> Result<bool, Stuck> {
+        loop {
+            if done(self) {
+                return Ok(true);
+            }
+            if !self.step(deadline)? {
+                self.now = self.now.max(deadline);
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Lets the next thing happen. `false` if there is none by `deadline`.
+    pub fn step(&mut self, deadline: Time) -> Result<bool, Stuck> {
+        let Some(next) = self.next_at().filter(|t| *t <= deadline) else { return Ok(false) };
+        if next > self.now {
+            self.now = next;
+            self.steps_here = 0;
+        }
+        self.steps_here += 1;
+        if self.steps_here > STEPS_MAX {
+            return Err(Stuck(self.now));
+        }
+        let now = self.now;
+        self.net.handle_timeout(now);
+        if let Some(arrival) = self.net.poll_delivery(now) {
+            self.deliver(now, arrival);
+        } else if let Some((_, planned)) = self.plan.pop_due(now) {
+            self.carry_out(now, planned);
+        } else if let Some(node) = self.wake.iter().position(|w| w.is_some_and(|t| t <= now)) {
+            self.wake_up(now, node);
+        }
+        Ok(true)
+    }
+
+    fn next_at(&self) -> Option<Time> {
+        let wake = self.wake.iter().flatten().copied();
+        wake.chain(self.net.poll_timeout()).chain(self.plan.next_at()).min()
+    }
+
+    fn deliver(&mut self, now: Time, arrival: Arrival) {
+        let Arrival { to, client, from, bytes } = arrival;
+        self.trace.message(now, to, client, &bytes);
+        match to {
+            NodeId::Server => {
+                self.server.handle_input(now, from, bytes);
+                self.drain_server(now);
+            }
+            NodeId::Client(n) => {
+                self.clients[n].handle_input(now, from, bytes);
+                self.drain_client(now, n);
+            }
+        }
+    }
+
+    fn wake_up(&mut self, now: Time, node: usize) {
+        if let Some(client) = self.clients.get_mut(node) {
+            client.handle_timeout(now);
+            self.drain_client(now, node);
+        } else {
+            self.server.handle_timeout(now);
+            self.drain_server(now);
+        }
+    }
+
+    fn drain_client(&mut self, now: Time, n: usize) {
+        while let Some(transmit) = self.clients[n].poll_transmit(now) {
+            self.net.send(now, NodeId::Client(n), transmit);
+        }
+        self.wake[n] = self.clients[n].poll_timeout();
+    }
+
+    fn drain_server(&mut self, now: Time) {
+        while let Some(transmit) = self.server.poll_transmit(now) {
+            self.net.send(now, NodeId::Server, transmit);
+        }
+        let last = self.clients.len();
+        self.wake[last] = self.server.poll_timeout();
+    }
+
+    fn carry_out(&mut self, now: Time, planned: Planned) {
+        match planned {
+            Planned::Fault(_) if self.healed => {}
+            Planned::Fault(Fault::Crash { down }) => self.crash(now, down),
+            Planned::Fault(Fault::Partition { client, length }) => {
+                self.note(now, NodeId::Client(client), b"partition", "cut off from the server");
+                self.net.set_partitioned(client, true);
+                self.plan.push(now + length, Planned::Join(client));
+                self.cut(now, client, true);
+            }
+            Planned::Fault(Fault::Cut { client, keep_port }) => self.cut(now, client, keep_port),
+            Planned::Start => {
+                self.note(now, NodeId::Server, b"start", "starts");
+                self.server.start(now);
+                self.drain_server(now);
+            }
+            Planned::Join(client) => {
+                self.note(now, NodeId::Client(client), b"join", "reaches the server again");
+                self.net.set_partitioned(client, false);
+            }
+            Planned::Connect { client, keep_port } => self.connect(now, client, keep_port),
+            Planned::Notice(peer) => self.notice(now, peer),
+        }
+    }
+
+    fn crash(&mut self, now: Time, down: Duration) {
+        if !self.server.is_up() {
+            return;
+        }
+        self.note(now, NodeId::Server, b"crash", "crashes");
+        self.server.crash(now);
+        self.drain_server(now);
+        self.plan.push(now + down, Planned::Start);
+        for client in 0..self.clients.len() {
+            self.clients[client].user_mut().on_server_crash(now);
+            self.cut(now, client, true);
+        }
+    }
+
+    /// The stream of `client` breaks. The server learns of it later, often only after the client
+    /// is back.
+    ///
+    /// Where the client comes back from another port, the server learns of it at once: the cache
+    /// takes a request from another port for a retransmission only when the old connection is
+    /// known to be gone, and would otherwise rightly be caught executing it again.
+    fn cut(&mut self, now: Time, client: usize, keep_port: bool) {
+        let Some(peer) = self.net.stream(client).and_then(|s| s.cut(client)) else { return };
+        self.note(now, NodeId::Client(client), b"cut", "the stream breaks");
+        self.unnoticed.insert(peer);
+        if keep_port {
+            self.plan.push(now + NOTICE_MAX.mul_f64(self.rng.unit()), Planned::Notice(peer));
+        } else {
+            let gone: Vec<Peer> =
+                self.unnoticed.iter().filter(|p| client_of(p.addr) == Some(client)).copied().collect();
+            gone.into_iter().for_each(|peer| self.notice(now, peer));
+        }
+        let back = RECONNECT_MAX.mul_f64(self.rng.unit());
+        self.plan.push(now + back, Planned::Connect { client, keep_port });
+        self.clients[client].disconnected(now);
+        self.drain_client(now, client);
+    }
+
+    /// The server learns that a stream is gone.
+    fn notice(&mut self, now: Time, peer: Peer) {
+        if self.unnoticed.remove(&peer) {
+            self.server.disconnected(now, peer);
+            self.drain_server(now);
+        }
+    }
+
+    fn connect(&mut self, now: Time, client: usize, keep_port: bool) {
+        if !self.server.is_up() || self.net.is_partitioned(client) {
+            self.plan.push(now + RECONNECT_MAX / 2, Planned::Connect { client, keep_port });
+            return;
+        }
+        let Some(server) = self.net.stream(client).map(|s| s.connect(client, keep_port)) else { return };
+        self.note(now, NodeId::Client(client), b"connect", "the stream stands");
+        self.clients[client].connected(now, server);
+        self.drain_client(now, client);
+    }
+
+    fn note(&mut self, now: Time, node: NodeId, key: &[u8], words: &str) {
+        self.trace.event(now, node, key, || words.to_string());
+    }
+}
