@@ -48,7 +48,8 @@ pub struct Peer {
 pub enum Path {
     /// As datagrams (UDP).
     Datagram,
-    /// As records on a stream (TCP); the number tells connections apart and is never reused.
+    /// As records on a stream (TCP); the number tells connections apart, and a later connection
+    /// has a higher one.
     Stream(u64),
 }
 

@@ -11,7 +11,7 @@ use remora_base::{Peer, Rng, Time};
 
 use crate::agenda::Agenda;
 use crate::client_node::{ClientNode, User};
-use crate::net::{Arrival, Medium, Network, client_of};
+use crate::net::{Arrival, Medium, Network};
 use crate::server_node::ServerNode;
 use crate::trace::{NodeId, Trace};
 
@@ -272,13 +272,7 @@ impl<U: User> World<U> {
         let Some(peer) = self.net.stream(client).and_then(|s| s.cut(client)) else { return };
         self.note(now, NodeId::Client(client), b"cut", "the stream breaks");
         self.unnoticed.insert(peer);
-        if keep_port {
-            self.plan.push(now + NOTICE_MAX.mul_f64(self.rng.unit()), Planned::Notice(peer));
-        } else {
-            let gone: Vec<Peer> =
-                self.unnoticed.iter().filter(|p| client_of(p.addr) == Some(client)).copied().collect();
-            gone.into_iter().for_each(|peer| self.notice(now, peer));
-        }
+        self.plan.push(now + NOTICE_MAX.mul_f64(self.rng.unit()), Planned::Notice(peer));
         let back = RECONNECT_MAX.mul_f64(self.rng.unit());
         self.plan.push(now + back, Planned::Connect { client, keep_port });
         self.clients[client].disconnected(now);

@@ -2,8 +2,11 @@
 //!
 //! * A request is known by client, transport, xid, procedure, length and a keyed hash of its
 //!   credential and all its arguments. The port it comes from must be the same, but for
-//!   streams: when the connection it came on is gone, the client may have reconnected from
-//!   elsewhere.
+//!   streams: the client may have reconnected from elsewhere, if the connection it came on is
+//!   gone or older than the one it comes on now. (The server may learn late, or never, that a
+//!   connection broke: a roaming client sends no FIN.) Two live connections of one client
+//!   would be mistaken for a reconnection only if both used one xid for requests that are
+//!   alike to the last byte, within [`Config::Full`](super::Config::Full)'s `keep`.
 //! * A duplicate of a request in progress is parked: when the reply is there it goes, once, to
 //!   the newest path that still exists.
 //! * Entries in progress are never evicted. Completed ones are, beyond a bound of bytes:
@@ -14,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Peer, Time};
+use remora_base::{Path, Peer, Time};
 
 use super::clients::Clients;
 use super::key::Key;
@@ -67,6 +70,19 @@ impl Entry {
         match &self.state {
             State::InProgress(_) => ENTRY_OVERHEAD,
             State::Done { reply, .. } => ENTRY_OVERHEAD + reply.len(),
+        }
+    }
+
+    /// Whether a request on `path`, from another port, may be this one come again.
+    fn may_come_on(&self, path: Path, live: &Connections) -> bool {
+        self.newest_path().is_some_and(|p| p < path) || self.is_cut_off(live)
+    }
+
+    /// The connection it last came on; later connections compare greater.
+    fn newest_path(&self) -> Option<Path> {
+        match &self.state {
+            State::InProgress(paths) => paths.iter().map(|p| p.path).max(),
+            State::Done { path, .. } => Some(path.path),
         }
     }
 
@@ -129,9 +145,10 @@ impl Full {
         if !request.is_stream() {
             return None;
         }
-        let cut_off = |id: &EntryId| self.entries.get(id).is_some_and(|e| e.is_cut_off(live));
+        let path = request.peer.path;
+        let again = |id: &EntryId| self.entries.get(id).is_some_and(|e| e.may_come_on(path, live));
         let (old, id) =
-            self.index.range((key, 0)..=(key, u16::MAX)).find(|(_, id)| cut_off(id)).map(|(k, v)| (*k, *v))?;
+            self.index.range((key, 0)..=(key, u16::MAX)).find(|(_, id)| again(id)).map(|(k, v)| (*k, *v))?;
         self.index.remove(&old);
         self.index.insert((key, port), id);
         self.entries.get_mut(&id)?.port = port;
@@ -143,7 +160,8 @@ impl Full {
         let id = EntryId(self.next);
         self.next += 1;
         let (key, port) = (request.key(), request.peer.addr.port());
-        let entry = Entry { key, port, state: State::InProgress(vec![request.peer]) };
+        let state = State::InProgress(vec![request.peer]);
+        let entry = Entry { key, port, state };
         self.bytes += entry.charge();
         self.index.insert((key, port), id);
         self.entries.insert(id, entry);

@@ -67,15 +67,15 @@ fn a_parked_duplicate_is_answered_once_on_the_newest_live_path() {
 }
 
 #[test]
-fn another_port_is_the_same_client_only_when_its_old_connection_is_gone() {
+fn of_two_connections_side_by_side_the_older_has_requests_of_its_own() {
     let mut b = Bench::new(Config::full());
-    let old = write(tcp("10.0.0.1:700", 1), 1);
-    let new = write(tcp("10.0.0.1:999", 2), 1);
-    b.run(&old, "done");
-    let separate = b.start(&new);
-    b.finish(&new, separate, ok("done apart"));
-    b.live.gone(old.peer);
-    b.live.gone(new.peer);
+    let older = write(tcp("10.0.0.1:700", 1), 1);
+    let newer = write(tcp("10.0.0.1:999", 2), 1);
+    b.run(&newer, "done apart");
+    let separate = b.start(&older);
+    b.finish(&older, separate, ok("done"));
+    b.live.gone(older.peer);
+    b.live.gone(newer.peer);
     // The exact port comes first, even from a third connection.
     assert_eq!(b.begin(&write(tcp("10.0.0.1:999", 3), 1)), Verdict::Replay("done apart".into()));
     assert_eq!(b.cache.stats().from_new_port, 0);
@@ -95,6 +95,16 @@ fn a_client_that_reconnects_gets_the_reply_of_what_is_still_in_progress() {
     b.live.gone(old.peer);
     assert_eq!(b.begin(&new), Verdict::InProgress);
     assert_eq!(b.finish(&old, id, ok("done")).map(|f| f.to), Some(new.peer));
+}
+
+#[test]
+fn a_client_that_reconnects_before_the_server_knows_is_recognised() {
+    let mut b = Bench::new(Config::full());
+    let (old, new) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:999", 2), 1));
+    let id = b.start(&old);
+    assert_eq!(b.begin(&new), Verdict::InProgress);
+    assert_eq!(b.finish(&old, id, ok("done")).map(|f| f.to), Some(new.peer));
+    assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 3), 1)), Verdict::Replay("done".into()));
 }
 
 #[test]
