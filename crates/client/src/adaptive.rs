@@ -26,12 +26,14 @@ use crate::rtt::{Mean, Rtt};
 pub const PROBE_MIN: Duration = Duration::from_millis(12);
 /// The longest time between probes: what is lost after the end of an outage.
 pub const PROBE_MAX: Duration = Duration::from_millis(250);
+/// The time between probes to a server that answers them, but not the request.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How many probes go out at the first pace: longer than a burst lasts.
 const PROBES_AT_FIRST_PACE: u32 = 24;
 /// How long a reply is waited for before anything was measured.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest a request is left alone.
-const PATIENCE_MAX: Duration = Duration::from_secs(30);
+const PATIENCE_MAX: Duration = Duration::from_secs(8);
 /// Probes remembered: more than can be on their way.
 const PROBES_KEPT: usize = 64;
 
@@ -213,8 +215,16 @@ impl Adaptive {
     }
 
     /// When the next probe is due, with these requests unanswered.
+    ///
+    /// A probe tells nothing about what is known to have been passed already: that is either
+    /// lost or being worked on, and waits for its own patience to end. While there is nothing
+    /// else, probes only show that the server lives.
     pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
-        let overdue = flying.map(|(call, sent)| self.overdue_at(call, sent)).min()?;
+        let due = |(call, sent): (&Pending, Sent)| match self.evidence {
+            Some(e) if sent.seq <= e => self.last_probe.max(Some(sent.at)).map(|t| t + HEARTBEAT),
+            _ => Some(self.overdue_at(call, sent)),
+        };
+        let overdue = flying.filter_map(due).min()?;
         Some(match self.last_probe {
             Some(last) => overdue.max(last + self.probe_interval()),
             None => overdue,
