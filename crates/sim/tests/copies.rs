@@ -35,6 +35,19 @@ fn every_client_copies_byte_for_byte() {
 }
 
 #[test]
+fn the_default_client_stays_close_to_the_floor() {
+    for direction in [Direction::Read, Direction::Write] {
+        for bad_mean_ms in [40, 80, 160] {
+            let ratio = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed).ratio();
+            let mut ratios: Vec<f64> = (0..11).filter_map(ratio).collect();
+            ratios.sort_by(f64::total_cmp);
+            let median = ratios[ratios.len() / 2];
+            assert!(median < 1.13, "{direction:?}, {bad_mean_ms} ms: {median} of {ratios:?}");
+        }
+    }
+}
+
+#[test]
 fn in_fair_weather_nothing_is_sent_twice() {
     for direction in [Direction::Read, Direction::Write] {
         let result = copy(Config::new(Transport::Udp), direction, 0, 1);
