@@ -1,1 +1,50 @@
-fn main() {}
+//! `remora`: remote files over links that drop, stall and crawl.
+//!
+//! [`args`] is the command line as parsed; each command has a module under `commands` that
+//! resolves its flags and does the work through [`servers`] and [`remote`]; [`exit`] knows
+//! the exit codes and the words for errors.
+
+mod args;
+mod commands;
+mod cp;
+mod exit;
+mod interrupt;
+mod object;
+mod out;
+mod pool;
+mod remote;
+mod servers;
+mod state;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    let name = cli.command.name();
+    let kept = interrupt::Kept::default();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(e) => return finish(name, Err(exit::Error::local("starting")(e)), &kept),
+    };
+    let result = runtime.block_on(commands::run(cli.command, &kept));
+    // A thread that hangs in a name look-up or on a full pipe is not waited for.
+    runtime.shutdown_background();
+    finish(name, result, &kept)
+}
+
+/// Says what went wrong, and what to do about it; picks the exit code.
+fn finish(name: &str, result: exit::Result, kept: &interrupt::Kept) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    match error {
+        exit::Error::Pipe | exit::Error::Reported(_) => {}
+        _ => exit::show(name, &error),
+    }
+    if kept.bytes() > 0 {
+        let kept = units::human(kept.bytes());
+        eprintln!("hint: {kept} of what was not finished are kept; the same command with --resume goes on from there");
+    }
+    ExitCode::from(error.code())
+}

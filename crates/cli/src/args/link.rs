@@ -1,0 +1,98 @@
+//! The flags about the link, which all commands on files share.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::units;
+
+/// How to speak to servers.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Link")]
+pub(crate) struct LinkArgs {
+    /// Transport, whatever the URL says
+    #[arg(long, value_enum)]
+    pub(crate) proto: Option<Proto>,
+    /// Give up when the server has given no sign of life for so long; 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
+    /// When to send a request again (UDP)
+    #[arg(long, value_enum, default_value = "adaptive")]
+    pub(crate) retry: Retry,
+    /// First timeout of the other two policies
+    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = units::duration)]
+    pub(crate) initial: Duration,
+    /// Longest timeout of the other two policies
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    pub(crate) longest: Duration,
+    /// What exponential multiplies its timeout by
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) factor: u32,
+    /// What hybrid-linear adds to its timeout at first
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::duration)]
+    pub(crate) step: Duration,
+    /// How many times hybrid-linear adds before it doubles
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub(crate) linear_retries: u32,
+    /// Bytes in a READ or WRITE: 1K to 1M (UDP: at most 60K), or auto to learn from the link
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = block)]
+    pub(crate) block: Auto,
+    /// READs or WRITEs under way at once: 1 to 1024, or auto to learn from the link
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = window)]
+    pub(crate) window: Auto,
+}
+
+/// A number, or what the link teaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Auto {
+    Learn,
+    Fixed(u32),
+}
+
+fn block(text: &str) -> Result<Auto, String> {
+    auto(text, 1024..=1 << 20)
+}
+
+fn window(text: &str) -> Result<Auto, String> {
+    auto(text, 1..=1024)
+}
+
+fn auto(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<Auto, String> {
+    if text == "auto" {
+        return Ok(Auto::Learn);
+    }
+    let n = units::bytes(text)?;
+    if !range.contains(&n) {
+        return Err(format!("{n} is not in {} to {}", range.start(), range.end()));
+    }
+    Ok(Auto::Fixed(n as u32))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Proto {
+    Udp,
+    Tcp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Retry {
+    /// Each timeout a multiple of the one before
+    Exponential,
+    /// Growing steadily at first, then doubling
+    HybridLinear,
+    /// As the link's behaviour suggests
+    Adaptive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(block("8K"), Ok(Auto::Fixed(8192)));
+        assert_eq!(block("auto"), Ok(Auto::Learn));
+        assert_eq!(window("5"), Ok(Auto::Fixed(5)));
+        assert!(block("1").is_err() && block("2M").is_err() && window("0").is_err());
+    }
+}

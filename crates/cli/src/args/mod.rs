@@ -1,0 +1,380 @@
+//! The command line, as clap parses it. What flags mean is resolved where they are used.
+
+mod link;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use remora_base::Rate;
+
+pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
+
+use crate::{exit, units};
+
+/// Remote files over links that drop, stall and crawl.
+///
+/// URLs are nfs://host[:port]/path[?proto=udp|tcp&mountport=N]; any NFSv3 server will do.
+#[derive(Parser, Debug)]
+#[command(name = "remora", version, after_help = exit::HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// List a directory
+    Ls(Ls),
+    /// Write files to standard output
+    Cat(Cat),
+    /// Copy files to or from a server
+    #[command(after_help = CP_HELP)]
+    Cp(Cp),
+    /// Make directories
+    Mkdir(Mkdir),
+    /// Remove files
+    Rm(Rm),
+    /// Rename or move within a server
+    Mv(Mv),
+    /// Show a file's attributes
+    Stat(Stat),
+    /// Show a file system's size and free space
+    Df(Df),
+    /// Share directories
+    Serve(Serve),
+    /// Watch three clients copy a file over a bad link
+    #[command(after_help = DEMO_HELP)]
+    Demo(Demo),
+    /// Experiments
+    Lab(Lab),
+}
+
+const DEMO_HELP: &str = "\
+Everything runs in this process, on loopback, without root: a server on a temporary directory and, for
+each client, an emulated link of 1 Mbit/s that fails for 80 ms every second or so. It takes half a
+minute mostly, two minutes at most.
+
+Examples:
+  remora demo
+  remora demo --seed 7 holiday.jpg
+  remora demo --json | jq '.legs[] | [.racer, .way, .ratio]'
+
+--json prints one object: seed, bytes, report, legs (racer, way, finish, seconds, floor_seconds,
+ratio, bytes, retransmissions, probes, intact, lateness_ms).";
+
+const CP_HELP: &str = "\
+A file appears under its name whole or not at all: it is copied to a hidden name beside it
+(.NAME.remora-part) and renamed when all of it is on the disk. Permission bits and times of
+modification are kept, owners are not. With -r symbolic links are copied as links; devices, pipes
+and sockets are skipped.
+
+A copy that was interrupted, or lost its server, keeps what has arrived; the same command with
+--resume goes on from there if the source is still the same, and without it starts afresh. Any
+other failure removes what was copied. What has arrived of a download is recorded beside it, of an
+upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora).
+
+--verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
+
+--json prints one object at the end: files, directories, symlinks, skipped, failed, verified
+(counts); bytes (copied now), resumed_bytes (kept from before), seconds, requests,
+retransmissions; errors (a list of texts).";
+
+impl Command {
+    /// What messages call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Ls(_) => "ls",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Mkdir(_) => "mkdir",
+            Command::Rm(_) => "rm",
+            Command::Mv(_) => "mv",
+            Command::Stat(_) => "stat",
+            Command::Df(_) => "df",
+            Command::Serve(_) => "serve",
+            Command::Demo(_) => "demo",
+            Command::Lab(_) => "lab",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// Show mode, links, owner, group, size and time of modification (UTC)
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Print an object for each entry: name, type, mode, nlink, uid, gid, size, used, fsid,
+    /// fileid, mtime_ns, ctime_ns
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cat {
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cp {
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Go on where an interrupted copy stopped
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Read source and copy again and compare them
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Print an object with the numbers at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// What to copy: URLs or local paths, and where to: the other of the two
+    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    pub(crate) paths: Vec<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mkdir {
+    /// Make missing parents, too; a directory that exists is fine
+    #[arg(short)]
+    pub(crate) parents: bool,
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rm {
+    /// Remove directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// A file that does not exist is fine
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mv {
+    /// The present name
+    #[arg(value_name = "URL")]
+    pub(crate) from: String,
+    /// The new name, or a directory to move into
+    #[arg(value_name = "NEW-URL")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Print an object: the same as ls --json
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Df {
+    /// Print an object: total, free, available (bytes), files, files_free, files_available
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Directories to share: each under its absolute path and its last name, a single one also
+    /// as /
+    #[arg(value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Share DIR as /NAME
+    #[arg(long, value_name = "NAME=DIR")]
+    pub(crate) export: Vec<String>,
+    /// Where to listen, UDP and TCP; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
+    pub(crate) listen: SocketAddr,
+    /// Answer MOUNT on this port, too (it is always answered on the NFS port)
+    #[arg(long, value_name = "PORT")]
+    pub(crate) mount_port: Option<u16>,
+    /// Refuse every change
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Whose identity is taken away: root's, everybody's or nobody's
+    #[arg(long, value_enum, default_value = "root")]
+    pub(crate) squash: Squash,
+    /// Serve clients of this network only; may be given several times
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) allow: Vec<String>,
+    /// Duplicate request cache
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) cache: Cache,
+    /// Where the key that signs file handles is kept [default: $XDG_STATE_HOME/remora, or
+    /// /var/lib/remora for root]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Print an object when ready (address, exports) and one at the end (counters)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Squash {
+    Root,
+    All,
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Cache {
+    /// None: every retransmission is executed again
+    Off,
+    /// The reference port's, for calls that cannot be repeated
+    Reference,
+    /// Juszczak's, with replies
+    Juszczak,
+    /// Keeps whole replies, checks checksums
+    Full,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// The file to copy; without one, a sample of 1 MiB
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Draws the weather, the same for all three
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Where to write the report
+    #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
+    pub(crate) report: PathBuf,
+    /// Stop a client that has not arrived after so long
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::duration)]
+    pub(crate) limit: Duration,
+    /// Print the results as an object instead
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Experiment {
+    /// Emulate a poor link between clients and a server, over UDP
+    Relay(Box<Relay>),
+}
+
+/// The defaults are the testbed of NFS/W 95 without its errors.
+#[derive(Args, Debug)]
+pub(crate) struct Relay {
+    /// Where clients send to; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// The server behind the link
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) server: SocketAddr,
+    /// How fast bits leave
+    #[arg(long, default_value = "1Mbit")]
+    pub(crate) rate: Rate,
+    /// Whether both directions share the medium
+    #[arg(long, value_enum, default_value = "half")]
+    pub(crate) duplex: Duplex,
+    /// Propagation delay, one way
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::duration)]
+    pub(crate) delay: Duration,
+    /// Frames that wait at each side
+    #[arg(long, value_name = "FRAMES", default_value = "50")]
+    pub(crate) queue: usize,
+    /// Longest frame in bytes
+    #[arg(long, value_name = "BYTES", default_value = "1500")]
+    pub(crate) mtu: usize,
+    /// Probability that a frame is lost, whatever the weather
+    #[arg(long, value_name = "P", default_value = "0")]
+    pub(crate) loss: f64,
+    /// Mean length of bad periods; 0: there are none
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::duration)]
+    pub(crate) bad_mean: Duration,
+    /// Mean length of good periods
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub(crate) good_mean: Duration,
+    /// The law of their lengths
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub(crate) distribution: Distribution,
+    /// Nothing gets through from START for LENGTH, as in 10s+5s; may be given several times
+    #[arg(long, value_name = "START+LENGTH", value_parser = outage)]
+    pub(crate) outage: Vec<(Duration, Duration)>,
+    /// Hold frames back until they get through, as an ideal link layer would
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// The same seed makes the same weather
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Print an object each second, and one for each client at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn outage(text: &str) -> Result<(Duration, Duration), String> {
+    let (start, length) =
+        text.split_once('+').ok_or_else(|| format!("'{text}' is not an outage: expected one as in 10s+5s"))?;
+    Ok((units::duration(start)?, units::duration(length)?))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Duplex {
+    Half,
+    Full,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Distribution {
+    Uniform,
+    Deterministic,
+    Exponential,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn outages_are_checked() {
+        assert_eq!(outage("10s+500ms"), Ok((Duration::from_secs(10), Duration::from_millis(500))));
+        assert!(outage("10s").is_err() && outage("+").is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! `remora cat`: writes files to standard output.
+
+use remora_wire::nfs3::{FileType, Status};
+
+use crate::args::Cat;
+use crate::cp::in_order;
+use crate::exit::{Error, Result};
+use crate::out;
+use crate::servers::Servers;
+
+pub(crate) async fn run(args: Cat) -> Result {
+    let mut servers = Servers::new(args.link);
+    for url in &args.urls {
+        let place = servers.place(url).await?;
+        let node = place.remote.walk(&place.parts, true).await.map_err(Error::remote(url))?;
+        match node.attr.kind {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::remote(url)(Status::IsDir.into())),
+            _ => return Err(Error::refused(url, "not a regular file")),
+        }
+        let print = |data: &[u8]| out::bytes(data);
+        in_order::read(&place.remote, &node, print).await.map_err(out::transfer_failed(url))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! `remora df`: a file system's size and free space.
+
+use serde::Serialize;
+
+use crate::args::Df;
+use crate::exit::{Error, Result};
+use crate::servers::Servers;
+use crate::{out, units};
+
+/// What `--json` prints; sizes in bytes.
+#[derive(Serialize)]
+struct Room {
+    total: u64,
+    free: u64,
+    available: u64,
+    files: u64,
+    files_free: u64,
+    files_available: u64,
+}
+
+pub(crate) async fn run(args: Df) -> Result {
+    let place = Servers::new(args.link).place(&args.url).await?;
+    let failed = |e| Error::remote(&args.url)(e);
+    let node = place.remote.walk(&place.parts, true).await.map_err(failed)?;
+    let s = place.remote.fsstat(&node.fh).await.map_err(failed)?;
+    if args.json {
+        return out::json(&Room {
+            total: s.total,
+            free: s.free,
+            available: s.avail,
+            files: s.files,
+            files_free: s.files_free,
+            files_available: s.files_avail,
+        });
+    }
+    let used = s.total.saturating_sub(s.free);
+    // Of what the caller may use, as df has it: root's reserve counts for nobody.
+    let share = (used as f64 / (used.saturating_add(s.avail)).max(1) as f64 * 100.0).ceil();
+    let [total, used, avail] = [s.total, used, s.avail].map(units::human);
+    out::text(&format!("{:>8} {:>8} {:>8} {:>5}\n", "size", "used", "free", "use"))?;
+    out::text(&format!("{total:>8} {used:>8} {avail:>8} {share:>4}%\n"))
+}

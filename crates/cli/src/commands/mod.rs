@@ -1,0 +1,37 @@
+//! The commands, a module each.
+
+mod cat;
+mod demo;
+mod df;
+mod ls;
+mod mkdir;
+mod mv;
+mod relay;
+mod rm;
+mod serve;
+mod stat;
+
+use crate::args::{Command, Experiment};
+use crate::cp;
+use crate::exit::Result;
+use crate::interrupt::{Kept, interruptible};
+
+/// Does what the command line says.
+pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
+    match command {
+        Command::Ls(args) => interruptible(ls::run(args)).await,
+        Command::Cat(args) => interruptible(cat::run(args)).await,
+        Command::Cp(args) => interruptible(cp::run(args, kept.clone())).await,
+        Command::Mkdir(args) => interruptible(mkdir::run(args)).await,
+        Command::Rm(args) => interruptible(rm::run(args)).await,
+        Command::Mv(args) => interruptible(mv::run(args)).await,
+        Command::Stat(args) => interruptible(stat::run(args)).await,
+        Command::Df(args) => interruptible(df::run(args)).await,
+        Command::Demo(args) => interruptible(demo::run(args)).await,
+        // These tidy up after a signal themselves.
+        Command::Serve(args) => serve::run(args).await,
+        Command::Lab(lab) => match lab.experiment {
+            Experiment::Relay(args) => relay::run(*args).await,
+        },
+    }
+}

@@ -1,0 +1,111 @@
+//! One file from a server to here.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use remora_host::client::{ClientError, download};
+
+use super::job::{Job, count};
+use super::journal::Identity;
+use super::part::Part;
+use super::verify;
+use crate::exit::{Error, Result};
+use crate::remote::{Node, Remote};
+
+/// Copies `source`, called `url`, to `dest`, which is replaced when all has arrived.
+pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
+    check_replaceable(dest)?;
+    let size = source.attr.size;
+    job.progress.expect(size);
+    if job.resume && is_there(job, remote, source, dest).await.map_err(Error::remote(url))? {
+        job.progress.skip(size);
+        count(&job.counts.files);
+        return Ok(());
+    }
+    let identity = Identity::of_remote(&source.attr);
+    let part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
+    job.progress.skip(part.bytes());
+    match fill(job, remote, source, url, &part).await {
+        Ok(()) => part.finish(&source.attr).map_err(Error::local(dest.display()))?,
+        // Kept, for --resume.
+        Err(e) if e.is_lost() => return Err(e),
+        Err(e) => {
+            part.discard();
+            return Err(match e {
+                Error::Remote { source: ClientError::Local(e), .. } => Error::local(dest.display())(e),
+                e => e,
+            });
+        }
+    }
+    count(&job.counts.files);
+    Ok(())
+}
+
+/// Links are replaced, not followed: the server may have had a hand in where they lead.
+fn check_replaceable(dest: &Path) -> Result {
+    match fs::symlink_metadata(dest) {
+        Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
+        Ok(meta) if !meta.is_file() && !meta.is_symlink() => {
+            Err(Error::refused(dest.display(), "is not a regular file, and is not replaced by one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the copy was made before.
+async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Result<bool, ClientError> {
+    let Ok(meta) = fs::symlink_metadata(dest) else { return Ok(false) };
+    if !meta.is_file() || !Identity::of_remote(&source.attr).is_copied_by(&Identity::of_local(&meta)) {
+        return Ok(false);
+    }
+    if !job.verify {
+        return Ok(true);
+    }
+    let same = verify::same(fs::File::open(dest)?, remote, source).await?;
+    if same {
+        count(&job.counts.verified);
+    }
+    Ok(same)
+}
+
+/// Gets what is missing, and looks whether the source stayed what it was.
+async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result {
+    let failed = |e| Error::remote(url)(e);
+    receive(job, remote, source, part).await.map_err(failed)?;
+    let now = remote.getattr(&source.fh).await.map_err(failed)?;
+    if now.size < source.attr.size || part.bytes() < source.attr.size {
+        return Err(Error::refused(url, "became shorter while it was copied"));
+    }
+    if Identity::of_remote(&now) != Identity::of_remote(&source.attr) {
+        job.note(&format!("{url}: changed while it was copied; the copy may be a mixture of old and new"));
+    }
+    if job.verify {
+        let reader = part.reader().map_err(|e| failed(e.into()))?;
+        if !verify::same(reader, remote, source).await.map_err(failed)? {
+            return Err(Error::Mismatch(url.to_owned()));
+        }
+        count(&job.counts.verified);
+    }
+    Ok(())
+}
+
+async fn receive(job: &Job, remote: &Remote, source: &Node, part: &Part) -> Result<(), ClientError> {
+    let missing = part.missing(source.attr.size);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let limits = remote.limits().await?;
+    for range in missing {
+        let sink = |at, data: bytes::Bytes| -> io::Result<()> {
+            part.write(at, &data)?;
+            job.progress.add(data.len() as u64);
+            Ok(())
+        };
+        tokio::select! {
+            end = download(remote.session(), source.fh.clone(), range, limits, sink) => drop(end?),
+            e = part.keep_saving() => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

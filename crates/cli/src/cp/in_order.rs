@@ -1,0 +1,42 @@
+//! A remote file from its first byte to its last, in order.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use bytes::Bytes;
+use remora_host::client::{ClientError, download};
+
+use crate::remote::{Node, Remote};
+
+/// Bytes asked for at a time: replies come in any order, and this bounds those that wait for
+/// an earlier one.
+const STEP: u64 = 16 << 20;
+
+/// Reads the file; `take` gets its bytes in order. A file that becomes shorter ends early.
+pub(crate) async fn read(
+    remote: &Remote,
+    file: &Node,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<(), ClientError> {
+    let limits = remote.limits().await?;
+    let (mut at, size) = (0, file.attr.size);
+    while at < size {
+        let step = at..size.min(at.saturating_add(STEP));
+        let mut next = step.start;
+        let mut early: BTreeMap<u64, Bytes> = BTreeMap::new();
+        let sink = |offset, data| {
+            early.insert(offset, data);
+            while let Some(data) = early.remove(&next) {
+                take(&data)?;
+                next += data.len() as u64;
+            }
+            Ok(())
+        };
+        let end = download(remote.session(), file.fh.clone(), step.clone(), limits, sink).await?;
+        if end < step.end {
+            break;
+        }
+        at = step.end;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What all parts of one `cp` share: its flags, its counts and its failures.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::progress::{Progress, summary};
+use crate::args::Cp;
+use crate::exit::{self, Error, Result};
+use crate::interrupt::Kept;
+use crate::out;
+
+/// How many failures are listed; further ones are only counted.
+const ERRORS_LISTED_MAX: usize = 1000;
+
+/// One run of `cp`.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) recursive: bool,
+    pub(crate) resume: bool,
+    pub(crate) verify: bool,
+    json: bool,
+    pub(crate) progress: Progress,
+    pub(crate) kept: Kept,
+    pub(crate) counts: Counts,
+    failures: Mutex<Failures>,
+}
+
+/// How many of what have been copied.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) files: AtomicU64,
+    pub(crate) directories: AtomicU64,
+    pub(crate) symlinks: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) verified: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    worst: u8,
+    texts: Vec<String>,
+}
+
+/// What `--json` prints at the end; documented in the help of `cp`.
+#[derive(Serialize)]
+struct Report {
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    skipped: u64,
+    failed: u64,
+    verified: u64,
+    bytes: u64,
+    resumed_bytes: u64,
+    seconds: f64,
+    requests: u64,
+    retransmissions: u64,
+    errors: Vec<String>,
+}
+
+/// One more.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Job {
+    pub(crate) fn new(args: &Cp, kept: Kept) -> Job {
+        Job {
+            recursive: args.recursive,
+            resume: args.resume,
+            verify: args.verify,
+            json: args.json,
+            progress: Progress::new(!args.quiet && !args.json),
+            kept,
+            counts: Counts::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Takes note of a failure; only what makes all that follows fail, too, is passed on.
+    pub(crate) fn settle(&self, result: Result) -> Result {
+        let Err(error) = result else { return Ok(()) };
+        let fatal = error.is_lost() || error.is_full();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.count += 1;
+        failures.worst = failures.worst.max(error.code());
+        if failures.texts.len() < ERRORS_LISTED_MAX {
+            failures.texts.push(error.to_string());
+        }
+        // One lost link fails many files at once; once is enough.
+        if !fatal || failures.count == 1 {
+            self.progress.suspend(|| exit::show("cp", &error));
+        }
+        if fatal { Err(Error::Reported(failures.worst)) } else { Ok(()) }
+    }
+
+    /// Something that is skipped, or worth knowing.
+    pub(crate) fn note(&self, text: &str) {
+        self.progress.suspend(|| eprintln!("remora: cp: {text}"));
+    }
+
+    /// The end: prints the report and says how it went.
+    pub(crate) fn finish(&self, took: Duration) -> Result {
+        let (requests, retransmissions) = self.progress.calls();
+        if self.progress.clear() {
+            eprintln!("{}", summary(self.progress.done(), took, retransmissions));
+        }
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.json {
+            let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            out::json(&Report {
+                files: number(&self.counts.files),
+                directories: number(&self.counts.directories),
+                symlinks: number(&self.counts.symlinks),
+                skipped: number(&self.counts.skipped),
+                failed: failures.count,
+                verified: number(&self.counts.verified),
+                bytes: self.progress.done(),
+                resumed_bytes: self.progress.before(),
+                seconds: took.as_secs_f64(),
+                requests,
+                retransmissions,
+                errors: std::mem::take(&mut failures.texts),
+            })?;
+        }
+        if failures.count == 0 { Ok(()) } else { Err(Error::Reported(failures.worst)) }
+    }
+}

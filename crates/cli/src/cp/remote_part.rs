@@ -1,0 +1,181 @@
+//! The file on the server that an upload grows in, before it gets its name.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use remora_host::client::ClientError;
+use remora_wire::nfs3::{FileType, Status};
+
+use super::job::Job;
+use super::journal::{Identity, Journal, JournalFile};
+use super::names::part_name;
+use super::upload::Destination;
+use crate::interrupt::Kept;
+use crate::remote::{Node, Remote};
+use crate::state;
+
+/// A file under its hidden name. Dropped unfinished it stays on the server; what of it was
+/// committed is in a journal here, for `--resume`.
+#[derive(Debug)]
+pub(crate) struct RemotePart {
+    pub(crate) remote: Remote,
+    pub(crate) node: Node,
+    dest: Destination,
+    name: Vec<u8>,
+    journal: Mutex<Journal>,
+    /// Bytes that the journal on the disk knows of.
+    saved: AtomicU64,
+    /// `None` where there is no place for it: then nothing can be resumed.
+    journal_file: Option<JournalFile>,
+    finished: bool,
+    kept: Kept,
+}
+
+impl RemotePart {
+    /// Makes one for `dest`, or when resuming takes up the one that is there if it is of the
+    /// same source.
+    pub(crate) async fn open(
+        job: &Job,
+        source: &Path,
+        identity: &Identity,
+        dest: &Destination,
+    ) -> Result<RemotePart, ClientError> {
+        let key = key(source, dest);
+        // Copies of other sources, or by other people, have other keys and other names.
+        let name = part_name(&dest.name, &format!("-{}", &key[..8]));
+        let journal_file = journal_path(&key).map(JournalFile::at);
+        let old = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
+        let (node, journal) = match reopen(old, identity, dest, &name).await? {
+            Some(found) => found,
+            None => {
+                let node = create(dest, &name).await?;
+                let journal = Journal::new(identity.clone(), node.attr.fileid);
+                (node, journal)
+            }
+        };
+        Ok(RemotePart {
+            remote: dest.remote.clone(),
+            node,
+            dest: dest.clone(),
+            name,
+            saved: AtomicU64::new(journal.done.bytes()),
+            journal: Mutex::new(journal),
+            journal_file,
+            finished: false,
+            kept: job.kept.clone(),
+        })
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are there.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.journal().done.bytes()
+    }
+
+    /// What is still to be sent of `size` bytes.
+    pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
+        self.journal().done.missing(size)
+    }
+
+    /// These bytes are on the server's disk.
+    pub(crate) fn committed(&self, range: Range<u64>) -> io::Result<()> {
+        let mut journal = self.journal();
+        journal.done.insert(range);
+        let saved = self.saved.load(Ordering::Relaxed);
+        match &self.journal_file {
+            // What went in one piece is copied again as fast as a journal is read.
+            Some(_) if saved == 0 && journal.is_complete() => Ok(()),
+            Some(file) => {
+                file.store(&journal)?;
+                self.saved.store(journal.done.bytes(), Ordering::Relaxed);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All of it is there: gives it its name.
+    pub(crate) async fn finish(mut self) -> Result<(), ClientError> {
+        let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
+        self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Nothing can come of it any more.
+    pub(crate) async fn discard(mut self) {
+        self.forget();
+        // Best effort: there is nobody to tell.
+        let _ = self.remote.remove(&self.dest.dir.fh, &self.name).await;
+    }
+
+    fn forget(&mut self) {
+        self.finished = true;
+        if let Some(file) = &self.journal_file {
+            file.remove();
+        }
+    }
+}
+
+impl Drop for RemotePart {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.kept.add(self.saved.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Names a copy by who copies what to where, however the URL puts it.
+fn key(source: &Path, dest: &Destination) -> String {
+    let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
+    let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    let server = dest.remote.session().server();
+    let server = server.rsplit_once(':').map_or(server, |(ip, _port)| ip);
+    let (user, dir) = (rustix::process::geteuid().as_raw(), &dest.dir.attr);
+    let numbers = format!("{user} {} {}", dir.fsid, dir.fileid);
+    let parts: [&[u8]; 5] =
+        [&host, numbers.as_bytes(), server.as_bytes(), &dest.name, source.as_os_str().as_encoded_bytes()];
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+fn journal_path(key: &str) -> Option<PathBuf> {
+    let dir = state::user_dir()?;
+    state::make_private(&dir).ok()?;
+    Some(dir.join(format!("upload-{key}.json")))
+}
+
+async fn reopen(
+    journal: Option<Journal>,
+    identity: &Identity,
+    dest: &Destination,
+    name: &[u8],
+) -> Result<Option<(Node, Journal)>, ClientError> {
+    let Some(journal) = journal else { return Ok(None) };
+    let Some(node) = dest.remote.find(&dest.dir.fh, name).await? else { return Ok(None) };
+    let fits = node.attr.kind == FileType::Regular && journal.is_about(identity, node.attr.fileid, node.attr.size);
+    Ok(fits.then_some((node, journal)))
+}
+
+/// A new, empty file. What an earlier copy left goes; nothing is ever written through a link.
+async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
+    let dir = &dest.dir.fh;
+    match dest.remote.create(dir, name).await {
+        Err(e) if e.status() == Some(Status::Exist) => {}
+        made => return made,
+    }
+    match dest.remote.remove(dir, name).await {
+        Err(e) if e.status() != Some(Status::NoEnt) => return Err(e),
+        _ => {}
+    }
+    dest.remote.create(dir, name).await
+}

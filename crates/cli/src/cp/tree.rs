@@ -1,0 +1,249 @@
+//! `cp -r`: whole directories, several files at a time.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use remora_host::client::ClientError;
+use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
+
+use super::download;
+use super::job::{Job, count};
+use super::names::{is_part, is_plain, part_name};
+use super::upload::{self, Destination};
+use crate::exit::{Error, Result};
+use crate::object::type_name;
+use crate::out;
+use crate::pool::Pool;
+use crate::remote::{Entry, Node, Remote};
+
+/// How deep directories may lie in one another.
+const DEPTH_MAX: usize = 256;
+/// Why hidden names are left out: copied, they would meet those of the copies themselves.
+const UNFINISHED: &str = "copy that was not finished";
+
+/// A remote directory on its way here.
+struct Down {
+    node: Node,
+    url: String,
+    dest: PathBuf,
+    depth: usize,
+}
+
+/// Copies a remote directory and all that is in it to `dest`.
+pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Path) -> Result {
+    let mut pool = Pool::default();
+    // Modes and times come last: filling a directory needs the one and changes the other.
+    let mut finished: Vec<(PathBuf, Attr)> = Vec::new();
+    let mut todo = vec![Down { node, url: url.trim_end_matches('/').to_owned(), dest: dest.to_owned(), depth: 0 }];
+    while let Some(dir) = todo.pop() {
+        let entries = match open_down(remote, &dir).await {
+            Ok((is_new, entries)) => {
+                count(&job.counts.directories);
+                if is_new || dir.depth > 0 {
+                    finished.push((dir.dest.clone(), dir.node.attr.clone()));
+                }
+                entries
+            }
+            Err(e) => {
+                job.settle(Err(e))?;
+                continue;
+            }
+        };
+        for entry in entries {
+            let name = out::shown(&entry.name);
+            if !is_plain(&entry.name) {
+                job.settle(Err(Error::refused(&dir.url, format!("the server lists the impossible name '{name}'"))))?;
+                continue;
+            }
+            let url = format!("{}/{name}", dir.url);
+            let dest = dir.dest.join(OsStr::from_bytes(&entry.name));
+            if is_part(&entry.name) {
+                skip(job, &url, UNFINISHED);
+            } else if entry.node.is_dir() {
+                todo.push(Down { node: entry.node, url, dest, depth: dir.depth + 1 });
+            } else {
+                let (job, remote) = (job.clone(), remote.clone());
+                pool.spawn(async move { job.settle(down_one(&job, &remote, entry, &url, &dest).await) }).await?;
+            }
+        }
+    }
+    pool.finish().await?;
+    for (dir, attr) in finished.into_iter().rev() {
+        job.settle(dress(&dir, &attr).map_err(Error::local(dir.display())))?;
+    }
+    Ok(())
+}
+
+/// Makes the directory here, and lists the one there. Says whether it is new.
+async fn open_down(remote: &Remote, dir: &Down) -> Result<(bool, Vec<Entry>)> {
+    if dir.depth > DEPTH_MAX {
+        return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
+    }
+    let is_new = match fs::create_dir(&dir.dest) {
+        Ok(()) => true,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            // Only the first may be reached through a link: further ones lead who knows where.
+            let meta = if dir.depth == 0 { fs::metadata(&dir.dest) } else { fs::symlink_metadata(&dir.dest) };
+            if !meta.is_ok_and(|m| m.is_dir()) {
+                return Err(Error::refused(dir.dest.display(), "exists and is not a directory"));
+            }
+            false
+        }
+        Err(e) => return Err(Error::local(dir.dest.display())(e)),
+    };
+    Ok((is_new, remote.list(&dir.node.fh).await.map_err(Error::remote(&dir.url))?))
+}
+
+async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
+    match entry.node.attr.kind {
+        FileType::Regular => download::file(job, remote, &entry.node, url, dest).await,
+        FileType::SymLink => {
+            let target = remote.readlink(&entry.node.fh).await.map_err(Error::remote(url))?;
+            link_here(&target, dest).map_err(Error::local(dest.display()))?;
+            count(&job.counts.symlinks);
+            Ok(())
+        }
+        kind => {
+            skip(job, url, type_name(kind));
+            Ok(())
+        }
+    }
+}
+
+fn skip(job: &Job, name: &str, kind: &str) {
+    count(&job.counts.skipped);
+    job.note(&format!("{name}: skipped, because it is a {kind}"));
+}
+
+/// Makes a link that points at `target`, and replaces what has its name.
+fn link_here(target: &[u8], dest: &Path) -> io::Result<()> {
+    let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let part = dest.with_file_name(OsStr::from_bytes(&part_name(name.as_bytes(), "")));
+    // What an earlier copy left.
+    let _ = fs::remove_file(&part);
+    std::os::unix::fs::symlink(OsStr::from_bytes(target), &part)?;
+    fs::rename(&part, dest).inspect_err(|_| drop(fs::remove_file(&part)))
+}
+
+/// Gives a directory its mode and time.
+fn dress(dir: &Path, attr: &Attr) -> io::Result<()> {
+    let mtime = Duration::new(u64::from(attr.mtime.secs), attr.mtime.nanos.min(999_999_999));
+    fs::File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(attr.mode & 0o777))
+}
+
+/// A directory on its way to a server.
+struct Up {
+    source: PathBuf,
+    dest: Destination,
+    depth: usize,
+}
+
+/// Copies a directory and all that is in it to `dest`.
+pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination) -> Result {
+    let mut pool = Pool::default();
+    let remote = dest.remote.clone();
+    let mut finished: Vec<(Node, SetAttr, String)> = Vec::new();
+    let mut todo = vec![Up { source: source.to_owned(), dest, depth: 0 }];
+    while let Some(dir) = todo.pop() {
+        let opened = open_up(&dir).await;
+        let (node, attr) = match opened {
+            Ok(found) => found,
+            Err(e) => {
+                job.settle(Err(e))?;
+                continue;
+            }
+        };
+        count(&job.counts.directories);
+        finished.push((node.clone(), attr, dir.dest.url.clone()));
+        let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
+        let entries = entries.map_err(Error::local(dir.source.display()));
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(e) => {
+                job.settle(Err(e))?;
+                continue;
+            }
+        };
+        for entry in entries {
+            let name = entry.file_name().as_bytes().to_vec();
+            let url = format!("{}/{}", dir.dest.url.trim_end_matches('/'), out::shown(&name));
+            if is_part(&name) {
+                skip(job, &entry.path().display().to_string(), UNFINISHED);
+                continue;
+            }
+            let dest = Destination { remote: remote.clone(), dir: node.clone(), name, url };
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                todo.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
+            } else {
+                let job = job.clone();
+                pool.spawn(async move { job.settle(up_one(&job, &entry.path(), &dest).await) }).await?;
+            }
+        }
+    }
+    pool.finish().await?;
+    for (node, attr, url) in finished.into_iter().rev() {
+        let dressed = remote.setattr(&node.fh, attr).await.map_err(Error::remote(url));
+        job.settle(dressed.map(|_| ()))?;
+    }
+    Ok(())
+}
+
+/// The directory there, made if need be, and what it is to look like in the end.
+async fn open_up(dir: &Up) -> Result<(Node, SetAttr)> {
+    let failed = |e| Error::remote(&dir.dest.url)(e);
+    if dir.depth > DEPTH_MAX {
+        return Err(Error::refused(dir.source.display(), "directories lie too deep in one another"));
+    }
+    let meta = fs::metadata(&dir.source).map_err(Error::local(dir.source.display()))?;
+    let remote = &dir.dest.remote;
+    let node = match remote.mkdir(&dir.dest.dir.fh, &dir.dest.name, meta.mode() & 0o777 | 0o700).await {
+        Err(e) if e.status() == Some(Status::Exist) => {
+            let there = remote.lookup(&dir.dest.dir.fh, &dir.dest.name).await.map_err(failed)?;
+            if !there.is_dir() {
+                return Err(Error::refused(&dir.dest.url, "exists and is not a directory"));
+            }
+            there
+        }
+        made => made.map_err(failed)?,
+    };
+    Ok((node, upload::copied_attributes(&meta)))
+}
+
+pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Result {
+    let meta = fs::symlink_metadata(source).map_err(Error::local(source.display()))?;
+    if meta.is_file() {
+        return upload::file(job, source, dest).await;
+    }
+    if !meta.is_symlink() {
+        skip(job, &source.display().to_string(), "special file");
+        return Ok(());
+    }
+    let target = fs::read_link(source).map_err(Error::local(source.display()))?;
+    let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
+    link_there(target, dest).await.map_err(Error::remote(&dest.url))?;
+    count(&job.counts.symlinks);
+    Ok(())
+}
+
+/// Makes a link that points at `target`, and replaces what has its name.
+async fn link_there(target: Bytes, dest: &Destination) -> Result<(), ClientError> {
+    let (remote, dir) = (&dest.remote, &dest.dir.fh);
+    let part = part_name(&dest.name, "");
+    match remote.symlink(dir, &part, target.clone()).await {
+        Err(e) if e.status() == Some(Status::Exist) => {
+            remote.remove(dir, &part).await?;
+            remote.symlink(dir, &part, target).await?;
+        }
+        made => made?,
+    }
+    let node = remote.lookup(dir, &part).await?;
+    remote.rename(&node, (dir, &part), (dir, &dest.name)).await
+}

@@ -1,0 +1,228 @@
+//! Exit codes, and errors as they are shown.
+
+use std::fmt;
+use std::io;
+
+use remora_host::client::{ClientError, TargetError};
+use remora_wire::mount::MountError;
+use remora_wire::nfs3::Status;
+
+/// What `--help` says about exit codes; [`Error::code`] is the other half.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0    success
+  1    the operation failed (no such file, permission denied, disk full, ...)
+  2    wrong usage or a bad URL
+  3    no server there, it does not answer, or the connection was lost
+  4    --verify found a difference
+  130  interrupted (Ctrl-C); 129 hang-up; 143 terminated";
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The command line makes no sense.
+    Usage(String),
+    /// The server said no, or nothing.
+    Remote {
+        /// What it was about: a URL mostly.
+        what: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// Something on this machine failed.
+    Local {
+        /// What it was about: a path mostly.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It cannot be done, for a reason of ours.
+    Refused {
+        /// What it was about.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// Source and copy differ.
+    Mismatch(String),
+    /// Whoever read our output has gone.
+    Pipe,
+    /// A signal of this number ended it.
+    Interrupted(u8),
+    /// Several things failed; each was reported when it happened. The code of the worst.
+    Reported(u8),
+}
+
+/// The result of a command or of a part of it.
+pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A closure for `map_err` on what a server did.
+    pub(crate) fn remote(what: impl fmt::Display) -> impl FnOnce(ClientError) -> Error {
+        move |source| Error::Remote { what: what.to_string(), source }
+    }
+
+    /// A closure for `map_err` on what this machine did.
+    pub(crate) fn local(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Local { what: what.to_string(), source }
+    }
+
+    /// It cannot be done, because of `why`.
+    pub(crate) fn refused(what: impl fmt::Display, why: impl Into<String>) -> Error {
+        Error::Refused { what: what.to_string(), why: why.into() }
+    }
+
+    /// The exit code; see [`HELP`].
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::Remote { .. } if self.is_lost() => 3,
+            Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,
+            Error::Mismatch(_) => 4,
+            Error::Pipe => 0,
+            Error::Interrupted(signal) => 128 + signal,
+            Error::Reported(code) => *code,
+        }
+    }
+
+    /// Whether the server is out of reach: nothing else will work now either.
+    pub(crate) fn is_lost(&self) -> bool {
+        use ClientError::*;
+        let Error::Remote { source, .. } = self else { return false };
+        matches!(source, Resolve { .. } | Connect { .. } | Silent { .. } | Rpc(_) | Closed)
+    }
+
+    /// Whether there is no room: further files will not fit either.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Error::Remote { source: ClientError::Local(e), .. } | Error::Local { source: e, .. } => {
+                matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            Error::Remote { source, .. } => matches!(source.status(), Some(Status::NoSpc | Status::DQuot)),
+            _ => false,
+        }
+    }
+
+    /// The NFS status behind it.
+    pub(crate) fn status(&self) -> Option<Status> {
+        match self {
+            Error::Remote { source, .. } => source.status(),
+            _ => None,
+        }
+    }
+
+    /// What to do about it, where that is not obvious.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let Error::Remote { source, .. } = self else { return None };
+        let text = match source {
+            ClientError::Connect { .. } => {
+                "is the server running there? Without :PORT the URL means port 2049".to_owned()
+            }
+            ClientError::Silent { .. } => {
+                "the link may be down: try again later, or wait longer with --timeout SECONDS (0: for ever)".to_owned()
+            }
+            ClientError::Mount { reason: MountError::NoEnt, .. } => {
+                "the path must begin with one that the server exports: showmount -e HOST lists them".to_owned()
+            }
+            ClientError::Status(Status::Access | Status::Perm) => {
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                let root = if uid.is_root() { "; servers take root for nobody unless told otherwise" } else { "" };
+                format!("the server was asked as user {} and group {}{root}", uid.as_raw(), gid.as_raw())
+            }
+            ClientError::Status(Status::Stale) => "it was replaced or removed meanwhile: try again".to_owned(),
+            _ => return None,
+        };
+        Some(text)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Usage(why) => f.write_str(why),
+            Error::Remote { what, source } => write!(f, "{what}: {}", remote_text(source)),
+            Error::Local { what, source } => write!(f, "{what}: {}", io_text(source)),
+            Error::Refused { what, why } => write!(f, "{what}: {why}"),
+            Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source; it was not put in place"),
+            Error::Pipe => f.write_str("nobody reads the output"),
+            Error::Interrupted(_) => f.write_str("interrupted"),
+            Error::Reported(_) => f.write_str("not everything succeeded"),
+        }
+    }
+}
+
+/// Says what went wrong in `command`, and what to do about it.
+pub(crate) fn show(command: &str, error: &Error) {
+    eprintln!("remora: {command}: {error}");
+    if let Some(hint) = error.hint() {
+        eprintln!("hint: {hint}");
+    }
+}
+
+/// What a server did, or the system on the way to it.
+fn remote_text(e: &ClientError) -> String {
+    match e {
+        ClientError::Resolve { host, source } => format!("cannot find the address of {host}: {}", io_text(source)),
+        ClientError::Connect { server, source } => format!("cannot reach {server}: {}", io_text(source)),
+        ClientError::Local(source) => io_text(source),
+        other => other.to_string(),
+    }
+}
+
+/// What the system said, without its number, in lower case as our other messages are.
+pub(crate) fn io_text(e: &io::Error) -> String {
+    let text = e.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    // "I/O error" and its like stay as they are.
+    match (chars.next(), chars.next()) {
+        (Some(a), Some(b)) if b.is_lowercase() => format!("{}{}", a.to_lowercase(), &text[a.len_utf8()..]),
+        _ => text.to_owned(),
+    }
+}
+
+impl From<TargetError> for Error {
+    fn from(e: TargetError) -> Error {
+        Error::Usage(e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_the_help() {
+        let remote = |source| Error::Remote { what: "nfs://nas/x".into(), source };
+        let gone = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        for (error, code) in [
+            (Error::Usage(String::new()), 2),
+            (remote(ClientError::Status(Status::NoEnt)), 1),
+            (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
+            (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
+            (remote(ClientError::Closed), 3),
+            (Error::local("x")(gone()), 1),
+            (Error::refused("x", "no"), 1),
+            (Error::Mismatch("x".into()), 4),
+            (Error::Pipe, 0),
+            (Error::Interrupted(2), 130),
+            (Error::Interrupted(15), 143),
+        ] {
+            assert_eq!(error.code(), code, "{error:?}");
+            assert!(HELP.contains(&format!("{code} ")), "{code} is not documented");
+        }
+    }
+
+    #[test]
+    fn messages_read_as_sentences() {
+        let full = remora_error(Status::NoSpc);
+        assert_eq!(full.to_string(), "nfs://nas/x: no space left on the server's disk");
+        assert!(full.is_full() && !full.is_lost());
+        let e = Error::local("a b")(io::Error::from_raw_os_error(2));
+        assert_eq!(e.to_string(), "a b: no such file or directory");
+    }
+
+    fn remora_error(status: Status) -> Error {
+        Error::remote("nfs://nas/x")(status.into())
+    }
+}

@@ -1,0 +1,65 @@
+//! Signals: Ctrl-C and its kin end a command at once, whatever the link does.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::{Error, Result};
+
+/// How long interrupted work may take to tidy up.
+const TIDY_MAX: Duration = Duration::from_millis(500);
+
+/// Bytes of unfinished copies that `cp --resume` can start from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<AtomicU64>);
+
+impl Kept {
+    /// So many more.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Does `work` on a task of its own until it is done or a signal comes. Work that is cut
+/// short is dropped: what its owners clean up in `drop` is cleaned up.
+pub(crate) async fn interruptible(work: impl Future<Output = Result> + Send + 'static) -> Result {
+    let mut work = tokio::spawn(work);
+    tokio::select! {
+        result = &mut work => result.unwrap_or_else(|e| Err(Error::refused("remora", e.to_string()))),
+        number = wait() => {
+            work.abort();
+            // Work that hangs in the system (a full pipe) is left behind.
+            let _ = tokio::time::timeout(TIDY_MAX, work).await;
+            Err(Error::Interrupted(number))
+        }
+    }
+}
+
+/// Waits for Ctrl-C, termination or hang-up; returns the signal's number.
+pub(crate) async fn wait() -> u8 {
+    let (interrupt, terminate, hangup) = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
+    let number = tokio::select! {
+        () = once(interrupt) => interrupt,
+        () = once(terminate) => terminate,
+        () = once(hangup) => hangup,
+    };
+    number.as_raw_value() as u8
+}
+
+async fn once(kind: SignalKind) {
+    match signal(kind) {
+        Ok(mut stream) => {
+            stream.recv().await;
+        }
+        // Without a handler the signal ends the process, as it always did.
+        Err(_) => std::future::pending().await,
+    }
+}

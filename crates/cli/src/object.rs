@@ -1,0 +1,161 @@
+//! A remote object as `ls` and `stat` show it.
+
+use remora_wire::nfs3::{Attr, FileType, NfsTime};
+use serde::Serialize;
+
+use crate::{out, units};
+
+/// What `--json` prints of an object. Fields are added, never changed.
+#[derive(Serialize, Debug)]
+pub(crate) struct Object {
+    /// Its name; bytes that are not UTF-8 are replaced, and `name_hex` has them all.
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    /// `file`, `directory`, `symlink`, `block`, `char`, `socket` or `fifo`.
+    r#type: &'static str,
+    /// What a symbolic link points at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    /// Permission bits.
+    mode: u32,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    /// Bytes.
+    size: u64,
+    /// Bytes on the disk.
+    used: u64,
+    fsid: u64,
+    fileid: u64,
+    /// Nanoseconds since 1970.
+    mtime_ns: u64,
+    /// Nanoseconds since 1970.
+    ctime_ns: u64,
+}
+
+impl Object {
+    pub(crate) fn new(name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Object {
+        let is_text = std::str::from_utf8(name).is_ok();
+        Object {
+            name: String::from_utf8_lossy(name).into_owned(),
+            name_hex: (!is_text).then(|| name.iter().map(|b| format!("{b:02x}")).collect()),
+            r#type: type_name(attr.kind),
+            target: target.map(|t| String::from_utf8_lossy(t).into_owned()),
+            mode: attr.mode & 0o7777,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            size: attr.size,
+            used: attr.used,
+            fsid: attr.fsid,
+            fileid: attr.fileid,
+            mtime_ns: nanos(attr.mtime),
+            ctime_ns: nanos(attr.ctime),
+        }
+    }
+}
+
+fn nanos(t: NfsTime) -> u64 {
+    u64::from(t.secs) * 1_000_000_000 + u64::from(t.nanos)
+}
+
+/// What people call a type.
+pub(crate) fn type_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::SymLink => "symlink",
+        FileType::Block => "block",
+        FileType::Char => "char",
+        FileType::Socket => "socket",
+        FileType::Fifo => "fifo",
+    }
+}
+
+/// `drwxr-xr-x`, as `ls` has it.
+pub(crate) fn mode_text(attr: &Attr) -> String {
+    let kind = match attr.kind {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::SymLink => 'l',
+        FileType::Block => 'b',
+        FileType::Char => 'c',
+        FileType::Socket => 's',
+        FileType::Fifo => 'p',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = attr.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (attr.mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, false) => letter.to_ascii_uppercase(),
+            (true, true) => letter,
+        });
+    }
+    text
+}
+
+/// The line of `ls -l`.
+pub(crate) fn long_line(name: &[u8], attr: &Attr, target: Option<&[u8]>) -> String {
+    let arrow = target.map(|t| format!(" -> {}", out::shown(t))).unwrap_or_default();
+    format!(
+        "{} {:>3} {:>5} {:>5} {:>12} {} {}{arrow}\n",
+        mode_text(attr),
+        attr.nlink,
+        attr.uid,
+        attr.gid,
+        attr.size,
+        units::date(attr.mtime.secs),
+        out::shown(name),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_wire::nfs3::SpecData;
+
+    fn attr(kind: FileType, mode: u32) -> Attr {
+        let t = NfsTime { secs: 1_795_263_218, nanos: 7 };
+        Attr {
+            kind,
+            mode,
+            nlink: 2,
+            uid: 1000,
+            gid: 100,
+            size: 5,
+            used: 4096,
+            rdev: SpecData { major: 0, minor: 0 },
+            fsid: 1,
+            fileid: 9,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        }
+    }
+
+    #[test]
+    fn modes_read_as_in_ls() {
+        for (kind, mode, text) in [
+            (FileType::Regular, 0o644, "-rw-r--r--"),
+            (FileType::Directory, 0o1777, "drwxrwxrwt"),
+            (FileType::Regular, 0o4750, "-rwsr-x---"),
+            (FileType::Regular, 0o2600, "-rw---S---"),
+        ] {
+            assert_eq!(mode_text(&attr(kind, mode)), text);
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_text_keep_their_bytes() {
+        let json = |name| serde_json::to_value(Object::new(name, &attr(FileType::Regular, 0o644), None)).unwrap();
+        assert_eq!(json(b"a b")["name"], "a b");
+        assert!(json(b"a b").get("name_hex").is_none());
+        assert_eq!(json(b"\xff\n")["name_hex"], "ff0a");
+        assert_eq!(json(b"x")["mtime_ns"], 1_795_263_218_000_000_007u64);
+    }
+}

@@ -1,0 +1,65 @@
+//! Standard output: a reader that goes away is no error, a full disk is.
+
+use std::io::{self, Write};
+
+use remora_host::client::ClientError;
+use serde::Serialize;
+
+use crate::exit::{Error, Result};
+
+/// Writes to standard output, all of it.
+pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
+    // The reader may take its time; the worker thread's other tasks shall not wait for it.
+    tokio::task::block_in_place(|| {
+        let mut out = io::stdout().lock();
+        out.write_all(data)?;
+        out.flush()
+    })
+}
+
+/// Prints text as it is.
+pub(crate) fn text(text: &str) -> Result {
+    bytes(text.as_bytes()).map_err(failed)
+}
+
+/// Prints an object on a line of its own.
+pub(crate) fn json(object: &impl Serialize) -> Result {
+    let mut line = json_line(object)?;
+    line.push('\n');
+    text(&line)
+}
+
+/// The object on one line, without its end.
+pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
+    serde_json::to_string(object).map_err(|e| Error::refused("standard output", e.to_string()))
+}
+
+fn failed(e: io::Error) -> Error {
+    if e.kind() == io::ErrorKind::BrokenPipe { Error::Pipe } else { Error::local("standard output")(e) }
+}
+
+/// A transfer whose sink is standard output failed.
+pub(crate) fn transfer_failed(what: impl std::fmt::Display) -> impl FnOnce(ClientError) -> Error {
+    move |e| match e {
+        ClientError::Local(e) => failed(e),
+        other => Error::remote(what)(other),
+    }
+}
+
+/// A name for the terminal: bytes that are not UTF-8 are replaced, control characters shown
+/// as such, so that a name cannot play tricks with the terminal.
+pub(crate) fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_cannot_play_tricks() {
+        for (name, text) in [(&b"a b"[..], "a b"), ("é".as_bytes(), "é"), (b"a\x1b[2Jb\n", "a\\u{1b}[2Jb\\n")] {
+            assert_eq!(super::shown(name), text);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A mounted server's files: paths, listings, and the calls the commands need.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use remora_client::Transport;
+use remora_host::client::{ClientError, Limits, Session};
+use remora_wire::nfs3::{
+    Attr, Call, CreateArgs, CreateHow, DirOp, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs, ReadDirPlusArgs,
+    RenameArgs, Reply, SetAttr, SetAttrArgs, Status, SymLinkArgs,
+};
+use tokio::sync::OnceCell;
+
+use crate::out;
+
+/// What a server's answer comes to.
+type Result<T = ()> = std::result::Result<T, ClientError>;
+
+/// How many symbolic links a path may lead through, as on Linux.
+const LINKS_MAX: usize = 40;
+/// The most entries taken of a directory.
+const ENTRIES_MAX: usize = 10_000_000;
+/// How often a listing begins again because the directory changed.
+const LISTINGS_MAX: usize = 5;
+
+/// Makes a call, and takes the results out of its reply.
+macro_rules! ask {
+    ($remote:expr, $proc:ident($args:expr)) => {
+        match $remote.session.ok(Call::$proc($args)).await? {
+            Reply::$proc(Ok(ok)) => Ok(ok),
+            _ => Err(ClientError::Closed),
+        }
+    };
+}
+
+/// A mounted server; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    session: Session,
+    transport: Transport,
+    limits: Arc<OnceCell<Limits>>,
+}
+
+/// An object on a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) fh: Fh,
+    pub(crate) attr: Attr,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: Bytes,
+    pub(crate) node: Node,
+}
+
+impl Node {
+    pub(crate) fn is_dir(&self) -> bool {
+        self.attr.kind == FileType::Directory
+    }
+}
+
+impl Remote {
+    pub(crate) fn new(session: Session, transport: Transport) -> Remote {
+        Remote { session, transport, limits: Arc::default() }
+    }
+
+    /// The connection.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The largest blocks; asked once.
+    pub(crate) async fn limits(&self) -> Result<Limits> {
+        let ask = || async {
+            let info = ask!(self, FsInfo(self.session.root().clone()))?;
+            // A server that says nothing gets blocks that every server takes.
+            let known = |n: u32| if n == 0 { 8192 } else { n };
+            Ok::<_, ClientError>(Limits { read_max: known(info.read_max), write_max: known(info.write_max) })
+        };
+        self.limits.get_or_try_init(ask).await.copied()
+    }
+
+    /// Attributes.
+    pub(crate) async fn getattr(&self, fh: &Fh) -> Result<Attr> {
+        ask!(self, GetAttr(fh.clone()))
+    }
+
+    /// The object called `name` in `dir`.
+    pub(crate) async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<Node> {
+        let ok = ask!(self, Lookup(at(dir, name)))?;
+        self.node(ok.fh, ok.attr).await
+    }
+
+    /// The same, or `None` if there is none.
+    pub(crate) async fn find(&self, dir: &Fh, name: &[u8]) -> Result<Option<Node>> {
+        match self.lookup(dir, name).await {
+            Err(e) if e.status() == Some(Status::NoEnt) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    async fn node(&self, fh: Fh, attr: Option<Attr>) -> Result<Node> {
+        let attr = match attr {
+            Some(attr) => attr,
+            None => self.getattr(&fh).await?,
+        };
+        Ok(Node { fh, attr })
+    }
+
+    /// What the path below the mounted directory means. Relative symbolic
+    /// links on the way are followed, a last one only with `follow`.
+    pub(crate) async fn walk(&self, parts: &[String], follow: bool) -> Result<Node> {
+        let root = self.session.root().clone();
+        let mut way = vec![self.node(root, None).await?];
+        let mut todo: Vec<Bytes> = parts.iter().rev().map(|p| Bytes::copy_from_slice(p.as_bytes())).collect();
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            let here = way.last().ok_or(Status::Inval)?;
+            match &name[..] {
+                b"" | b"." => continue,
+                b".." if way.len() > 1 => {
+                    way.pop();
+                    continue;
+                }
+                // Above what is mounted the server knows the way, and where its export ends.
+                _ if !here.is_dir() => return Err(Status::NotDir.into()),
+                _ => {}
+            }
+            let next = self.lookup(&here.fh, &name).await?;
+            if next.attr.kind != FileType::SymLink || (todo.is_empty() && !follow) {
+                way.push(next);
+                continue;
+            }
+            links += 1;
+            let target = self.readlink(&next.fh).await?;
+            if links > LINKS_MAX {
+                return Err(misled("it leads through too many symbolic links"));
+            }
+            if target.starts_with(b"/") {
+                let target = out::shown(&target);
+                return Err(misled(&format!("a symbolic link leads to {target}, which has no meaning from here")));
+            }
+            todo.extend(target.rsplit(|b| *b == b'/').map(Bytes::copy_from_slice));
+        }
+        way.pop().ok_or_else(|| Status::Inval.into())
+    }
+
+    /// The directory that holds the last part, and that part's name; `None` for the mounted
+    /// directory itself.
+    pub(crate) async fn parent<'p>(&self, parts: &'p [String]) -> Result<Option<(Node, &'p str)>> {
+        let Some((name, above)) = parts.split_last() else { return Ok(None) };
+        let dir = self.walk(above, true).await?;
+        if dir.is_dir() { Ok(Some((dir, name))) } else { Err(Status::NotDir.into()) }
+    }
+
+    /// What a symbolic link points at.
+    pub(crate) async fn readlink(&self, fh: &Fh) -> Result<Bytes> {
+        Ok(ask!(self, ReadLink(fh.clone()))?.target)
+    }
+
+    /// All entries of a directory but `.` and `..`.
+    pub(crate) async fn list(&self, dir: &Fh) -> Result<Vec<Entry>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.list_once(dir).await {
+                Err(e) if e.status() == Some(Status::BadCookie) && tries < LISTINGS_MAX => {}
+                list => return list,
+            }
+        }
+    }
+
+    async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
+        // A page over UDP is small, because one lost fragment loses all of it.
+        let (dir_count, max_count) = match self.transport {
+            Transport::Udp => (2048, 8192),
+            Transport::Tcp => (16 << 10, 64 << 10),
+        };
+        let mut entries = Vec::new();
+        let (mut cookie, mut verf) = (0, [0; 8]);
+        loop {
+            let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
+            let page = ask!(self, ReadDirPlus(query))?;
+            verf = page.verf;
+            match page.entries.list.last() {
+                Some(last) => cookie = last.cookie,
+                None if page.entries.eof => {}
+                None => return Err(Status::TooSmall.into()),
+            }
+            for found in page.entries.list {
+                entries.extend(self.entry(dir, found).await?);
+            }
+            if page.entries.eof {
+                return Ok(entries);
+            }
+            if entries.len() > ENTRIES_MAX {
+                return Err(Status::FBig.into());
+            }
+        }
+    }
+
+    /// Completes an entry; `None` for what is not one, or has gone meanwhile.
+    async fn entry(&self, dir: &Fh, found: EntryPlus) -> Result<Option<Entry>> {
+        if matches!(&found.name[..], b"." | b"..") {
+            return Ok(None);
+        }
+        let node = match (found.fh, found.attr) {
+            (Some(fh), Some(attr)) => Some(Node { fh, attr }),
+            _ => self.find(dir, &found.name).await?,
+        };
+        Ok(node.map(|node| Entry { name: found.name, node }))
+    }
+
+    /// Room in the file system.
+    pub(crate) async fn fsstat(&self, fh: &Fh) -> Result<FsStatOk> {
+        ask!(self, FsStat(fh.clone()))
+    }
+
+    /// Makes a directory.
+    pub(crate) async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<Node> {
+        let attr = SetAttr { mode: Some(mode), ..SetAttr::NONE };
+        let made = ask!(self, MkDir(MkDirArgs { at: at(dir, name), attr }))?;
+        self.made(dir, name, made).await
+    }
+
+    /// Makes an empty file that nobody but the caller may read. It must not exist.
+    pub(crate) async fn create(&self, dir: &Fh, name: &[u8]) -> Result<Node> {
+        let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), size: Some(0), ..SetAttr::NONE });
+        let made = ask!(self, Create(CreateArgs { at: at(dir, name), how }))?;
+        self.made(dir, name, made).await
+    }
+
+    /// Makes a symbolic link. It must not exist.
+    pub(crate) async fn symlink(&self, dir: &Fh, name: &[u8], target: Bytes) -> Result<()> {
+        let args = SymLinkArgs { at: at(dir, name), attr: SetAttr::NONE, target };
+        ask!(self, SymLink(args)).map(|_| ())
+    }
+
+    async fn made(&self, dir: &Fh, name: &[u8], made: MadeOk) -> Result<Node> {
+        match made.fh {
+            Some(fh) => self.node(fh, made.attr).await,
+            None => self.lookup(dir, name).await,
+        }
+    }
+
+    /// Sets attributes; returns them all.
+    pub(crate) async fn setattr(&self, fh: &Fh, attr: SetAttr) -> Result<Attr> {
+        let wcc = ask!(self, SetAttr(SetAttrArgs { fh: fh.clone(), attr, guard: None }))?;
+        Ok(self.node(fh.clone(), wcc.after).await?.attr)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub(crate) async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
+        ask!(self, Remove(at(dir, name))).map(|_| ())
+    }
+
+    /// Removes an empty directory.
+    pub(crate) async fn rmdir(&self, dir: &Fh, name: &[u8]) -> Result<()> {
+        ask!(self, RmDir(at(dir, name))).map(|_| ())
+    }
+
+    /// Renames `node`, replacing what has the new name.
+    pub(crate) async fn rename(&self, node: &Node, from: (&Fh, &[u8]), to: (&Fh, &[u8])) -> Result<()> {
+        let args = RenameArgs { from: at(from.0, from.1), to: at(to.0, to.1) };
+        match ask!(self, Rename(args)) {
+            // The reply may have been lost and the server have forgotten that it did it.
+            Err(e) if e.status() == Some(Status::NoEnt) => {
+                let there = self.find(to.0, to.1).await?;
+                if there.is_some_and(|n| n.attr.fileid == node.attr.fileid) { Ok(()) } else { Err(e) }
+            }
+            done => done.map(|_| ()),
+        }
+    }
+}
+
+/// A path that does not lead anywhere.
+fn misled(why: &str) -> ClientError {
+    ClientError::Local(io::Error::other(why))
+}
+
+fn at(dir: &Fh, name: &[u8]) -> DirOp {
+    DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name) }
+}

@@ -1,0 +1,233 @@
+//! From URLs to places on mounted servers.
+
+use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
+use remora_host::Clock;
+use remora_host::client::{self, ClientError, Options, Session, Target};
+use remora_wire::rpc::AuthUnix;
+
+use crate::args::{Auto, LinkArgs, Proto, Retry};
+use crate::exit::{Error, Result};
+use crate::remote::Remote;
+
+/// How many paths are tried before the list of exports is asked for.
+const TRIES_MAX: usize = 15;
+/// The most groups that AUTH_SYS names.
+const GROUPS_MAX: usize = 16;
+
+/// A place on a server: what a URL means once its server is mounted.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// The mounted server.
+    pub(crate) remote: Remote,
+    /// The path below what is mounted.
+    pub(crate) parts: Vec<String>,
+    /// The URL as it was given, for messages.
+    pub(crate) url: String,
+    name: Option<String>,
+    /// The path ended in `/`: it means a directory.
+    pub(crate) is_dir: bool,
+}
+
+/// The servers this command has to do with.
+///
+/// What part of a path is an export is the server's to know, so it is asked to mount the
+/// whole path, and if it will not, what that lies in, and so on up. Servers mount
+/// directories below their exports; what is no directory, or does not exist yet, is found
+/// in, or made in, the one above.
+pub(crate) struct Servers {
+    link: LinkArgs,
+    clock: Clock,
+    mounted: Vec<Mounted>,
+}
+
+struct Mounted {
+    /// Its path says nothing.
+    target: Target,
+    path: String,
+    remote: Remote,
+}
+
+impl Place {
+    /// The last name in the path, whether below what is mounted or part of it.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl Servers {
+    /// None yet.
+    pub(crate) fn new(link: LinkArgs) -> Servers {
+        Servers { link, clock: Clock::start(), mounted: Vec::new() }
+    }
+
+    /// The place that `url` means; mounts as much of it as can be.
+    pub(crate) async fn place(&mut self, url: &str) -> Result<Place> {
+        self.find(url, 0).await
+    }
+
+    /// The same for what is about to be removed, renamed or made: if it can be, the directory
+    /// that holds it is mounted and its name is left in [`Place::parts`].
+    pub(crate) async fn entry(&mut self, url: &str) -> Result<Place> {
+        self.find(url, 1).await
+    }
+
+    async fn find(&mut self, url: &str, names_left: usize) -> Result<Place> {
+        let mut target = Target::parse(url)?;
+        if let Some(proto) = self.link.proto {
+            target.transport = transport(proto);
+        }
+        let path = std::mem::take(&mut target.path);
+        let (mounted, remote) = match self.known(&target, &path) {
+            Some(known) => known,
+            None => self.mount(target, &path, names_left).await.map_err(Error::remote(url))?,
+        };
+        let parts = components(&path).skip(components(&mounted).count()).map(str::to_owned).collect();
+        let name = components(&path).last().map(str::to_owned);
+        Ok(Place { remote, parts, url: url.to_owned(), name, is_dir: path.ends_with('/') })
+    }
+
+    /// What is mounted already and holds `path`. The root does not count: what an alias of an
+    /// export means may not be found in it by name.
+    fn known(&self, target: &Target, path: &str) -> Option<(String, Remote)> {
+        let holds = |m: &&Mounted| {
+            let (above, path) = (components(&m.path), &mut components(path));
+            let above: Vec<&str> = above.collect();
+            let here: Vec<&str> = path.take(above.len()).collect();
+            !above.is_empty() && m.target == *target && here == above && path.next().is_some()
+        };
+        self.mounted.iter().find(holds).map(|m| (m.path.clone(), m.remote.clone()))
+    }
+
+    async fn mount(&mut self, target: Target, path: &str, names_left: usize) -> Result<(String, Remote), ClientError> {
+        let options = self.options(target.transport);
+        let (path, session) = match mount_first(&target, &candidates(path, names_left), &options).await? {
+            Ok(mounted) => mounted,
+            // Deep paths of which much does not exist yet.
+            Err(refusal) => match client::exports(&target, &options).await {
+                Ok(exports) => mount_first(&target, &holding(path, exports), &options).await?.map_err(|_| refusal)?,
+                Err(_) => return Err(refusal),
+            },
+        };
+        let remote = Remote::new(session, target.transport);
+        self.mounted.push(Mounted { target, path: path.clone(), remote: remote.clone() });
+        Ok((path, remote))
+    }
+
+    fn options(&self, transport: Transport) -> Options {
+        // Where the system has no random numbers, the time makes do: the first xid need only
+        // differ from the last run's.
+        let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
+        Options { config: config(&self.link, transport), seed, clock: self.clock }
+    }
+}
+
+/// Mounts the first of the paths that the server agrees to; the inner error is its first
+/// refusal, which is about the likeliest path and says most.
+async fn mount_first(
+    target: &Target,
+    paths: &[String],
+    options: &Options,
+) -> Result<Result<(String, Session), ClientError>, ClientError> {
+    let mut refusal = None;
+    for path in paths {
+        match client::mount(target, path, options.clone()).await {
+            Ok(session) => return Ok(Ok((path.clone(), session))),
+            Err(e @ ClientError::Mount { .. }) => refusal = refusal.or(Some(e)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Err(refusal.unwrap_or(ClientError::Closed)))
+}
+
+/// The paths to try to mount for `path`: itself without its last `names_left` names, and what
+/// that lies in; at last, in case nothing above it can be mounted, the rest.
+fn candidates(path: &str, names_left: usize) -> Vec<String> {
+    let parts: Vec<&str> = components(path).collect();
+    let first = parts.len().saturating_sub(names_left);
+    let lengths = (0..=first).rev().chain(first + 1..=parts.len());
+    lengths.take(TRIES_MAX).map(|n| format!("/{}", parts[..n].join("/"))).collect()
+}
+
+/// The exports that `path` lies in, the longest first.
+fn holding(path: &str, mut exports: Vec<String>) -> Vec<String> {
+    let parts: Vec<&str> = components(path).collect();
+    exports.retain(|e| parts.starts_with(&components(e).collect::<Vec<_>>()));
+    exports.sort_by_key(|e| std::cmp::Reverse(components(e).count()));
+    exports.truncate(TRIES_MAX);
+    exports
+}
+
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|c| !c.is_empty() && *c != ".")
+}
+
+fn transport(proto: Proto) -> Transport {
+    match proto {
+        Proto::Udp => Transport::Udp,
+        Proto::Tcp => Transport::Tcp,
+    }
+}
+
+/// The flags, resolved.
+fn config(link: &LinkArgs, transport: Transport) -> Config {
+    let retry = match link.retry {
+        Retry::Adaptive => RetryPolicy::Adaptive,
+        Retry::Exponential => {
+            RetryPolicy::Exponential { initial: link.initial, factor: link.factor, max: link.longest }
+        }
+        Retry::HybridLinear => RetryPolicy::HybridLinear {
+            initial: link.initial,
+            step: link.step,
+            linear_retries: link.linear_retries,
+            max: link.longest,
+        },
+    };
+    Config {
+        retry,
+        block: match link.block {
+            Auto::Learn => BlockSize::FromLink,
+            Auto::Fixed(n) => BlockSize::Fixed(n),
+        },
+        window: match link.window {
+            Auto::Learn => WindowSize::Adaptive,
+            Auto::Fixed(n) => WindowSize::Fixed(n),
+        },
+        cred: own_credentials(),
+        give_up: Some(link.timeout).filter(|t| !t.is_zero()),
+        ..Config::new(transport)
+    }
+}
+
+/// Servers are asked in the name of whoever runs this.
+fn own_credentials() -> AuthUnix {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    AuthUnix {
+        stamp: 0,
+        machine: machine.trim().to_owned().into(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        gids: groups.into_iter().take(GROUPS_MAX).map(|g| g.as_raw()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_path_is_tried_first() {
+        assert_eq!(candidates("/a//b/c/", 0), ["/a/b/c", "/a/b", "/a", "/"]);
+        assert_eq!(candidates("/a/b", 1), ["/a", "/", "/a/b"]);
+        assert_eq!(candidates("/", 0), ["/"]);
+        assert_eq!(candidates("/", 1), ["/"]);
+        assert_eq!(candidates(&"/d".repeat(500), 0).len(), TRIES_MAX);
+    }
+
+    #[test]
+    fn exports_hold_what_lies_in_them() {
+        let exports = ["/", "/srv", "/srv/share/", "/srv/shared", "/other"].map(String::from).to_vec();
+        assert_eq!(holding("/srv/share/a", exports.clone()), ["/srv/share/", "/srv", "/"]);
+        assert_eq!(holding("/x", exports), ["/"]);
+    }
+}

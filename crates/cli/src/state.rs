@@ -1,0 +1,40 @@
+//! Where things are kept from one run to the next.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
+pub(crate) fn user_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("remora"))
+}
+
+/// Makes a directory that only its owner enters, if it is not there.
+pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
+    if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// The secret kept at `path`; the first call of all makes it `fresh`.
+pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        known => return known,
+    }
+    // Written apart and linked, so that of two that start at once one wins and none is torn.
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(fresh)?;
+    file.sync_all()?;
+    let linked = fs::hard_link(&new, path);
+    fs::remove_file(&new)?;
+    match linked {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => fs::read(path),
+    }
+}

@@ -1,0 +1,133 @@
+//! Durations, sizes and dates, as people write and read them.
+
+use std::time::Duration;
+
+/// Reads `700ms`, `1.5s`, `2m`, `1h`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("'{text}' is not a length of time: expected one as in 700ms, 1.5s, 2m or 1h");
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(bad()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| bad())? * factor;
+    if !(0.0..=1e8).contains(&seconds) {
+        return Err(format!("'{text}' is out of range"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Reads `4096`, `8K`, `32KiB`, `1M`: bytes, in powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let bad = || format!("'{text}' is not a size: expected one as in 4096, 8K or 1M");
+    let (number, unit) = split(text);
+    let unit = unit.to_ascii_lowercase();
+    let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return Err(bad()),
+    };
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is out of range"))
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()))
+}
+
+/// Bytes for people: `999 B`, `1.5 kB`, `20 MB` (powers of 1000, as links are measured).
+pub(crate) fn human(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    // What would be shown as 1000 belongs to the next unit.
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = usize::from(value < 9.95);
+    format!("{value:.digits$} {}", units[unit])
+}
+
+/// Seconds since 1970 as `2026-11-21 12:13:38` (UTC).
+pub(crate) fn date(secs: u32) -> String {
+    let (days, time) = (secs / 86_400, secs % 86_400);
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
+}
+
+/// The date so many days after 1970-01-01: counts in eras of 400 years that begin in March,
+/// so that the leap day comes last.
+fn civil(days: u32) -> (u32, u32, u32) {
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    (yoe + era * 400 + u32::from(month <= 2), month, doy - (153 * mp + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [("700ms", 700), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000), ("30", 30_000), ("0", 0)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in ["", "s", "-1", "1 fortnight", "nan", "1e99", "inf"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, n) in [("4096", 4096), ("8K", 8192), ("32KiB", 32 << 10), ("1m", 1 << 20), ("2GB", 2 << 30)] {
+            assert_eq!(bytes(text), Ok(n), "{text}");
+        }
+        for bad in ["", "K", "-1", "1.5M", "1X", "99999999999999G"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_for_people() {
+        for (n, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (9949, "9.9 kB"),
+            (9960, "10 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.0 MB"),
+            (u64::MAX, "18 EB"),
+        ] {
+            assert_eq!(human(n), text);
+        }
+    }
+
+    #[test]
+    fn dates() {
+        for (secs, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (951_868_799, "2000-02-29 23:59:59"),
+            (1_795_263_218, "2026-11-21 12:13:38"),
+            (u32::MAX, "2106-02-07 06:28:15"),
+        ] {
+            assert_eq!(date(secs), text);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Runs the built binary: commands to their end, servers and relays beside them.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No command takes longer, or it hangs.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A directory for a test: `srv` is shared, `here` is where commands run, `state` is theirs.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        for sub in ["srv", "here", "state"] {
+            fs::create_dir(dir.path().join(sub)).unwrap();
+        }
+        Place { dir }
+    }
+
+    pub(crate) fn srv(&self, name: &str) -> PathBuf {
+        self.dir.path().join("srv").join(name)
+    }
+
+    pub(crate) fn here(&self, name: &str) -> PathBuf {
+        self.dir.path().join("here").join(name)
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// The command, ready to be run.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remora"));
+        command.args(args).current_dir(self.dir.path().join("here")).env("XDG_STATE_HOME", self.state());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        Running::start(self.command(args)).finish()
+    }
+
+    /// Runs a command that must succeed; returns what it printed.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        assert_eq!(out.code, 0, "{args:?}: {}", out.stderr);
+        out.stdout
+    }
+
+    /// Starts one that is not waited for.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args))
+    }
+
+    /// Shares `srv` on a free port.
+    pub(crate) fn serve(&self, args: &[&str]) -> Daemon {
+        self.serve_at(0, args)
+    }
+
+    /// Shares `srv` on this port.
+    pub(crate) fn serve_at(&self, port: u16, args: &[&str]) -> Daemon {
+        let (listen, srv) = (format!("127.0.0.1:{port}"), self.srv(""));
+        let base = ["serve", srv.to_str().unwrap(), "--listen", &listen, "--squash", "none", "--json"];
+        Daemon::start(self.server_command(&[&base[..], args].concat()))
+    }
+
+    /// A server's command; its key, too, goes away with this place.
+    pub(crate) fn server_command(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.arg("--state").arg(self.state().join("server"));
+        command
+    }
+
+    /// An emulated link to `server`, on this port; 0 for a free one.
+    pub(crate) fn relay_at(&self, port: u16, server: &Daemon, args: &[&str]) -> Daemon {
+        let (listen, server) = (format!("127.0.0.1:{port}"), server.addr.to_string());
+        let base = ["lab", "relay", "--listen", &listen, "--server", &server, "--json"];
+        Daemon::start(self.command(&[&base[..], args].concat()))
+    }
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    /// Checks the exit code, and that the error names all of `words`.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "no '{word}' in: {}", self.stderr);
+        }
+    }
+}
+
+/// A command under way.
+pub(crate) struct Running {
+    child: Child,
+    readers: Vec<std::thread::JoinHandle<String>>,
+    started: Instant,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Running {
+        let mut child = command.spawn().unwrap();
+        let mut readers = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            readers.push(read_all(stdout));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            readers.push(read_all(stderr));
+        }
+        Running { child, readers, started: Instant::now() }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        send_signal(&self.child, signal);
+    }
+
+    /// Waits for its end; kills it, and fails, if that does not come.
+    pub(crate) fn finish(mut self) -> Output {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if self.started.elapsed() > DEADLINE {
+                self.child.kill().unwrap();
+                panic!("still running after {DEADLINE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut texts = self.readers.drain(..).map(|r| r.join().unwrap());
+        let (stdout, stderr) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+        Output { code: status.code().unwrap_or(-1), stdout, stderr }
+    }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn send_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// A server or relay; it ends with its owner.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) addr: SocketAddr,
+    rest: BufReader<std::process::ChildStdout>,
+}
+
+impl Daemon {
+    /// Starts it and waits for the line that says where it listens.
+    pub(crate) fn start(mut command: Command) -> Daemon {
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let mut rest = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        rest.read_line(&mut line).unwrap();
+        let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        let listen = ready["listen"].as_str().or(ready["listen"][0].as_str());
+        let addr = listen.unwrap_or_else(|| panic!("it did not start: {line}")).parse().unwrap();
+        Daemon { child, addr, rest }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("nfs://{}{path}", self.addr)
+    }
+
+    pub(crate) fn udp_url(&self, path: &str) -> String {
+        format!("nfs://{}{path}?proto=udp", self.addr)
+    }
+
+    /// Ends it the hard way, and waits until its port is free.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end; returns its exit code and the rest of what it printed.
+    pub(crate) fn interrupt(mut self, signal: &str) -> (i32, String) {
+        send_signal(&self.child, signal);
+        let mut text = String::new();
+        self.rest.read_to_string(&mut text).unwrap();
+        (self.child.wait().unwrap().code().unwrap_or(-1), text)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for something to happen.
+#[track_caller]
+pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !happened() {
+        assert!(started.elapsed() < DEADLINE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes without a pattern, the same for the same seed.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        // xorshift64, from Marsaglia's paper: enough to tell blocks apart.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// The names in a directory, sorted.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Says that a test was left out; an error where nothing may be.
+pub(crate) fn skipped(name: &str, reason: &str) {
+    println!("SKIPPED {name}: {reason}");
+    assert!(!require_all(), "{name} must not be skipped here: {reason}");
+}
+
+/// Whether every test must run.
+pub(crate) fn require_all() -> bool {
+    std::env::var_os("REMORA_REQUIRE_ALL").is_some_and(|v| v == "1")
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,221 @@
+//! What goes wrong, how it is said, and with which exit code it ends.
+
+mod common;
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::time::{Duration, Instant};
+
+use common::{Place, is_root, names, noise, skipped};
+
+#[test]
+fn wrong_usage_is_2() {
+    let p = Place::new();
+    for (args, words) in [
+        (&["ls"][..], &["URL"][..]),
+        (&["ls", "http://nas/"], &["scheme", "nfs://host"]),
+        (&["ls", "nfs://nas/?proto=sctp"], &["sctp"]),
+        (&["ls", "nfs:///x"], &["host"]),
+        (&["frobnicate"], &["frobnicate"]),
+        (&["cp", "a", "b"], &["neither", "URL"]),
+        (&["cp", "nfs://h/a", "nfs://h/b"], &["exactly one side"]),
+        (&["cp", "a", "nfs://h/a", "nfs://h/b"], &["exactly one side"]),
+        (&["cp", "nfs://h/a"], &["SRC"]),
+        (&["ls", "--block", "1", "nfs://h/"], &["1024"]),
+        (&["ls", "--timeout", "soon", "nfs://h/"], &["soon"]),
+        (&["serve"], &["nothing to share"]),
+        (&["serve", ".", "--state", ".", "--allow", "10.0.0.0/33"], &["10.0.0.0/33"]),
+        (&["serve", ".", "--export", "x"], &["NAME=DIR"]),
+        (&["lab", "relay", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:1", "--mtu", "1"], &["576"]),
+        (&["lab", "relay", "--listen", "127.0.0.1:0", "--server", "x"], &["x"]),
+    ] {
+        p.run(args).expect(2, words);
+    }
+}
+
+#[test]
+fn no_server_is_3_and_is_noticed_at_once_over_tcp() {
+    let p = Place::new();
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("nfs://127.0.0.1:{port}/x");
+    let started = Instant::now();
+    p.run(&["ls", &url]).expect(3, &["cannot reach", "connection refused", "hint:"]);
+    p.run(&["cp", &url, "x"]).expect(3, &["remora: cp: nfs://", "hint:"]);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    p.run(&["ls", "nfs://no-such-host.invalid/x"]).expect(3, &["cannot find the address of no-such-host.invalid"]);
+    assert_eq!(names(&p.here("")), Vec::<String>::new());
+}
+
+#[test]
+fn a_silent_server_is_3_after_the_timeout() {
+    let p = Place::new();
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    for url in
+        [format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap()), format!("nfs://{}/x", mute.local_addr().unwrap())]
+    {
+        let started = Instant::now();
+        p.run(&["ls", "--timeout", "1", &url]).expect(3, &["does not answer", "--timeout"]);
+        assert!((1..6).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn ctrl_c_works_while_the_server_is_silent() {
+    let p = Place::new();
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let running = p.start(&["cat", &url]);
+        // Its handlers are set when its first packet comes.
+        deaf.recv(&mut [0; 1000]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let started = Instant::now();
+        running.signal(signal);
+        running.finish().expect(code, &["interrupted"]);
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn what_the_server_refuses_is_1() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    fs::create_dir(p.srv("d")).unwrap();
+    fs::write(p.srv("d/g"), "g").unwrap();
+    fs::write(p.here("f"), "f").unwrap();
+    fs::create_dir(p.here("local")).unwrap();
+    let s = p.serve(&[]);
+    let long = s.url(&format!("/{}", "n".repeat(256)));
+    for (args, words) in [
+        (&["ls", &s.url("/nope")][..], &["no such file or directory"][..]),
+        (&["cat", &s.url("/d")], &["is a directory"]),
+        (&["cat", &s.url("/f/x")], &["not a directory"]),
+        (&["cp", &s.url("/d"), "d"], &["is a directory", "-r"]),
+        (&["cp", "local", &s.url("/")], &["is a directory", "-r"]),
+        (&["cp", "nope", &s.url("/")], &["nope: no such file"]),
+        (&["cp", "f", &s.url("/no/f")], &["no such file"]),
+        (&["cp", "f", &s.url("/no/")], &["no such directory"]),
+        (&["cp", "f", &long], &["name too long"]),
+        (&["cp", &s.url("/f"), "/dev/null"], &["not a regular file"]),
+        (&["cp", &s.url("/f"), "no/f"], &["no such file"]),
+        (&["cp", &s.url("/f"), &s.url("/f").replace("nfs:", "./nfs:")], &["no such file"]),
+        (&["mkdir", &s.url("/d")], &["file exists"]),
+        (&["mkdir", &s.url("/x/y")], &["no such file"]),
+        (&["mkdir", &long], &["name too long"]),
+        (&["mv", &s.url("/nope"), &s.url("/x")], &["no such file"]),
+        (&["mv", &s.url("/d"), &s.url("/d/inside")], &["invalid argument"]),
+        (&["rm", "-r", &s.url("/")], &["the export itself"]),
+        (&["serve", "/nonexistent"], &["no such file"]),
+        (&["serve", "/dev/null"], &["not a directory"]),
+        (&["serve", ".", "--state", "st", "--listen", &s.addr.to_string()], &["taken"]),
+        (&["serve", ".", "--state", "st", "--listen", "192.0.2.1:20490"], &["not an address of this machine"]),
+        (&["serve", ".", "--state", "/dev/null/x"], &["--state DIR"]),
+    ] {
+        p.run(args).expect(1, words);
+    }
+    assert_eq!(names(&p.srv("")), ["d", "f"]);
+    assert_eq!(names(&p.here("")), ["f", "local", "st"]);
+}
+
+#[test]
+fn a_read_only_export_takes_nothing() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    fs::write(p.here("g"), "g").unwrap();
+    let s = p.serve(&["--read-only"]);
+    for args in [
+        &["cp", "g", &s.url("/g")][..],
+        &["cp", "g", &s.url("/f")],
+        &["mkdir", &s.url("/d")],
+        &["rm", &s.url("/f")],
+        &["mv", &s.url("/f"), &s.url("/h")],
+    ] {
+        p.run(args).expect(1, &["read-only"]);
+    }
+    assert_eq!(p.ok(&["cat", &s.url("/f")]), "f");
+    assert_eq!(names(&p.srv("")), ["f"]);
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_told_so() {
+    let p = Place::new();
+    let s = p.serve(&["--allow", "192.0.2.0/24"]);
+    p.run(&["ls", &s.url("/")]).expect(1, &["permission denied"]);
+}
+
+#[test]
+fn users_may_not_do_what_they_may_not_do() {
+    if !is_root() {
+        return skipped("users_may_not_do_what_they_may_not_do", "needs root");
+    }
+    let p = Place::new();
+    fs::write(p.srv("secret"), "s").unwrap();
+    fs::write(p.here("g"), "g").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(p.srv("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    // Root is squashed, so to the server we are nobody in particular.
+    let srv = p.srv("");
+    let daemon = p.server_command(&["serve", srv.to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"]);
+    let s = common::Daemon::start(daemon);
+    p.run(&["cat", &s.url("/secret")]).expect(1, &["permission denied", "user 0", "nobody"]);
+    p.run(&["cp", "g", &s.url("/g")]).expect(1, &["permission denied"]);
+    assert_eq!(names(&p.srv("")), ["secret"]);
+}
+
+/// A small file system; it goes away with its owner.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn mount(at: std::path::PathBuf) -> Option<Small> {
+        if !is_root() {
+            return None;
+        }
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "remora-test"])
+            .arg(&at)
+            .output()
+            .is_ok_and(|o| o.status.success());
+        mounted.then_some(Small(at))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn full_disks_leave_nothing_behind() {
+    let p = Place::new();
+    let (Some(_there), Some(_here)) = (Small::mount(p.srv("")), Small::mount(p.here(""))) else {
+        return skipped("full_disks_leave_nothing_behind", "cannot mount a small file system (needs root)");
+    };
+    let big = p.state().join("big");
+    fs::write(&big, noise(3_000_000, 1)).unwrap();
+    let s = p.serve(&[]);
+    p.run(&["cp", big.to_str().unwrap(), &s.url("/f")]).expect(1, &["no space left on the server's disk"]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    drop(s);
+    let daemon = p.server_command(&["serve", p.state().to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"]);
+    let s = common::Daemon::start(daemon);
+    fs::set_permissions(&big, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    p.run(&["cp", &s.url("/big"), "f"]).expect(1, &["f: no space left on device"]);
+    assert_eq!(names(&p.here("")), Vec::<String>::new());
+}
+
+#[test]
+fn some_failures_do_not_stop_the_rest() {
+    let p = Place::new();
+    for name in ["a", "c"] {
+        fs::write(p.here(name), name).unwrap();
+    }
+    let s = p.serve(&[]);
+    let out = p.run(&["cp", "--json", "a", "b", "c", &s.url("/")]);
+    out.expect(1, &["b: no such file"]);
+    let report: serde_json::Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!((&report["files"], &report["failed"]), (&2.into(), &1.into()));
+    assert_eq!(names(&p.srv("")), ["a", "c"]);
+}

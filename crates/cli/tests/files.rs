@@ -1,0 +1,299 @@
+//! The commands on files, against `remora serve`.
+
+mod common;
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{Place, names, noise};
+use serde_json::Value;
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn ls_lists_sorted_and_long_and_as_json() {
+    let p = Place::new();
+    fs::write(p.srv("b"), "12345").unwrap();
+    fs::create_dir(p.srv("a dir")).unwrap();
+    symlink("b", p.srv("c")).unwrap();
+    fs::write(p.srv("é\n"), "").unwrap();
+    let s = p.serve(&[]);
+    assert_eq!(p.ok(&["ls", &s.url("/")]), "a dir\nb\nc\né\\n\n");
+    assert_eq!(p.ok(&["ls", &s.udp_url("/")]), "a dir\nb\nc\né\\n\n");
+    // Under its last name and its whole path, too, and a file by itself.
+    assert_eq!(p.ok(&["ls", &s.url("/srv/b")]), "b\n");
+    assert_eq!(p.ok(&["ls", &s.url(p.srv("a dir").to_str().unwrap())]), "");
+    let long = p.ok(&["ls", "-l", &s.url("/")]);
+    assert!(long.contains("drwxr-xr-x") && long.contains(" 5 ") && long.contains("c -> b"), "{long}");
+    let objects = json_lines(&p.ok(&["ls", "--json", &s.url("/")]));
+    let types: Vec<&str> = objects.iter().map(|o| o["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["directory", "file", "symlink", "file"]);
+    assert_eq!(
+        (&objects[1]["size"], &objects[2]["target"], &objects[3]["name"]),
+        (&5.into(), &"b".into(), &"é\n".into())
+    );
+    let stat = json_lines(&p.ok(&["stat", "--json", &s.url("/b")]));
+    assert_eq!(stat, objects[1..2]);
+    assert!(p.ok(&["stat", &s.url("/b")]).contains("5 bytes"));
+}
+
+#[test]
+fn a_file_survives_the_way_there_and_back() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    // 1 byte, odd sizes, some blocks, holes at both ends.
+    let holes = [vec![0; 300_000], noise(1000, 1), vec![0; 300_000]].concat();
+    for (i, content) in [vec![], vec![7], noise(1_500_001, 3), holes].into_iter().enumerate() {
+        for url in [s.url("/f"), s.udp_url("/f")] {
+            fs::write(p.here("f"), &content).unwrap();
+            fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o640)).unwrap();
+            p.ok(&["cp", "--verify", "f", &url]);
+            assert!(fs::read(p.srv("f")).unwrap() == content, "case {i}, up, {url}");
+            let out = p.ok(&["cp", "--verify", "--json", &url, "back"]);
+            assert!(fs::read(p.here("back")).unwrap() == content, "case {i}, down, {url}");
+            let report: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!((&report["files"], &report["verified"]), (&1.into(), &1.into()));
+            assert_eq!(report["bytes"].as_u64(), Some(content.len() as u64));
+            for copy in [p.srv("f"), p.here("back")] {
+                let (copy, source) = (fs::metadata(copy).unwrap(), fs::metadata(p.here("f")).unwrap());
+                assert_eq!(
+                    (copy.mode(), copy.mtime(), copy.mtime_nsec()),
+                    (source.mode(), source.mtime(), source.mtime_nsec())
+                );
+            }
+        }
+    }
+    // Nothing is left behind.
+    assert_eq!(names(&p.srv("")), ["f"]);
+    assert_eq!(names(&p.here("")), ["back", "f"]);
+    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+}
+
+#[test]
+fn cp_goes_into_directories_and_replaces_files() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    fs::create_dir(p.srv("d")).unwrap();
+    fs::write(p.srv("d/a"), "old").unwrap();
+    fs::write(p.here("a"), "new").unwrap();
+    fs::write(p.here("b c é"), "b").unwrap();
+    p.ok(&["cp", "a", "b c é", &s.url("/d")]);
+    assert_eq!(fs::read(p.srv("d/a")).unwrap(), b"new");
+    assert_eq!(fs::read(p.srv("d/b c é")).unwrap(), b"b");
+    fs::create_dir(p.here("into")).unwrap();
+    p.ok(&["cp", &s.url("/d/b%20c%20%C3%A9"), &s.url("/d/a"), "into"]);
+    assert_eq!(names(&p.here("into")), ["a", "b c é"]);
+}
+
+/// What a tree holds: names, modes, times of files, contents, targets of links.
+fn tree(dir: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(&at).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let what = if meta.is_symlink() {
+                format!("-> {:?}", fs::read_link(&path).unwrap())
+            } else if meta.is_dir() {
+                todo.push(path.clone());
+                format!("{:o} {}.{}", meta.mode(), meta.mtime(), meta.mtime_nsec())
+            } else {
+                let content = fs::read(&path).unwrap();
+                format!("{:o} {}.{} {}", meta.mode(), meta.mtime(), meta.mtime_nsec(), blake3::hash(&content))
+            };
+            lines.push(format!("{:?} {what}", path.strip_prefix(dir).unwrap()));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_tree_survives_the_way_there_and_back() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    fs::create_dir_all(p.here("t/sub dir/ünter/leer")).unwrap();
+    for i in 0..60 {
+        fs::write(p.here(&format!("t/sub dir/{i}")), noise(i * 777, i as u64)).unwrap();
+    }
+    fs::write(p.here("t/big"), noise(2_000_000, 9)).unwrap();
+    fs::write(p.here("t").join(std::ffi::OsStr::from_bytes(b"not \xff text")), "x").unwrap();
+    fs::set_permissions(p.here("t/sub dir/7"), fs::Permissions::from_mode(0o444)).unwrap();
+    fs::set_permissions(p.here("t/sub dir"), fs::Permissions::from_mode(0o750)).unwrap();
+    symlink("../outside", p.here("t/link")).unwrap();
+    symlink("/nowhere", p.here("t/dangling")).unwrap();
+    let want = tree(&p.here("t"));
+    for query in ["", "?proto=udp"] {
+        let out = p.ok(&["cp", "-r", "--json", "t", &s.url(&format!("/{query}"))]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((&report["files"], &report["directories"], &report["symlinks"]), (&62.into(), &4.into(), &2.into()));
+        assert_eq!(tree(&p.srv("t")), want, "up{query}");
+        p.ok(&["cp", "-r", "--verify", &s.url(&format!("/t{query}")), "copy"]);
+        assert_eq!(tree(&p.here("copy")), want, "down{query}");
+        p.ok(&["rm", "-r", &s.url("/t")]);
+        assert_eq!(names(&p.srv("")), Vec::<String>::new());
+        fs::remove_dir_all(p.here("copy")).unwrap();
+    }
+}
+
+#[test]
+fn a_tree_with_a_pipe_in_it_is_copied_without() {
+    let p = Place::new();
+    fs::create_dir(p.srv("t")).unwrap();
+    fs::write(p.srv("t/a"), "a").unwrap();
+    let made = std::process::Command::new("mkfifo").arg(p.srv("t/pipe")).status().unwrap();
+    assert!(made.success());
+    let s = p.serve(&[]);
+    let out = p.run(&["cp", "-r", "--json", &s.url("/t"), "t"]);
+    out.expect(0, &["t/pipe: skipped", "fifo"]);
+    assert_eq!(names(&p.here("t")), ["a"]);
+    assert_eq!(serde_json::from_str::<Value>(&out.stdout).unwrap()["skipped"], 1);
+}
+
+#[test]
+fn links_that_are_in_the_way_are_replaced_not_followed() {
+    let p = Place::new();
+    fs::create_dir_all(p.srv("t/d")).unwrap();
+    fs::write(p.srv("t/f"), "theirs").unwrap();
+    fs::create_dir(p.here("t")).unwrap();
+    fs::write(p.here("mine"), "mine").unwrap();
+    symlink("../mine", p.here("t/f")).unwrap();
+    symlink("..", p.here("t/d")).unwrap();
+    let s = p.serve(&[]);
+    p.run(&["cp", "-r", &s.url("/t"), "."]).expect(1, &["t/d: exists and is not a directory"]);
+    assert_eq!(fs::read(p.here("mine")).unwrap(), b"mine");
+    assert_eq!(fs::read(p.here("t/f")).unwrap(), b"theirs");
+    assert!(!p.here("t/f").is_symlink());
+}
+
+#[test]
+fn unfinished_copies_are_left_out() {
+    let p = Place::new();
+    fs::create_dir(p.srv("t")).unwrap();
+    for name in ["x", ".x.remora-part", ".x.remora-part.json"] {
+        fs::write(p.srv("t").join(name), name).unwrap();
+    }
+    let s = p.serve(&[]);
+    let out = p.run(&["cp", "-r", &s.url("/t"), "t"]);
+    out.expect(0, &["t/.x.remora-part: skipped", "not finished"]);
+    assert_eq!(names(&p.here("t")), ["x"]);
+    assert_eq!(fs::read(p.here("t/x")).unwrap(), b"x");
+}
+
+#[test]
+fn resumed_trees_do_not_copy_again_what_is_there() {
+    let p = Place::new();
+    fs::create_dir(p.here("t")).unwrap();
+    for i in 0..5u64 {
+        fs::write(p.here(&format!("t/{i}")), noise(10_000, i)).unwrap();
+    }
+    let s = p.serve(&[]);
+    p.ok(&["cp", "-r", "t", &s.url("/")]);
+    fs::write(p.here("t/3"), noise(10_000, 33)).unwrap();
+    let copied = |out: String| {
+        let report: Value = serde_json::from_str(&out).unwrap();
+        (report["bytes"].as_u64().unwrap(), report["resumed_bytes"].as_u64().unwrap())
+    };
+    assert_eq!(copied(p.ok(&["cp", "-r", "--resume", "--json", "t", &s.url("/")])), (10_000, 40_000));
+    assert_eq!(copied(p.ok(&["cp", "-r", "--resume", "--json", &s.url("/t"), "."])), (0, 50_000));
+    assert_eq!(tree(&p.srv("t")), tree(&p.here("t")));
+    // One that only looks the same is found out by --verify, and copied again.
+    let time = fs::metadata(p.here("t/1")).unwrap().modified().unwrap();
+    fs::write(p.here("t/1"), noise(10_000, 99)).unwrap();
+    fs::File::options().write(true).open(p.here("t/1")).unwrap().set_modified(time).unwrap();
+    assert_eq!(copied(p.ok(&["cp", "-r", "--resume", "--verify", "--json", &s.url("/t"), "."])), (10_000, 40_000));
+    assert_eq!(tree(&p.srv("t")), tree(&p.here("t")));
+}
+
+#[test]
+fn directories_are_made_moved_and_removed() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    p.ok(&["mkdir", &s.url("/a")]);
+    p.ok(&["mkdir", "-p", &s.url("/a/b/c"), &s.url("/a")]);
+    fs::write(p.srv("f"), "f").unwrap();
+    p.ok(&["mv", &s.url("/f"), &s.url("/g h")]);
+    p.ok(&["mv", &s.url("/g%20h"), &s.url("/a/b")]);
+    assert_eq!(names(&p.srv("a/b")), ["c", "g h"]);
+    p.ok(&["mv", &s.url("/a/b"), &s.url("/z")]);
+    p.run(&["rm", &s.url("/z")]).expect(1, &["is a directory", "-r"]);
+    p.ok(&["rm", &s.url("/z/g%20h")]);
+    p.ok(&["rm", "-r", &s.url("/z"), &s.url("/a")]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    p.run(&["rm", &s.url("/z")]).expect(1, &["no such file"]);
+    p.ok(&["rm", "-f", &s.url("/z"), &s.url("/y/x")]);
+}
+
+#[test]
+fn links_on_the_way_are_followed_within_the_export_only() {
+    let p = Place::new();
+    fs::create_dir_all(p.srv("a/b")).unwrap();
+    fs::write(p.srv("a/b/f"), "found").unwrap();
+    fs::write(p.here("secret"), "secret").unwrap();
+    symlink("a/b", p.srv("in")).unwrap();
+    symlink("../a/b/f", p.srv("a/up")).unwrap();
+    symlink("../here", p.srv("out")).unwrap();
+    symlink("/etc/passwd", p.srv("abs")).unwrap();
+    symlink("loop", p.srv("loop")).unwrap();
+    let s = p.serve(&[]);
+    assert_eq!(p.ok(&["cat", &s.url("/in/f")]), "found");
+    assert_eq!(p.ok(&["cat", &s.url("/a/up"), &s.url("/in/f")]).len(), 10);
+    assert_eq!(p.ok(&["cat", &s.url("/a/b/../up")]), "found");
+    p.run(&["cat", &s.url("/out/secret")]).expect(1, &["no such file"]);
+    p.run(&["cat", &s.url("/abs")]).expect(1, &["leads to /etc/passwd"]);
+    p.run(&["cat", &s.url("/loop")]).expect(1, &["too many symbolic links"]);
+}
+
+#[test]
+fn cat_prints_all_of_it_and_ends_quietly_when_nobody_reads() {
+    let p = Place::new();
+    let text: String = (0..1_000_000).map(|i| format!("{i}\n")).collect();
+    fs::write(p.srv("f"), &text).unwrap();
+    let s = p.serve(&[]);
+    for url in [s.url("/f"), s.udp_url("/f")] {
+        assert!(p.ok(&["cat", &url]) == text, "{url}");
+    }
+    let mut child = p.command(&["cat", &s.url("/f")]).spawn().unwrap();
+    let head = std::process::Command::new("head").args(["-n", "2"]).stdin(child.stdout.take().unwrap()).output();
+    assert_eq!(head.unwrap().stdout, b"0\n1\n");
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), &out.stderr[..]), (Some(0), &b""[..]));
+    let full = p.command(&["cat", &s.url("/f")]).stdout(fs::File::create("/dev/full").unwrap()).output().unwrap();
+    assert_eq!(full.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&full.stderr).contains("no space left"), "{full:?}");
+    // A reader that has gone before anything came.
+    let closed = p.command(&["ls", &s.url("/")]).stdout(Stdio::null()).output().unwrap();
+    assert_eq!(closed.status.code(), Some(0));
+}
+
+#[test]
+fn df_and_help_and_version() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let room: Value = serde_json::from_str(&p.ok(&["df", "--json", &s.url("/")])).unwrap();
+    assert!(room["total"].as_u64() >= room["available"].as_u64() && room["total"].as_u64() > Some(0));
+    assert!(p.ok(&["df", &s.url("/")]).contains('%'));
+    assert!(p.ok(&["--help"]).contains("130"));
+    assert!(p.ok(&["cp", "--help"]).contains("--resume"));
+    assert!(p.ok(&["--version"]).starts_with("remora "));
+}
+
+#[test]
+fn several_shares_have_names_of_their_own() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    fs::write(p.here("g"), "g").unwrap();
+    let export = format!("extra={}", p.here("").display());
+    let s = p.serve(&["--export", &export]);
+    assert_eq!(p.ok(&["ls", &s.url("/srv")]), "f\n");
+    assert_eq!(p.ok(&["ls", &s.url("/extra")]), "g\n");
+    p.run(&["ls", &s.url("/")]).expect(1, &["no such export"]);
+    p.run(&["mv", &s.url("/srv/f"), &s.url("/extra/f")]).expect(1, &["across file systems"]);
+    assert_eq!(s.interrupt("TERM").0, 0);
+}

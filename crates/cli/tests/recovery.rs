@@ -1,0 +1,180 @@
+//! Copies that are cut short: by signals, by servers that die, by links that fail.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use common::{Daemon, Place, names, noise, until};
+use serde_json::Value;
+
+const SIZE: usize = 4_000_000;
+/// Some 2 s for the file: time to interrupt it.
+const SLOW: &[&str] = &["--rate", "16Mbit", "--duplex", "full", "--queue", "1000"];
+const FAST: &[&str] = &["--rate", "10Gbit", "--duplex", "full", "--queue", "10000", "--delay", "0"];
+
+/// The journals of unfinished copies: of downloads beside them, of uploads in the state.
+fn journals(p: &Place) -> Vec<PathBuf> {
+    let dirs = [p.here(""), p.state().join("remora")];
+    let entries = dirs.iter().filter_map(|d| fs::read_dir(d).ok()).flatten();
+    entries.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "json")).collect()
+}
+
+fn resumed(out: &str) -> (usize, usize) {
+    let report: Value = serde_json::from_str(out).unwrap();
+    (report["bytes"].as_u64().unwrap() as usize, report["resumed_bytes"].as_u64().unwrap() as usize)
+}
+
+fn interrupt_and_resume(
+    args: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    let p = Place::new();
+    fs::write(source(&p), noise(SIZE, 5)).unwrap();
+    fs::write(copy(&p), "the old one").unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let [from, to] = args(&relay);
+    let running = p.start(&["cp", "--json", &from, &to]);
+    until("a journal", || !journals(&p).is_empty());
+    let started = Instant::now();
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "--resume"]);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(fs::read(copy(&p)).unwrap(), b"the old one");
+
+    // The same command over a better link.
+    let port = relay.port();
+    relay.kill();
+    let _relay = p.relay_at(port, &s, FAST);
+    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "--verify", &from, &to]));
+    assert!(before > 0 && before + bytes >= SIZE && bytes < SIZE, "{bytes} and {before} from before");
+    assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 5));
+    assert_eq!(journals(&p), Vec::<PathBuf>::new());
+    assert_eq!((names(&p.srv("")).len(), names(&p.here("")).len()), (1, 1));
+}
+
+#[test]
+fn an_interrupted_download_goes_on() {
+    interrupt_and_resume(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+}
+
+#[test]
+fn an_interrupted_upload_goes_on() {
+    interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
+}
+
+#[test]
+fn a_copy_of_something_else_is_not_resumed() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", &relay.udp_url("/f"), "f"]);
+    until("a journal", || !journals(&p).is_empty());
+    p.run(&["cp", &s.url("/f"), "f"]).expect(1, &["another copy to this file is under way"]);
+    running.signal("KILL");
+    assert_eq!(running.finish().code, -1);
+    assert!(!p.here("f").exists());
+    fs::write(p.srv("f"), noise(SIZE, 6)).unwrap();
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", &s.url("/f"), "f"])), (SIZE, 0));
+    assert!(fs::read(p.here("f")).unwrap() == noise(SIZE, 6));
+    assert_eq!(names(&p.here("")), ["f"]);
+}
+
+/// Slow enough over TCP to be cut short: one small block at a time.
+const PLODDING: &[&str] = &["--block", "1K", "--window", "1"];
+
+fn server_dies(
+    args: &[&str],
+    from: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    let p = Place::new();
+    fs::write(source(&p), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let [from, to] = from(&s);
+    let running = p.start(&[&["cp", "--json", &from, &to], args].concat());
+    until("a part", || names(&p.here("")).len() + names(&p.srv("")).len() > 1);
+    std::thread::sleep(Duration::from_millis(30));
+    let port = s.port();
+    s.kill();
+    assert!(!copy(&p).exists(), "it was too fast for this test");
+    std::thread::sleep(Duration::from_millis(300));
+    let _s = p.serve_at(port, &[]);
+    running.finish().expect(0, &[]);
+    assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 5));
+}
+
+#[test]
+fn a_download_outlives_its_server_over_tcp() {
+    server_dies(PLODDING, |s| [s.url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+}
+
+#[test]
+fn an_upload_outlives_its_server_over_tcp() {
+    server_dies(PLODDING, |s| ["f".into(), s.url("/f")], |p| p.here("f"), |p| p.srv("f"));
+}
+
+#[test]
+fn a_download_outlives_its_server_over_udp() {
+    server_dies(PLODDING, |s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+}
+
+#[test]
+fn an_upload_outlives_its_server_over_udp() {
+    server_dies(PLODDING, |s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
+}
+
+#[test]
+fn a_server_that_stays_away_ends_the_copy() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", "--timeout", "1", &relay.udp_url("/f"), "f"]);
+    until("a journal", || !journals(&p).is_empty());
+    s.kill();
+    running.finish().expect(3, &["does not answer", "--resume"]);
+    assert!(!p.here("f").exists());
+    assert_eq!(names(&p.here("")).len(), 2, "the part and its journal");
+}
+
+#[test]
+fn a_bursty_link_costs_time_and_nothing_else() {
+    let p = Place::new();
+    let content = noise(400_000, 8);
+    fs::write(p.srv("f"), &content).unwrap();
+    let s = p.serve(&[]);
+    let weather = ["--rate", "10Mbit", "--loss", "0.02", "--bad-mean", "40ms", "--good-mean", "200ms", "--seed", "3"];
+    let relay = p.relay_at(0, &s, &weather);
+    for retry in ["adaptive", "hybrid-linear"] {
+        let args = ["cp", "--retry", retry, "--initial", "100ms", "--block", "4K", "--json", &relay.udp_url("/f"), "f"];
+        let report: Value = serde_json::from_str(&p.ok(&args)).unwrap();
+        assert!(report["retransmissions"].as_u64() > Some(0), "{report}");
+        assert!(fs::read(p.here("f")).unwrap() == content, "{retry}");
+    }
+    let (code, numbers) = relay.interrupt("INT");
+    assert_eq!(code, 0);
+    let last: Value = serde_json::from_str(numbers.lines().last().unwrap()).unwrap();
+    assert!(last["down"]["frames_lost"].as_u64() > Some(0), "{last}");
+}
+
+#[test]
+fn sources_that_change_are_noticed() {
+    for (new_len, code, word) in [(SIZE + 5000, 0, "changed while"), (5000, 1, "became shorter")] {
+        let p = Place::new();
+        fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+        let s = p.serve(&[]);
+        let relay = p.relay_at(0, &s, SLOW);
+        let running = p.start(&["cp", "f", &relay.udp_url("/f")]);
+        until("a part", || !names(&p.srv("")).is_empty());
+        fs::File::options().write(true).open(p.here("f")).unwrap().set_len(new_len as u64).unwrap();
+        running.finish().expect(code, &[word]);
+        let want = if code == 0 { vec!["f"] } else { vec![] };
+        assert_eq!(names(&p.srv("")), want);
+    }
+}
