@@ -9,6 +9,12 @@ use remora_wire::nfs3::Status;
 
 /// What `--help` says about exit codes; [`Error::code`] is the other half.
 pub(crate) const HELP: &str = "\
+Examples:
+  remora demo                                watch a file cross a bad link
+  remora serve ~/files                       share a directory on this machine
+  remora ls -l nfs://127.0.0.1/
+  remora cp -r photos nfs://nas/export/      to any NFSv3 server
+
 Exit codes:
   0    success
   1    the operation failed (no such file, permission denied, disk full, ...)

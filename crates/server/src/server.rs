@@ -356,10 +356,12 @@ impl Listed for mount::Export {
     }
 }
 
+/// One line an export, under the last of its names, which is the shortest: clients that mount
+/// what lies below the mounted path as well (libnfs does) must not meet an export twice.
 fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Export> {
-    exports.iter().flat_map(|e| {
-        e.names.iter().map(|name| mount::Export {
-            dir: name.clone().into(),
+    exports.iter().filter_map(|e| {
+        Some(mount::Export {
+            dir: e.names.last()?.clone().into(),
             groups: e.allow.iter().map(|n| n.to_string().into()).collect(),
         })
     })

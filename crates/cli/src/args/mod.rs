@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// Write files to standard output
     Cat(Cat),
     /// Copy files to or from a server
-    #[command(after_help = CP_HELP)]
+    #[command(after_help = CP_HELP, override_usage = "remora cp [OPTIONS] SRC... DST")]
     Cp(Cp),
     /// Make directories
     Mkdir(Mkdir),
@@ -44,6 +44,7 @@ pub(crate) enum Command {
     /// Show a file system's size and free space
     Df(Df),
     /// Share directories
+    #[command(after_help = SERVE_HELP)]
     Serve(Serve),
     /// Watch three clients copy a file over a bad link
     #[command(after_help = DEMO_HELP)]
@@ -51,6 +52,18 @@ pub(crate) enum Command {
     /// Experiments
     Lab(Lab),
 }
+
+const SERVE_HELP: &str = "\
+Examples:
+  remora serve ~/files
+  remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 --export music=/srv/media/music
+  remora serve --cache off ~/files        # to see what the duplicate request cache is for";
+
+const RELAY_HELP: &str = "\
+Examples:
+  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 --bad-mean 80ms
+  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 --rate 64kbit --outage 10s+30s
+  remora cp big.iso 'nfs://127.0.0.1:20490/?proto=udp&mountport=2049'";
 
 const DEMO_HELP: &str = "\
 Everything runs in this process, on loopback, without root: a server on a temporary directory and, for
@@ -66,6 +79,11 @@ Examples:
 ratio, bytes, retransmissions, probes, intact, lateness_ms).";
 
 const CP_HELP: &str = "\
+Examples:
+  remora cp notes.txt nfs://nas/home/
+  remora cp -r --verify photos nfs://nas/home/
+  remora cp --resume 'nfs://127.0.0.1:20490/export/big.iso?proto=udp&mountport=2049' .
+
 A file appears under its name whole or not at all: it is copied to a hidden name beside it
 (.NAME.remora-part) and renamed when all of it is on the disk. Permission bits and times of
 modification are kept, owners are not. With -r symbolic links are copied as links; devices, pipes
@@ -142,7 +160,7 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// What to copy: URLs or local paths, and where to: the other of the two
-    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
     pub(crate) paths: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -254,11 +272,11 @@ pub(crate) enum Squash {
 pub(crate) enum Cache {
     /// None: every retransmission is executed again
     Off,
-    /// The reference port's, for calls that cannot be repeated
+    /// The reference port's of 1989: turns some failures of duplicates into successes
     Reference,
-    /// Juszczak's, with replies
+    /// Juszczak's of 1989: drops duplicates for a while
     Juszczak,
-    /// Keeps whole replies, checks checksums
+    /// Keeps exact replies; a duplicate gets the same one again
     Full,
 }
 
@@ -290,6 +308,7 @@ pub(crate) struct Lab {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Experiment {
     /// Emulate a poor link between clients and a server, over UDP
+    #[command(after_help = RELAY_HELP)]
     Relay(Box<Relay>),
 }
 
