@@ -12,9 +12,14 @@ pub(crate) async fn run(args: Demo) -> Result {
     if !args.json {
         out::text("Three clients copy a file to a server and back, over links with the same bad moments.\n")?;
     }
-    let outcome = race(options).await.map_err(|e| Error::refused("no race", e.to_string()))?;
+    let outcome = race(options).await.map_err(|e| Error::refused("no race", plain(&e.to_string())))?;
     show(&outcome, args.json)?;
     if outcome.all_intact() { Ok(()) } else { Err(Error::Mismatch("the file".into())) }
+}
+
+/// Without the system's number for the error.
+fn plain(text: &str) -> &str {
+    text.split(" (os error").next().unwrap_or(text)
 }
 
 fn show(outcome: &Outcome, json: bool) -> Result {

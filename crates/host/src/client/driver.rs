@@ -22,7 +22,7 @@ const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 const AHEAD: usize = 256 << 10;
 /// How long to wait before a broken stream is made again, at first and at most.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// How often timers are looked at while the stream takes nothing.
+/// How often timers are looked at while the socket takes nothing.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -31,8 +31,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
     let peer = Peer::datagram(server);
     let mut buffer = vec![0; DATAGRAM_BUFFER];
+    let mut held = None;
     loop {
-        let due = send_datagrams(&shared, &socket);
+        let due = send_datagrams(&shared, &socket, &mut held);
         tokio::select! {
             received = socket.recv(&mut buffer) => if let Ok(n) = received {
                 take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
@@ -43,18 +44,28 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
                 // "Connection refused" and its like: the server may be back soon.
                 sleep(Duration::from_millis(5)).await;
             },
+            _ = socket.writable(), if held.is_some() => {}
             () = shared.changed.notified() => {}
             () = at(&shared, due) => timeout(&shared),
         }
     }
 }
 
-/// Sends what the core has; returns when it wants to be woken.
-fn send_datagrams(shared: &Shared, socket: &UdpSocket) -> Option<Time> {
+/// Sends what the core has; returns when it wants to be woken. What the socket has no room for
+/// is `held`: a new socket has none until it was first found writable.
+fn send_datagrams(shared: &Shared, socket: &UdpSocket, held: &mut Option<Bytes>) -> Option<Time> {
     let mut state = shared.lock();
-    while let Some(t) = state.core.poll_transmit(shared.now()) {
-        // A datagram that the kernel does not take is lost like any other.
-        let _ = socket.try_send(&t.payload);
+    let now = shared.now();
+    while let Some(message) = held.take().or_else(|| state.core.poll_transmit(now).map(|t| t.payload)) {
+        match socket.try_send(&message) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                *held = Some(message);
+                state.deliver_events();
+                return Some(now + LOOK);
+            }
+            // A datagram that the kernel refuses is lost like any other.
+            _ => {}
+        }
     }
     state.deliver_events();
     state.core.poll_timeout()

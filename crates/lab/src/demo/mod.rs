@@ -103,13 +103,14 @@ impl Outcome {
 
 /// Runs the demonstration and writes its report.
 pub async fn run(options: Options) -> Result<Outcome, DemoError> {
+    let page = report::Page::reserve(&options.report)?;
     let stage = stage::Stage::set_up(&options)?;
     let mut legs = Vec::new();
     for way in [Way::Write, Way::Read] {
         legs.extend(stage.race(way, &options).await?);
     }
     let outcome = Outcome { seed: options.seed, bytes: stage.len(), legs, report: options.report.clone() };
-    report::write(&outcome, &link()).map_err(|source| DemoError::Report { path: options.report, source })?;
+    page.write(&outcome, &link())?;
     Ok(outcome)
 }
 

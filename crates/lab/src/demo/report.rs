@@ -1,10 +1,14 @@
 //! The report: one HTML page that needs nothing from anywhere.
 
-use std::io;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use remora_channel::Config;
+use tempfile::{Builder, NamedTempFile};
 
-use super::{Finish, Outcome, Way, plot};
+use super::{DemoError, Finish, Outcome, Way, plot};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}svg{width:100%;height:auto;border:1px solid #ddd}\
@@ -12,8 +16,31 @@ table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .9rem .25rem 0
 td:first-child,th:first-child{text-align:left}tr+tr{border-top:1px solid #ddd}.wrap{overflow-x:auto}\
 small{color:#555}";
 
-pub(super) fn write(outcome: &Outcome, link: &Config) -> io::Result<()> {
-    std::fs::write(&outcome.report, page(outcome, link).map_err(io::Error::other)?)
+/// The report's place on the disk, found writable before anybody has waited for a race. The
+/// page appears there whole or not at all.
+pub(super) struct Page {
+    path: PathBuf,
+    file: NamedTempFile,
+}
+
+impl Page {
+    pub(super) fn reserve(path: &Path) -> Result<Page, DemoError> {
+        let failed = |source| DemoError::Report { path: path.to_owned(), source };
+        let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let readable = Permissions::from_mode(0o644);
+        let file = Builder::new().prefix(".remora-demo-").permissions(readable).tempfile_in(directory);
+        Ok(Page { path: path.to_owned(), file: file.map_err(failed)? })
+    }
+
+    pub(super) fn write(mut self, outcome: &Outcome, link: &Config) -> Result<(), DemoError> {
+        let text = page(outcome, link).map_err(io::Error::other);
+        let written = text.and_then(|text| self.file.write_all(text.as_bytes()));
+        let path = self.path;
+        let failed = |source| DemoError::Report { path: path.clone(), source };
+        written.map_err(failed)?;
+        self.file.persist(&path).map_err(|e| failed(e.error))?;
+        Ok(())
+    }
 }
 
 fn page(outcome: &Outcome, link: &Config) -> Result<String, String> {

@@ -56,7 +56,7 @@ pub enum DemoError {
         /// Why.
         source: ClientError,
     },
-    /// The report could not be written.
+    /// The report cannot be written.
     #[error("cannot write the report {}: {source}", path.display())]
     Report {
         /// Where.

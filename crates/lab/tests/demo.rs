@@ -1,0 +1,53 @@
+//! The demonstration at a small scale: real sockets, real time, a small file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_lab::demo::{Finish, Options, run};
+
+fn options(directory: &Path, bytes: usize, limit: Duration) -> Options {
+    let file = directory.join("file");
+    std::fs::write(&file, (0..bytes).map(|i| (i / 7) as u8).collect::<Vec<u8>>()).unwrap();
+    Options { file: Some(file), seed: 1, report: directory.join("report.html"), limit, bars: false }
+}
+
+#[tokio::test]
+async fn all_three_arrive_and_the_report_stands_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = run(options(directory.path(), 30_000, Duration::from_secs(30))).await.unwrap();
+    assert_eq!(outcome.legs.len(), 6);
+    for leg in &outcome.legs {
+        assert_eq!((leg.finish, leg.intact, leg.bytes), (Finish::Done, Some(true), 30_000), "{leg:?}");
+        // MOUNT comes before; the stock client would wait 0.7 s for a first datagram that is lost.
+        assert!(leg.began < Time::from_millis(600), "{leg:?}");
+        assert!(leg.ratio.is_some_and(|r| r > 1.0), "faster than the floor: {leg:?}");
+    }
+    assert_eq!(outcome.table().matches("intact").count(), 6);
+    let page = std::fs::read_to_string(&outcome.report).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2);
+    assert!(!page.contains("src=") && !page.contains("href="), "it needs something from elsewhere");
+}
+
+#[tokio::test]
+async fn a_racer_that_does_not_arrive_is_stopped_and_shown_as_such() {
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = run(options(directory.path(), 1 << 20, Duration::from_millis(700))).await.unwrap();
+    for leg in &outcome.legs {
+        assert_eq!((leg.finish, leg.intact, leg.ratio), (Finish::Stopped, None, None), "{leg:?}");
+        assert!(leg.bytes > 0 && leg.bytes < 1 << 20, "{leg:?}");
+    }
+    assert_eq!(outcome.table().matches("stopped at").count(), 6);
+    assert!(outcome.all_intact(), "what did not arrive is not damaged");
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_written_is_found_out_before_the_race() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options(directory.path(), 1 << 20, Duration::from_secs(60));
+    options.report = directory.path().join("nowhere/report.html");
+    let began = std::time::Instant::now();
+    let error = run(options).await.unwrap_err().to_string();
+    assert!(error.contains("nowhere/report.html"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
