@@ -15,7 +15,7 @@ fn warm() -> (World, Vec<Sent>) {
         block: BlockSize::Fixed(4096),
         ..Config::new(Transport::Udp)
     });
-    (0..40).for_each(|i| drop(w.submit(read(i * 4096))));
+    w.submit_reads(40);
     let mut flying = w.sent();
     for _ in 0..20 {
         w.now += MS * 50;

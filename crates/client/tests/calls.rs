@@ -30,7 +30,7 @@ fn stock_and_paper_policies_keep_their_timetables() {
 #[test]
 fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
     let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Tcp) });
-    (0..3).for_each(|i| drop(w.submit(read(i))));
+    w.submit_reads(3);
     assert!(w.pass(Duration::from_secs(5)).is_empty(), "not connected yet");
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     let first = w.pass(Duration::from_secs(3600));
@@ -49,7 +49,7 @@ fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
 fn a_silent_server_is_given_up_and_every_request_told_so() {
     for transport in [Transport::Udp, Transport::Tcp] {
         let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(transport) });
-        (0..20).for_each(|i| drop(w.submit(read(i))));
+        w.submit_reads(20);
         w.submit(getattr());
         w.pass(Duration::from_millis(4999));
         assert!(w.done.is_empty());
@@ -77,7 +77,7 @@ fn a_sign_of_life_renews_patience() {
 #[test]
 fn the_window_holds_file_data_back_but_not_small_requests() {
     let mut w = World::new(Config::stock());
-    (0..20).for_each(|i| drop(w.submit(read(i))));
+    w.submit_reads(20);
     assert_eq!(w.client.room(), 0);
     w.submit(getattr());
     let sent = w.sent();
@@ -90,7 +90,7 @@ fn the_window_holds_file_data_back_but_not_small_requests() {
 #[test]
 fn waiting_requests_are_bounded() {
     let mut w = World::new(Config { waiting_max: 3, ..Config::stock() });
-    (0..3).for_each(|i| drop(w.submit(read(i))));
+    w.submit_reads(3);
     assert!(w.client.submit(w.now, read(9)).is_err());
     w.sent();
     assert!(w.client.submit(w.now, read(9)).is_ok());

@@ -15,7 +15,7 @@ use crate::{exit, units};
 
 /// Remote files over links that drop, stall and crawl.
 ///
-/// URLs are nfs://host[:port]/path[?proto=udp|tcp&mountport=N]; any NFSv3 server will do.
+/// URLs are `nfs://host[:port]/path[?proto=udp|tcp&mountport=N]`; any NFSv3 server will do.
 #[derive(Parser, Debug)]
 #[command(name = "remora", version, after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {

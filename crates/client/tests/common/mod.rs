@@ -13,45 +13,51 @@ use remora_wire::{Reader, Xdr};
 
 /// A message as it left the client.
 #[derive(Clone, Debug)]
-pub struct Sent {
-    pub at: Time,
-    pub xid: u32,
-    pub proc: Proc,
-    pub payload: Bytes,
+pub(crate) struct Sent {
+    pub(crate) at: Time,
+    pub(crate) xid: u32,
+    pub(crate) proc: Proc,
+    pub(crate) payload: Bytes,
 }
 
-pub struct World {
-    pub client: Client,
-    pub now: Time,
-    pub done: Vec<(CallId, Result<Answer, Failure>)>,
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) now: Time,
+    pub(crate) done: Vec<(CallId, Result<Answer, Failure>)>,
 }
 
-pub fn server() -> Peer {
+pub(crate) fn server() -> Peer {
     Peer::datagram(([10, 0, 0, 1], 2049).into())
 }
 
-pub fn read(offset: u64) -> Request {
+pub(crate) fn read(offset: u64) -> Request {
     Request::Nfs(Call::Read(ReadArgs { fh: Fh(Bytes::from_static(b"file")), offset, count: 4096 }))
 }
 
-pub fn getattr() -> Request {
+pub(crate) fn getattr() -> Request {
     Request::Nfs(Call::GetAttr(Fh(Bytes::from_static(b"file"))))
 }
 
-pub const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 impl World {
-    pub fn new(config: Config) -> World {
+    pub(crate) fn new(config: Config) -> World {
         let now = Time::from_secs(100);
         World { client: Client::new(config, server(), 1, now), now, done: Vec::new() }
     }
 
-    pub fn submit(&mut self, request: Request) -> CallId {
+    pub(crate) fn submit(&mut self, request: Request) -> CallId {
         self.client.submit(self.now, request).expect("room to wait")
     }
 
+    pub(crate) fn submit_reads(&mut self, n: u64) {
+        for i in 0..n {
+            self.submit(read(i * 4096));
+        }
+    }
+
     /// What the client sends at this moment.
-    pub fn sent(&mut self) -> Vec<Sent> {
+    pub(crate) fn sent(&mut self) -> Vec<Sent> {
         let mut out = Vec::new();
         while let Some(Transmit { payload, .. }) = self.client.poll_transmit(self.now) {
             let header = CallHeader::decode(&mut Reader::new(payload.clone())).expect("a call");
@@ -65,7 +71,7 @@ impl World {
     }
 
     /// Lets `time` go by, timers and all; what was sent meanwhile.
-    pub fn pass(&mut self, time: Duration) -> Vec<Sent> {
+    pub(crate) fn pass(&mut self, time: Duration) -> Vec<Sent> {
         let end = self.now + time;
         let mut out = self.sent();
         while let Some(due) = self.client.poll_timeout().filter(|t| *t <= end) {
@@ -79,12 +85,12 @@ impl World {
     }
 
     /// Answers `call` now, with an empty success of its procedure.
-    pub fn answer(&mut self, call: &Sent) {
+    pub(crate) fn answer(&mut self, call: &Sent) {
         self.client.handle_input(self.now, server(), reply_to(call.xid, call.proc));
     }
 }
 
-pub fn reply_to(xid: u32, proc: Proc) -> Bytes {
+pub(crate) fn reply_to(xid: u32, proc: Proc) -> Bytes {
     let reply = match proc {
         Proc::Read => {
             nfs3::Reply::Read(Ok(ReadOk { attr: None, count: 4096, eof: false, data: Bytes::from_static(&[0; 4096]) }))

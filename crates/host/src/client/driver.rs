@@ -42,6 +42,7 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
                 }
             } else {
                 // "Connection refused" and its like: the server may be back soon.
+                refused(&shared);
                 sleep(Duration::from_millis(5)).await;
             },
             _ = socket.writable(), if held.is_some() => {}
@@ -71,8 +72,14 @@ fn send_datagrams(shared: &Shared, socket: &UdpSocket, held: &mut Option<Bytes>)
     state.core.poll_timeout()
 }
 
+fn refused(shared: &Shared) {
+    let now = shared.now();
+    shared.lock().refused_since.get_or_insert(now);
+}
+
 fn take(shared: &Shared, from: Peer, message: Bytes) {
     let mut state = shared.lock();
+    state.refused_since = None;
     state.core.handle_input(shared.now(), from, message);
     state.deliver_events();
 }

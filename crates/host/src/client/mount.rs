@@ -26,6 +26,8 @@ pub struct Options {
     pub clock: Clock,
 }
 
+/// How long "nobody listens here" is doubted when mounting over UDP: a server may be starting.
+const REFUSED_MAX: Duration = Duration::from_secs(2);
 /// How long mounting may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How many addresses of a host are tried.
@@ -153,9 +155,27 @@ async fn ask_once(
     let give_up = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
     let config = Config { give_up: Some(give_up), ..options.config.clone() };
     let (shared, task) = open(target.transport, server, config, options).await?;
-    let answer = shared.ask(request, what).await;
+    let answer = tokio::select! {
+        answer = shared.ask(request, what) => answer,
+        () = nobody_listens(&shared) => {
+            let source = std::io::ErrorKind::ConnectionRefused.into();
+            Err(ClientError::Connect { server: server.to_string(), source })
+        }
+    };
     task.abort();
     answer
+}
+
+/// Ends when the server's machine has said for [`REFUSED_MAX`] that nobody listens there, and
+/// nothing else came. (Over TCP the connection fails at once.)
+async fn nobody_listens(shared: &Shared) {
+    loop {
+        tokio::time::sleep(REFUSED_MAX / 8).await;
+        let since = shared.lock().refused_since;
+        if since.is_some_and(|t| shared.now().since(t) >= REFUSED_MAX) {
+            return;
+        }
+    }
 }
 
 async fn ask_portmapper(target: &Target, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {

@@ -45,6 +45,8 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) core: Client,
+    /// Since when the server's machine has said that nobody listens there (UDP).
+    pub(super) refused_since: Option<Time>,
     waiters: BTreeMap<CallId, oneshot::Sender<Result<Answer, Failure>>>,
 }
 
@@ -65,7 +67,7 @@ pub(super) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
 
 impl Shared {
     pub(super) fn new(core: Client, clock: Clock, name: String) -> Arc<Shared> {
-        let state = Mutex::new(State { core, waiters: BTreeMap::new() });
+        let state = Mutex::new(State { core, refused_since: None, waiters: BTreeMap::new() });
         Arc::new(Shared { state, changed: Notify::new(), clock, name })
     }
 

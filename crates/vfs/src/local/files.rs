@@ -41,12 +41,15 @@ impl LocalDisk {
     /// Sets attributes as `cred`: what fails most likely first, the mode behind the owner,
     /// since a new owner clears the set-id bits, the times last, since all else moves them.
     pub(super) fn apply(&self, cred: &Cred, object: &Object, attr: &SetAttr) -> Result<()> {
-        if let Some(size) = attr.size {
-            let data = self.open_data(cred, object, For::Writing)?;
-            i64::try_from(size).map_err(|_| Status::FBig)?;
+        let resized = match attr.size {
+            Some(size) if i64::try_from(size).is_err() => return Err(Status::FBig),
+            Some(size) => Some((self.open_data(cred, object, For::Writing)?, size)),
+            None => None,
+        };
+        let _as_caller = self.identity.assume(cred)?;
+        if let Some((data, size)) = resized {
             ftruncate(&data.fd, size).nfs()?;
         }
-        let _as_caller = self.identity.assume(cred)?;
         if attr.uid.is_some() || attr.gid.is_some() {
             let (uid, gid) = (attr.uid.map(identity::uid).transpose()?, attr.gid.map(identity::gid).transpose()?);
             chownat(&object.fd, c"", uid, gid, AtFlags::EMPTY_PATH).nfs()?;
@@ -110,7 +113,13 @@ impl LocalDisk {
         let wcc = {
             let _step = self.stripes.lock(&[key]);
             let before = stat::of(&data.fd).nfs()?.attr;
-            write_all(&data.fd, offset, bytes)?;
+            {
+                // What the kernel does for a writer goes by who writes, not by who opened:
+                // a stranger's write clears the set-id bits, quotas bind, and the room that
+                // is kept for root stays root's.
+                let _as_caller = self.identity.assume(cred)?;
+                write_all(&data.fd, offset, bytes)?;
+            }
             wcc(before, &data.fd)?
         };
         // Outside the lock: writes that arrive meanwhile go on, and one flush serves all
