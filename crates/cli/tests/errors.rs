@@ -48,6 +48,15 @@ fn no_server_is_3_and_is_noticed_at_once_over_tcp() {
 }
 
 #[test]
+fn no_server_is_3_and_is_noticed_soon_over_udp() {
+    let p = Place::new();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let began = Instant::now();
+    p.run(&["ls", &format!("nfs://127.0.0.1:{port}/?proto=udp")]).expect(3, &["cannot reach", "connection refused"]);
+    assert!(began.elapsed() < Duration::from_secs(15), "before the timeout of 30 s");
+}
+
+#[test]
 fn a_silent_server_is_3_after_the_timeout() {
     let p = Place::new();
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
