@@ -71,13 +71,8 @@ impl Window {
         self.round.replies += 1;
         self.round.shortest = self.round.shortest.into_iter().chain(rtt).min();
         self.round.longest = self.round.longest.max(rtt.unwrap_or_default());
-        // A train of replies half as long as the round trip: twice the window fills the pipe
-        // (after HyStart, which waits for the whole; a device queue is shorter than a router's).
-        if shortest.is_some_and(|s| self.round.longest > s * 3 / 2) || self.round.losses > 0 {
-            self.opening = false;
-        }
-        if self.opening && full {
-            self.current = (self.current + 1).min(MAX);
+        if self.opening {
+            self.open(shortest, full);
         }
         if self.round.replies >= self.round.length {
             self.end_round(shortest, full);
@@ -88,6 +83,29 @@ impl Window {
     /// Requests were found lost.
     pub(crate) fn on_losses(&mut self, n: u32) {
         self.round.losses = self.round.losses.saturating_add(n);
+    }
+
+    /// Opens a window by one for each reply, until a train of replies is half as long as the
+    /// round trip: twice the window fills the pipe then (after HyStart, which waits for the
+    /// whole; a device queue is shorter than a router's). What was sent too much meanwhile is
+    /// taken back.
+    fn open(&mut self, shortest: Option<Duration>, full: bool) {
+        let train = shortest.filter(|s| self.round.longest > *s * 3 / 2);
+        if let Some(shortest) = train {
+            self.shrink_to_pipe(shortest, self.round.longest);
+        }
+        if train.is_some() || self.round.losses > 0 {
+            self.opening = false;
+        } else if full {
+            self.current = (self.current + 1).min(MAX);
+        }
+    }
+
+    /// To what fits the pipe when `seen` is the round trip, and a short queue.
+    fn shrink_to_pipe(&mut self, shortest: Duration, seen: Duration) {
+        let stretch = shortest.as_secs_f64() / seen.as_secs_f64().max(1e-9);
+        let pipe = f64::from(self.current) * stretch + QUEUED_MAX;
+        self.current = self.current.min(pipe.ceil() as u32).max(2);
     }
 
     fn end_round(&mut self, shortest: Option<Duration>, full: bool) {
@@ -106,7 +124,9 @@ impl Window {
         if queued >= QUEUED_MIN {
             self.opening = false;
         }
-        if queued > QUEUED_MAX {
+        if queued > 2.0 * QUEUED_MAX {
+            self.shrink_to_pipe(shortest, seen);
+        } else if queued > QUEUED_MAX {
             self.current = (self.current - 1).max(2);
         } else if queued < QUEUED_MIN && full {
             self.current = (self.current + 1).min(MAX);
