@@ -21,8 +21,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Clock;
 
-/// The most mobiles one relay serves; datagrams of further ones are dropped.
+/// The most mobiles one relay serves at a time; datagrams of further ones are dropped.
 const MOBILES_MAX: usize = 64;
+/// A mobile from which nothing came for so long makes room for another: programs that have
+/// ended do not say so. Should it come back, its new channel has the same weather.
+const SILENT_MIN: Duration = Duration::from_secs(2);
 /// The longest sleep, so that a stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
 /// The largest UDP payload.
@@ -88,6 +91,7 @@ impl Relay {
             seed,
             clock,
             mobiles: BTreeMap::new(),
+            came: 0,
             progress: progress.clone(),
             buffer: vec![0; DATAGRAM_MAX + 1],
         };
@@ -104,7 +108,7 @@ impl Relay {
         self.addr
     }
 
-    /// What was done so far, a line for each mobile in the order they came.
+    /// What was done so far, a line for each mobile that is served, in the order they came.
     pub fn progress(&self) -> Vec<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -129,7 +133,9 @@ fn open(at: SocketAddr) -> io::Result<UdpSocket> {
 
 /// A mobile, its channel and its socket towards the server.
 struct Mobile {
+    /// Its place among all that came.
     index: usize,
+    last_heard: Time,
     channel: Channel,
     upstream: UdpSocket,
     lateness: Duration,
@@ -142,6 +148,8 @@ struct Worker {
     seed: u64,
     clock: Clock,
     mobiles: BTreeMap<SocketAddr, Mobile>,
+    /// How many mobiles there have been.
+    came: usize,
     progress: Arc<Mutex<Vec<Progress>>>,
     buffer: Vec<u8>,
 }
@@ -164,18 +172,19 @@ impl Worker {
             let datagram = Bytes::copy_from_slice(&self.buffer[..n]);
             let now = self.clock.now();
             if !self.mobiles.contains_key(&from) {
-                let Some(mobile) = self.new_mobile() else { continue };
+                let Some(mobile) = self.new_mobile(now) else { continue };
                 self.mobiles.insert(from, mobile);
             }
             if let Some(m) = self.mobiles.get_mut(&from) {
+                m.last_heard = now;
                 m.channel.send(now, Side::Mobile, datagram);
             }
         }
     }
 
-    fn new_mobile(&self) -> Option<Mobile> {
+    fn new_mobile(&mut self, now: Time) -> Option<Mobile> {
         if self.mobiles.len() >= MOBILES_MAX {
-            return None;
+            self.make_room(now)?;
         }
         let any: SocketAddr = match self.server {
             SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
@@ -184,7 +193,19 @@ impl Worker {
         let upstream = open(any).ok()?;
         upstream.connect(self.server).ok()?;
         let channel = Channel::new(self.config.clone(), self.seed).ok()?;
-        Some(Mobile { index: self.mobiles.len(), channel, upstream, lateness: Duration::ZERO })
+        self.came += 1;
+        Some(Mobile { index: self.came, last_heard: now, channel, upstream, lateness: Duration::ZERO })
+    }
+
+    /// Forgets the mobile that has been silent longest, if that is long enough.
+    fn make_room(&mut self, now: Time) -> Option<()> {
+        let (addr, mobile) = self.mobiles.iter().min_by_key(|(_, m)| m.last_heard)?;
+        if now.since(mobile.last_heard) < SILENT_MIN {
+            return None;
+        }
+        let addr = *addr;
+        self.mobiles.remove(&addr);
+        Some(())
     }
 
     fn take_from_server(&mut self) {

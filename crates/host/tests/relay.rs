@@ -81,6 +81,19 @@ fn mobiles_have_links_of_their_own_and_a_bounded_number_of_them() {
     late.connect(relay.addr()).unwrap();
     late.send(b"hello").unwrap();
     assert!(late.recv(&mut buffer).is_err(), "the 65th is one too many");
+
+    // Until one that has fallen silent makes room; the first is not silent.
+    let began = Instant::now();
+    let served = loop {
+        first.send(b"hello").unwrap();
+        assert_eq!(first.recv(&mut buffer).unwrap(), 5);
+        late.send(b"hello").unwrap();
+        if late.recv(&mut buffer).is_ok() || began.elapsed() > Duration::from_secs(20) {
+            break relay.progress();
+        }
+    };
+    let is_served = |s: &UdpSocket| served.iter().any(|p| p.mobile == s.local_addr().unwrap());
+    assert!(is_served(late) && is_served(&first) && !is_served(&others[0]) && served.len() <= 64);
 }
 
 #[test]

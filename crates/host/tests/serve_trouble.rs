@@ -117,6 +117,29 @@ fn requests_that_stay_incomplete_and_idle_connections_are_closed_in_time() {
 }
 
 #[test]
+fn requests_in_fragments_do_not_wait_for_one_another_for_ever() {
+    // Room for the halves of both, not for one and a half.
+    let (_serving, addr) = start(limited(memory(), |l| l.receive_bytes_max = 1 << 20));
+    let mut clients = [Tcp::connect(addr), Tcp::connect(addr)];
+    let root = clients[0].mount("/");
+    let messages = ["a", "b"].map(|name| {
+        let fh = clients[0].create(&root, name);
+        nfs_message(xid(), &write(&fh, Bytes::from(vec![1; 800 << 10])))
+    });
+    let halves = messages.iter().map(|m| m.split_at(300 << 10));
+    for (tcp, (first, _)) in clients.iter_mut().zip(halves.clone()) {
+        tcp.send_raw(&[&(first.len() as u32).to_be_bytes(), first].concat());
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    for (tcp, (_, second)) in clients.iter_mut().zip(halves) {
+        tcp.send_raw(&[&mark(second.len()), second].concat());
+    }
+    for (tcp, message) in clients.iter_mut().zip(&messages) {
+        assert_eq!(tcp.receive()[..4], message[..4]);
+    }
+}
+
+#[test]
 fn the_longest_idle_makes_room_when_all_places_are_taken() {
     let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(50));
     let (serving, addr) = start(limited(memory(), set));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
 use remora_wire::record::{RecordReader, mark};
+use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,6 +27,11 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How many datagrams are taken before there is a look at timers and at what is to be sent.
+const TAKE_MAX: usize = 64;
+/// A stream on which nothing has come for so long is asked whether its other end still is
+/// there, every so often, and so many times: a server that lost power says no good-bye.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
 /// Moves datagrams for as long as the session lives.
 pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
@@ -37,7 +43,8 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
         tokio::select! {
             received = socket.recv(&mut buffer) => if let Ok(n) = received {
                 take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
-                while let Ok(n) = socket.try_recv(&mut buffer) {
+                for _ in 1..TAKE_MAX {
+                    let Ok(n) = socket.try_recv(&mut buffer) else { break };
                     take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
                 }
             } else {
@@ -110,7 +117,10 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
                 let mut state = shared.lock();
                 state.core.connected(shared.now(), peer);
             }
-            if serve_stream(&shared, s, peer).await.is_ok_and(|heard| heard) {
+            let mut heard = false;
+            // However it ended, it is made again.
+            let _ = serve_stream(&shared, s, peer, &mut heard).await;
+            if heard {
                 pause = RECONNECT.0;
             }
             shared.lock().core.disconnected(shared.now());
@@ -148,30 +158,39 @@ async fn connect_patiently(shared: &Shared, server: SocketAddr) -> Option<TcpStr
     }
 }
 
-/// A connection without delays of its own.
+/// A connection without delays of its own, that notices when its other end has gone.
 pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
     let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(server))
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
     stream.set_nodelay(true)?;
+    keep_alive(&stream)?;
     Ok(stream)
 }
 
-/// Serves one connection until it breaks; says whether anything came over it.
-async fn serve_stream(shared: &Shared, mut stream: TcpStream, peer: Peer) -> io::Result<bool> {
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let (idle, between, count) = KEEPALIVE;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, idle)?;
+    sockopt::set_tcp_keepintvl(stream, between)?;
+    sockopt::set_tcp_keepcnt(stream, count)?;
+    Ok(())
+}
+
+/// Serves one connection until it breaks; `heard`: a whole record came over it.
+async fn serve_stream(shared: &Shared, mut stream: TcpStream, peer: Peer, heard: &mut bool) -> io::Result<()> {
     let (mut read, mut write) = stream.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();
-    let mut heard = false;
     loop {
         let due = fill(shared, &mut out);
         tokio::select! {
             n = read.read_buf(records.buffer()) => {
                 if n? == 0 {
-                    return Ok(heard);
+                    return Ok(());
                 }
-                heard = true;
                 while let Some(record) = records.next_record().map_err(io::Error::other)? {
+                    *heard = true;
                     take(shared, peer, record);
                 }
             }
@@ -197,4 +216,17 @@ fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
     // looked at now and then.
     state.deliver_events();
     Some(shared.now() + LOOK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_notice_when_the_other_end_has_gone() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = connect(listener.local_addr().unwrap()).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEPALIVE.0);
+    }
 }

@@ -70,22 +70,39 @@ pub(super) struct Permit {
     _request: OwnedSemaphorePermit,
 }
 
+/// Leave to hold a half-received request.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    _client: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+/// What the connections of one client's address share.
+#[derive(Debug)]
+struct Client {
+    requests: Arc<Semaphore>,
+    receiving: ByteRoom,
+}
+
 /// What a connection is admitted by: its own room and that of its client's address.
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) room: ByteRoom,
-    client: Arc<Semaphore>,
+    client: Arc<Client>,
 }
 
 /// The places of each client that has connections.
 #[derive(Debug)]
 struct Clients {
-    seats: HashMap<IpAddr, Weak<Semaphore>>,
+    seats: HashMap<IpAddr, Weak<Client>>,
     /// With how many entries those of clients that left are cleared away.
     sweep_at: usize,
 }
 
 const SWEEP_MIN: usize = 1024;
+/// The part of the room for half-received requests that one client may have: one that begins
+/// requests and does not finish them must not keep others from theirs.
+const RECEIVING_PART: usize = 4;
 
 /// Counts what is under way.
 #[derive(Debug)]
@@ -93,18 +110,23 @@ pub(super) struct Admission {
     requests: Arc<Semaphore>,
     requests_max: usize,
     bytes: ByteRoom,
+    receive_max: usize,
+    receiving: ByteRoom,
     per_client_max: usize,
     clients: Mutex<Clients>,
 }
 
 impl Admission {
-    /// Room for as much as the core executes at once.
-    pub(super) fn new(limits: &remora_server::Limits) -> Admission {
+    /// Room for as much as the core executes at once, and for `receive_max` bytes of
+    /// half-received requests.
+    pub(super) fn new(limits: &remora_server::Limits, receive_max: usize) -> Admission {
         let requests_max = limits.in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
         Admission {
             requests: Arc::new(Semaphore::new(requests_max)),
             requests_max,
             bytes: ByteRoom::new(limits.in_flight_bytes_max),
+            receive_max,
+            receiving: ByteRoom::new(receive_max),
             per_client_max: limits.in_flight_per_client_max.clamp(1, requests_max),
             clients: Mutex::new(Clients { seats: HashMap::new(), sweep_at: SWEEP_MIN }),
         }
@@ -119,7 +141,10 @@ impl Admission {
         }
         let seat = seats.entry(addr.ip().to_canonical()).or_default();
         let client = seat.upgrade().unwrap_or_else(|| {
-            let fresh = Arc::new(Semaphore::new(self.per_client_max));
+            let fresh = Arc::new(Client {
+                requests: Arc::new(Semaphore::new(self.per_client_max)),
+                receiving: ByteRoom::new(self.receive_max / RECEIVING_PART),
+            });
             *seat = Arc::downgrade(&fresh);
             fresh
         });
@@ -132,10 +157,16 @@ impl Admission {
         // its client's place.
         Permit {
             _connection: Some(share.room.take(cost).await),
-            _client: Some(take(&share.client, 1).await),
+            _client: Some(take(&share.client.requests, 1).await),
             _bytes: self.bytes.take(cost).await,
             _request: take(&self.requests, 1).await,
         }
+    }
+
+    /// Waits for room for a request of `bytes` that is coming in. Must be asked once for a
+    /// request: who holds some and waits for more could wait for others who do the same.
+    pub(super) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
+        Receiving { _client: share.client.receiving.take(bytes).await, _all: self.receiving.take(bytes).await }
     }
 
     /// Leave for a datagram of `cost` bytes, if there is room now.
@@ -144,7 +175,7 @@ impl Admission {
         Some(Permit {
             _connection: None,
             _client: match client {
-                Some(c) => Some(c.try_acquire_owned().ok()?),
+                Some(c) => Some(c.requests.clone().try_acquire_owned().ok()?),
                 None => None,
             },
             _bytes: self.bytes.try_take(cost)?,
@@ -172,12 +203,13 @@ mod tests {
     use super::*;
 
     fn admission(requests: usize, per_client: usize, bytes: usize) -> Admission {
-        Admission::new(&remora_server::Limits {
+        let limits = remora_server::Limits {
             in_flight_max: requests,
             in_flight_per_client_max: per_client,
             in_flight_bytes_max: bytes,
             ..Default::default()
-        })
+        };
+        Admission::new(&limits, 16 * UNIT)
     }
 
     fn addr(s: &str) -> SocketAddr {
@@ -200,6 +232,18 @@ mod tests {
 
         let _large = adm.admit(&sb, usize::MAX).await; // more than there is: takes all of it
         assert!(adm.try_admit(a, 1).is_none(), "no byte is left");
+    }
+
+    #[tokio::test]
+    async fn half_received_requests_of_one_client_leave_room_for_others() {
+        let adm = admission(1, 1, UNIT);
+        let [a, again, b] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"].map(|client| adm.join(addr(client), UNIT));
+        let held = adm.receive(&a, 4 * UNIT).await;
+        let now = |share| tokio::time::timeout(std::time::Duration::from_millis(20), adm.receive(share, UNIT));
+        assert!(now(&again).await.is_err(), "a quarter for all its connections");
+        assert!(now(&b).await.is_ok());
+        drop(held);
+        assert!(now(&again).await.is_ok());
     }
 
     #[test]

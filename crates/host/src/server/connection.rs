@@ -19,10 +19,10 @@ use remora_wire::record::RecordReader;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::admission::Share;
+use super::admission::{Receiving, Share};
 use super::cost;
 use super::hub::Hub;
 use super::outbox::{Flow, Outbox};
@@ -159,22 +159,22 @@ struct Inbound {
     socket: OwnedReadHalf,
     reader: RecordReader,
     /// Room for a record larger than [`SCRATCH`], while it is not complete.
-    room: Option<OwnedSemaphorePermit>,
-    /// What `room` is for, in bytes.
-    roomed: usize,
+    room: Option<Receiving>,
+    /// The most bytes that a record and its last mark have.
+    max: usize,
     /// Since when there has been a record that is not complete.
     partial_since: Option<Time>,
 }
 
 impl Inbound {
     fn new(hub: &Hub, socket: OwnedReadHalf) -> Inbound {
-        let reader = RecordReader::new(hub.core_limits.stream_io_max as usize + RECORD_OVERHEAD);
-        Inbound { socket, reader, room: None, roomed: 0, partial_since: None }
+        let max = hub.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
+        Inbound { socket, reader: RecordReader::new(max), room: None, max: max + 4, partial_since: None }
     }
 
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
         loop {
-            self.make_room(hub).await;
+            self.make_room(connection, hub).await;
             let received = match self.patience(hub) {
                 None => self.receive().await,
                 Some(left) => match timeout(left, self.receive()).await {
@@ -202,21 +202,25 @@ impl Inbound {
         Some((since + allowed).since(hub.clock.now()))
     }
 
-    /// Takes room for a record larger than [`SCRATCH`]. The wait is not the client's fault, so
+    /// Takes room for a record larger than [`SCRATCH`]: once, so a record in fragments, whose
+    /// end is not known, gets as much as any may have. The wait is not the client's fault, so
     /// it does not count against its patience.
-    async fn make_room(&mut self, hub: &Hub) {
+    async fn make_room(&mut self, connection: &Connection, hub: &Hub) {
         let whole = self.whole();
-        if whole <= SCRATCH || whole <= self.roomed {
+        if whole <= SCRATCH || self.room.is_some() {
             return;
         }
         let began = hub.clock.now();
-        let more = hub.receiving.take(whole - self.roomed).await;
-        self.roomed = whole;
-        match &mut self.room {
-            Some(room) => room.merge(more),
-            None => self.room = Some(more),
-        }
+        let bytes = if self.in_fragments() { self.max } else { whole };
+        self.room = Some(hub.admission.receive(&connection.share, bytes).await);
         self.partial_since = self.partial_since.map(|since| since + hub.clock.now().since(began));
+    }
+
+    /// Whether the record at the front has more than one fragment.
+    fn in_fragments(&mut self) -> bool {
+        let held = self.reader.held();
+        let input = self.reader.buffer();
+        held > input.len() || input.first().is_some_and(|first| first & 0x80 == 0)
     }
 
     /// Bytes of the record at the front, as far as its fragments have told.
@@ -259,7 +263,7 @@ impl Inbound {
             hub.record(connection.peer, record, permit);
         }
         if whole {
-            (self.room, self.roomed, self.partial_since) = (None, 0, None);
+            (self.room, self.partial_since) = (None, None);
         }
         if self.reader.held() == 0 {
             *self.reader.buffer() = BytesMut::new();

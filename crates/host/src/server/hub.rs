@@ -10,7 +10,7 @@ use remora_base::{Core, Path, Peer, Time};
 use remora_server::{Answer, Execute, Server, Ticket};
 use tokio::sync::Notify;
 
-use super::admission::{Admission, ByteRoom, Permit};
+use super::admission::{Admission, Permit};
 use super::connection::Connection;
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
@@ -28,8 +28,6 @@ pub(super) struct Hub {
     pub(super) limits: Limits,
     pub(super) core_limits: remora_server::Limits,
     pub(super) admission: Admission,
-    /// Room for half-received requests.
-    pub(super) receiving: ByteRoom,
     pub(super) counters: Counters,
     pub(super) jobs: JobQueue,
     pub(super) sockets: Vec<DatagramSocket>,
@@ -75,8 +73,7 @@ impl Hub {
             clock,
             limits,
             core_limits,
-            admission: Admission::new(&core_limits),
-            receiving: ByteRoom::new(limits.receive_bytes_max),
+            admission: Admission::new(&core_limits, limits.receive_bytes_max),
             counters: Counters::default(),
             jobs: JobQueue::default(),
             sockets,

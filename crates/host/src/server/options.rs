@@ -57,8 +57,8 @@ pub struct Limits {
     /// Most bytes that requests and unsent replies of one connection hold; one request may
     /// always pass. Default 8 MiB.
     pub connection_bytes_max: usize,
-    /// Most bytes of half-received requests of all connections, beyond 16 KiB for each.
-    /// Default 64 MiB.
+    /// Most bytes of half-received requests of all connections, beyond 16 KiB for each; one
+    /// client address may have a quarter of it. Default 64 MiB.
     pub receive_bytes_max: usize,
     /// How long a request may take to arrive, from its first byte; a second more for each KiB
     /// of it that has arrived. Default 60 s.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remora_wire::nfs3::{Attr, FileType, Status};
+use remora_wire::nfs3::{Attr, FileType, Stable, Status};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
@@ -27,10 +27,23 @@ pub(super) struct Data {
     pub(super) fd: Arc<OwnedFd>,
     /// Who was let in.
     cred: Cred,
+    /// How often it had been taken from the cache when it was taken.
+    turn: u64,
+}
+
+impl Data {
+    fn new(fd: OwnedFd, cred: &Cred) -> Data {
+        Data { fd: Arc::new(fd), cred: cred.clone(), turn: 0 }
+    }
+
+    /// Whether nobody but the cache and the caller has it.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.fd) <= 2
+    }
 }
 
 /// Open files by object and purpose. An open file serves the caller that it was opened for,
-/// as a local one would; a change of mode or owner closes it.
+/// as a local one would. Where callers differ a change of mode or owner closes it.
 pub(super) struct OpenFiles(Mutex<Recent<(Key, For), Data>>);
 
 impl OpenFiles {
@@ -40,7 +53,19 @@ impl OpenFiles {
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
-        self.lock().get(&(key, purpose)).filter(|data| data.cred == *cred).cloned()
+        let mut files = self.lock();
+        let data = files.get(&(key, purpose)).filter(|data| data.cred == *cred)?;
+        data.turn += 1;
+        Some(data.clone())
+    }
+
+    /// Closes the file if nobody has taken it since `data` was.
+    fn close_unless_taken(&self, key: Key, data: &Data) {
+        let mut files = self.lock();
+        let last = files.get(&(key, For::Writing)).is_some_and(|d| Arc::ptr_eq(&d.fd, &data.fd) && d.turn == data.turn);
+        if last {
+            files.remove(&(key, For::Writing));
+        }
     }
 
     fn put(&self, key: Key, purpose: For, data: Data) {
@@ -76,8 +101,37 @@ impl LocalDisk {
         Ok((data, key, object.attr))
     }
 
-    /// Opens an object's data for `cred`: regular files only.
-    pub(super) fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
+    /// An object's data, opened for `cred` now or before: regular files only.
+    pub(super) fn data_of(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
+        match self.files.get(object.key, purpose, self.identity.acting(cred)) {
+            Some(data) => Ok(data),
+            None => self.open_data(cred, object, purpose),
+        }
+    }
+
+    /// Keeps what `cred` made `object` with, if `fd` is that object: its mode may not let its
+    /// maker write, but whoever makes a file may, as on a local disk.
+    pub(super) fn keep_made(&self, cred: &Cred, object: &Object, fd: OwnedFd) {
+        if stat::of(&fd).is_ok_and(|made| made.key == object.key) {
+            self.files.put(object.key, For::Writing, Data::new(fd, self.identity.acting(cred)));
+        }
+    }
+
+    /// Makes what was written by `data` as stable as asked. With nothing left to flush the
+    /// file is closed: while it is open for writing this machine cannot run it as a program.
+    pub(super) fn flush(&self, key: Key, data: &Data, attr: &Attr, stable: Stable) -> Result<()> {
+        // Who took the file before must be done by now, who takes it from now on shows later.
+        let idle = data.is_idle();
+        self.sync_data(&data.fd, stable)?;
+        // See `keep_made`.
+        let opens_again = self.identity.honours() || attr.mode & 0o200 != 0;
+        if stable != Stable::Unstable && idle && opens_again {
+            self.files.close_unless_taken(key, data);
+        }
+        Ok(())
+    }
+
+    fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
         match object.attr.kind {
             FileType::Regular => {}
             FileType::Directory => return Err(Status::IsDir),
@@ -96,8 +150,7 @@ impl LocalDisk {
             Err(Errno::ACCESS) if self.identity.honours() && let_in(cred, &object.attr) => reopen(object, flags),
             done => done,
         };
-        let cred = self.identity.acting(cred).clone();
-        let data = Data { fd: Arc::new(fd.map_err(errno::status)?), cred };
+        let data = Data::new(fd.map_err(errno::status)?, self.identity.acting(cred));
         self.files.put(object.key, purpose, data.clone());
         Ok(data)
     }

@@ -29,7 +29,9 @@ impl LocalDisk {
             self.apply(cred, &object, attr)?;
             wcc(before, &object.fd)?
         };
-        if attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some() {
+        // The server's user, if it is everybody, goes on with what it has open: it could not
+        // open its own file again that is read-only by now.
+        if self.identity.honours() && (attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some()) {
             self.files.close(object.key);
         }
         if *attr != SetAttr::NONE {
@@ -43,7 +45,7 @@ impl LocalDisk {
     pub(super) fn apply(&self, cred: &Cred, object: &Object, attr: &SetAttr) -> Result<()> {
         let resized = match attr.size {
             Some(size) if i64::try_from(size).is_err() => return Err(Status::FBig),
-            Some(size) => Some((self.open_data(cred, object, For::Writing)?, size)),
+            Some(size) => Some((self.data_of(cred, object, For::Writing)?, size)),
             None => None,
         };
         let _as_caller = self.identity.assume(cred)?;
@@ -124,14 +126,14 @@ impl LocalDisk {
         };
         // Outside the lock: writes that arrive meanwhile go on, and one flush serves all
         // that came before it.
-        self.sync_data(&data.fd, stable)?;
+        self.flush(key, &data, &attr, stable)?;
         Ok((wcc, stable))
     }
 
     pub(super) fn do_commit(&self, cred: &Cred, id: &FileId) -> Result<Wcc> {
         self.writable()?;
-        let (data, key, _) = self.data(cred, id, For::Writing)?;
-        self.sync_data(&data.fd, Stable::FileSync)?;
+        let (data, key, attr) = self.data(cred, id, For::Writing)?;
+        self.flush(key, &data, &attr, Stable::FileSync)?;
         // A commit changes nothing, so before and after are the same, and nothing came between.
         let _step = self.stripes.lock(&[key]);
         let attr = stat::of(&data.fd).nfs()?.attr;

@@ -2,8 +2,7 @@
 //!
 //! All are relative to an open directory and take single names.
 
-use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::MutexGuard;
 
 use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
@@ -62,7 +61,7 @@ impl LocalDisk {
         };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..TRIES {
-            match self.make(cred, dir, name, &wish, |dir, mode| openat(dir, name, flags, mode).map(drop)) {
+            match self.make(cred, dir, name, &wish, |dir, mode| openat(dir, name, flags, mode).map(Some)) {
                 Err(Status::Exist) => {}
                 done => return done,
             }
@@ -147,27 +146,31 @@ impl LocalDisk {
         names::new_name(name)?;
         attrs::check(attr)?;
         let wish = attrs::for_new(self.identity.acting(cred), attr, default_mode);
-        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, make)
+        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, mode| make(dir, mode).map(|()| None))
     }
 
-    /// Makes an object with the attributes `wish` and puts it on stable storage.
+    /// Makes an object with the attributes `wish` and puts it on stable storage. `make` may
+    /// open it for writing.
     fn make(
         &self,
         cred: &Cred,
         dir: &FileId,
         name: &[u8],
         wish: &SetAttr,
-        make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<()>,
+        make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<Option<OwnedFd>>,
     ) -> Result<Made> {
         let dir = self.resolve_dir(dir)?;
         let (child, wcc) = {
             let _step = self.stripes.lock(&[dir.key]);
             let before = stat::of(&dir.fd).nfs()?.attr;
-            {
+            let opened = {
                 let _as_caller = self.identity.assume(cred)?;
-                make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs()?;
-            }
+                make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs()?
+            };
             let mut child = self.open_child(&dir, name)?;
+            if let Some(fd) = opened {
+                self.keep_made(cred, &child, fd);
+            }
             // The kernel has set what it could; the rest, and what the umask took, follows.
             let rest = SetAttr {
                 mode: wish.mode.filter(|mode| *mode != child.attr.mode & !0o2000),

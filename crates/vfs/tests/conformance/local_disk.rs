@@ -136,6 +136,26 @@ fn parents_end_at_the_export() {
 }
 
 #[test]
+fn what_has_been_flushed_is_not_kept_open_for_writing() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let made = fs.create(&me(), &fs.root(), b"program", &CreateHow::Guarded(mode(0o755))).unwrap().id;
+    let path = dir.path().join("program");
+    let is_open = || {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+        fds.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path))
+    };
+    for _ in 0..2 {
+        fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::Unstable).unwrap();
+        assert!(is_open(), "more will come");
+        fs.commit(&me(), &made, 0, 0).unwrap();
+        assert!(!is_open(), "nobody could run it");
+        fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::FileSync).unwrap();
+        assert!(!is_open());
+    }
+}
+
+#[test]
 fn read_only_means_every_change() {
     let dir = TempDir::new();
     let id = file(&export(&dir), &export(&dir).root(), "f");
@@ -204,19 +224,72 @@ fn threads_at_work_in_one_directory() {
     assert_eq!(names(fs, &root), [".", "..", "shared"]);
 }
 
-/// As root only: elsewhere there is nobody to become.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Does each call as its caller. As root only: elsewhere there is nobody to become.
+fn honouring(dir: &TempDir) -> Option<LocalDisk> {
+    let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
+    match LocalDisk::open(dir.path(), options) {
+        Ok(fs) => Some(fs),
+        Err(e) => {
+            assert!(!is_root(), "{e}");
+            eprintln!("SKIPPED what takes root: {e}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_strangers_write_takes_the_set_id_bits() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let f = file(&fs, &fs.root(), "f");
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    let armed = mode(0o6777);
+    fs.setattr(&me(), &f, &armed, None).unwrap();
+    fs.write(&stranger, &f, 0, &b"x"[..].into(), Stable::Unstable).unwrap();
+    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
+    fs.setattr(&me(), &f, &armed, None).unwrap();
+    fs.setattr(&stranger, &f, &size(0), None).unwrap();
+    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
+}
+
+/// A server that is not root has no other way to write a read-only file than to keep open what
+/// it made. As root it is tried by a thread that is not.
+#[expect(clippy::disallowed_methods, reason = "a thread of another user")]
+#[test]
+fn whoever_made_a_file_read_only_may_fill_it() {
+    let dir = TempDir::new();
+    if is_root() {
+        std::os::unix::fs::chown(dir.path(), Some(5001), Some(6001)).unwrap();
+    }
+    let fill = || {
+        if is_root() {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(5001), rustix::fs::Gid::from_raw(6001));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(None, gid, None).unwrap();
+            rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
+        }
+        let fs = export(&dir);
+        let made = fs.create(&me(), &fs.root(), b"f", &CreateHow::Guarded(mode(0o444))).unwrap();
+        write(&fs, &made.id, 0, b"four").unwrap();
+        fs.setattr(&me(), &made.id, &mode(0o400), None).unwrap();
+        write(&fs, &made.id, 4, b"teen").unwrap();
+        fs.setattr(&me(), &made.id, &size(6), None).unwrap();
+        fs.commit(&me(), &made.id, 0, 0).unwrap();
+        assert_eq!(read(&fs, &made.id), b"fourte");
+        let again = export(&dir);
+        assert_eq!(write(&again, &made.id, 0, b"x"), Err(Status::Access), "nobody has it open any more");
+    };
+    std::thread::scope(|scope| scope.spawn(fill).join().unwrap());
+}
+
 #[test]
 fn callers_are_honoured() {
     let dir = TempDir::new();
-    let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
-    let fs = match LocalDisk::open(dir.path(), options) {
-        Ok(fs) => fs,
-        Err(e) => {
-            assert_ne!(std::fs::metadata("/proc/self").unwrap().uid(), 0, "{e}");
-            eprintln!("SKIPPED callers_are_honoured: {e}");
-            return;
-        }
-    };
+    let Some(fs) = honouring(&dir) else { return };
     let root = fs.root();
     fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
     let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
