@@ -42,6 +42,9 @@ pub(crate) fn read(message: Bytes) -> Incoming {
         Err(CallError::RpcVersion { xid, .. }) => {
             return Incoming::Refused { xid, outcome: Outcome::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION } };
         }
+        Err(CallError::BadAuth { xid }) => {
+            return Incoming::Refused { xid, outcome: Outcome::AuthError(Outcome::AUTH_BADCRED) };
+        }
     };
     let xid = header.xid;
     call(header, r).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
@@ -108,6 +111,15 @@ mod tests {
                 other => panic!("{other:?} instead of {want:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_credential_that_is_too_long_is_denied_and_not_passed_over_in_silence() {
+        let mut long = message(nfs3::PROGRAM, 3, 1, 1, &[]).to_vec();
+        // The credential's length follows six words of header and its flavor.
+        long[28..32].copy_from_slice(&401u32.to_be_bytes());
+        let want = Outcome::AuthError(Outcome::AUTH_BADCRED);
+        assert!(matches!(read(long.into()), Incoming::Refused { xid: 5, outcome } if outcome == want));
     }
 
     #[test]

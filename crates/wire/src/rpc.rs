@@ -113,6 +113,12 @@ pub enum CallError {
         /// The version it was made in.
         vers: u32,
     },
+    /// A call whose credential or verifier is longer than [`AUTH_MAX`]: deny it.
+    #[error("a credential that is too long")]
+    BadAuth {
+        /// The call's xid.
+        xid: u32,
+    },
 }
 
 impl From<Error> for CallError {
@@ -142,14 +148,12 @@ impl CallHeader {
         if vers != RPC_VERSION {
             return Err(CallError::RpcVersion { xid, vers });
         }
-        Ok(CallHeader {
-            xid,
-            prog: u32::decode(r)?,
-            vers: u32::decode(r)?,
-            proc: u32::decode(r)?,
-            cred: OpaqueAuth::decode(r)?,
-            verf: OpaqueAuth::decode(r)?,
-        })
+        let (prog, vers, proc) = (u32::decode(r)?, u32::decode(r)?, u32::decode(r)?);
+        let mut auth = || match OpaqueAuth::decode(r) {
+            Err(Error::TooLong { .. }) => Err(CallError::BadAuth { xid }),
+            other => Ok(other?),
+        };
+        Ok(CallHeader { xid, prog, vers, proc, cred: auth()?, verf: auth()? })
     }
 }
 
