@@ -7,6 +7,8 @@ use remora_host::client::{ClientError, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
 
+use crate::out;
+
 /// What `--help` says about exit codes; [`Error::code`] is the other half.
 pub(crate) const HELP: &str = "\
 Examples:
@@ -159,9 +161,9 @@ impl fmt::Display for Error {
 
 /// Says what went wrong in `command`, and what to do about it.
 pub(crate) fn show(command: &str, error: &Error) {
-    eprintln!("remora: {command}: {error}");
+    out::say(format_args!("remora: {command}: {error}"));
     if let Some(hint) = error.hint() {
-        eprintln!("hint: {hint}");
+        out::say(format_args!("hint: {hint}"));
     }
 }
 

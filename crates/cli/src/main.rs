@@ -4,6 +4,9 @@
 //! resolves its flags and does the work through [`servers`] and [`remote`]; [`exit`] knows
 //! the exit codes and the words for errors.
 
+// They panic when nobody reads; see `out`.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod args;
 mod commands;
 mod cp;
@@ -44,7 +47,8 @@ fn finish(name: &str, result: exit::Result, kept: &interrupt::Kept) -> ExitCode 
     }
     if kept.bytes() > 0 {
         let kept = units::human(kept.bytes());
-        eprintln!("hint: {kept} of what was not finished are kept; the same command with --resume goes on from there");
+        let how = "the same command with --resume goes on from there";
+        out::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
     }
     ExitCode::from(error.code())
 }

@@ -1,4 +1,4 @@
-//! Standard output: a reader that goes away is no error, a full disk is.
+//! Standard output and standard error: a reader that goes away is no error, a full disk is.
 
 use std::io::{self, Write};
 
@@ -32,6 +32,11 @@ pub(crate) fn json(object: &impl Serialize) -> Result {
 /// The object on one line, without its end.
 pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
     serde_json::to_string(object).map_err(|e| Error::refused("standard output", e.to_string()))
+}
+
+/// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn failed(e: io::Error) -> Error {

@@ -207,12 +207,35 @@ fn full_disks_leave_nothing_behind() {
     let s = p.serve(&[]);
     p.run(&["cp", big.to_str().unwrap(), &s.url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    // Several files are under way when the first of them does not fit.
+    fs::create_dir(p.state().join("tree")).unwrap();
+    for i in 0..30 {
+        fs::write(p.state().join(format!("tree/{i}")), noise(100_000, i)).unwrap();
+    }
+    let tree = p.state().join("tree");
+    p.run(&["cp", "-r", tree.to_str().unwrap(), &s.url("/t")]).expect(1, &["no space left on the server's disk"]);
+    let left = names(&p.srv("t"));
+    assert!(left.iter().all(|name| !name.starts_with('.')), "{left:?}");
+    fs::remove_dir_all(tree).unwrap();
     drop(s);
     let daemon = p.server_command(&["serve", p.state().to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"]);
     let s = common::Daemon::start(daemon);
     fs::set_permissions(&big, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     p.run(&["cp", &s.url("/big"), "f"]).expect(1, &["f: no space left on device"]);
     assert_eq!(names(&p.here("")), Vec::<String>::new());
+}
+
+#[test]
+fn messages_that_nobody_reads_change_nothing() {
+    let p = Place::new();
+    fs::write(p.here("c"), "c").unwrap();
+    let s = p.serve(&[]);
+    let to = s.url("/");
+    for args in [&["cp", "a", "b", "c", &to][..], &["rm", &s.url("/a"), &s.url("/b")], &["ls", &s.url("/a")]] {
+        let out = p.command(args).stderr(fs::File::create("/dev/full").unwrap()).output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+    }
+    assert_eq!(names(&p.srv("")), ["c"]);
 }
 
 #[test]

@@ -173,6 +173,17 @@ fn links_that_are_in_the_way_are_replaced_not_followed() {
 }
 
 #[test]
+fn a_link_does_not_replace_a_directory_and_leaves_nothing() {
+    let p = Place::new();
+    fs::create_dir_all(p.srv("t/d")).unwrap();
+    fs::create_dir(p.here("t")).unwrap();
+    symlink("..", p.here("t/d")).unwrap();
+    let s = p.serve(&[]);
+    p.run(&["cp", "-r", "t", &s.url("/")]).expect(1, &["t/d: is a directory"]);
+    assert_eq!(names(&p.srv("t")), ["d"]);
+}
+
+#[test]
 fn unfinished_copies_are_left_out() {
     let p = Place::new();
     fs::create_dir(p.srv("t")).unwrap();

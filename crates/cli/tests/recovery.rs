@@ -84,6 +84,20 @@ fn a_copy_of_something_else_is_not_resumed() {
     assert_eq!(names(&p.here("")), ["f"]);
 }
 
+#[test]
+fn two_uploads_to_one_place_do_not_meet() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let first = p.start(&["cp", "f", &relay.udp_url("/f")]);
+    until("a part", || !names(&p.srv("")).is_empty());
+    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
+    first.finish().expect(0, &[]);
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+}
+
 /// Slow enough over TCP to be cut short: one small block at a time.
 const PLODDING: &[&str] = &["--block", "1K", "--window", "1"];
 

@@ -4,7 +4,7 @@
 //! request: what is still unanswered was lost and is sent again at once (RACK, RFC 8985,
 //! carried over from segments to requests). When a whole window is lost there is no such
 //! reply. Then, as soon as the next reply is overdue, the client probes with NULL calls, a
-//! few milliseconds of airtime each, close together at first and never more than
+//! millisecond of airtime each at 1 Mbit/s, close together at first and never more than
 //! [`PROBE_MAX`] apart. A probe's reply is evidence like any other, and the first that gets
 //! through after a burst releases everything. Nothing backs off because of the burst itself;
 //! what is answered late rather than never widens the tolerance for reordering.

@@ -6,6 +6,9 @@ use clap::{Args, ValueEnum};
 
 use crate::units;
 
+/// The shortest timeout that can be asked for.
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+
 /// How to speak to servers.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
@@ -20,10 +23,10 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_enum, default_value = "adaptive")]
     pub(crate) retry: Retry,
     /// First timeout of the other two policies
-    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = timeout)]
     pub(crate) initial: Duration,
     /// Longest timeout of the other two policies
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
     pub(crate) longest: Duration,
     /// What exponential multiplies its timeout by
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -47,6 +50,12 @@ pub(crate) struct LinkArgs {
 pub(crate) enum Auto {
     Learn,
     Fixed(u32),
+}
+
+/// A timeout of nothing would have requests sent again without end.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text)?;
+    if time < TIMEOUT_MIN { Err(format!("'{text}' is less than {TIMEOUT_MIN:?}")) } else { Ok(time) }
 }
 
 fn block(text: &str) -> Result<Auto, String> {
@@ -93,6 +102,8 @@ mod tests {
         assert_eq!(block("8K"), Ok(Auto::Fixed(8192)));
         assert_eq!(block("auto"), Ok(Auto::Learn));
         assert_eq!(window("5"), Ok(Auto::Fixed(5)));
+        assert_eq!(timeout("10ms"), Ok(TIMEOUT_MIN));
+        assert!(timeout("0").is_err() && timeout("9ms").is_err());
         assert!(block("1").is_err() && block("2M").is_err() && window("0").is_err());
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(args: Rm) -> Result {
             // The rest can still be removed; the last failure is left to the caller to report.
             Err(e) => {
                 if let Some(earlier) = last.replace(e) {
-                    eprintln!("remora: rm: {earlier}");
+                    crate::exit::show("rm", &earlier);
                 }
             }
             Ok(()) => {}

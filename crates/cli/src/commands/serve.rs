@@ -53,7 +53,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     announce(&args, &shares, &serving)?;
     interrupt::wait().await;
     if !args.json {
-        eprintln!("remora: serve: shutting down; once more ends it at once");
+        out::say("remora: serve: shutting down; once more ends it at once");
     }
     let numbers = serving.stats();
     let shutdown = tokio::task::spawn_blocking(move || serving.shutdown().abandoned);
@@ -217,10 +217,12 @@ fn announce(args: &Serve, shares: &[Share], serving: &Serving) -> Result {
 fn warn(args: &Serve, addrs: &[SocketAddr]) {
     if args.allow.is_empty() && addrs.iter().any(|a| !a.ip().is_loopback()) {
         let what = if args.read_only { "read" } else { "read and change" };
-        eprintln!("warning: whoever reaches this address can {what} these files; --allow CIDR limits that");
+        out::say(format_args!(
+            "warning: whoever reaches this address can {what} these files; --allow CIDR limits that"
+        ));
     }
     if addrs.iter().all(|a| a.ip().is_loopback()) {
-        eprintln!("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others");
+        out::say("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others");
     }
 }
 

@@ -100,14 +100,14 @@ impl Job {
 
     /// Something that is skipped, or worth knowing.
     pub(crate) fn note(&self, text: &str) {
-        self.progress.suspend(|| eprintln!("remora: cp: {text}"));
+        self.progress.suspend(|| out::say(format_args!("remora: cp: {text}")));
     }
 
     /// The end: prints the report and says how it went.
     pub(crate) fn finish(&self, took: Duration) -> Result {
         let (requests, retransmissions) = self.progress.calls();
         if self.progress.clear() {
-            eprintln!("{}", summary(self.progress.done(), took, retransmissions));
+            out::say(summary(self.progress.done(), took, retransmissions));
         }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if self.json {

@@ -8,6 +8,7 @@ mod download;
 pub(crate) mod in_order;
 mod job;
 mod journal;
+mod lock;
 mod names;
 mod part;
 mod progress;

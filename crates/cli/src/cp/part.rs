@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use remora_wire::nfs3::Attr;
-use rustix::fs::{FlockOperation, flock};
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
+use super::lock::lock;
 use super::names::part_name;
 use crate::interrupt::Kept;
 
@@ -198,14 +198,6 @@ fn take_up(path: &Path) -> io::Result<Option<File>> {
     };
     lock(&file)?;
     Ok(Some(file))
-}
-
-/// A copy holds its part's lock until it ends, so that no other takes the part away.
-fn lock(file: &File) -> io::Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-        rustix::io::Errno::WOULDBLOCK => io::Error::other("another copy to this file is under way"),
-        e => e.into(),
-    })
 }
 
 /// Makes a new name safe.

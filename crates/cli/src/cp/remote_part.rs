@@ -10,7 +10,8 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{FileType, Status};
 
 use super::job::Job;
-use super::journal::{Identity, Journal, JournalFile};
+use super::journal::{Identity, Journal, JournalFile, with_suffix};
+use super::lock::LockFile;
 use super::names::part_name;
 use super::upload::Destination;
 use crate::interrupt::Kept;
@@ -30,6 +31,7 @@ pub(crate) struct RemotePart {
     saved: AtomicU64,
     /// `None` where there is no place for it: then nothing can be resumed.
     journal_file: Option<JournalFile>,
+    _lock: Option<LockFile>,
     finished: bool,
     kept: Kept,
 }
@@ -46,7 +48,13 @@ impl RemotePart {
         let key = key(source, dest);
         // Copies of other sources, or by other people, have other keys and other names.
         let name = part_name(&dest.name, &format!("-{}", &key[..8]));
-        let journal_file = journal_path(&key).map(JournalFile::at);
+        let journal_path = journal_path(&key);
+        let lock = match journal_path.as_ref().map(|p| LockFile::acquire(&with_suffix(p, ".lock"))) {
+            Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
+            // Where nothing can be written, copies get in each other's way at worst.
+            lock => lock.and_then(Result::ok),
+        };
+        let journal_file = journal_path.map(JournalFile::at);
         let old = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
         let (node, journal) = match reopen(old, identity, dest, &name).await? {
             Some(found) => found,
@@ -64,6 +72,7 @@ impl RemotePart {
             saved: AtomicU64::new(journal.done.bytes()),
             journal: Mutex::new(journal),
             journal_file,
+            _lock: lock,
             finished: false,
             kept: job.kept.clone(),
         })

@@ -245,5 +245,10 @@ async fn link_there(target: Bytes, dest: &Destination) -> Result<(), ClientError
         made => made?,
     }
     let node = remote.lookup(dir, &part).await?;
-    remote.rename(&node, (dir, &part), (dir, &dest.name)).await
+    let renamed = remote.rename(&node, (dir, &part), (dir, &dest.name)).await;
+    if renamed.is_err() {
+        // Best effort: what stood in the way is what there is to tell.
+        let _ = remote.remove(dir, &part).await;
+    }
+    renamed
 }
