@@ -207,6 +207,11 @@ fn full_disks_leave_nothing_behind() {
     let s = p.serve(&[]);
     p.run(&["cp", big.to_str().unwrap(), &s.url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    // The room is given back: what is smaller fits, and at once.
+    let small = p.state().join("small");
+    fs::write(&small, noise(700_000, 2)).unwrap();
+    p.run(&["cp", small.to_str().unwrap(), &s.url("/small")]).expect(0, &[]);
+    p.run(&["rm", &s.url("/small")]).expect(0, &[]);
     // Several files are under way when the first of them does not fit.
     fs::create_dir(p.state().join("tree")).unwrap();
     for i in 0..30 {

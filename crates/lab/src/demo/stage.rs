@@ -23,6 +23,9 @@ use super::{Options, SAMPLE_BYTES, Way, racers};
 /// The file as the server has it.
 pub(super) const SAMPLE: &str = "sample";
 
+/// The largest file that is taken.
+const FILE_MAX: u64 = 256 << 20;
+
 /// Why there was no race.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
@@ -111,15 +114,25 @@ impl Stage {
 
 fn load(options: &Options) -> Result<Bytes, DemoError> {
     match &options.file {
-        Some(path) => {
-            std::fs::read(path).map(Bytes::from).map_err(|source| DemoError::File { path: path.clone(), source })
-        }
+        Some(path) => read_file(path).map_err(|source| DemoError::File { path: path.clone(), source }),
         None => {
             let mut sample = vec![0; SAMPLE_BYTES];
             Rng::stream(options.seed, "sample").fill(&mut sample);
             Ok(Bytes::from(sample))
         }
     }
+}
+
+/// All of a regular file that is not too large to be kept in memory.
+fn read_file(path: &Path) -> io::Result<Bytes> {
+    let meta = std::fs::metadata(path)?;
+    if !meta.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    if meta.len() > FILE_MAX {
+        return Err(io::Error::other("more than 256 MiB, which no racer could carry in time"));
+    }
+    std::fs::read(path).map(Bytes::from)
 }
 
 fn serve(directory: &Path, seed: u64) -> Result<Serving, DemoError> {

@@ -120,7 +120,7 @@ impl LocalDisk {
                 // a stranger's write clears the set-id bits, quotas bind, and the room that
                 // is kept for root stays root's.
                 let _as_caller = self.identity.assume(cred)?;
-                write_all(&data.fd, offset, bytes)?;
+                self.with_room(|| write_all(&data.fd, offset, bytes))?;
             }
             wcc(before, &data.fd)?
         };

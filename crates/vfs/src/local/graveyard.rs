@@ -21,12 +21,26 @@ const GRAVES: usize = 128;
 pub(super) struct Graveyard(VecDeque<(Instant, OwnedFd)>);
 
 impl Graveyard {
-    /// `fd` is open on an object that lost its last name. Blocks for at most [`REST`].
-    pub(super) fn bury(&mut self, key: Key, fd: OwnedFd) {
-        let now = Instant::now();
-        while self.0.front().is_some_and(|(since, _)| now.duration_since(*since) >= REST) {
+    /// Lets go of what has been held for long enough; what is held takes up its room on the disk.
+    pub(super) fn clear(&mut self) {
+        while self.0.front().is_some_and(|(since, _)| since.elapsed() >= REST) {
             self.0.pop_front();
         }
+    }
+
+    /// Waits until nothing has to be held any more; false if nothing was. Blocks for at most
+    /// [`REST`].
+    pub(super) fn outlive(&mut self) -> bool {
+        let Some((newest, _)) = self.0.back() else { return false };
+        std::thread::sleep(REST.saturating_sub(newest.elapsed()));
+        self.0.clear();
+        true
+    }
+
+    /// `fd` is open on an object that lost its last name. Blocks for at most [`REST`].
+    pub(super) fn bury(&mut self, key: Key, fd: OwnedFd) {
+        self.clear();
+        let now = Instant::now();
         let clock_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         if clock_ns.abs_diff(u128::from(key.born_ns)) > REST.as_nanos() {
             return;
@@ -60,8 +74,10 @@ mod tests {
         assert_eq!(yard.0.len(), 1);
         (0..2 * GRAVES).for_each(|_| bury(&mut yard, Duration::ZERO));
         assert!(yard.0.len() <= GRAVES);
+        assert!(yard.outlive() && !yard.outlive());
+        bury(&mut yard, Duration::ZERO);
         std::thread::sleep(REST);
-        bury(&mut yard, Duration::from_secs(60));
+        yard.clear();
         assert_eq!(yard.0.len(), 0, "the tick has passed");
     }
 }

@@ -134,8 +134,26 @@ impl LocalDisk {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Every change begins here.
     fn writable(&self) -> Result<()> {
+        self.clear_graves();
         if self.read_only { Err(Status::RoFs) } else { Ok(()) }
+    }
+
+    /// Gives back the room of what was removed a moment ago. If somebody else is at it, it is
+    /// being done.
+    fn clear_graves(&self) {
+        if let Ok(mut graveyard) = self.graveyard.try_lock() {
+            graveyard.clear();
+        }
+    }
+
+    /// Does `work`, and where there is no room for it once more when what was removed a moment
+    /// ago has given back its own.
+    fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let done = work();
+        let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
+        if full && self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).outlive() { work() } else { done }
     }
 
     /// Takes leave of an object that lost its last name.
@@ -229,6 +247,7 @@ impl Vfs for LocalDisk {
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.resolve(id)?;
+        self.clear_graves();
         let s = fstatvfs(&self.root).nfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
@@ -245,6 +264,7 @@ impl Vfs for LocalDisk {
 
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
         self.resolve(id)?;
+        self.clear_graves();
         let s = fstatvfs(&self.root).nfs()?;
         Ok(PathConfOk {
             attr: None,
