@@ -38,6 +38,9 @@ impl Content {
 
     /// How many more blocks a write of `len` bytes at `offset` takes.
     pub(super) fn growth(&self, offset: u64, len: u64) -> u64 {
+        if len == 0 {
+            return 0;
+        }
         let (first, end) = (offset / BLOCK, (offset + len).div_ceil(BLOCK));
         (end - first).saturating_sub(self.blocks.range(first..end).count() as u64)
     }
@@ -57,7 +60,11 @@ impl Content {
     }
 
     /// Writes `data` at `offset`; with `durable`, these bytes (and no others) survive a crash.
+    /// No bytes change nothing, wherever they are written, as in POSIX.
     pub(super) fn write(&mut self, offset: u64, data: &[u8], durable: bool) {
+        if data.is_empty() {
+            return;
+        }
         for (block, at, piece) in pieces(offset, data) {
             if !durable {
                 let visible = self.blocks.get(&block);
@@ -169,10 +176,20 @@ mod tests {
     }
 
     fn put_flat(flat: &mut Vec<u8>, offset: usize, data: &[u8]) {
-        if flat.len() < offset + data.len() {
+        if !data.is_empty() && flat.len() < offset + data.len() {
             flat.resize(offset + data.len(), 0);
         }
-        flat[offset..offset + data.len()].copy_from_slice(data);
+        if !data.is_empty() {
+            flat[offset..offset + data.len()].copy_from_slice(data);
+        }
+    }
+
+    #[test]
+    fn no_bytes_take_no_room_and_make_nothing_longer() {
+        let mut c = Content::default();
+        assert_eq!(c.growth(1, 0), 0);
+        c.write(1, &[], true);
+        assert_eq!((c.size(), c.allocated(), c.is_volatile()), (0, 0, false));
     }
 
     proptest! {
