@@ -1,150 +1,169 @@
-//! The channel itself: device queues, the medium, and what arrives.
-//!
-//! Each side's datagrams leave in order. Frames of one datagram are neighbours in its side's
-//! queue and a full queue drops a datagram's *tail*, so a queue entry is a datagram and two
-//! counters: nothing is allocated for a frame, and reassembly is a flag.
-
-use std::collections::VecDeque;
-use std::time::Duration;
+//! The channel itself: the stations' device queues, the media they take turns on, and what
+//! arrives.
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
 
-use crate::config::{Config, ConfigError, Duplex};
-use crate::fragment::Fragments;
+use crate::config::{Config, ConfigError, ErrorModel, MOBILES_MAX};
+use crate::fragment::Frames;
+use crate::lane::{Delivery, Head, Lane, PerSide, Side, Traffic};
+use crate::medium::{Media, Sent};
+use crate::receiver::Buffer;
 use crate::stats::{Fate, FrameRecord, SideStats, Trace};
 use crate::weather::Weather;
 
-/// An end of the channel.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Side {
-    /// The base station, with the wired network behind it.
-    Base,
-    /// The mobile host.
-    Mobile,
-}
-
-impl Side {
-    /// Both sides.
-    pub const ALL: [Side; 2] = [Side::Base, Side::Mobile];
-
-    /// The far side.
-    pub const fn other(self) -> Side {
-        match self {
-            Side::Base => Side::Mobile,
-            Side::Mobile => Side::Base,
-        }
-    }
-}
-
-/// A whole datagram that came through.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Delivery {
-    /// The side it arrived at.
-    pub to: Side,
-    /// Its payload, as it was sent.
-    pub datagram: Bytes,
-    /// When it arrived in the channel's own time; how much later it was asked for is the
-    /// driver's lateness.
-    pub at: Time,
-}
-
-/// The emulated channel between two sides.
+/// The emulated channel between a base station and one or more mobiles.
 ///
-/// Call [`send`](Channel::send) and [`handle_timeout`](Channel::handle_timeout) with the time
-/// it is; after either, take [`poll_delivery`](Channel::poll_delivery) until it is empty, then
-/// come back at [`poll_timeout`](Channel::poll_timeout). A `now` before an earlier one counts
-/// as that earlier one. What happens depends on the configuration, the seed and the `send`
-/// calls alone, not on how often or how late the channel is polled.
+/// Call [`send`](Channel::send), [`send_packet`](Channel::send_packet) and
+/// [`handle_timeout`](Channel::handle_timeout) with the time it is; after any of them, take
+/// [`poll_delivery`](Channel::poll_delivery) until it is empty, then come back at
+/// [`poll_timeout`](Channel::poll_timeout). A `now` before an earlier one counts as that earlier
+/// one. What happens depends on the configuration, the seed and the `send` calls alone, not on
+/// how often or how late the channel is polled. Each mobile has weather and bad luck of its own,
+/// which what others send does not change.
 ///
-/// * A datagram is cut into frames as IP does. A side's frames wait in its device queue, first
-///   in, first out; one that finds the queue full is dropped. The other frames of its datagram
-///   are sent all the same, as IP does: they waste airtime, for one lost frame loses the datagram.
+/// * A datagram is cut into frames as IP does; a packet is a frame. A station's frames wait in
+///   its device queue, first in, first out; one that finds the queue full is dropped. The other
+///   frames of its datagram are sent all the same, as IP does: they waste airtime, for one lost
+///   frame loses the datagram. The base station has one queue for all mobiles.
 /// * A frame takes its airtime on the medium and arrives one propagation delay later. It is
-///   lost if any part of its airtime is bad, or by its own bad luck. Senders do not know.
-/// * In half duplex both sides share the medium; when both wait for it they take turns frame
-///   by frame, which is what carrier sense gives on average.
+///   lost if any part of its airtime is bad at its mobile, or by its own bad luck. Senders do
+///   not know.
+/// * In half duplex all stations share the medium; those that wait for it take turns frame by
+///   frame, which is what carrier sense gives on average. In full duplex the base station has a
+///   medium of its own, and the mobiles share another.
+/// * With `hold`, a frame that would meet bad weather leaves the device queue and waits aside for
+///   good weather. Till it is sent nothing else goes to, or in half duplex comes from, its mobile;
+///   other mobiles' frames pass it.
 ///
-/// Memory: the queues (bounded by `queue_frames`), the frames in flight (bounded by rate times
-/// delay), what the driver has not yet taken, and the trace.
+/// Memory: the queues (bounded by `queue_frames`, and a held frame for each lane), the frames in
+/// flight (bounded by rate times delay, and the receive buffers), what the driver has not yet
+/// taken, and the trace.
 #[derive(Clone, Debug)]
 pub struct Channel {
     config: Config,
-    weather: Weather,
-    lanes: [Lane; 2],
-    /// Who used the medium last: at a tie the other one goes first.
-    last: Side,
+    mobiles: Vec<Mobile>,
+    /// Frames in each station's device queue: the base station's, then each mobile's.
+    waiting: Vec<usize>,
+    media: Media,
+    /// Datagrams that have been made into frames.
+    numbered: u64,
     /// The latest time told. Every frame due to start by then has started.
     now: Time,
     trace: Trace,
 }
 
-/// One direction.
+/// What belongs to one mobile.
 #[derive(Clone, Debug)]
-struct Lane {
-    queue: VecDeque<Outgoing>,
-    /// Frames in `queue`.
-    waiting: usize,
-    /// When the medium this direction uses is free. In half duplex both lanes say the same.
-    free_at: Time,
-    losses: Rng,
-    /// Whole datagrams on their way with their arrival times, which never decrease.
-    in_flight: VecDeque<(Time, Bytes)>,
-    stats: SideStats,
+struct Mobile {
+    weather: Weather,
+    traffic: PerSide<Traffic>,
+    buffer: Buffer,
 }
 
-/// A datagram with frames left to send.
-#[derive(Clone, Debug)]
-struct Outgoing {
-    datagram: Bytes,
-    frames: Fragments,
-    /// The next frame to send.
-    next: usize,
-    /// Frames from here on were dropped by the full queue.
-    accepted: usize,
-    lost: bool,
+/// The right to send a frame. The least one is the next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Turn {
+    start: Time,
+    /// Separate media that are free at the same moment: the base station's first.
+    medium: Side,
+    /// How many stations of the round come before.
+    stations_before: usize,
+    /// A station's datagrams go in the order they were sent.
+    number: u64,
+    lane: Lane,
 }
 
 impl Channel {
-    /// An idle channel. Its weather is `Weather::new(&config, seed)`.
+    /// An idle channel with one mobile. Its weather is `Weather::new(&config, seed)`.
     pub fn new(config: Config, seed: u64) -> Result<Channel, ConfigError> {
-        let weather = Weather::new(&config, seed)?;
-        let lanes =
-            ["channel loss from base", "channel loss from mobile"].map(|name| Lane::new(Rng::stream(seed, name)));
-        let trace = Trace::new(config.trace_frames);
-        Ok(Channel { config, weather, lanes, last: Side::Mobile, now: Time::ZERO, trace })
+        Channel::with_mobiles(config, seed, 1)
     }
 
-    /// Takes a UDP payload from side `from`. One longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX)
-    /// is counted and dropped.
-    pub fn send(&mut self, now: Time, from: Side, datagram: Bytes) {
+    /// An idle channel with so many mobiles (1 to 64). The weather of mobile `i` is
+    /// `Weather::new(&config, Channel::seed_of(seed, i))`.
+    pub fn with_mobiles(config: Config, seed: u64, mobiles: usize) -> Result<Channel, ConfigError> {
+        validate_mobiles(mobiles)?;
+        let errors = vec![config.errors.clone(); mobiles];
+        Channel::with_errors(config, seed, &errors)
+    }
+
+    /// An idle channel with a mobile for each of `errors` (1 to 64), which takes the place of
+    /// `config.errors` for that mobile.
+    pub fn with_errors(config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Channel, ConfigError> {
+        validate_mobiles(errors.len())?;
+        let mobile = |(index, errors): (usize, &ErrorModel)| {
+            Mobile::new(&Config { errors: errors.clone(), ..config.clone() }, Channel::seed_of(seed, index))
+        };
+        let mobiles: Vec<Mobile> = errors.iter().enumerate().map(mobile).collect::<Result<_, _>>()?;
+        let waiting = vec![0; mobiles.len() + 1];
+        let media = Media::new(&config, mobiles.len());
+        let trace = Trace::new(config.trace_frames);
+        Ok(Channel { config, mobiles, waiting, media, numbered: 0, now: Time::ZERO, trace })
+    }
+
+    /// The seed of mobile `mobile` in the world of `seed`; for mobile 0, `seed` itself.
+    pub fn seed_of(seed: u64, mobile: usize) -> u64 {
+        match mobile {
+            0 => seed,
+            other => Rng::stream(seed, &format!("channel mobile {other}")).next_u64(),
+        }
+    }
+
+    /// How many mobiles there are.
+    pub fn mobiles(&self) -> usize {
+        self.mobiles.len()
+    }
+
+    /// Takes a UDP payload. One longer than [`DATAGRAM_MAX`](crate::DATAGRAM_MAX) is counted and
+    /// dropped.
+    ///
+    /// # Panics
+    /// If there is no such mobile; so do all that take a lane.
+    pub fn send(&mut self, now: Time, lane: impl Into<Lane>, datagram: Bytes) {
+        let frames = Frames::of_datagram(datagram.len(), self.config.mtu);
+        self.offer(now, lane.into(), datagram, frames);
+    }
+
+    /// Takes an IP packet, which is one frame. One that is empty or longer than the MTU is
+    /// counted and dropped.
+    pub fn send_packet(&mut self, now: Time, lane: impl Into<Lane>, packet: Bytes) {
+        let frames = Frames::of_packet(packet.len(), self.config.mtu);
+        self.offer(now, lane.into(), packet, frames);
+    }
+
+    fn offer(&mut self, now: Time, lane: Lane, payload: Bytes, frames: Option<Frames>) {
         self.advance(now);
-        let lane = &mut self.lanes[from as usize];
-        lane.stats.datagrams_offered += 1;
-        let Some(frames) = Fragments::of(datagram.len(), self.config.mtu) else {
-            lane.stats.datagrams_too_long += 1;
+        let accepted = frames.map_or(0, |f| self.room(lane).min(f.count()));
+        let traffic = self.mobiles[lane.mobile].traffic.of_mut(lane.from);
+        traffic.stats.datagrams_offered += 1;
+        let Some(frames) = frames else {
+            traffic.stats.datagrams_refused += 1;
             return;
         };
-        // An idle medium takes the first frame at once, so it never occupies the queue.
-        let idle = lane.free_at <= self.now;
-        let room = self.config.queue_frames.saturating_sub(lane.waiting) + usize::from(idle);
-        let accepted = room.min(frames.count());
         for index in 0..frames.count() {
             let bytes = frames.frame_bytes(index);
-            lane.stats.frames_offered += 1;
-            lane.stats.bytes_offered += bytes as u64;
+            traffic.stats.frames_offered += 1;
+            traffic.stats.bytes_offered += bytes as u64;
             if index >= accepted {
-                let record = FrameRecord { start: self.now, end: self.now, from, bytes, fate: Fate::QueueFull };
-                lane.stats.count(&record);
+                let (start, packet) = (self.now, frames.packet(&payload));
+                let record = record(lane, start, start, bytes, packet, Fate::QueueFull);
+                traffic.stats.count(&record);
                 self.trace.push(record);
             }
         }
-        if accepted > 0 {
-            lane.waiting += accepted;
-            let lost = accepted < frames.count();
-            lane.queue.push_back(Outgoing { datagram, frames, next: 0, accepted, lost });
-        }
+        traffic.push(self.numbered, payload, frames, accepted);
+        self.numbered += 1;
+        self.waiting[station(lane)] += accepted;
         self.advance(self.now);
+    }
+
+    /// Frames that the device queue of `lane` takes now.
+    fn room(&self, lane: Lane) -> usize {
+        // An idle medium takes the first frame at once, so it never occupies the queue.
+        let held = self.mobiles[lane.mobile].traffic.of(lane.from).held_until.is_some() || self.is_blocked(lane);
+        let idle = self.media.of(lane.from).free_at <= self.now && !held;
+        self.config.queue_frames.saturating_sub(self.waiting[station(lane)]) + usize::from(idle)
     }
 
     /// Lets the time be `now`. Calling it early, late or twice is harmless.
@@ -152,33 +171,32 @@ impl Channel {
         self.advance(now);
     }
 
-    /// The next whole datagram that has arrived by `now`, in order of arrival.
+    /// The next whole datagram or packet that has arrived by `now`, in order of arrival.
     pub fn poll_delivery(&mut self, now: Time) -> Option<Delivery> {
         self.advance(now);
-        let arrival = |side: Side| self.lanes[side as usize].in_flight.front().map(|(at, _)| (*at, side));
-        let (_, from) = Side::ALL.into_iter().filter_map(arrival).min().filter(|(at, _)| *at <= self.now)?;
-        let lane = &mut self.lanes[from as usize];
-        let (at, datagram) = lane.in_flight.pop_front()?;
-        lane.stats.datagrams_delivered += 1;
-        Some(Delivery { to: from.other(), datagram, at })
+        let arrival = |lane: Lane| self.traffic(lane).next_arrival().map(|at| (at, lane.from, lane.mobile));
+        let (_, from, mobile) = self.lanes().filter_map(arrival).min().filter(|(at, ..)| *at <= self.now)?;
+        let (at, datagram) = self.mobiles[mobile].traffic.of_mut(from).deliver()?;
+        Some(Delivery { to: from.other(), mobile, datagram, at })
     }
 
     /// When something is next due: a frame to start, or a datagram to hand over. `None` when
     /// the channel is empty.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let start = self.next_start().map(|(start, _)| start);
-        let arrivals = self.lanes.iter().filter_map(|l| l.in_flight.front().map(|(at, _)| *at));
+        let start = self.next_turn().map(|turn| turn.start);
+        let arrivals = self.lanes().filter_map(|lane| self.traffic(lane).next_arrival());
         arrivals.chain(start).min()
     }
 
-    /// The counters of what `from` has sent.
-    pub fn stats(&self, from: Side) -> &SideStats {
-        &self.lanes[from as usize].stats
+    /// The counters of what was sent on `lane`.
+    pub fn stats(&self, lane: impl Into<Lane>) -> &SideStats {
+        &self.traffic(lane.into()).stats
     }
 
-    /// Frames waiting in the device queue of `from`.
-    pub fn queued_frames(&self, from: Side) -> usize {
-        self.lanes[from as usize].waiting
+    /// Frames waiting in the device queue that `lane` is sent from: the base station has one for
+    /// all mobiles, each mobile its own.
+    pub fn queued_frames(&self, lane: impl Into<Lane>) -> usize {
+        self.waiting[station(lane.into())]
     }
 
     /// The oldest frame record not yet taken, in the order the frames met their fate. Kept for
@@ -192,81 +210,112 @@ impl Channel {
         self.trace.overwritten()
     }
 
+    fn lanes(&self) -> impl Iterator<Item = Lane> + use<> {
+        let mobiles = self.mobiles.len();
+        Side::ALL.into_iter().flat_map(move |from| (0..mobiles).map(move |mobile| Lane { mobile, from }))
+    }
+
+    fn traffic(&self, lane: Lane) -> &Traffic {
+        self.mobiles[lane.mobile].traffic.of(lane.from)
+    }
+
     /// Starts, in order, every frame that is due by `now`.
     fn advance(&mut self, now: Time) {
-        while let Some((start, from)) = self.next_start().filter(|(start, _)| *start <= now) {
-            self.transmit(from, start);
+        while let Some(turn) = self.next_turn().filter(|turn| turn.start <= now) {
+            self.take_turn(turn);
         }
         self.now = self.now.max(now);
     }
 
-    /// The frame to start next: the earliest; at a tie, the side that did not go last.
-    fn next_start(&self) -> Option<(Time, Side)> {
-        let waiting = Side::ALL.into_iter().filter(|s| self.lanes[*s as usize].waiting > 0);
-        // A frame that found the medium idle starts when it came, which is `self.now`.
-        waiting.map(|s| (self.lanes[s as usize].free_at.max(self.now), s)).min_by_key(|(at, s)| (*at, *s == self.last))
+    /// Whose turn it is to send the next frame, and when.
+    fn next_turn(&self) -> Option<Turn> {
+        self.lanes().filter_map(|lane| self.turn(lane)).min()
     }
 
-    /// Gives the medium to the first frame of `from`, from `ready` on.
-    fn transmit(&mut self, from: Side, ready: Time) {
-        let lane = &mut self.lanes[from as usize];
-        let Some(bytes) = lane.head_bytes() else {
-            lane.waiting = 0;
-            return;
-        };
-        let airtime = self.config.rate.airtime(bytes as u64);
-        // A frame too long for any good period is sent and lost rather than held for ever.
-        let fit = if self.config.hold { self.weather.first_fit(ready, airtime) } else { None };
-        let start = fit.unwrap_or(ready);
-        let end = start + airtime;
-        // Drawn for every frame, so that the weather does not shift the draws.
-        let unlucky = lane.losses.chance(self.config.loss);
-        let fate = match self.weather.bad_overlaps(start, end) {
-            true => Fate::BadPeriod,
-            false if unlucky => Fate::RandomLoss,
-            false => Fate::Delivered,
-        };
-        let record = FrameRecord { start, end, from, bytes, fate };
-        lane.finish_head(&record, self.config.delay);
-        match self.config.duplex {
-            Duplex::Half => self.lanes.iter_mut().for_each(|l| l.free_at = end),
-            Duplex::Full => lane.free_at = end,
+    fn turn(&self, lane: Lane) -> Option<Turn> {
+        let traffic = self.traffic(lane);
+        let number = traffic.head_number()?;
+        if self.is_blocked(lane) {
+            return None;
         }
-        self.last = from;
+        let medium = self.media.of(lane.from);
+        // A frame that found the medium idle starts when it came, which is `self.now`.
+        let start = medium.free_at.max(self.now).max(traffic.held_until.unwrap_or(Time::ZERO));
+        let stations = self.waiting.len();
+        let stations_before = (station(lane) + stations - medium.last - 1) % stations;
+        let medium = if self.media.shared() { Side::Base } else { lane.from };
+        Some(Turn { start, medium, stations_before, number, lane })
+    }
+
+    /// Whether a frame held in the other direction keeps `lane` from the medium they share.
+    fn is_blocked(&self, lane: Lane) -> bool {
+        let opposite = self.mobiles[lane.mobile].traffic.of(lane.from.other());
+        self.media.shared() && opposite.held_until.is_some()
+    }
+
+    /// Sends the first frame of a lane, or holds it.
+    fn take_turn(&mut self, Turn { start, lane, .. }: Turn) {
+        let Mobile { weather, traffic, .. } = &mut self.mobiles[lane.mobile];
+        let traffic = traffic.of_mut(lane.from);
+        let Some(head) = traffic.head() else { return };
+        let pace = &self.media.of(lane.from).pace;
+        let sent_from = |at| pace.send(at, head.bytes as u64, 1);
+
+        // A frame that leaves the device queue frees its place, sent or held.
+        let waiting = &mut self.waiting[station(lane)];
+        *waiting = waiting.saturating_sub(usize::from(traffic.held_until.is_none()));
+        // A frame too long for any good period is sent and lost rather than held for ever.
+        let fit = if self.config.hold { weather.first_fit_of(start, |at| sent_from(at).airtime) } else { None };
+        traffic.held_until = fit.filter(|fit| *fit > start);
+        if traffic.held_until.is_none() {
+            let sent = sent_from(start);
+            self.transmit(lane, head, sent);
+        }
+    }
+
+    /// Gives the medium to the first frame of a lane, and the frame its fate.
+    fn transmit(&mut self, lane: Lane, head: Head, sent: Sent) {
+        let Mobile { weather, traffic, buffer } = &mut self.mobiles[lane.mobile];
+        let traffic = traffic.of_mut(lane.from);
+        // Drawn for every frame, so that the weather does not shift the draws.
+        let unlucky = traffic.draw_loss(self.config.loss);
+        let arrival = sent.end + self.config.delay;
+        let (fate, arrival) = match weather.bad_overlaps(sent.airtime.start, sent.airtime.end) {
+            true => (Fate::BadPeriod, arrival),
+            false if unlucky => (Fate::RandomLoss, arrival),
+            false if lane.from == Side::Mobile => (Fate::Delivered, arrival),
+            false => buffer.offer(arrival).map_or((Fate::ReceiverFull, arrival), |taken| (Fate::Delivered, taken)),
+        };
+        let record = record(lane, sent.start, sent.end, head.bytes, head.packet, fate);
+        traffic.finish_head(&record, arrival);
+        self.media.of_mut(lane.from).carry(station(lane), &sent);
         self.trace.push(record);
     }
 }
 
-impl Lane {
-    fn new(losses: Rng) -> Lane {
-        Lane {
-            queue: VecDeque::new(),
-            waiting: 0,
-            free_at: Time::ZERO,
-            losses,
-            in_flight: VecDeque::new(),
-            stats: SideStats::default(),
-        }
+impl Mobile {
+    fn new(config: &Config, seed: u64) -> Result<Mobile, ConfigError> {
+        let traffic = |name| Traffic::new(Rng::stream(seed, name));
+        Ok(Mobile {
+            weather: Weather::new(config, seed)?,
+            traffic: PerSide { base: traffic("channel loss from base"), mobile: traffic("channel loss from mobile") },
+            buffer: Buffer::new(config.receiver),
+        })
     }
+}
 
-    /// Bytes of the first frame waiting.
-    fn head_bytes(&self) -> Option<usize> {
-        self.queue.front().map(|head| head.frames.frame_bytes(head.next))
-    }
+fn validate_mobiles(mobiles: usize) -> Result<(), ConfigError> {
+    if (1..=MOBILES_MAX).contains(&mobiles) { Ok(()) } else { Err(ConfigError::Mobiles(mobiles)) }
+}
 
-    /// Takes the first frame off the queue with its fate; the last one of a datagram decides
-    /// whether the datagram is on its way.
-    fn finish_head(&mut self, frame: &FrameRecord, delay: Duration) {
-        self.stats.count(frame);
-        self.waiting = self.waiting.saturating_sub(1);
-        let Some(head) = self.queue.front_mut() else { return };
-        head.next += 1;
-        head.lost |= frame.fate != Fate::Delivered;
-        if head.next < head.accepted {
-            return;
-        }
-        if let Some(done) = self.queue.pop_front().filter(|d| !d.lost) {
-            self.in_flight.push_back((frame.end + delay, done.datagram));
-        }
+/// The number of the station that sends on `lane`: 0 for the base station.
+fn station(lane: Lane) -> usize {
+    match lane.from {
+        Side::Base => 0,
+        Side::Mobile => lane.mobile + 1,
     }
+}
+
+fn record(lane: Lane, start: Time, end: Time, bytes: usize, packet: Bytes, fate: Fate) -> FrameRecord {
+    FrameRecord { start, end, from: lane.from, mobile: lane.mobile, bytes, fate, packet }
 }

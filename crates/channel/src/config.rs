@@ -1,12 +1,15 @@
 //! What a channel is like: rate, delay, queues and errors. The defaults are the wireless side
 //! of the testbed of NFS/W 95, without its errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use remora_base::{Rate, Time};
 use thiserror::Error;
 
 use crate::burst::Distribution;
+use crate::lane::PerSide;
+use crate::opportunities::Opportunities;
 
 /// The smallest MTU every IPv4 host must take (RFC 791), in bytes.
 const MTU_MIN: usize = 576;
@@ -20,6 +23,10 @@ const MEAN_MIN: Duration = Duration::from_millis(1);
 const GOOD_MEAN_MAX: Duration = Duration::from_secs(3600);
 const BAD_MEAN_MAX: Duration = Duration::from_secs(30);
 const OUTAGES_MAX: usize = 1024;
+const RECEIVER_FRAMES_MAX: usize = 1_000_000;
+const SERVICE_MAX: Duration = Duration::from_secs(3600);
+/// The most mobiles a channel may have.
+pub const MOBILES_MAX: usize = 64;
 
 /// A channel's properties. Start from [`Config::default`] and change what differs:
 /// `Config { mtu: 576, ..Config::default() }`.
@@ -27,13 +34,19 @@ const OUTAGES_MAX: usize = 1024;
 pub struct Config {
     /// How fast bits leave (default 1 Mbit/s).
     pub rate: Rate,
+    /// Recorded links (default none): what a side sends leaves at the opportunities of its trace
+    /// instead of at `rate`. With a trace, each direction has a medium of its own, whatever
+    /// `duplex` says.
+    pub trace: PerSide<Option<Arc<Opportunities>>>,
     /// Whether the two directions share one medium (default: half duplex, they do).
     pub duplex: Duplex,
     /// Propagation delay one way (0 to 1 h, default 2 ms).
     pub delay: Duration,
-    /// Frames that may wait in each side's device queue (1 to 1 000 000, default 50). The
-    /// frame in the air has left the queue.
+    /// Frames that may wait in a station's device queue (1 to 1 000 000, default 50). The base
+    /// station has one queue for all mobiles. The frame in the air has left the queue.
     pub queue_frames: usize,
+    /// A mobile's slow receive buffer (default none: mobiles are infinitely fast).
+    pub receiver: Option<Receiver>,
     /// Longest frame in bytes, IP header included (576 to 65535, default 1500).
     pub mtu: usize,
     /// Probability that a frame is lost, whatever the weather (0 to 1, default 0).
@@ -49,6 +62,18 @@ pub struct Config {
     /// How many frames' fates are kept for [`Channel::poll_trace`](crate::Channel::poll_trace)
     /// (0 to 10 000 000, default 0: none). The oldest give way.
     pub trace_frames: usize,
+}
+
+/// The receive buffer of a slow mobile host (NFS/W 95 §4): each mobile has one, for what comes
+/// from the base station. Frames that arrive wait in it, those of datagrams that have lost
+/// another frame too; the host takes them one after another. A datagram is there when the last
+/// of its frames has been taken. The base station has no such buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receiver {
+    /// Frames it holds, the one being taken included (1 to 1 000 000). One more is dropped.
+    pub frames: usize,
+    /// How long the host takes for a frame (0 to 1 h).
+    pub service: Duration,
 }
 
 /// How the two directions share the medium.
@@ -97,9 +122,11 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             rate: Rate::mbit(1),
+            trace: PerSide::default(),
             duplex: Duplex::Half,
             delay: Duration::from_millis(2),
             queue_frames: 50,
+            receiver: None,
             mtu: 1500,
             loss: 0.0,
             errors: ErrorModel::None,
@@ -129,6 +156,7 @@ impl Config {
             return Err(ConfigError::Loss(self.loss));
         }
         self.errors.validate()?;
+        self.receiver.map_or(Ok(()), Receiver::validate)?;
         if self.outages.len() > OUTAGES_MAX {
             return Err(ConfigError::Outages(self.outages.len()));
         }
@@ -136,6 +164,18 @@ impl Config {
             Some(empty) => Err(ConfigError::EmptyOutage(empty.start)),
             None => Ok(()),
         }
+    }
+}
+
+impl Receiver {
+    fn validate(self) -> Result<(), ConfigError> {
+        if !(1..=RECEIVER_FRAMES_MAX).contains(&self.frames) {
+            return Err(ConfigError::ReceiverFrames(self.frames));
+        }
+        if self.service > SERVICE_MAX {
+            return Err(ConfigError::ReceiverService(self.service));
+        }
+        Ok(())
     }
 }
 
@@ -161,7 +201,16 @@ pub enum ConfigError {
     /// The queue is out of range.
     #[error("queue of {0} frames: it must be from 1 to {QUEUE_FRAMES_MAX}")]
     QueueFrames(usize),
-    /// The trace is too long.
+    /// The receive buffer is out of range.
+    #[error("receive buffer of {0} frames: it must be from 1 to {RECEIVER_FRAMES_MAX}")]
+    ReceiverFrames(usize),
+    /// The receiver is too slow.
+    #[error("a receiver that takes {0:?} for a frame: it must be at most {SERVICE_MAX:?}")]
+    ReceiverService(Duration),
+    /// There are no mobiles, or too many.
+    #[error("{0} mobiles: it must be from 1 to {MOBILES_MAX}")]
+    Mobiles(usize),
+    /// The trace of frames is too long.
     #[error("trace of {0} frames: it must be at most {TRACE_FRAMES_MAX}")]
     TraceFrames(usize),
     /// The delay is too long.
@@ -203,11 +252,14 @@ mod tests {
             good_mean: Duration::from_millis(good_ms),
             bad_mean: Duration::from_millis(bad_ms),
         };
+        let receiver = |frames, secs| Some(Receiver { frames, service: Duration::from_secs(secs) });
         let outage = Outage { start: Time::from_secs(3), length: Duration::ZERO };
         let long = Outage { start: Time::ZERO, length: Duration::from_secs(1) };
         let cases = [
             (Config { mtu: 575, ..d() }, ConfigError::Mtu(575)),
             (Config { mtu: 65_536, ..d() }, ConfigError::Mtu(65_536)),
+            (Config { receiver: receiver(0, 1), ..d() }, ConfigError::ReceiverFrames(0)),
+            (Config { receiver: receiver(1, 3601), ..d() }, ConfigError::ReceiverService(Duration::from_secs(3601))),
             (Config { queue_frames: 0, ..d() }, ConfigError::QueueFrames(0)),
             (Config { queue_frames: usize::MAX, ..d() }, ConfigError::QueueFrames(usize::MAX)),
             (Config { trace_frames: usize::MAX, ..d() }, ConfigError::TraceFrames(usize::MAX)),

@@ -1,36 +1,43 @@
 //! The floor: how soon a perfect sender could have had a file across, in this very weather.
 
-use std::time::Duration;
-
 use remora_base::Time;
 
-use crate::burst::nanos;
 use crate::config::{Config, ConfigError};
 use crate::fragment::{IP_HEADER, UDP_HEADER};
+use crate::lane::Side;
+use crate::medium::Pace;
 use crate::weather::Weather;
 
 /// Bad periods passed over before a file is called impossible: 50 days with the papers' means.
 const PERIODS_MAX: u32 = 1 << 22;
 
 /// The first moment at which the channel of this configuration and seed could have carried
-/// `file_bytes` bytes one way, beginning at `start`. `None` if that is not within the next 2^22
-/// bad periods (or every frame is lost).
+/// `file_bytes` bytes from side `from` to the other, beginning at `start`. `None` if that is not
+/// within the next 2^22 bad periods (or every frame is lost). For a mobile other than the first,
+/// give its own seed, [`Channel::seed_of`](crate::Channel::seed_of). The side matters only where
+/// there is a trace.
 ///
 /// Full frames go back to back, each with an IP and a UDP header of its own, then the rest of
 /// the file in a short one. A frame that would touch a bad period waits for the next good
 /// period that it fits into. The one-way delay of the last frame is added; an empty file takes
-/// no time. Queueing, the other direction's traffic and all protocol are free.
+/// no time. Queueing, other traffic, slow receivers and all protocol are free.
 ///
 /// Independent loss enters as its expected value, 1 / (1 - loss) times as many frames, so with
 /// loss a lucky run can beat the floor. So can, by a few parts in a thousand, datagrams longer
 /// than the MTU (their later fragments have no UDP header) and frames cut to fill the ends of
 /// good periods.
-pub fn floor(config: &Config, seed: u64, file_bytes: u64, start: Time) -> Result<Option<Time>, ConfigError> {
+pub fn floor(
+    config: &Config,
+    seed: u64,
+    from: Side,
+    file_bytes: u64,
+    start: Time,
+) -> Result<Option<Time>, ConfigError> {
     let mut weather = Weather::new(config, seed)?;
-    Ok(earliest(config, &mut weather, file_bytes, start))
+    Ok(earliest(config, &mut weather, Pace::new(config, from), file_bytes, start))
 }
 
-fn earliest(config: &Config, weather: &mut Weather, file_bytes: u64, start: Time) -> Option<Time> {
+fn earliest(config: &Config, weather: &mut Weather, pace: Pace, file_bytes: u64, start: Time) -> Option<Time> {
     if file_bytes == 0 {
         return Some(start);
     }
@@ -44,27 +51,42 @@ fn earliest(config: &Config, weather: &mut Weather, file_bytes: u64, start: Time
     let count = full + u64::from(rest > 0);
     let resent = ((count as f64 / (1.0 - config.loss)).ceil() as u64).saturating_sub(count);
 
-    let mut budget = PERIODS_MAX;
-    let full_airtime = config.rate.airtime(mtu);
-    let mut at = carry(weather, start, full.saturating_add(resent), full_airtime, &mut budget)?;
+    let mut sender = Sender { weather, pace, at: start, budget: PERIODS_MAX };
+    sender.send(full.saturating_add(resent), mtu)?;
     if rest > 0 {
-        at = carry(weather, at, 1, config.rate.airtime(rest + headers), &mut budget)?;
+        sender.send(1, rest + headers)?;
     }
-    Some(at + config.delay)
+    Some(sender.at + config.delay)
 }
 
-/// When `frames` frames of the given airtime have been sent, a good period's worth at a time.
-fn carry(weather: &mut Weather, from: Time, mut frames: u64, airtime: Duration, budget: &mut u32) -> Option<Time> {
-    let each = nanos(airtime);
-    let mut at = from;
-    while frames > 0 {
-        at = weather.first_fit_within(at, airtime, budget)?;
-        let all = at + Duration::from_nanos(each.saturating_mul(frames));
-        let good_until = weather.first_bad(at, all).map_or(all, |bad| bad.start);
-        // At least the one frame that fits, and never more than are left.
-        let fit = (nanos(good_until.since(at)) / each).clamp(1, frames);
-        at += Duration::from_nanos(each.saturating_mul(fit));
-        frames -= fit;
+/// The perfect sender.
+struct Sender<'a> {
+    weather: &'a mut Weather,
+    pace: Pace,
+    at: Time,
+    /// Bad periods it may still wait for.
+    budget: u32,
+}
+
+impl Sender<'_> {
+    /// Sends `frames` frames of `bytes` bytes, a good period's worth at a time. `None` if the end
+    /// of time comes first.
+    fn send(&mut self, mut frames: u64, bytes: u64) -> Option<()> {
+        while frames > 0 {
+            let pace = &self.pace;
+            let one = |at| pace.send(at, bytes, 1).airtime;
+            let at = self.weather.first_fit_within(self.at, &mut self.budget, one)?;
+            let all = pace.send(at, bytes, frames).airtime;
+            let fit = match self.weather.first_bad(all.start, all.end) {
+                None => frames,
+                // At least the one frame that fits, and never more than are left.
+                Some(bad) => pace.frames_until(at, bytes, bad.start).clamp(1, frames),
+            };
+            let sent = pace.send(at, bytes, fit);
+            self.pace.use_up(&sent);
+            self.at = sent.end;
+            frames -= fit;
+        }
+        (self.at < Time::MAX).then_some(())
     }
-    (at < Time::MAX).then_some(at)
 }

@@ -3,19 +3,22 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use remora_base::Time;
 
-use crate::channel::Side;
+use crate::lane::Side;
 
-/// Counters of what one side sent. Every frame offered is either waiting or in exactly one of
-/// `frames_sent` and `frames_queue_full`; of those sent, `frames_bad` and `frames_random_loss`
-/// were lost.
+/// Counters of one lane: what one side sent on one mobile's link. Every frame offered is either
+/// waiting or in exactly one of `frames_sent` and `frames_queue_full`; of those sent,
+/// `frames_bad`, `frames_random_loss` and `frames_receiver_full` were lost.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SideStats {
-    /// Datagrams given to [`Channel::send`](crate::Channel::send).
+    /// Datagrams given to [`Channel::send`](crate::Channel::send) and packets given to
+    /// [`Channel::send_packet`](crate::Channel::send_packet).
     pub datagrams_offered: u64,
-    /// Of those, too long for UDP: refused whole, never made into frames.
-    pub datagrams_too_long: u64,
+    /// Of those, datagrams too long for UDP and packets empty or longer than the MTU: refused
+    /// whole, never made into frames.
+    pub datagrams_refused: u64,
     /// Datagrams handed over on the far side.
     pub datagrams_delivered: u64,
     /// Frames that the datagrams were cut into.
@@ -30,6 +33,8 @@ pub struct SideStats {
     pub frames_bad: u64,
     /// Frames sent and lost independently of the weather.
     pub frames_random_loss: u64,
+    /// Frames sent that reached the mobile and found its receive buffer full.
+    pub frames_receiver_full: u64,
     /// Time on the medium, lost frames included.
     pub airtime: Duration,
 }
@@ -37,7 +42,7 @@ pub struct SideStats {
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It reached the far side (its datagram may have lost another frame).
+    /// It reached the far side, and found room there (its datagram may have lost another frame).
     Delivered,
     /// The device queue was full; it was never sent.
     QueueFull,
@@ -45,10 +50,12 @@ pub enum Fate {
     BadPeriod,
     /// Lost independently of the weather.
     RandomLoss,
+    /// It reached the mobile, whose receive buffer was full.
+    ReceiverFull,
 }
 
 /// One frame of the trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameRecord {
     /// When its first bit left; for [`Fate::QueueFull`], when it was dropped.
     pub start: Time,
@@ -56,10 +63,15 @@ pub struct FrameRecord {
     pub end: Time,
     /// Who sent it.
     pub from: Side,
+    /// The mobile it is from, or for.
+    pub mobile: usize,
     /// Its length, IP header included.
     pub bytes: usize,
     /// What became of it.
     pub fate: Fate,
+    /// The frame itself, if it was given to [`Channel::send_packet`](crate::Channel::send_packet);
+    /// empty for the fragments of a datagram.
+    pub packet: Bytes,
 }
 
 impl SideStats {
@@ -72,6 +84,7 @@ impl SideStats {
             }
             Fate::BadPeriod => self.frames_bad += 1,
             Fate::RandomLoss => self.frames_random_loss += 1,
+            Fate::ReceiverFull => self.frames_receiver_full += 1,
             Fate::Delivered => {}
         }
         self.frames_sent += 1;

@@ -83,14 +83,26 @@ impl Weather {
     /// is none among the next 8192 good periods: the frame is too long for this weather, or an
     /// outage never ends.
     pub fn first_fit(&mut self, from: Time, airtime: Duration) -> Option<Time> {
-        let mut budget = FIT_PERIODS_MAX;
-        self.first_fit_within(from, airtime, &mut budget)
+        self.first_fit_of(from, |at| Period { start: at, end: at + airtime })
     }
 
-    /// [`first_fit`](Weather::first_fit), taking the periods it passes over from `budget`.
-    pub(crate) fn first_fit_within(&mut self, from: Time, airtime: Duration, budget: &mut u32) -> Option<Time> {
+    /// [`first_fit`](Weather::first_fit) of what takes the time `span(at)` if it is sent at `at`.
+    pub(crate) fn first_fit_of(&mut self, from: Time, span: impl Fn(Time) -> Period) -> Option<Time> {
+        let mut budget = FIT_PERIODS_MAX;
+        self.first_fit_within(from, &mut budget, span)
+    }
+
+    /// [`first_fit_of`](Weather::first_fit_of), taking the periods it passes over from `budget`.
+    pub(crate) fn first_fit_within(
+        &mut self,
+        from: Time,
+        budget: &mut u32,
+        span: impl Fn(Time) -> Period,
+    ) -> Option<Time> {
         let mut at = from;
-        while let Some(bad) = self.first_bad(at, at + airtime) {
+        loop {
+            let airtime = span(at);
+            let Some(bad) = self.first_bad(airtime.start, airtime.end) else { break };
             *budget = budget.checked_sub(1)?;
             at = bad.end;
         }

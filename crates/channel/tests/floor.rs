@@ -1,16 +1,19 @@
 //! The floor against closed forms, a frame-by-frame search, and a channel that holds frames.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::{Rate, Time};
-use remora_channel::{Channel, Config, Distribution, Duplex, ErrorModel, Outage, Side, Weather, floor};
+use remora_channel::{
+    Channel, Config, Distribution, Duplex, ErrorModel, Opportunities, Outage, PerSide, Period, Side, Weather, floor,
+};
 
 const MIB: u64 = 1 << 20;
 
 fn floor_at(config: &Config, bytes: u64, start: Time) -> Option<Time> {
-    floor(config, 1, bytes, start).unwrap()
+    floor(config, 1, Side::Base, bytes, start).unwrap()
 }
 
 #[test]
@@ -31,6 +34,18 @@ fn closed_forms() {
 }
 
 #[test]
+fn a_trace_sets_the_pace_of_its_side_only() {
+    // 1000 ms a round, 100 opportunities.
+    let times: Vec<u64> = (1..=100).map(|n| n * 10).collect();
+    let config = Config { trace: recorded(&times), ..Config::default() };
+    let at = |from, bytes| floor(&config, 1, from, bytes, Time::ZERO).unwrap();
+    assert_eq!(at(Side::Mobile, 1472), Some(Time::from_millis(14)));
+    assert_eq!(at(Side::Base, 250 * 1472), Some(Time::from_millis(2502)));
+    assert_eq!(at(Side::Base, 1 << 40), Some(Time::from_millis(10 * (1u64 << 40).div_ceil(1472) + 2)));
+    assert_eq!(at(Side::Base, u64::MAX), None);
+}
+
+#[test]
 fn the_impossible_is_none() {
     let frame_too_long = ErrorModel::TwoState {
         distribution: Distribution::Deterministic,
@@ -46,23 +61,83 @@ fn the_impossible_is_none() {
         assert_eq!(floor_at(&config, MIB, Time::ZERO), None, "{config:?}");
     }
     assert_eq!(floor_at(&Config::default(), u64::MAX, Time::ZERO), None);
-    assert!(floor(&Config { mtu: 28, ..Config::default() }, 1, MIB, Time::ZERO).is_err());
+    assert!(floor(&Config { mtu: 28, ..Config::default() }, 1, Side::Base, MIB, Time::ZERO).is_err());
+}
+
+fn meets(bad: &[Period], start: Time, end: Time) -> Option<Period> {
+    bad.iter().find(|p| p.start < end && start < p.end).copied()
 }
 
 /// Frame by frame, against the list of bad periods.
-fn brute_force(config: &Config, seed: u64, mut bytes: u64, start: Time) -> Time {
+fn brute_force(config: &Config, seed: u64, bytes: u64, start: Time) -> Time {
     let bad: Vec<_> = Weather::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
     let mut at = start;
-    while bytes > 0 {
-        let data = bytes.min(config.mtu as u64 - 28);
-        let airtime = config.rate.airtime(data + 28);
-        while let Some(hit) = bad.iter().find(|p| p.start < at + airtime && at < p.end) {
+    for frame in frames(config, bytes) {
+        let airtime = config.rate.airtime(frame);
+        while let Some(hit) = meets(&bad, at, at + airtime) {
             at = hit.end;
         }
         at += airtime;
-        bytes -= data;
     }
     at + config.delay
+}
+
+/// The same at a trace's opportunities, which are listed one by one.
+fn brute_force_trace(config: &Config, times_ms: &[u64], seed: u64, bytes: u64, start: Time) -> Time {
+    let bad: Vec<_> = Weather::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
+    let round = *times_ms.last().unwrap();
+    let all = (0..).flat_map(|n| times_ms.iter().map(move |ms| Time::from_millis(n * round + ms)));
+    let mut room: Vec<(Time, u64)> = all.take_while(|t| *t < Time::from_secs(1000)).map(|t| (t, 1500)).collect();
+    room.reverse();
+    let mut at = start;
+    for frame in frames(config, bytes) {
+        at = loop {
+            room.truncate(room.partition_point(|(t, _)| *t >= at));
+            let began = room.clone();
+            let (mut first, mut last, mut left) = (None, at, frame);
+            while left > 0 {
+                let (t, bytes) = room.last_mut().unwrap();
+                let used = left.min(*bytes);
+                (first, last) = (first.or(Some(*t)), *t);
+                left -= used;
+                *bytes -= used;
+                if *bytes == 0 {
+                    room.pop();
+                }
+            }
+            match meets(&bad, first.unwrap(), last + Duration::from_nanos(1)) {
+                None => break last,
+                Some(hit) => (at, room) = (hit.end, began),
+            }
+        };
+    }
+    at + config.delay
+}
+
+/// The lengths of the frames that carry a file.
+fn frames(config: &Config, mut bytes: u64) -> Vec<u64> {
+    let mut frames = Vec::new();
+    while bytes > 0 {
+        let data = bytes.min(config.mtu as u64 - 28);
+        frames.push(data + 28);
+        bytes -= data;
+    }
+    frames
+}
+
+fn any_times() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(0u64..30, 1..20).prop_map(|gaps| {
+        let times = gaps.iter().scan(1, |at, gap| {
+            *at += gap;
+            Some(*at)
+        });
+        times.collect()
+    })
+}
+
+fn recorded(times_ms: &[u64]) -> PerSide<Option<Arc<Opportunities>>> {
+    let text: String = times_ms.iter().map(|t| format!("{t}\n")).collect();
+    PerSide { base: Some(Arc::new(Opportunities::parse(&text).unwrap())), mobile: None }
 }
 
 fn any_config() -> impl Strategy<Value = Config> {
@@ -93,17 +168,30 @@ proptest! {
         config in any_config(), seed: u64, bytes in 0u64..300_000, start in 0u64..10_000,
     ) {
         let start = Time::from_millis(start);
-        prop_assert_eq!(floor(&config, seed, bytes, start).unwrap(), match bytes {
+        prop_assert_eq!(floor(&config, seed, Side::Base, bytes, start).unwrap(), match bytes {
             0 => Some(start),
             _ => Some(brute_force(&config, seed, bytes, start)),
         });
     }
 
+    #[test]
+    fn agrees_with_a_search_opportunity_by_opportunity(
+        config in any_config(), times in any_times(), seed: u64, bytes in 1u64..40_000, start in 0u64..10_000,
+    ) {
+        let start = Time::from_millis(start);
+        let config = Config { trace: recorded(&times), ..config };
+        let got = floor(&config, seed, Side::Base, bytes, start).unwrap();
+        prop_assert_eq!(got, Some(brute_force_trace(&config, &times, seed, bytes, start)));
+    }
+
     /// Holding every frame until it fits is the perfect sender.
     #[test]
-    fn a_channel_that_holds_frames_reaches_it(config in any_config(), seed: u64, bytes in 1usize..100_000) {
-        let config = Config { hold: true, duplex: Duplex::Full, queue_frames: 1000, ..config };
-        let floor = floor(&config, seed, bytes as u64, Time::ZERO).unwrap();
+    fn a_channel_that_holds_frames_reaches_it(
+        config in any_config(), times in prop::option::of(any_times()), seed: u64, bytes in 1usize..100_000,
+    ) {
+        let trace = times.map(|times| recorded(&times)).unwrap_or_default();
+        let config = Config { hold: true, duplex: Duplex::Full, queue_frames: 1000, trace, ..config };
+        let floor = floor(&config, seed, Side::Base, bytes as u64, Time::ZERO).unwrap();
         let mut channel = Channel::new(config.clone(), seed).unwrap();
         let mut file = Bytes::from(vec![0; bytes]);
         while !file.is_empty() {
