@@ -8,6 +8,7 @@
 #[macro_use]
 mod xdr;
 
+pub mod link;
 pub mod mount;
 pub mod nfs3;
 pub mod portmap;

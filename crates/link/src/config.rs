@@ -1,0 +1,212 @@
+//! What a link can be told.
+
+use std::time::Duration;
+
+use remora_base::Rate;
+use remora_wire::link::{ACK_MIN, CHUNKS_MAX, DATA_HEADER_MAX, WINDOW_MAX};
+
+use crate::Class;
+
+/// Room kept free behind a full packet for an acknowledgement that rides on its last frame,
+/// bytes of bitmap included.
+const RIDER: usize = ACK_MIN + 9;
+/// The most frames for each acknowledgement asked for while the rate is being learned.
+const POLL_EVERY_LEARNING: u32 = 6;
+/// Frames that carry the longest packet. More would save little of the headers above, and a
+/// TCP whose packets take long keeps more of them waiting.
+const PACKET_FRAMES: usize = 3;
+
+/// Whether lost frames are sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Yes, until they arrive or their limits are reached.
+    #[default]
+    Arq,
+    /// No: each frame is sent once and nothing is acknowledged, for comparison.
+    None,
+}
+
+/// Who is next among the destinations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scheduler {
+    /// A frame each in turn (NFS/W 95, section 5).
+    RoundRobin,
+    /// Deficit round robin by airtime, failed attempts and probes charged.
+    #[default]
+    Airtime,
+}
+
+/// Whether the two ends of the hop share its medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Duplex {
+    /// They do: an acknowledgement may have to wait for a frame of either end.
+    #[default]
+    Half,
+    /// Each has its own.
+    Full,
+}
+
+/// How long a packet is tried for (RFC 3366: persistence is bounded in time).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Transmissions of one packet (at least 1).
+    pub attempts: u32,
+    /// From when it was handed to the link until it is given up.
+    pub lifetime: Duration,
+}
+
+/// A value for each class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PerClass<T> {
+    /// For [`Class::Interactive`].
+    pub interactive: T,
+    /// For [`Class::Default`].
+    pub default: T,
+    /// For [`Class::Bulk`].
+    pub bulk: T,
+}
+
+impl<T> PerClass<T> {
+    /// The value for `class`.
+    pub fn get(&self, class: Class) -> &T {
+        match class {
+            Class::Interactive => &self.interactive,
+            Class::Default => &self.default,
+            Class::Bulk => &self.bulk,
+        }
+    }
+}
+
+/// The queue's discipline (CoDel, RFC 8289).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Codel {
+    /// The least standing delay that is too much; three frames at the destination's share of
+    /// the link if that is more.
+    pub target: Duration,
+    /// The same for packets that are not [`responsive`](crate::Packet::responsive); 48 frames
+    /// if that is more. The window of a request and reply protocol never gets there, and who
+    /// sends on whatever is dropped is bounded all the same.
+    pub target_unresponsive: Duration,
+    /// How long it must stand; the measured round trip is added.
+    pub interval: Duration,
+}
+
+/// How a link behaves. Both ends are to have the same limits.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Whether lost frames are sent again.
+    pub mode: Mode,
+    /// Who is next among the destinations.
+    pub scheduler: Scheduler,
+    /// The rate of the hop; frames are paced by it. `None`: it is learned from the
+    /// acknowledgements (and in [`Mode::None`] frames are not paced).
+    pub rate: Option<Rate>,
+    /// Whether the ends share the medium.
+    pub duplex: Duplex,
+    /// Bytes the host adds to each frame below this core: IP, UDP, session, tag.
+    pub overhead: usize,
+    /// The largest frame this core may emit, in bytes (at least 128).
+    pub mtu: usize,
+    /// How many frames the sender may be ahead of the oldest unacknowledged one, but for the
+    /// rest of a packet (1 to 1008).
+    pub window_frames: usize,
+    /// Packets waiting for one destination, in all its flows.
+    pub queue_packets_max: usize,
+    /// Their bytes.
+    pub queue_bytes_max: usize,
+    /// What keeps the queue short.
+    pub codel: Codel,
+    /// How long a packet is tried for, by class.
+    pub limits: PerClass<Limits>,
+    /// The most frames between two that ask for an acknowledgement (at least 1); no more than
+    /// six while the rate is learned.
+    pub poll_every: u32,
+    /// The receiver acknowledges after this many frames though nobody asked (at least 1).
+    pub ack_every: u32,
+    /// And after this long.
+    pub ack_delay: Duration,
+    /// Between two probes of a suspect destination, at first, when nobody else waits for the
+    /// medium; it grows with the outage.
+    pub rts_interval: Duration,
+    /// The same while other destinations do: then a probe costs them airtime, and a later
+    /// resumption costs nothing.
+    pub rts_interval_busy: Duration,
+    /// The most between two probes in outages of up to a minute.
+    pub rts_interval_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let patient = Limits { attempts: 30, lifetime: Duration::from_secs(20) };
+        Config {
+            mode: Mode::default(),
+            scheduler: Scheduler::default(),
+            rate: None,
+            duplex: Duplex::default(),
+            overhead: 52,
+            mtu: 1500 - 52,
+            window_frames: 256,
+            queue_packets_max: 512,
+            queue_bytes_max: 1 << 20,
+            codel: Codel {
+                target: Duration::from_millis(20),
+                target_unresponsive: Duration::from_millis(500),
+                interval: Duration::from_millis(100),
+            },
+            limits: PerClass {
+                interactive: Limits { attempts: 12, lifetime: Duration::from_millis(200) },
+                default: patient,
+                bulk: patient,
+            },
+            poll_every: 10,
+            ack_every: 16,
+            ack_delay: Duration::from_millis(500),
+            rts_interval: Duration::from_millis(6),
+            rts_interval_busy: Duration::from_millis(48),
+            rts_interval_max: Duration::from_millis(100),
+        }
+    }
+}
+
+impl Config {
+    /// The largest packet: the MTU of the device above. It fills three frames, with room for
+    /// an acknowledgement on the last one, so that the headers of IP and what is above come but
+    /// once for three frames; what is sent once is one frame.
+    pub fn packet_max(&self) -> usize {
+        match self.mode {
+            Mode::Arq => (self.chunk_max() * PACKET_FRAMES).saturating_sub(RIDER),
+            Mode::None => self.chunk_max().saturating_sub(RIDER),
+        }
+    }
+
+    /// Bytes of a packet that one frame carries.
+    pub(crate) fn chunk_max(&self) -> usize {
+        self.mtu.saturating_sub(DATA_HEADER_MAX).max(1)
+    }
+
+    /// The longest any packet is tried for.
+    pub fn lifetime_max(&self) -> Duration {
+        Class::ALL.into_iter().map(|c| self.limits.get(c).lifetime).max().unwrap_or_default()
+    }
+
+    /// The most frames for each acknowledgement asked for. They tell the rate, so there are more
+    /// of them where it must be learned.
+    pub(crate) fn poll_every(&self) -> u32 {
+        if self.rate.is_some() { self.poll_every } else { self.poll_every.min(POLL_EVERY_LEARNING) }
+    }
+
+    /// The window within its bounds.
+    pub(crate) fn window(&self) -> u64 {
+        (self.window_frames as u64).clamp(1, WINDOW_MAX - u64::from(CHUNKS_MAX))
+    }
+
+    /// What a frame of `len` bytes takes of the medium, in bytes.
+    pub(crate) fn cost(&self, len: usize) -> u64 {
+        len.saturating_add(self.overhead) as u64
+    }
+
+    /// What the longest frame takes, in bytes.
+    pub(crate) fn cost_max(&self) -> u64 {
+        self.cost(self.mtu)
+    }
+}

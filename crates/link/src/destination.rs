@@ -1,0 +1,399 @@
+//! One destination: its queue, its window, what comes from it, and the state of its channel.
+//!
+//! Channel-state-dependent scheduling (NFS/W 95, section 5): a missed acknowledgement makes
+//! the destination suspect; then only short probes go there, ever more rarely, until anything
+//! is heard from it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::link::{Ack, Data, Frame};
+
+use crate::codel::Aim;
+use crate::handoff::HandOffs;
+use crate::lag::Lag;
+use crate::pacer::{Departure, Pacer};
+use crate::polls::Polls;
+use crate::queue::Queue;
+use crate::receiver::{Arrival, Receiver};
+use crate::sender::{Sender, Told};
+use crate::{Config, GaveUp, Mode, Packet, PeerStats, State};
+
+/// The gap between probes is at most this part of the outage so far,
+const PROBE_PART: u32 = 16;
+/// or this part of it while others wait for the medium.
+const PROBE_PART_BUSY: u32 = 8;
+/// In an outage of more than a minute probes come more rarely: this part of it, up to a second.
+const LONG_PART: u32 = 600;
+const LONG_MAX: Duration = Duration::from_secs(1);
+/// Probes take at most one part in this of the medium while nobody else wants it.
+const PROBE_AIRTIME_PART: u32 = 8;
+/// An answer that usually takes longer than this many frames comes a long way.
+const LONG_WAY_FRAMES: u32 = 8;
+/// Frames after which an acknowledgement rides on DATA though it is not due.
+const RIDE_AFTER: u32 = 4;
+
+/// What is known of the channel.
+#[derive(Clone, Copy, Debug)]
+enum Channel {
+    Good,
+    Suspect {
+        since: Time,
+        /// When the next probe is due.
+        probe_at: Time,
+        probes: u32,
+    },
+}
+
+/// One destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Destination {
+    pub(crate) queue: Queue,
+    pub(crate) receiver: Receiver,
+    pub(crate) handoffs: HandOffs,
+    pub(crate) stats: PeerStats,
+    sender: Sender,
+    channel: Channel,
+    lag: Lag,
+    polls: Polls,
+    /// Frames since one asked for an acknowledgement.
+    since_poll: u32,
+    /// It is heard again but has not said what became of the frames sent before: it is to be
+    /// asked at once, for there may be nothing else to send.
+    must_ask: bool,
+    /// When it was heard without saying what it was asked for: the answer is awaited anew.
+    heard_at: Time,
+    /// A probe is to be answered.
+    owes_cts: bool,
+    /// What was given up and not yet told to the layer above.
+    pub(crate) untold: GaveUp,
+}
+
+impl Destination {
+    pub(crate) fn new(now: Time, epoch: u16, first: u16) -> Destination {
+        Destination {
+            queue: Queue::new(now),
+            receiver: Receiver::default(),
+            handoffs: HandOffs::default(),
+            stats: PeerStats::default(),
+            sender: Sender::new(epoch, first),
+            channel: Channel::Good,
+            lag: Lag::default(),
+            polls: Polls::new(),
+            since_poll: 0,
+            must_ask: false,
+            heard_at: now,
+            owes_cts: false,
+            untold: GaveUp::default(),
+        }
+    }
+
+    /// Its life.
+    pub(crate) fn epoch(&self) -> u16 {
+        self.sender.epoch()
+    }
+
+    /// What is known of its channel.
+    pub(crate) fn state(&self) -> State {
+        match self.channel {
+            _ if self.handoffs.holds() => State::HandOff,
+            Channel::Good => State::Good,
+            Channel::Suspect { .. } => State::Suspect,
+        }
+    }
+
+    /// The smoothed time from a frame's last bit to its acknowledgement.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.lag.mean()
+    }
+
+    /// Packets sent and not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.sender.unacknowledged()
+    }
+
+    /// The latest transmission to it.
+    pub(crate) fn latest(&self) -> Option<Departure> {
+        self.sender.flight().latest().map(|tx| tx.departure)
+    }
+
+    /// The latest transmission whose answer is overdue: it has left, arrived or not.
+    pub(crate) fn overdue(&self, now: Time, frame: Duration) -> Option<Departure> {
+        self.sender.flight().latest_by(now - self.lag.patience(frame)).map(|tx| tx.departure)
+    }
+
+    /// Takes a packet.
+    pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
+        self.stats.offered += 1;
+        if packet.bytes.len() > config.packet_max() {
+            self.stats.too_long += 1;
+            return;
+        }
+        self.queue.push(now, packet, config);
+        self.count();
+    }
+
+    /// Whether DATA could go now.
+    pub(crate) fn is_ready(&self, config: &Config) -> bool {
+        self.state() == State::Good
+            && (self.sender.has_due() || (self.queue.packets() > 0 && self.sender.has_room(config)))
+    }
+
+    /// When a probe is due.
+    pub(crate) fn probe_at(&self) -> Option<Time> {
+        let in_need = self.queue.packets() > 0 || self.sender.unacknowledged() > 0 || self.sender.owes_floor();
+        match self.channel {
+            Channel::Suspect { probe_at, .. } if in_need && self.state() == State::Suspect => Some(probe_at),
+            _ => None,
+        }
+    }
+
+    /// When the acknowledgement awaited is missed, if one is.
+    pub(crate) fn missed_at(&self, frame: Duration, config: &Config) -> Option<Time> {
+        if self.state() != State::Good {
+            return None;
+        }
+        let flight = self.sender.flight();
+        // What nobody asked about is acknowledged after the receiver's delay.
+        let unasked = || flight.latest().map(|tx| tx.departure.at + config.ack_delay);
+        // On a long way one lost answer in a row of them is no sign of an outage, and to stop
+        // for it would cost a good part of a round trip.
+        let is_long = self.lag.mean().is_some_and(|mean| mean > frame * LONG_WAY_FRAMES);
+        let since = flight.awaited_since(is_long).or_else(unasked)?;
+        Some(since.max(self.heard_at) + self.lag.patience(frame))
+    }
+
+    /// Acts on a missed acknowledgement; true if it did.
+    pub(crate) fn suspect_if_missed(&mut self, now: Time, frame: Duration, config: &Config) -> bool {
+        let missed = self.missed_at(frame, config).is_some_and(|at| at <= now);
+        if missed {
+            self.suspect(now);
+        }
+        missed
+    }
+
+    /// Nothing but probes goes there from now on; the first one at once.
+    pub(crate) fn suspect(&mut self, now: Time) {
+        if let Channel::Good = self.channel {
+            self.stats.suspicions += 1;
+            self.channel = Channel::Suspect { since: now, probe_at: now, probes: 0 };
+        } else if let Channel::Suspect { probe_at, .. } = &mut self.channel {
+            *probe_at = now;
+        }
+    }
+
+    /// The probe to send now; `busy` if others wait for the medium. The caller sends it and
+    /// says so with [`probed`](Destination::probed).
+    pub(crate) fn probe(&mut self, now: Time, airtime: Duration, busy: bool, config: &Config) -> Option<Frame> {
+        if self.probe_at().is_none_or(|at| at > now) {
+            return None;
+        }
+        self.sender.expire(now);
+        self.queue.expire(now, config);
+        self.count();
+        self.probe_at()?;
+        let Channel::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
+        *probe_at = now + probe_gap(now.since(*since), airtime, busy, config);
+        *probes = probes.saturating_add(1);
+        self.stats.rts += 1;
+        Some(Frame::Rts(self.sender.rts()))
+    }
+
+    /// Notes that a probe was sent.
+    pub(crate) fn probed(&mut self, departure: Departure) {
+        self.sender.probed(departure);
+    }
+
+    /// The packet to send now, if there is one: urgent ones, then lost ones, then the others.
+    pub(crate) fn choose(&mut self, now: Time, aim: &Aim, config: &Config) -> Option<Chosen> {
+        if config.mode == Mode::None {
+            let waiting = self.queue.pop(now, aim, config);
+            self.count();
+            return waiting.map(|w| Chosen::Plain(w.packet.bytes));
+        }
+        // What follows something lost of its own flow would only wait for that at the other end.
+        let urgent = self.sender.has_room(config) && self.queue.fresh().is_some_and(|flow| !self.sender.lacks(flow));
+        let due = if urgent { None } else { self.sender.take_due(now) };
+        let chosen = due.or_else(|| {
+            let waiting = if self.sender.has_room(config) { self.queue.pop(now, aim, config) } else { None };
+            let first = self.sender.next_number();
+            self.sender.admit(waiting?, config);
+            self.sender.take(first)
+        });
+        self.count();
+        chosen.map(Chosen::Numbered)
+    }
+
+    /// The frame that carries packet `seq` now. `crowded` if much is under way, `contended`
+    /// if other destinations wait. The caller sends it and says so with
+    /// [`sent`](Destination::sent).
+    pub(crate) fn frame(
+        &mut self,
+        now: Time,
+        seq: u64,
+        crowded: bool,
+        contended: bool,
+        config: &Config,
+    ) -> Option<Data> {
+        let ack_cost = config.cost(1 + remora_wire::link::ACK_MIN);
+        let every = self.polls.every(ack_cost, config.cost_max(), contended, config.poll_every());
+        let last = !self.is_ready(config);
+        let poll = last || crowded || self.since_poll + 1 >= every;
+        let mut data = self.sender.frame(seq, poll, None)?;
+        data.ack = self.rider(now, &data, config);
+        Some(data)
+    }
+
+    /// Notes that packet `seq` was sent in a frame.
+    pub(crate) fn sent(&mut self, seq: u64, data: &Data, departure: Departure) {
+        self.stats.data_frames += 1;
+        self.stats.data_bytes += data.packet.as_ref().map_or(0, Bytes::len) as u64;
+        self.stats.riding_acks += u64::from(data.ack.is_some());
+        self.since_poll = if data.poll { 0 } else { self.since_poll + 1 };
+        self.stats.retransmitted += u64::from(self.sender.sent(seq, data.poll, departure));
+    }
+
+    /// The answer to a probe, if one is owed.
+    pub(crate) fn take_cts(&mut self) -> Option<Frame> {
+        if !std::mem::take(&mut self.owes_cts) {
+            return None;
+        }
+        let ack = self.receiver.take_ack()?;
+        self.stats.cts += 1;
+        Some(Frame::Cts(ack))
+    }
+
+    /// The question what has become of earlier frames, if it is to be asked. The caller sends
+    /// it and says so with [`probed`](Destination::probed).
+    pub(crate) fn take_question(&mut self) -> Option<Frame> {
+        if !std::mem::take(&mut self.must_ask) {
+            return None;
+        }
+        self.stats.rts += 1;
+        Some(Frame::Rts(self.sender.rts()))
+    }
+
+    /// The acknowledgement that is due.
+    pub(crate) fn take_ack(&mut self) -> Option<Frame> {
+        let ack = self.receiver.take_ack()?;
+        self.stats.acks += 1;
+        Some(Frame::Ack(ack))
+    }
+
+    /// Takes a DATA frame; what it releases goes to `out`.
+    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config, out: &mut Vec<Bytes>) {
+        match self.receiver.data(now, data, config, out) {
+            Arrival::New => {}
+            Arrival::Duplicate => self.stats.duplicates += 1,
+            Arrival::Refused => self.stats.refused += 1,
+        }
+    }
+
+    /// Takes a probe.
+    pub(crate) fn take_rts(&mut self, now: Time, rts: remora_wire::link::Rts, out: &mut Vec<Bytes>) {
+        match self.receiver.rts(now, rts, out) {
+            Arrival::Refused => self.stats.refused += 1,
+            _ => self.owes_cts = true,
+        }
+    }
+
+    /// Takes an acknowledgement.
+    pub(crate) fn take_told(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &Config) {
+        let Told { packets, bytes, fates, echoed } = self.sender.acknowledged(ack);
+        self.stats.acknowledged += packets;
+        self.stats.acknowledged_bytes += bytes;
+        let outlived = matches!(self.channel, Channel::Suspect { probes: 2.., .. });
+        self.polls.learn(&fates, outlived);
+        if let Some(tx) = echoed {
+            if tx.polled {
+                self.lag.sample(now, now.since(tx.departure.at));
+            }
+            let lost = fates.iter().filter(|lost| **lost).count() as u64;
+            pacer.confirm(now, &tx.departure, tx.polled, lost, &self.lag, config);
+        }
+    }
+
+    /// Anything at all came from it: the channel is good.
+    pub(crate) fn heard(&mut self, now: Time) {
+        if let Channel::Suspect { since, .. } = self.channel {
+            self.stats.suspect_time += now.since(since);
+            self.channel = Channel::Good;
+            self.heard_at = now;
+            self.must_ask = self.sender.flight().has_data();
+        }
+    }
+
+    /// Whether what is given up, dropped and held by the parts is in the counters.
+    pub(crate) fn count(&mut self) {
+        let dropped = self.queue.take_dropped();
+        self.stats.overflow += dropped.overflow;
+        self.stats.codel_drops += dropped.codel;
+        let gave_up = GaveUp { unsent: dropped.expired, ..self.sender.take_gave_up() };
+        for sum in [&mut self.stats.gave_up, &mut self.untold] {
+            sum.attempts += gave_up.attempts;
+            sum.lifetime += gave_up.lifetime;
+            sum.unsent += gave_up.unsent;
+        }
+        self.stats.hold_timeouts = self.receiver.hold_timeouts();
+    }
+
+    /// The acknowledgement that rides on `data`, if one is to and fits.
+    fn rider(&mut self, now: Time, data: &Data, config: &Config) -> Option<Ack> {
+        let due = self.receiver.ack_at().is_some_and(|at| at <= now);
+        if !due && self.receiver.unacknowledged() < RIDE_AFTER {
+            return None;
+        }
+        let ack = self.receiver.ack()?;
+        let len = data.header_len() + ack.len() + data.packet.as_ref().map_or(0, Bytes::len);
+        if len > config.mtu {
+            return None;
+        }
+        self.receiver.take_ack()
+    }
+}
+
+/// What goes next.
+#[derive(Clone, Debug)]
+pub(crate) enum Chosen {
+    /// The packet of this number.
+    Numbered(u64),
+    /// A packet without one.
+    Plain(Bytes),
+}
+
+/// How long to the next probe, `silence` into an outage.
+fn probe_gap(silence: Duration, airtime: Duration, busy: bool, config: &Config) -> Duration {
+    let (first, part) =
+        if busy { (config.rts_interval_busy, PROBE_PART_BUSY) } else { (config.rts_interval, PROBE_PART) };
+    let first = first.max(airtime * PROBE_AIRTIME_PART);
+    let most = config.rts_interval_max.max((silence / LONG_PART).min(LONG_MAX)).max(first);
+    (silence / part).clamp(first, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_become_rarer_but_find_the_end_of_half_a_minute_soon() {
+        let ms = Duration::from_millis;
+        let config = Config::default();
+        let gap = |silence, busy| probe_gap(silence, ms(1) / 2, busy, &config);
+        for (silence, busy, expected) in [
+            (ms(0), false, ms(6)),
+            (ms(0), true, ms(48)),
+            (ms(160), false, ms(10)),
+            (ms(160), true, ms(48)),
+            (ms(500), true, ms(62) + ms(1) / 2),
+            (ms(30_000), false, ms(100)),
+            (ms(30_000), true, ms(100)),
+            (ms(300_000), false, ms(500)),
+            (ms(86_400_000), false, ms(1000)),
+        ] {
+            assert_eq!(gap(silence, busy), expected, "{silence:?}, busy: {busy}");
+        }
+        // On a hop of 64 kbit/s probes leave room for others.
+        assert_eq!(probe_gap(ms(0), ms(7), false, &config), ms(56));
+    }
+}

@@ -1,0 +1,137 @@
+//! The hand-off signal (planned in NFS/W 95 and NFS/W 97): an end that is about to switch
+//! cells says so, and both hold what they would send into the gap.
+
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_wire::link::{Announcement, HandOff};
+
+use crate::HandOffPhase;
+
+/// Between two repetitions of a signal nobody has acknowledged: at first, and at most.
+const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
+/// The longest switch believed in.
+const EXPECTED_MAX: Duration = Duration::from_secs(60);
+
+/// How long a switch may hold sending: twice what was expected, and a second.
+fn hold(expected: Duration) -> Duration {
+    expected.min(EXPECTED_MAX) * 2 + Duration::from_secs(1)
+}
+
+/// Hand-offs between this end and one peer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandOffs {
+    /// What this end has to say.
+    saying: Option<Saying>,
+    /// Until when this end's own switch holds sending.
+    own_until: Option<Time>,
+    /// Until when the peer's does.
+    peer_until: Option<Time>,
+    /// The latest signal acted on; repetitions are only acknowledged.
+    heard: Option<Announcement>,
+    owed: Option<Announcement>,
+    last_id: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Saying {
+    signal: HandOff,
+    repeat_at: Time,
+    gap: Duration,
+    give_up_at: Time,
+}
+
+/// A switch that has taken too long: sending is held for it no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// The peer's.
+    PeerOverdue,
+    /// This end's own.
+    OwnOverdue,
+}
+
+impl HandOffs {
+    /// Whether nothing may be sent.
+    pub(crate) fn holds(&self) -> bool {
+        self.own_until.is_some() || self.peer_until.is_some()
+    }
+
+    /// This end begins or ends a switch.
+    pub(crate) fn announce(&mut self, now: Time, epoch: u16, phase: HandOffPhase) {
+        self.last_id = self.last_id.wrapping_add(1);
+        let announcement = Announcement { epoch, id: self.last_id };
+        let (expected_ms, persist) = match phase {
+            HandOffPhase::Begin { expected } => {
+                let expected = expected.min(EXPECTED_MAX);
+                self.own_until = Some(now + hold(expected));
+                (Some(u32::try_from(expected.as_millis()).unwrap_or(u32::MAX)), hold(expected))
+            }
+            HandOffPhase::End => {
+                self.own_until = None;
+                (None, hold(EXPECTED_MAX))
+            }
+        };
+        let signal = HandOff { announcement, expected_ms };
+        self.saying = Some(Saying { signal, repeat_at: now, gap: REPEAT.0, give_up_at: now + persist });
+    }
+
+    /// Takes the peer's signal; an older one than the latest only is acknowledged.
+    pub(crate) fn heard(&mut self, now: Time, signal: HandOff) -> Option<HandOffPhase> {
+        let name = signal.announcement;
+        self.owed = Some(name);
+        let is_old = |last: Announcement| last.epoch == name.epoch && name.id.wrapping_sub(last.id) as i16 <= 0;
+        if self.heard.is_some_and(is_old) {
+            return None;
+        }
+        self.heard = Some(name);
+        match signal.expected_ms {
+            Some(ms) => {
+                let expected = Duration::from_millis(ms.into()).min(EXPECTED_MAX);
+                self.peer_until = Some(now + hold(expected));
+                Some(HandOffPhase::Begin { expected })
+            }
+            None => {
+                self.peer_until = None;
+                Some(HandOffPhase::End)
+            }
+        }
+    }
+
+    /// The peer has heard that signal.
+    pub(crate) fn acknowledged(&mut self, name: Announcement) {
+        if self.saying.is_some_and(|s| s.signal.announcement == name) {
+            self.saying = None;
+        }
+    }
+
+    /// The acknowledgement owed to the peer.
+    pub(crate) fn take_owed(&mut self) -> Option<Announcement> {
+        self.owed.take()
+    }
+
+    /// The signal to send now, if one is due.
+    pub(crate) fn take_due(&mut self, now: Time) -> Option<HandOff> {
+        let saying = self.saying.as_mut().filter(|s| s.repeat_at <= now)?;
+        let signal = saying.signal;
+        saying.repeat_at = now + saying.gap;
+        saying.gap = (saying.gap * 2).min(REPEAT.1);
+        if now >= saying.give_up_at {
+            self.saying = None;
+        }
+        Some(signal)
+    }
+
+    /// Ends what is overdue; call again until it is `None`.
+    pub(crate) fn handle_timeout(&mut self, now: Time) -> Option<Change> {
+        let overdue = |until: &mut Option<Time>| until.take_if(|at| *at <= now).is_some();
+        if overdue(&mut self.own_until) {
+            return Some(Change::OwnOverdue);
+        }
+        overdue(&mut self.peer_until).then_some(Change::PeerOverdue)
+    }
+
+    /// When something is due.
+    pub(crate) fn timeout(&self) -> Option<Time> {
+        [self.saying.map(|s| s.repeat_at), self.own_until, self.peer_until].into_iter().flatten().min()
+    }
+}

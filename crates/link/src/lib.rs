@@ -1,0 +1,33 @@
+//! The link-level retransmission core: what NFS/W 95, section 5, and NFS/W 97 planned for the
+//! driver, run over an unreliable frame service.
+//!
+//! [`Link`] is a pure state machine ([`remora_base::Core`]). A base station has one destination
+//! for each mobile, a mobile has one, the base. Each destination has a queue of its own, a
+//! window of numbered frames with selective repeat, and a channel state: a missed
+//! acknowledgement makes it *suspect*, and then nothing but short probes goes to it until it
+//! is heard again (channel-state-dependent scheduling). Packets leave the other end in order
+//! within their flow, and no flow waits for another.
+//!
+//! docs/link.md says how it works and why the limits are what they are.
+
+mod clock;
+mod codel;
+mod config;
+mod destination;
+mod flight;
+mod handoff;
+mod lag;
+mod link;
+mod pacer;
+mod packet;
+mod polls;
+mod queue;
+mod receiver;
+mod scheduler;
+mod sender;
+mod stats;
+
+pub use config::{Codel, Config, Duplex, Limits, Mode, PerClass, Scheduler};
+pub use link::{Event, HandOffPhase, Link};
+pub use packet::{Class, Packet};
+pub use stats::{GaveUp, PeerStats, PeerView, Snapshot, State};

@@ -1,0 +1,419 @@
+//! The link itself: destinations, whose turn it is, and what comes in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::{Core, Peer, Rng, Time, Transmit};
+use remora_wire::link::Frame;
+
+use crate::destination::{Chosen, Destination};
+use crate::handoff::Change;
+use crate::pacer::{Gate, Pacer};
+use crate::scheduler::Turns;
+use crate::{Config, GaveUp, Packet, PeerStats, PeerView, Snapshot, State, queue};
+
+/// An acknowledgement that waits for DATA to ride on goes alone this long after that should
+/// have gone.
+const RIDE_GRACE: Duration = Duration::from_micros(100);
+
+/// What the link tells the layer above.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A packet has arrived.
+    Deliver {
+        /// From whom.
+        from: Peer,
+        /// As it was enqueued there.
+        packet: Bytes,
+    },
+    /// The channel to a destination has changed.
+    State {
+        /// To whom.
+        peer: Peer,
+        /// What it is now.
+        state: State,
+    },
+    /// A peer announces a cell switch or its end, or its end is overdue.
+    HandOff {
+        /// Who switches.
+        peer: Peer,
+        /// What it does.
+        phase: HandOffPhase,
+    },
+    /// Packets were given up.
+    GaveUp {
+        /// For whom they were.
+        peer: Peer,
+        /// How many since the last such event.
+        counts: GaveUp,
+    },
+}
+
+/// The two ends of a cell switch in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandOffPhase {
+    /// It is imminent.
+    Begin {
+        /// How long it is expected to take (at most a minute is believed).
+        expected: Duration,
+    },
+    /// It is over.
+    End,
+}
+
+/// One end of the link protocol: a base station with its mobiles, or a mobile with its base.
+///
+/// A destination is named by [`Peer::datagram`] of its address in the tunnel. What waits for
+/// it is bounded by [`Config::queue_packets_max`] and [`Config::queue_bytes_max`], what is
+/// sent and unacknowledged by [`Config::window_frames`], what has arrived and waits for an
+/// earlier packet by the window and 4 MiB.
+#[derive(Clone, Debug)]
+pub struct Link {
+    config: Config,
+    rng: Rng,
+    peers: BTreeMap<Peer, Destination>,
+    turns: Turns,
+    pacer: Pacer,
+    events: VecDeque<Event>,
+    bad_frames: u64,
+    no_such_peer: u64,
+}
+
+impl Link {
+    /// A link without destinations. The seed decides the epochs: an end that starts again
+    /// must have another seed, or its peers take it for the old one.
+    pub fn new(config: Config, seed: u64, now: Time) -> Link {
+        Link {
+            rng: Rng::stream(seed, "link epochs"),
+            peers: BTreeMap::new(),
+            turns: Turns::new(config.scheduler, config.cost_max()),
+            pacer: Pacer::new(&config, now),
+            config,
+            events: VecDeque::new(),
+            bad_frames: 0,
+            no_such_peer: 0,
+        }
+    }
+
+    /// How it behaves.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Adds a destination; nothing if it is known.
+    pub fn add_peer(&mut self, now: Time, peer: Peer) {
+        let draw = self.rng.next_u32();
+        self.peers.entry(peer).or_insert_with(|| {
+            self.turns.add(peer);
+            Destination::new(now, (draw >> 16) as u16, draw as u16)
+        });
+    }
+
+    /// Forgets a destination and what waits for it. Added again, it begins a new life.
+    pub fn remove_peer(&mut self, _now: Time, peer: Peer) {
+        if let Some(gone) = self.peers.remove(&peer) {
+            self.turns.remove(peer);
+            if let Some(departure) = gone.latest() {
+                self.pacer.passed(&departure);
+            }
+        }
+    }
+
+    /// The destinations, in order of address.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.peers.keys().copied()
+    }
+
+    /// Takes a packet for `to`. What finds no room is counted.
+    pub fn enqueue(&mut self, now: Time, to: Peer, packet: Packet) {
+        match self.peers.get_mut(&to) {
+            Some(destination) => destination.push(now, packet, &self.config),
+            None => self.no_such_peer += 1,
+        }
+    }
+
+    /// Tells every peer of a cell switch, repeated until it is acknowledged. Until its end, or
+    /// until twice the expected time and a second have passed, both ends hold what they would
+    /// send to one another.
+    pub fn announce_handoff(&mut self, now: Time, phase: HandOffPhase) {
+        for peer in self.peers().collect::<Vec<_>>() {
+            self.with(now, peer, |destination, _, _, _| {
+                let epoch = destination.epoch();
+                destination.handoffs.announce(now, epoch, phase);
+                // What was under way when it began is settled by a probe when it ends.
+                destination.suspect(now);
+            });
+        }
+    }
+
+    /// The counters of a destination.
+    pub fn stats(&self, peer: Peer) -> Option<&PeerStats> {
+        self.peers.get(&peer).map(|d| &d.stats)
+    }
+
+    /// A destination at this moment.
+    pub fn view(&self, peer: Peer) -> Option<PeerView> {
+        let d = self.peers.get(&peer)?;
+        Some(PeerView {
+            peer,
+            state: d.state(),
+            queue_packets: d.queue.packets(),
+            queue_bytes: d.queue.bytes(),
+            unacknowledged: d.unacknowledged(),
+            held: d.receiver.held(),
+            round_trip: d.round_trip(),
+            stats: d.stats,
+        })
+    }
+
+    /// Everything at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let peers = self.peers().filter_map(|peer| self.view(peer)).collect();
+        Snapshot { rate: self.pacer.rate(), bad_frames: self.bad_frames, no_such_peer: self.no_such_peer, peers }
+    }
+
+    /// Does something with a destination, and tells what came of it: packets released, and
+    /// changes of its state.
+    fn with(
+        &mut self,
+        now: Time,
+        peer: Peer,
+        act: impl FnOnce(&mut Destination, &mut Pacer, &Config, &mut Vec<Bytes>),
+    ) {
+        let Some(destination) = self.peers.get_mut(&peer) else { return };
+        let before = destination.state();
+        let mut released = Vec::new();
+        act(destination, &mut self.pacer, &self.config, &mut released);
+        for packet in released {
+            destination.stats.delivered += 1;
+            destination.stats.delivered_bytes += packet.len() as u64;
+            self.events.push_back(Event::Deliver { from: peer, packet });
+        }
+        destination.count();
+        let state = destination.state();
+        if state != before {
+            destination.queue.set_running(now, state == State::Good);
+            self.events.push_back(Event::State { peer, state });
+        }
+    }
+
+    /// Answers and signals: short, due at once, and not held back by the pacer.
+    fn control(&mut self, now: Time) -> Option<Transmit> {
+        let alone = self.ready().count() <= 1;
+        for peer in self.peers().collect::<Vec<_>>() {
+            let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, alone));
+            let Some(destination) = self.peers.get_mut(&peer) else { continue };
+            let answer = destination.handoffs.take_owed().map(Frame::HandOffAck);
+            let signal = || destination.handoffs.take_due(now).map(Frame::HandOff);
+            let frame = answer.or_else(signal);
+            let frame = match frame {
+                None if destination.handoffs.holds() => None,
+                None => destination.take_cts().or_else(|| destination.take_question()).or_else(|| {
+                    let is_due = ack_at.is_some_and(|at| at <= now);
+                    if is_due { destination.take_ack() } else { None }
+                }),
+                frame => frame,
+            };
+            if let Some(frame) = frame {
+                let (transmit, departure) = self.transmit(now, peer, &frame);
+                if let (Frame::Rts(_), Some(destination)) = (frame, self.peers.get_mut(&peer)) {
+                    destination.probed(departure);
+                }
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// When a destination's acknowledgement goes alone: at once, unless DATA to ride on goes
+    /// within a frame's time.
+    fn ack_at(&self, destination: &Destination, alone: bool) -> Option<Time> {
+        let due = destination.receiver.ack_at()?;
+        if !alone || !destination.is_ready(&self.config) || self.pacer.is_shut(&self.config) {
+            return Some(due);
+        }
+        let rides_at = self.pacer.opens_at(&self.config).map_or(due, |opens| opens.max(due));
+        if rides_at <= due + self.frame_time() { Some(rides_at + RIDE_GRACE) } else { Some(due) }
+    }
+
+    /// The probe that is due.
+    fn probe(&mut self, now: Time) -> Option<Transmit> {
+        let peer = *self.peers.iter().find(|(_, d)| d.probe_at().is_some_and(|at| at <= now))?.0;
+        let busy = self.ready().any(|other| other != peer);
+        let airtime = self.pacer.airtime(self.config.cost(8));
+        let frame_time = self.frame_time();
+        let mut probe = None;
+        self.with(now, peer, |destination, pacer, config, _| {
+            probe = destination.probe(now, airtime, busy, config);
+            // What a silent destination has unanswered must not take others' room for ever.
+            if let Some(departure) = destination.overdue(now, frame_time) {
+                pacer.passed(&departure);
+            }
+        });
+        let (transmit, departure) = self.transmit(now, peer, &probe?);
+        self.peers.get_mut(&peer)?.probed(departure);
+        Some(transmit)
+    }
+
+    /// The next DATA frame, of the destination whose turn it is.
+    fn data(&mut self, now: Time) -> Option<Transmit> {
+        loop {
+            let ready: Vec<Peer> = self.ready().collect();
+            let peer = self.turns.pick(|p| ready.binary_search(&p).is_ok())?;
+            let contended = ready.len() > 1;
+            let frame_time = self.frame_time();
+            let destination = self.peers.get_mut(&peer)?;
+            let round_trip = destination.round_trip().unwrap_or_default();
+            let aim = queue::aim(&self.config, frame_time, ready.len(), round_trip);
+            // What was dropped on the way may have been all there was: then it is someone
+            // else's turn.
+            match destination.choose(now, &aim, &self.config) {
+                None => {}
+                Some(Chosen::Plain(packet)) => {
+                    destination.stats.data_frames += 1;
+                    destination.stats.data_bytes += packet.len() as u64;
+                    return Some(self.transmit(now, peer, &Frame::Plain(packet)).0);
+                }
+                Some(Chosen::Numbered(seq)) => {
+                    let crowded = self.pacer.wants_poll(self.config.cost_max(), &self.config);
+                    let Some(data) = destination.frame(now, seq, crowded, contended, &self.config) else { continue };
+                    let frame = Frame::Data(data);
+                    let (transmit, departure) = self.transmit(now, peer, &frame);
+                    if let (Frame::Data(data), Some(destination)) = (frame, self.peers.get_mut(&peer)) {
+                        destination.sent(seq, &data, departure);
+                        if data.poll {
+                            self.pacer.asked();
+                        }
+                    }
+                    return Some(transmit);
+                }
+            }
+        }
+    }
+
+    /// Puts a frame on its way and on the books.
+    fn transmit(&mut self, now: Time, peer: Peer, frame: &Frame) -> (Transmit, crate::pacer::Departure) {
+        let payload = frame.to_bytes();
+        let cost = self.config.cost(payload.len());
+        self.turns.charge(peer, cost);
+        if let Some(destination) = self.peers.get_mut(&peer) {
+            destination.stats.airtime_bytes += cost;
+        }
+        let departure = self.pacer.send(now, cost, matches!(frame, Frame::Data(_)), &self.config);
+        (Transmit { to: peer, payload }, departure)
+    }
+
+    /// The destinations to which DATA could go, in order.
+    fn ready(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.peers.iter().filter(|(_, d)| d.is_ready(&self.config)).map(|(peer, _)| *peer)
+    }
+
+    /// What a full frame takes.
+    fn frame_time(&self) -> Duration {
+        self.pacer.airtime(self.config.cost_max())
+    }
+
+    fn take_frame(&mut self, now: Time, from: Peer, frame: Frame) {
+        let mut phase = None;
+        self.with(now, from, |destination, pacer, config, released| {
+            match frame {
+                Frame::Data(mut data) => {
+                    if let Some(ack) = data.ack.take() {
+                        destination.take_told(now, &ack, pacer, config);
+                    }
+                    destination.take_data(now, data, config, released);
+                }
+                Frame::Ack(ack) | Frame::Cts(ack) => destination.take_told(now, &ack, pacer, config),
+                Frame::Rts(rts) => destination.take_rts(now, rts, released),
+                Frame::Plain(packet) => released.push(packet),
+                Frame::HandOffAck(name) => destination.handoffs.acknowledged(name),
+                Frame::HandOff(signal) => phase = destination.handoffs.heard(now, signal),
+            }
+            destination.heard(now);
+            if phase.is_some() {
+                destination.suspect(now);
+            }
+        });
+        self.events.extend(phase.map(|phase| Event::HandOff { peer: from, phase }));
+    }
+
+    fn time_out(&mut self, now: Time, peer: Peer) {
+        let frame_time = self.frame_time();
+        let mut over = Vec::new();
+        self.with(now, peer, |destination, pacer, config, released| {
+            destination.receiver.handle_timeout(now, config, released);
+            while let Some(change) = destination.handoffs.handle_timeout(now) {
+                destination.suspect(now);
+                over.extend(
+                    (change == Change::PeerOverdue).then_some(Event::HandOff { peer, phase: HandOffPhase::End }),
+                );
+            }
+            if destination.suspect_if_missed(now, frame_time, config)
+                && let Some(departure) = destination.overdue(now, frame_time)
+            {
+                pacer.passed(&departure);
+            }
+        });
+        self.events.extend(over);
+    }
+}
+
+impl Core for Link {
+    type Event = Event;
+
+    fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
+        let cost = self.config.cost(bytes.len());
+        match Frame::decode(bytes) {
+            Ok(frame) if self.peers.contains_key(&from) => {
+                self.pacer.heard(now, cost, &self.config);
+                self.take_frame(now, from, frame);
+            }
+            _ => self.bad_frames += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        for peer in self.peers().collect::<Vec<_>>() {
+            self.time_out(now, peer);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        if let Some(control) = self.control(now) {
+            return Some(control);
+        }
+        match self.pacer.gate(now, &self.config) {
+            // When all that was to be sent turns out to be too old, what waited to ride on it
+            // goes alone.
+            Gate::Open => self.probe(now).or_else(|| self.data(now)).or_else(|| self.control(now)),
+            Gate::Shut if self.pacer.opens_at(&self.config).is_none_or(|at| at <= now) => self.probe(now),
+            Gate::Shut | Gate::At(_) => None,
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front().or_else(|| {
+            let (peer, destination) = self.peers.iter_mut().find(|(_, d)| d.untold.total() > 0)?;
+            Some(Event::GaveUp { peer: *peer, counts: std::mem::take(&mut destination.untold) })
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let opens = self.pacer.opens_at(&self.config).unwrap_or(Time::ZERO);
+        let alone = self.ready().count() <= 1;
+        let may_send = !self.pacer.is_shut(&self.config);
+        let frame_time = self.frame_time();
+        let timers = self.peers.values().flat_map(|d| {
+            [
+                d.handoffs.timeout(),
+                d.receiver.hold_until(&self.config),
+                if d.handoffs.holds() { None } else { self.ack_at(d, alone) },
+                d.probe_at().map(|at| at.max(opens)),
+                d.missed_at(frame_time, &self.config),
+                (may_send && d.is_ready(&self.config)).then_some(opens),
+            ]
+        });
+        timers.flatten().min()
+    }
+}

@@ -1,0 +1,355 @@
+//! When the next frame may go to the device below, so that no queue builds up there: a queue
+//! below would hide the state of the channel and delay what is urgent.
+//!
+//! With a known rate a frame is let go when those before it have had their airtime. The rate
+//! is never all ours on a shared medium, so the acknowledgements correct this: one that comes
+//! late says how far the device is behind. Without a known rate the rate is learned, as BBR
+//! does (delivery rate over a window, twice that at first), and only the bytes under way are
+//! limited; when the shortest round trip was last seen long ago, they are cut to a few frames
+//! until it is seen again, for a standing queue would pass for a long way.
+
+use std::time::Duration;
+
+use remora_base::{Rate, Time};
+
+use crate::lag::{Lag, RecentMin};
+use crate::{Config, Duplex, Mode};
+
+/// Room in the device beyond what is in the air, at least: timers are not exact.
+const SLACK_MIN: Duration = Duration::from_millis(1);
+/// Frames under way beyond what rate and round trip call for.
+const SPARE_FRAMES: u64 = 3;
+/// Frames under way before anything is known.
+const FIRST_FRAMES: u64 = 4;
+/// The learned rate has found its level when it has not grown by a quarter in this many rounds.
+const LEVEL_ROUNDS: u32 = 3;
+/// Frames in a train whose rate is measured, at least.
+const TRAIN_FRAMES: u64 = 8;
+/// How long a learned maximum is believed.
+const RATE_SPELL: Duration = Duration::from_secs(2);
+
+/// Where a transmission stood in the sequence of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Departure {
+    /// When it was handed to the device.
+    pub(crate) sent: Time,
+    /// When it will have left, if the medium is ours.
+    pub(crate) at: Time,
+    /// Bytes of DATA sent up to and with it.
+    total: u64,
+}
+
+/// Whether a frame may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gate {
+    /// It may.
+    Open,
+    /// From then on.
+    At(Time),
+    /// Not before an acknowledgement comes, or is missed.
+    Shut,
+}
+
+/// The one way to the device, for all destinations.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    rate: Option<Rate>,
+    /// When the device will have nothing to send.
+    free_at: Time,
+    /// How much longer what was sent may have had to wait for frames of others: on a shared
+    /// medium stations take turns, so for one frame for each of ours.
+    waits: Duration,
+    /// Bytes of DATA sent, and known to have left.
+    sent: u64,
+    confirmed: u64,
+    /// Bytes sent when `free_at` was last corrected: what was sent before knows nothing new.
+    corrected: u64,
+    /// Bytes sent when an acknowledgement was last asked for.
+    asked: u64,
+    round_trip: RecentMin,
+    learned: Learned,
+}
+
+/// The rate at which bytes arrive.
+#[derive(Clone, Debug, Default)]
+struct Learned {
+    /// The most in this spell and in the last, in bits a second.
+    spells: [u64; 2],
+    began: Time,
+    /// The train being measured.
+    train: Option<Train>,
+    /// Until the level is found: the rate to grow from, rounds without growth, and the bytes
+    /// whose arrival ends this round.
+    grown_to: u64,
+    flat_rounds: u32,
+    round_ends: u64,
+}
+
+/// Frames on their way one after another.
+#[derive(Clone, Copy, Debug)]
+struct Train {
+    /// Bytes confirmed when it began, and when they were.
+    first: u64,
+    began: Time,
+    /// Bytes lost since.
+    lost: u64,
+}
+
+impl Pacer {
+    pub(crate) fn new(config: &Config, now: Time) -> Pacer {
+        Pacer {
+            rate: config.rate,
+            free_at: now,
+            waits: Duration::ZERO,
+            sent: 0,
+            confirmed: 0,
+            corrected: 0,
+            asked: 0,
+            round_trip: RecentMin::default(),
+            learned: Learned { began: now, ..Learned::default() },
+        }
+    }
+
+    /// The rate as configured or learned.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.rate.or_else(|| Rate::from_bits(self.learned.best()))
+    }
+
+    /// What `bytes` bytes take; nothing while no rate is known.
+    pub(crate) fn airtime(&self, bytes: u64) -> Duration {
+        self.rate().map_or(Duration::ZERO, |rate| rate.airtime(bytes))
+    }
+
+    /// Whether DATA or a probe may go now.
+    pub(crate) fn gate(&self, now: Time, config: &Config) -> Gate {
+        if self.is_shut(config) {
+            return Gate::Shut;
+        }
+        let Some(opens) = self.opens_at(config) else { return Gate::Open };
+        if opens <= now { Gate::Open } else { Gate::At(opens) }
+    }
+
+    /// Whether as much is under way as may be.
+    pub(crate) fn is_shut(&self, config: &Config) -> bool {
+        config.mode == Mode::Arq && self.under_way() >= self.limit(config)
+    }
+
+    /// Whether so much has been sent since an acknowledgement was asked for that the next
+    /// frame should ask for one.
+    pub(crate) fn wants_poll(&self, next: u64, config: &Config) -> bool {
+        (self.sent + next - self.asked.max(self.confirmed)) * 2 >= self.limit(config)
+    }
+
+    /// The frame just sent asks for an acknowledgement.
+    pub(crate) fn asked(&mut self) {
+        self.asked = self.sent;
+    }
+
+    /// A frame came in that took `cost` bytes of the medium. On a shared medium what the
+    /// device has to send had to wait for it.
+    pub(crate) fn heard(&mut self, now: Time, cost: u64, config: &Config) {
+        if let (Some(rate), Duplex::Half) = (self.rate, config.duplex) {
+            let waited = rate.airtime(cost).min(self.waits);
+            if self.free_at + waited > now {
+                self.waits -= waited;
+                self.free_at += waited;
+            }
+        }
+    }
+
+    /// A frame goes that takes `cost` bytes of the medium; `is_data` if an acknowledgement of
+    /// it can be missed.
+    pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &Config) -> Departure {
+        if self.sent == self.confirmed {
+            self.learned.train = None;
+        }
+        self.free_at = self.free_at.max(now);
+        if let Some(rate) = self.rate {
+            self.free_at += rate.airtime(cost);
+            let most = rate.airtime(config.cost_max());
+            self.waits = (self.waits + most).min(most * 2);
+        }
+        if is_data {
+            self.sent += cost;
+        }
+        Departure { sent: now, at: self.free_at, total: self.sent }
+    }
+
+    /// An acknowledgement told that `departure` has arrived, and all before it have left;
+    /// `at_once` if it was answered without delay. `lost` frames before it were lost.
+    pub(crate) fn confirm(
+        &mut self,
+        now: Time,
+        departure: &Departure,
+        at_once: bool,
+        lost: u64,
+        lag: &Lag,
+        config: &Config,
+    ) {
+        if at_once {
+            self.round_trip.sample(now, now.since(departure.sent));
+            self.correct(now, departure, lag, config);
+        }
+        if let Some(rate) = self.rate {
+            // What it answers has left: the device holds at most what was sent after that,
+            // each such frame with one of another station before it.
+            let held = rate.airtime(self.sent - departure.total) * stations(config);
+            self.free_at = self.free_at.min(now + held);
+        }
+        self.confirmed = self.confirmed.max(departure.total);
+        let train = self.product().max(TRAIN_FRAMES * config.cost_max());
+        self.learned.take(now, self.confirmed, lost, train, config.cost_max());
+        self.learned.round(self.confirmed, self.sent);
+    }
+
+    /// `departure` must have left by now, whether or not it arrived.
+    pub(crate) fn passed(&mut self, departure: &Departure) {
+        self.confirmed = self.confirmed.max(departure.total);
+        self.learned.train = None;
+    }
+
+    /// When the device has room; `None` if that is not told by time.
+    pub(crate) fn opens_at(&self, config: &Config) -> Option<Time> {
+        let slack = self.rate?.airtime(config.cost_max() / 2).max(SLACK_MIN);
+        Some(self.free_at - slack)
+    }
+
+    /// If the answer came later than the shortest way and the frames that any answer may have
+    /// to wait for account for, the device may be behind: let it catch up wholly, so that the
+    /// shortest way stays known.
+    ///
+    /// May, for the answer may also have waited at the other end, or for the end of a cell
+    /// switch: [`confirm`](Pacer::confirm) sees to it that this does no harm.
+    fn correct(&mut self, now: Time, departure: &Departure, lag: &Lag, config: &Config) {
+        let (Some(rate), Some(least)) = (self.rate, lag.least()) else { return };
+        let behind = now.since(departure.at).saturating_sub(least);
+        if behind > rate.airtime(config.cost_max()) * stations(config) && departure.total > self.corrected {
+            self.free_at = self.free_at.max(now) + behind;
+            self.corrected = self.sent;
+        }
+    }
+
+    fn under_way(&self) -> u64 {
+        self.sent - self.confirmed
+    }
+
+    /// The most bytes that may be under way.
+    fn limit(&self, config: &Config) -> u64 {
+        let frame = config.cost_max();
+        let product = self.product();
+        match self.rate {
+            Some(_) => product + (u64::from(config.poll_every()) + SPARE_FRAMES) * frame,
+            None if self.round_trip.is_stale() => FIRST_FRAMES * frame,
+            None if self.learned.is_level() => product + product / 8 + SPARE_FRAMES * frame,
+            None => product * 2 + FIRST_FRAMES * frame,
+        }
+    }
+
+    /// Bytes under way when nothing waits: rate times the shortest round trip. Of a shared
+    /// medium, or of one slower than we were told, less than the rate is ours.
+    fn product(&self) -> u64 {
+        let learned = self.learned.best();
+        let bits = self.rate.map_or(learned, |rate| if learned > 0 { rate.bits().min(learned) } else { rate.bits() });
+        bytes_in(bits, self.round_trip.get().unwrap_or_default())
+    }
+}
+
+impl Learned {
+    fn best(&self) -> u64 {
+        self.spells[0].max(self.spells[1])
+    }
+
+    fn is_level(&self) -> bool {
+        self.flat_rounds >= LEVEL_ROUNDS
+    }
+
+    /// `confirmed` bytes have left by now, with `lost` frames lost among the latest. Trains are
+    /// measured over at least `length` bytes and count one `frame` less than they have: a
+    /// single acknowledgement may be late by a frame it had to wait for, and a rate too low
+    /// costs nothing, for a few frames more than it calls for are under way.
+    fn take(&mut self, now: Time, confirmed: u64, lost: u64, length: u64, frame: u64) {
+        let Some(train) = &mut self.train else {
+            self.train = Some(Train { first: confirmed, began: now, lost: 0 });
+            return;
+        };
+        train.lost += lost * frame;
+        let bytes = confirmed.saturating_sub(train.first);
+        if bytes < length {
+            return;
+        }
+        // What the air lost has left all the same. But losses may also be a queue's that
+        // overflows: they count for no more than a third of what arrived.
+        let arrived = bytes.saturating_sub(train.lost);
+        let left = bytes.min(arrived + arrived / 3).saturating_sub(frame);
+        let nanos = now.since(train.began).as_nanos().max(1);
+        self.train = Some(Train { first: confirmed, began: now, lost: 0 });
+        let bits = u64::try_from(u128::from(left) * 8_000_000_000 / nanos).unwrap_or(u64::MAX);
+        if now.since(self.began) > RATE_SPELL {
+            self.spells = [0, self.spells[0]];
+            self.began = now;
+        }
+        self.spells[0] = self.spells[0].max(bits);
+    }
+
+    fn round(&mut self, confirmed: u64, sent: u64) {
+        if confirmed < self.round_ends {
+            return;
+        }
+        self.round_ends = sent;
+        if self.best() > self.grown_to.saturating_add(self.grown_to / 4) {
+            self.grown_to = self.best();
+            self.flat_rounds = 0;
+        } else {
+            self.flat_rounds = self.flat_rounds.saturating_add(1);
+        }
+    }
+}
+
+/// Stations that take turns with frames on the medium.
+fn stations(config: &Config) -> u32 {
+    match config.duplex {
+        Duplex::Half => 2,
+        Duplex::Full => 1,
+    }
+}
+
+fn bytes_in(bits: u64, time: Duration) -> u64 {
+    let bytes = u128::from(bits) * time.as_nanos() / 8_000_000_000;
+    // Far more than any window, and still far from overflow when it is doubled.
+    u64::try_from(bytes).unwrap_or(u64::MAX).min(1 << 40)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: u64 = 1500;
+
+    /// How long after the answer to the first of `frames` frames, sent at once, the device is
+    /// taken to have room, if the answer comes after `ms` milliseconds.
+    fn opens_after(frames: u32, ms: u64) -> Duration {
+        let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+        let (mut pacer, mut lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
+        lag.sample(Time::ZERO, Duration::from_millis(5));
+        let first = pacer.send(Time::ZERO, FRAME, true, &config);
+        for _ in 1..frames {
+            pacer.send(Time::ZERO, FRAME, true, &config);
+        }
+        let answered = Time::from_millis(ms);
+        pacer.confirm(answered, &first, true, 0, &lag, &config);
+        pacer.opens_at(&config).map_or(Duration::MAX, |at| at.since(answered))
+    }
+
+    #[test]
+    fn a_late_answer_tells_of_no_more_than_the_device_can_hold() {
+        let frame = Duration::from_millis(12);
+        // Nothing was sent after it: it waited elsewhere, at the other end or for a cell switch.
+        assert_eq!(opens_after(1, 1000), Duration::ZERO);
+        // One frame may still be there, with one of another station before it.
+        assert!(opens_after(2, 1000) <= frame * 2, "{:?}", opens_after(2, 1000));
+        // So may nine.
+        assert!(opens_after(10, 300) >= frame * 9, "{:?}", opens_after(10, 300));
+        // An answer in time tells that a device thought to be full is not.
+        assert!(opens_after(3, 17) <= frame * 4);
+    }
+}

@@ -1,0 +1,299 @@
+//! The sending half: numbered chunks of packets until they are acknowledged or given up
+//! (selective repeat; retransmission limited by attempts and by lifetime, RFC 3366). A packet
+//! longer than a frame is cut into chunks; who gives up one gives up the packet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::link::{Ack, CHUNKS_MAX, Data, Part, Rts, expand};
+
+use crate::flight::{Flight, Tx};
+use crate::pacer::Departure;
+use crate::queue::Waiting;
+use crate::{Config, GaveUp, Packet};
+
+/// The sending half of one destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    epoch: u16,
+    /// The number of the next chunk.
+    next: u64,
+    /// Everything below this has arrived, as far as the peer has said.
+    arrived: u64,
+    /// Numbered and not acknowledged, from the lowest that may still be sent.
+    outstanding: BTreeMap<u64, Sent>,
+    /// Those of them to be sent, again or for the first time.
+    due: BTreeSet<u64>,
+    flight: Flight,
+    flows: BTreeMap<u64, Tail>,
+    gave_up: GaveUp,
+}
+
+/// The last chunk of a flow, and how many of it are outstanding.
+#[derive(Clone, Copy, Debug)]
+struct Tail {
+    last: u64,
+    outstanding: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    flow: u64,
+    /// `None`: given up, while a lower number is still being sent. Its empty frame tells the
+    /// receiver not to wait for it.
+    packet: Option<Bytes>,
+    part: Part,
+    /// How far back the previous chunk of the flow is; 0: none was outstanding.
+    prev: u16,
+    expires: Time,
+    attempts: u32,
+    attempts_max: u32,
+    /// Its latest transmission.
+    stamp: u64,
+}
+
+/// What an acknowledgement told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// Packets newly acknowledged.
+    pub(crate) packets: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Transmissions resolved, in order: whether each DATA frame was lost.
+    pub(crate) fates: Vec<bool>,
+    /// The transmission echoed, if it was still unresolved.
+    pub(crate) echoed: Option<Tx>,
+}
+
+impl Sender {
+    /// A sender in the life `epoch`, whose numbers begin at `first`.
+    pub(crate) fn new(epoch: u16, first: u16) -> Sender {
+        let first = (1 << 32) + u64::from(first);
+        Sender {
+            epoch,
+            next: first,
+            arrived: first,
+            outstanding: BTreeMap::new(),
+            due: BTreeSet::new(),
+            flight: Flight::new(first),
+            flows: BTreeMap::new(),
+            gave_up: GaveUp::default(),
+        }
+    }
+
+    /// Its life.
+    pub(crate) fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    /// The transmissions whose fate is open.
+    pub(crate) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    /// Packets sent and not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Whether the window has room for another packet.
+    pub(crate) fn has_room(&self, config: &Config) -> bool {
+        self.next - self.floor() < config.window()
+    }
+
+    /// Whether something of this flow is to be sent before what waits.
+    pub(crate) fn lacks(&self, flow: u64) -> bool {
+        self.due.iter().any(|seq| self.outstanding.get(seq).is_some_and(|sent| sent.flow == flow))
+    }
+
+    /// Whether something that has its number is to be sent.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Whether the peer may still wait for packets that were given up.
+    pub(crate) fn owes_floor(&self) -> bool {
+        self.arrived < self.floor()
+    }
+
+    /// What was given up since this was last asked.
+    pub(crate) fn take_gave_up(&mut self) -> GaveUp {
+        std::mem::take(&mut self.gave_up)
+    }
+
+    /// Cuts a packet into chunks that are to be sent and gives them their numbers.
+    pub(crate) fn admit(&mut self, waiting: Waiting, config: &Config) {
+        let Packet { flow, class, mut bytes, .. } = waiting.packet;
+        let limits = config.limits.get(class);
+        let chunks = bytes.len().div_ceil(config.chunk_max()).clamp(1, usize::from(CHUNKS_MAX)) as u8;
+        for index in 0..chunks {
+            let seq = self.next;
+            self.next += 1;
+            let tail = self.flows.entry(flow).or_insert(Tail { last: seq, outstanding: 0 });
+            // The window is shorter than 2^16, and the tail is within it.
+            let prev = (seq - tail.last) as u16;
+            *tail = Tail { last: seq, outstanding: tail.outstanding + 1 };
+            let sent = Sent {
+                flow,
+                packet: Some(bytes.split_to(bytes.len().min(config.chunk_max()))),
+                part: Part::new(index, chunks - 1).unwrap_or(Part::WHOLE),
+                prev,
+                expires: waiting.came + limits.lifetime,
+                attempts: 0,
+                attempts_max: limits.attempts.max(1),
+                stamp: 0,
+            };
+            self.outstanding.insert(seq, sent);
+            self.due.insert(seq);
+        }
+    }
+
+    /// The number of the next chunk that is admitted.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes this chunk out of those that are to be sent.
+    pub(crate) fn take(&mut self, seq: u64) -> Option<u64> {
+        self.due.take(&seq)
+    }
+
+    /// The next chunk to be sent, after giving up those whose limits are reached.
+    pub(crate) fn take_due(&mut self, now: Time) -> Option<u64> {
+        while let Some(seq) = self.due.pop_first() {
+            self.give_up_if_due(now, seq);
+            self.sink();
+            if self.outstanding.contains_key(&seq) {
+                return Some(seq);
+            }
+        }
+        None
+    }
+
+    /// Gives up everything that is too old.
+    pub(crate) fn expire(&mut self, now: Time) {
+        let old = |(seq, sent): (&u64, &Sent)| (sent.packet.is_some() && now > sent.expires).then_some(*seq);
+        for seq in self.outstanding.iter().filter_map(old).collect::<Vec<_>>() {
+            self.give_up_if_due(now, seq);
+        }
+        self.sink();
+    }
+
+    /// The frame that carries packet `seq` now. The caller sends it and says so with
+    /// [`sent`](Sender::sent).
+    pub(crate) fn frame(&self, seq: u64, poll: bool, ack: Option<Ack>) -> Option<Data> {
+        let sent = self.outstanding.get(&seq)?;
+        let back = (seq - self.floor()) as u16;
+        Some(Data {
+            epoch: self.epoch,
+            seq: seq as u16,
+            stamp: self.flight.next_stamp() as u16,
+            back,
+            // What is below the floor is not waited for.
+            prev: if sent.prev > back { 0 } else { sent.prev },
+            poll,
+            ack,
+            packet: sent.packet.clone(),
+            part: sent.part,
+        })
+    }
+
+    /// Notes that packet `seq` was sent; true if it was not for the first time.
+    pub(crate) fn sent(&mut self, seq: u64, polled: bool, departure: Departure) -> bool {
+        let stamp = self.flight.next_stamp();
+        self.flight.push(Some(seq), polled, departure);
+        let Some(sent) = self.outstanding.get_mut(&seq) else { return false };
+        sent.stamp = stamp;
+        sent.attempts = sent.attempts.saturating_add(1);
+        sent.attempts > 1
+    }
+
+    /// A probe. The caller sends it and says so with [`probed`](Sender::probed).
+    pub(crate) fn rts(&self) -> Rts {
+        Rts { epoch: self.epoch, floor: self.floor() as u16, stamp: self.flight.next_stamp() as u16 }
+    }
+
+    /// Notes that a probe was sent.
+    pub(crate) fn probed(&mut self, departure: Departure) {
+        self.flight.push(None, true, departure);
+    }
+
+    /// Takes an acknowledgement; one of another life tells nothing.
+    pub(crate) fn acknowledged(&mut self, ack: &Ack) -> Told {
+        let mut told = Told::default();
+        if ack.epoch != self.epoch {
+            return told;
+        }
+        let next = expand(self.arrived, ack.next);
+        if next > self.next {
+            return told;
+        }
+        self.arrived = self.arrived.max(next);
+        while let Some(entry) = self.outstanding.first_entry().filter(|e| *e.key() < next) {
+            let seq = *entry.key();
+            self.remove(seq, &mut told);
+        }
+        for distance in ack.beyond() {
+            self.remove(next + distance, &mut told);
+        }
+        self.sink();
+        while let Some(tx) = self.flight.resolve(ack.echo) {
+            if let Some(seq) = tx.seq {
+                let is_lost = self.outstanding.get(&seq).is_some_and(|sent| sent.stamp == tx.stamp);
+                if is_lost {
+                    self.due.insert(seq);
+                }
+                told.fates.push(is_lost);
+            }
+            if tx.stamp as u16 == ack.echo {
+                told.echoed = Some(tx);
+            }
+        }
+        told
+    }
+
+    /// The lowest number that may still be sent.
+    fn floor(&self) -> u64 {
+        self.outstanding.first_key_value().map_or(self.next, |(seq, _)| *seq)
+    }
+
+    fn give_up_if_due(&mut self, now: Time, seq: u64) {
+        let Some(sent) = self.outstanding.get_mut(&seq).filter(|s| s.packet.is_some()) else { return };
+        if now > sent.expires {
+            self.gave_up.lifetime += 1;
+        } else if sent.attempts >= sent.attempts_max {
+            self.gave_up.attempts += 1;
+        } else {
+            return;
+        }
+        let (index, last) = (u64::from(sent.part.index()), u64::from(sent.part.last()));
+        let first = seq - index;
+        for (_, chunk) in self.outstanding.range_mut(first..=first + last) {
+            chunk.packet = None;
+        }
+    }
+
+    /// Lets the floor rise over what was given up.
+    fn sink(&mut self) {
+        while let Some(entry) = self.outstanding.first_entry().filter(|e| e.get().packet.is_none()) {
+            let seq = *entry.key();
+            self.remove(seq, &mut Told::default());
+        }
+    }
+
+    fn remove(&mut self, seq: u64, told: &mut Told) {
+        let Some(sent) = self.outstanding.remove(&seq) else { return };
+        self.due.remove(&seq);
+        if let Some(packet) = sent.packet {
+            told.packets += u64::from(sent.part.is_last());
+            told.bytes += packet.len() as u64;
+        }
+        if let Some(tail) = self.flows.get_mut(&sent.flow) {
+            tail.outstanding -= 1;
+            if tail.outstanding == 0 {
+                self.flows.remove(&sent.flow);
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A toy medium: a base station and its mobiles share one channel, frame by frame in turn;
+//! each mobile has bad periods of its own, in which every frame to or from it is lost.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::{Core, Peer, Rate, Rng, Time};
+use remora_link::{Class, Config, Event, Link, Packet, PeerView};
+
+/// The medium below the links.
+pub(crate) struct Medium {
+    pub(crate) rate: Rate,
+    /// Whether all stations share it; else each has one of its own.
+    pub(crate) half_duplex: bool,
+    /// One way.
+    pub(crate) delay: Duration,
+    /// Bytes added to each frame.
+    pub(crate) overhead: usize,
+    /// Of each frame by itself.
+    pub(crate) loss: f64,
+    /// Bad periods of each mobile, in order.
+    pub(crate) bad: Vec<Vec<(Time, Time)>>,
+}
+
+impl Medium {
+    /// A clean hop of 1 Mbit/s, half duplex, 2 ms.
+    pub(crate) fn new(mobiles: usize) -> Medium {
+        Medium {
+            rate: Rate::mbit(1),
+            half_duplex: true,
+            delay: Duration::from_millis(2),
+            overhead: 52,
+            loss: 0.0,
+            bad: vec![Vec::new(); mobiles],
+        }
+    }
+
+    /// Good periods with a mean of 1 s and bad ones of this mean, uniform on a grid of 20 ms,
+    /// for each mobile by itself.
+    pub(crate) fn with_weather(mut self, mean: Duration, seed: u64, until: Time) -> Medium {
+        for (mobile, bad) in self.bad.iter_mut().enumerate() {
+            let mut rng = Rng::stream(seed, &format!("weather {mobile}"));
+            let mut draw = |mean: Duration| {
+                let steps = mean.as_millis() as u64 / 10;
+                Duration::from_millis(20) * rng.below(steps + 1) as u32
+            };
+            let mut at = Time::ZERO;
+            while at < until && !mean.is_zero() {
+                let begins = at + draw(Duration::from_secs(1));
+                at = begins + draw(mean);
+                bad.push((begins, at));
+            }
+        }
+        self
+    }
+
+    /// The part of the time until `until` in which this mobile's channel is good.
+    pub(crate) fn good_share(&self, mobile: usize, until: Time) -> f64 {
+        let bad: Duration = self.bad[mobile].iter().map(|(b, e)| (*e).min(until).since(*b)).sum();
+        1.0 - bad.as_secs_f64() / until.as_secs_f64()
+    }
+
+    fn is_bad(&self, mobile: usize, start: Time, end: Time) -> bool {
+        let periods = &self.bad[mobile];
+        let first = periods.partition_point(|(_, e)| *e <= start);
+        periods[first..].iter().take_while(|(b, _)| *b < end).any(|(b, e)| b < e)
+    }
+}
+
+/// Stations on a medium: 0 is the base, 1 and up are mobiles.
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) medium: Medium,
+    pub(crate) links: Vec<Link>,
+    /// What each station has been given, with when and from whom.
+    pub(crate) delivered: Vec<Vec<(Time, usize, Bytes)>>,
+    pub(crate) events: Vec<(usize, Event)>,
+    /// The most frames that waited in a device, the one in the air not counted.
+    pub(crate) device_max: usize,
+    /// Frames lost on the way.
+    pub(crate) lost: u64,
+    devices: Vec<VecDeque<(usize, Bytes)>>,
+    free_at: Vec<Time>,
+    turn: usize,
+    air: BTreeMap<(Time, u64), (usize, usize, Bytes)>,
+    sent: u64,
+    rng: Rng,
+}
+
+/// How a station is named by the others.
+pub(crate) fn peer(station: usize) -> Peer {
+    Peer::datagram(([10, 0, 0, station as u8], 0).into())
+}
+
+fn station(peer: Peer) -> usize {
+    match peer.addr.ip() {
+        std::net::IpAddr::V4(ip) => usize::from(ip.octets()[3]),
+        std::net::IpAddr::V6(_) => unreachable!(),
+    }
+}
+
+/// A packet whose first eight bytes say its flow and number; the others differ from one another.
+pub(crate) fn packet(flow: u32, number: u32, len: usize, class: Class) -> Packet {
+    let mut bytes: Vec<u8> = (0..len.max(8)).map(|i| (i / 251 + i + number as usize) as u8).collect();
+    bytes[..4].copy_from_slice(&flow.to_be_bytes());
+    bytes[4..8].copy_from_slice(&number.to_be_bytes());
+    Packet { flow: flow.into(), class, responsive: true, bytes: bytes.into() }
+}
+
+/// The flow and number of a packet.
+pub(crate) fn label(packet: &[u8]) -> (u32, u32) {
+    let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+    (word(0), word(4))
+}
+
+impl World {
+    pub(crate) fn new(config: &Config, medium: Medium, seed: u64) -> World {
+        let stations = medium.bad.len() + 1;
+        let links = (0..stations).map(|s| World::link(config, s, stations, seed, Time::ZERO)).collect();
+        World {
+            now: Time::ZERO,
+            links,
+            delivered: vec![Vec::new(); stations],
+            events: Vec::new(),
+            device_max: 0,
+            lost: 0,
+            devices: vec![VecDeque::new(); stations],
+            free_at: vec![Time::ZERO; stations],
+            turn: 0,
+            air: BTreeMap::new(),
+            sent: 0,
+            rng: Rng::stream(seed, "medium"),
+            medium,
+        }
+    }
+
+    fn link(config: &Config, station: usize, stations: usize, seed: u64, now: Time) -> Link {
+        let mut link = Link::new(config.clone(), seed.wrapping_mul(1000) + station as u64, now);
+        for other in if station == 0 { 1..stations } else { 0..1 } {
+            link.add_peer(now, peer(other));
+        }
+        link
+    }
+
+    /// A station loses all it knew and begins again.
+    pub(crate) fn restart(&mut self, station: usize, seed: u64) {
+        let config = self.links[station].config().clone();
+        self.links[station] = World::link(&config, station, self.links.len(), seed, self.now);
+    }
+
+    pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
+        self.links[from].enqueue(self.now, peer(to), packet);
+        self.drain(from);
+    }
+
+    /// Keeps `waiting` packets of `len` bytes of the flow `flow` in the queue from one station to
+    /// another; their numbers go up from what `next` says.
+    pub(crate) fn saturate(&mut self, from: usize, to: usize, flow: u32, next: &mut u32, len: usize, waiting: usize) {
+        let there = |w: &World| w.view(from, to).queue_packets;
+        for _ in there(self)..waiting {
+            self.send(from, to, packet(flow, *next, len, Class::Default));
+            *next += 1;
+        }
+    }
+
+    /// What `from` knows of its destination `to`.
+    pub(crate) fn view(&self, from: usize, to: usize) -> PeerView {
+        self.links[from].view(peer(to)).expect("a destination")
+    }
+
+    /// The labels of what a station was given, in order.
+    pub(crate) fn labels(&self, station: usize) -> Vec<(u32, u32)> {
+        self.delivered[station].iter().map(|(_, _, p)| label(p)).collect()
+    }
+
+    /// Lets `station` see a frame that nobody sent.
+    pub(crate) fn inject(&mut self, from: usize, to: usize, frame: Bytes) {
+        self.links[to].handle_input(self.now, peer(from), frame);
+        self.drain(to);
+    }
+
+    /// Runs until `until`; `app` is asked before every step what it wants to do.
+    pub(crate) fn run(&mut self, until: Time, mut app: impl FnMut(&mut World)) {
+        loop {
+            app(self);
+            let timers = self.links.iter().filter_map(Core::poll_timeout).min();
+            let arrival = self.air.first_key_value().map(|((at, _), _)| *at);
+            let start = self.next_start().map(|(at, _)| at);
+            let next = [timers, arrival, start].into_iter().flatten().min().unwrap_or(Time::MAX);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            self.now = self.now.max(next);
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        while let Some((start, from)) = self.next_start().filter(|(start, _)| *start <= self.now) {
+            self.start(start, from);
+        }
+        while let Some(entry) = self.air.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (from, to, frame) = entry.remove();
+            self.links[to].handle_input(self.now, peer(from), frame);
+            self.drain(to);
+        }
+        for station in 0..self.links.len() {
+            if self.links[station].poll_timeout().is_some_and(|at| at <= self.now) {
+                self.links[station].handle_timeout(self.now);
+                self.drain(station);
+                let again = self.links[station].poll_timeout();
+                assert!(again.is_none_or(|at| at > self.now), "station {station} asks for {again:?} at {:?}", self.now);
+            }
+        }
+    }
+
+    fn drain(&mut self, station: usize) {
+        while let Some(transmit) = self.links[station].poll_transmit(self.now) {
+            let limit = self.links[station].config().mtu;
+            assert!(transmit.payload.len() <= limit, "a frame of {} bytes", transmit.payload.len());
+            self.devices[station].push_back((self::station(transmit.to), transmit.payload));
+            while let Some((start, from)) = self.next_start().filter(|(start, _)| *start <= self.now) {
+                self.start(start, from);
+            }
+            self.device_max = self.device_max.max(self.devices[station].len());
+        }
+        while let Some(event) = self.links[station].poll_event() {
+            match event {
+                Event::Deliver { from, packet } => {
+                    self.delivered[station].push((self.now, self::station(from), packet));
+                }
+                other => self.events.push((station, other)),
+            }
+        }
+    }
+
+    /// The station whose frame starts next: the first in turn of those that can start first.
+    fn next_start(&self) -> Option<(Time, usize)> {
+        let stations = self.devices.len();
+        let in_turn = (1..=stations).map(|i| (self.turn + i) % stations);
+        let waiting = in_turn.filter(|s| !self.devices[*s].is_empty());
+        waiting.map(|s| (self.free_at[s].max(self.now), s)).min_by_key(|(at, _)| *at)
+    }
+
+    fn start(&mut self, start: Time, from: usize) {
+        let Some((to, frame)) = self.devices[from].pop_front() else { return };
+        let end = start + self.medium.rate.airtime((frame.len() + self.medium.overhead) as u64);
+        match self.medium.half_duplex {
+            true => self.free_at.iter_mut().for_each(|f| *f = end),
+            false => self.free_at[from] = end,
+        }
+        self.turn = from;
+        let unlucky = self.rng.chance(self.medium.loss);
+        if unlucky || self.medium.is_bad(from.max(to) - 1, start, end) {
+            self.lost += 1;
+        } else {
+            self.air.insert((end + self.medium.delay, self.sent), (from, to, frame));
+            self.sent += 1;
+        }
+    }
+}

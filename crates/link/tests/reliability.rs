@@ -1,0 +1,283 @@
+//! What the link promises whatever the medium does: at most once, in order within a flow,
+//! everything that its limits allow, nothing for ever.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Medium, World, label, packet};
+use proptest::prelude::*;
+use remora_base::{Core, Rate, Time};
+use remora_link::{Class, Codel, Config, Event, Limits, Link, Mode, PerClass, State};
+use remora_wire::link::Frame;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// A link that drops nothing of its own accord.
+fn keeping(rate: Option<Rate>) -> Config {
+    let codel = Codel {
+        target: Duration::from_secs(1000),
+        target_unresponsive: Duration::from_secs(1000),
+        interval: Duration::from_secs(1),
+    };
+    let patient = Limits { attempts: 1000, lifetime: Duration::from_secs(60) };
+    let limits = PerClass { interactive: patient, default: patient, bulk: patient };
+    Config { rate, codel, limits, queue_packets_max: 5000, queue_bytes_max: 1 << 30, ..Config::default() }
+}
+
+/// Every flow's numbers ascend: in order, and none twice.
+fn assert_in_order(labels: &[(u32, u32)]) {
+    let mut last = BTreeMap::new();
+    for (flow, number) in labels {
+        let before = last.insert(flow, number);
+        assert!(before.is_none_or(|b| b < number), "flow {flow}: {number} after {before:?}");
+    }
+}
+
+/// What arrived is what was offered, whole.
+fn assert_whole(world: &World, station: usize, load: &Load) {
+    for (_, _, arrived) in &world.delivered[station] {
+        let (flow, number) = label(arrived);
+        let (_, _, len, class, _) = load[number as usize];
+        assert_eq!(*arrived, packet(flow, number, len, Class::ALL[usize::from(class)]).bytes);
+    }
+}
+
+/// A load: when (ms), flow, length, class, to the mobile or from it.
+type Load = Vec<(u64, u32, usize, u8, bool)>;
+
+fn load() -> impl Strategy<Value = Load> {
+    let one = (0..3000u64, 0..4u32, prop_oneof![8..1400usize, 1400..4292usize], 0..3u8, any::<bool>());
+    proptest::collection::vec(one, 1..120).prop_map(|mut load| {
+        load.sort();
+        load
+    })
+}
+
+/// Offers the load, and gives the labels of what was offered in each direction.
+fn offer(world: &mut World, load: &Load) -> [Vec<(u32, u32)>; 2] {
+    let mut offered = [Vec::new(), Vec::new()];
+    for (number, (at, flow, len, class, down)) in load.iter().enumerate() {
+        world.run(Time::from_millis(*at), |_| {});
+        let (from, to) = if *down { (0, 1) } else { (1, 0) };
+        offered[to].push((*flow, number as u32));
+        world.send(from, to, packet(*flow, number as u32, *len, Class::ALL[usize::from(*class)]));
+    }
+    offered
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn everything_arrives_exactly_once_and_in_order(
+        load in load(), loss in 0.0..0.4f64, bad in 0..300u64, seed: u64, known: bool, half_duplex: bool,
+    ) {
+        let mut medium = Medium::new(1).with_weather(MS(bad), seed, Time::from_secs(50));
+        (medium.loss, medium.half_duplex) = (loss, half_duplex);
+        let mut world = World::new(&keeping(known.then(|| Rate::mbit(1))), medium, seed);
+        let offered = offer(&mut world, &load);
+        world.run(Time::from_secs(50), |_| {});
+        for station in [0, 1] {
+            let mut arrived = world.labels(station);
+            assert_in_order(&arrived);
+            assert_whole(&world, station, &load);
+            arrived.sort_by_key(|(_, number)| *number);
+            prop_assert_eq!(&arrived, &offered[station]);
+            prop_assert_eq!(world.view(station, 1 - station).unacknowledged, 0);
+        }
+    }
+
+    #[test]
+    fn nothing_comes_late_and_nobody_waits_for_what_was_given_up(
+        load in load(), loss in 0.0..0.6f64, bad in 0..1500u64, seed: u64, attempts in 1..6u32, window in 1..40usize,
+    ) {
+        let lifetime = MS(300);
+        let limits = Limits { attempts, lifetime };
+        let limits = PerClass { interactive: limits, default: limits, bulk: limits };
+        let mut medium = Medium::new(1).with_weather(MS(bad), seed, Time::from_secs(6));
+        medium.loss = loss;
+        let config = Config { limits, window_frames: window, ..Config { rate: Some(Rate::mbit(1)), ..keeping(None) } };
+        let mut world = World::new(&Config { limits, ..config }, medium, seed);
+        offer(&mut world, &load);
+        world.run(Time::from_secs(9), |_| {});
+        // Sent by the end of its lifetime, held for as long as an earlier one might still come.
+        let latest = lifetime + (lifetime + Duration::from_secs(1)) + MS(100);
+        for station in [0, 1] {
+            assert_in_order(&world.labels(station));
+            assert_whole(&world, station, &load);
+            for (at, _, p) in &world.delivered[station] {
+                let offered_at = Time::from_millis(load[label(p).1 as usize].0);
+                prop_assert!(at.since(offered_at) <= latest, "{:?} old", at.since(offered_at));
+            }
+            let view = world.view(station, 1 - station);
+            prop_assert_eq!((view.unacknowledged, view.queue_packets, view.held), (0, 0, 0));
+            let (stats, there) = (view.stats, world.view(1 - station, station).stats);
+            prop_assert!(stats.gave_up.total() + there.delivered >= stats.offered, "{:?} {:?}", stats, there);
+        }
+    }
+
+    #[test]
+    fn any_frames_at_all_do_no_harm(
+        frames in proptest::collection::vec(
+            (proptest::collection::vec(any::<u8>(), 0..40), 0..9u8, any::<bool>(), 0..400u64), 0..200),
+        seed: u64,
+    ) {
+        let mut world = World::new(&keeping(Some(Rate::mbit(1))), Medium::new(1), seed);
+        let mut now = Time::ZERO;
+        for (number, (mut bytes, kind, to_base, wait)) in frames.into_iter().enumerate() {
+            // Kinds that mean something are more telling than noise.
+            if let Some(first) = bytes.first_mut().filter(|_| kind < 8) {
+                *first = [0x80, 0xc0, 0xe0, 0xf8, 1, 2, 3, 5][usize::from(kind)];
+            }
+            let (from, to) = if to_base { (1, 0) } else { (0, 1) };
+            world.send(from, to, packet(1, number as u32, 100, Class::Default));
+            world.inject(from, to, bytes.into());
+            now += MS(wait);
+            world.run(now, |_| {});
+            for (a, b) in [(0, 1), (1, 0)] {
+                let view = world.view(a, b);
+                prop_assert!(view.unacknowledged <= 256 && view.held <= 1024, "{:?}", view);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gap_in_one_flow_does_not_hold_another() {
+    let mut medium = Medium::new(1);
+    // The first frame is lost, and nothing else.
+    medium.bad[0] = vec![(Time::ZERO, Time::from_millis(1))];
+    let mut world = World::new(&keeping(Some(Rate::mbit(1))), medium, 3);
+    for (flow, number) in [(1, 0), (2, 0), (1, 1), (2, 1)] {
+        world.send(0, 1, packet(flow, number, 1000, Class::Default));
+    }
+    world.run(Time::from_secs(1), |_| {});
+    assert_eq!(world.labels(1), [(2, 0), (2, 1), (1, 0), (1, 1)]);
+}
+
+#[test]
+fn bytes_flow_again_soon_after_an_outage() {
+    for seconds in [1, 10, 30] {
+        for (from, to) in [(0, 1), (1, 0)] {
+            for rate in [Some(Rate::mbit(1)), None] {
+                let (begins, ends) = (Time::from_secs(2), Time::from_secs(2 + seconds));
+                let mut medium = Medium::new(1);
+                medium.bad[0] = vec![(begins, ends)];
+                let mut world = World::new(&Config { rate, ..Config::default() }, medium, seconds);
+                let mut next = 0;
+                world.run(ends + MS(500), |w| w.saturate(from, to, 1, &mut next, 1400, 3));
+                let first = world.delivered[to].iter().map(|(at, ..)| *at).find(|at| *at > ends).expect("it goes on");
+                assert!(first.since(ends) <= MS(150), "{:?} after an outage of {seconds} s", first.since(ends));
+                assert_in_order(&world.labels(to));
+                let states: Vec<State> = world
+                    .events
+                    .iter()
+                    .filter_map(|(s, e)| {
+                        if let (Event::State { state, .. }, true) = (e, *s == from) { Some(*state) } else { None }
+                    })
+                    .collect();
+                assert_eq!(states, [State::Suspect, State::Good]);
+            }
+        }
+    }
+}
+
+#[test]
+fn only_probes_go_into_an_outage() {
+    let mut medium = Medium::new(1);
+    medium.bad[0] = vec![(Time::from_secs(1), Time::from_secs(31))];
+    let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+    let mut next = 0;
+    world.run(Time::from_secs(2), |w| w.saturate(0, 1, 1, &mut next, 1400, 3));
+    let before = world.links[0].stats(common::peer(1)).copied().expect("a destination");
+    world.run(Time::from_secs(30), |w| w.saturate(0, 1, 1, &mut next, 1400, 3));
+    let after = world.links[0].stats(common::peer(1)).copied().expect("a destination");
+    assert_eq!(after.data_frames, before.data_frames);
+    assert!((280..=360).contains(&(after.rts - before.rts)), "{} probes", after.rts - before.rts);
+}
+
+#[test]
+fn an_end_that_starts_again_is_recognised() {
+    for restarted in [0, 1] {
+        let mut medium = Medium::new(1);
+        medium.loss = 0.2;
+        let mut world = World::new(&keeping(Some(Rate::mbit(1))), medium, 5);
+        for number in 0..100 {
+            world.send(0, 1, packet(1, number, 500, Class::Default));
+            world.send(1, 0, packet(2, number, 500, Class::Default));
+        }
+        world.run(Time::from_millis(300), |_| {});
+        world.restart(restarted, 77);
+        world.delivered[restarted].clear();
+        for number in 100..200 {
+            world.send(0, 1, packet(1, number, 500, Class::Default));
+            world.send(1, 0, packet(2, number, 500, Class::Default));
+        }
+        world.run(Time::from_secs(20), |_| {});
+        for (station, flow) in [(0, 2), (1, 1)] {
+            let labels = world.labels(station);
+            assert_in_order(&labels);
+            // All that was handed over after the restart has arrived.
+            assert!(labels.ends_with(&(100..200).map(|n| (flow, n)).collect::<Vec<_>>()), "{labels:?}");
+        }
+    }
+}
+
+#[test]
+fn numbers_wrap_around() {
+    // A life whose first number is just below 2^16.
+    let first = |seed: u64| {
+        let mut link = Link::new(Config::default(), seed, Time::ZERO);
+        link.add_peer(Time::ZERO, common::peer(1));
+        link.enqueue(Time::ZERO, common::peer(1), packet(1, 0, 8, Class::Default));
+        match link.poll_transmit(Time::ZERO).map(|t| Frame::decode(t.payload)) {
+            Some(Ok(Frame::Data(data))) => data.seq,
+            other => panic!("{other:?}"),
+        }
+    };
+    let seed = (0..5000).find(|seed| first(seed * 1000) > 65_400).expect("one in five hundred");
+    let mut medium = Medium::new(1);
+    (medium.loss, medium.rate) = (0.2, Rate::mbit(10));
+    let mut world = World::new(&keeping(Some(Rate::mbit(10))), medium, seed);
+    for number in 0..1500 {
+        world.send(0, 1, packet(number % 3, number, 200, Class::Default));
+    }
+    world.run(Time::from_secs(15), |_| {});
+    assert_in_order(&world.labels(1));
+    assert_eq!(world.delivered[1].len(), 1500);
+}
+
+#[test]
+fn without_retransmission_each_frame_goes_once() {
+    let mut medium = Medium::new(1);
+    medium.loss = 0.3;
+    let config = Config { mode: Mode::None, ..keeping(Some(Rate::mbit(1))) };
+    let mut world = World::new(&config, medium, 9);
+    for number in 0..200 {
+        world.send(0, 1, packet(1, number, 500, Class::Default));
+    }
+    world.run(Time::from_secs(3), |_| {});
+    let stats = world.view(0, 1).stats;
+    assert_eq!((stats.data_frames, stats.retransmitted, world.view(1, 0).stats.acks), (200, 0, 0));
+    assert_eq!(world.delivered[1].len() as u64, 200 - world.lost);
+    assert!((30..=90).contains(&world.lost), "{}", world.lost);
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let config = Config { queue_packets_max: 10, rate: Some(Rate::mbit(1)), ..Config::default() };
+    let mut world = World::new(&config, Medium::new(1), 1);
+    world.send(0, 1, packet(1, 0, config.packet_max() + 1, Class::Default));
+    for number in 0..50 {
+        world.send(0, 1, packet(1, number, 1000, Class::Default));
+    }
+    world.links[0].enqueue(Time::ZERO, common::peer(9), packet(1, 0, 100, Class::Default));
+    world.links[0].handle_input(Time::ZERO, common::peer(9), Bytes::from_static(&[4]));
+    let snapshot = world.links[0].snapshot();
+    let stats = snapshot.peers[0].stats;
+    assert_eq!((stats.too_long, snapshot.no_such_peer, snapshot.bad_frames), (1, 1, 1));
+    assert!(stats.overflow >= 35 && snapshot.peers[0].queue_packets <= 10, "{stats:?}");
+}

@@ -1,0 +1,167 @@
+//! How the medium is shared: among destinations by airtime, among flows by need, and with
+//! what the other end sends.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Medium, World, packet};
+use remora_base::{Rate, Time};
+use remora_link::{Class, Config, Scheduler};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+fn config() -> Config {
+    Config { rate: Some(Rate::mbit(1)), ..Config::default() }
+}
+
+/// Packet bytes delivered to each mobile in `seconds` s, all destinations saturated.
+fn saturated(config: &Config, medium: Medium, seconds: u64, seed: u64) -> Vec<f64> {
+    let mobiles = medium.bad.len();
+    let mut world = World::new(config, medium, seed);
+    let (len, mut next) = (config.packet_max(), 0);
+    world.run(Time::from_secs(seconds), |w| {
+        (1..=mobiles).for_each(|m| w.saturate(0, m, m as u32, &mut next, len, 4));
+    });
+    assert!(world.device_max <= 16, "{} frames in a device", world.device_max);
+    let bytes = |m: usize| world.delivered[m].iter().map(|(_, _, p)| p.len() as f64).sum();
+    (1..=mobiles).map(bytes).collect()
+}
+
+#[test]
+fn a_good_destination_keeps_its_share_while_the_others_are_bad() {
+    let seconds = 8;
+    let until = Time::from_secs(seconds);
+    let fair = saturated(&config(), Medium::new(8), seconds, 1)[0];
+    let mut weathers: Vec<Medium> =
+        [160, 500].map(|bad| Medium::new(8).with_weather(MS(bad), bad, until)).into_iter().collect();
+    // And seven that are gone for good.
+    let mut gone = Medium::new(8);
+    gone.bad = vec![vec![(Time::ZERO, until)]; 8];
+    weathers.push(gone);
+    for mut medium in weathers {
+        medium.bad[0].clear();
+        let share = saturated(&config(), medium, seconds, 1)[0] / fair;
+        assert!(share >= 0.98, "{share} of its share");
+    }
+}
+
+#[test]
+fn the_medium_is_put_to_use() {
+    // The targets for eight destinations, and what one makes of the time it has.
+    for (mobiles, bad, least) in [(8, 40, 0.86), (8, 160, 0.83), (8, 500, 0.80), (1, 40, 0.92), (1, 500, 0.88)] {
+        let until = Time::from_secs(12);
+        let medium = Medium::new(mobiles).with_weather(MS(bad), 4, until);
+        let good = if mobiles == 1 { medium.good_share(0, until) } else { 1.0 };
+        let bytes: f64 = saturated(&config(), medium, 12, 4).iter().sum();
+        let used = bytes * 8.0 / 12e6 / good;
+        assert!(used >= least, "{mobiles} destinations, bad mean {bad} ms: {used:.3}");
+    }
+}
+
+#[test]
+fn round_robin_shares_by_frame() {
+    let mut world = World::new(&Config { scheduler: Scheduler::RoundRobin, ..config() }, Medium::new(2), 1);
+    let mut next = 0;
+    world.run(Time::from_secs(10), |w| {
+        w.saturate(0, 1, 1, &mut next, 1400, 4);
+        w.saturate(0, 2, 2, &mut next, 200, 4);
+    });
+    let (long, short) = (world.delivered[1].len(), world.delivered[2].len());
+    assert!(long.abs_diff(short) <= 4, "{long} and {short} frames");
+}
+
+#[test]
+fn a_small_call_does_not_wait_behind_a_bulk_flow() {
+    let longest = config().packet_max();
+    assert!(longest > 4000, "several frames");
+    for (both_ways, class, len, limit) in [
+        (false, Class::Default, 1400, 45),
+        (false, Class::Interactive, 1400, 45),
+        (true, Class::Default, 1400, 90),
+        // It goes between the frames of one packet.
+        (false, Class::Default, longest, 45),
+        (true, Class::Default, longest, 90),
+    ] {
+        let mut world = World::new(&config(), Medium::new(1), 2);
+        let (mut next, mut calls) = (0, Vec::new());
+        world.run(Time::from_secs(10), |w| {
+            w.saturate(0, 1, 1, &mut next, len, 4);
+            if both_ways {
+                w.saturate(1, 0, 3, &mut next, len, 4);
+            }
+            if w.now >= Time::from_millis(200 * (calls.len() as u64 + 1)) {
+                w.send(0, 1, packet(2, calls.len() as u32, 100, class));
+                calls.push(w.now);
+            }
+        });
+        let mut waits: Vec<Duration> = world.delivered[1]
+            .iter()
+            .filter(|(_, _, p)| common::label(p).0 == 2)
+            .map(|(at, _, p)| at.since(calls[common::label(p).1 as usize]))
+            .collect();
+        waits.sort();
+        assert!(waits.len() >= 45, "{} of {} calls", waits.len(), calls.len());
+        assert!(waits[waits.len() * 19 / 20] <= MS(limit), "{class:?}, both ways: {both_ways}: {waits:?}");
+    }
+}
+
+#[test]
+fn both_ways_share_a_half_duplex_hop_without_filling_the_devices() {
+    // The rate as it is, a wrong one, and none.
+    for (rate, least, most) in [(Some(Rate::mbit(1)), 0.88, 9), (Some(Rate::mbit(2)), 0.8, 32), (None, 0.88, 16)] {
+        let config = Config { rate, ..Config::default() };
+        let mut world = World::new(&config, Medium::new(1), 2);
+        let mut next = 0;
+        world.run(Time::from_secs(10), |w| {
+            w.saturate(0, 1, 1, &mut next, 1400, 4);
+            w.saturate(1, 0, 2, &mut next, 1400, 4);
+        });
+        let [up, down] = [0, 1].map(|s| world.delivered[s].iter().map(|(_, _, p)| p.len() as f64).sum::<f64>());
+        let used = (up + down) * 8.0 / 10e6;
+        assert!(used > least, "{rate:?}: {used:.3}");
+        assert!((0.5..2.0).contains(&(up / down)), "{rate:?}: {up} up, {down} down");
+        assert!(world.device_max <= most, "{rate:?}: {} frames in a device", world.device_max);
+    }
+}
+
+#[test]
+fn the_rate_is_learned() {
+    for (rate, half_duplex, delay) in [(1, true, 2), (5, true, 2), (5, false, 50), (1, false, 300)] {
+        let mut medium = Medium::new(1);
+        (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(rate), half_duplex, MS(delay));
+        let mut world = World::new(&Config { rate: None, ..Config::default() }, medium, 2);
+        let mut next = 0;
+        world.run(Time::from_secs(10), |w| w.saturate(0, 1, 1, &mut next, 1400, 4));
+        let late = world.delivered[1].iter().filter(|(at, ..)| *at > Time::from_secs(5));
+        let used = late.map(|(_, _, p)| p.len() as f64).sum::<f64>() * 8.0 / 5e6 / rate as f64;
+        assert!(used > 0.85, "{rate} Mbit/s, {delay} ms: {used:.3}");
+    }
+}
+
+#[test]
+fn codel_teaches_a_sender_that_listens() {
+    // A window that halves at a drop and grows by one packet in a round: a queue of 60 packets
+    // (0.7 s) becomes one of a few frames.
+    let mut world = World::new(&config(), Medium::new(1), 2);
+    let (mut window, mut sent, mut dropped) = (60.0f64, Vec::new(), 0);
+    world.run(Time::from_secs(30), |w| {
+        let stats = w.view(0, 1).stats;
+        let seen = stats.codel_drops + stats.overflow;
+        if seen > dropped {
+            window = (window / 2.0).max(2.0);
+            dropped = seen;
+        }
+        while (sent.len() - w.delivered[1].len()) as u64 - dropped < window as u64 {
+            w.send(0, 1, packet(1, sent.len() as u32, 1400, Class::Default));
+            sent.push(w.now);
+            window += 1.0 / window;
+        }
+    });
+    let late = &world.delivered[1][world.delivered[1].len() / 2..];
+    let mut waits: Vec<Duration> = late.iter().map(|(at, _, p)| at.since(sent[common::label(p).1 as usize])).collect();
+    waits.sort();
+    let median = waits[waits.len() / 2];
+    assert!(median <= MS(150), "{median:?}");
+    assert!(world.delivered[1].len() as f64 * 1400.0 * 8.0 / 30e6 > 0.9);
+}

@@ -1,0 +1,86 @@
+//! Frames of the link protocol: what is written is read again, and whatever else comes in is
+//! an error or a frame, never a panic.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use remora_wire::link::{Ack, Announcement, BITMAP_MAX, Data, Frame, HandOff, Part, Rts, WINDOW_MAX};
+
+fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
+    proptest::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
+}
+
+fn ack() -> impl Strategy<Value = Ack> {
+    (any::<[u16; 3]>(), bytes(BITMAP_MAX + 1)).prop_map(|([epoch, next, echo], bitmap)| Ack {
+        epoch,
+        next,
+        echo,
+        bitmap,
+    })
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    let distances = (0..WINDOW_MAX as u16).prop_flat_map(|back| (Just(back), 0..=back));
+    let part = (0..16u8, 0..16u8).prop_filter_map("no such chunk", |(index, last)| Part::new(index, last));
+    let options = (proptest::option::of(ack()), proptest::option::of(bytes(1500)));
+    (any::<[u16; 3]>(), distances, any::<bool>(), options, part).prop_map(
+        |([epoch, seq, stamp], (back, prev), poll, (ack, packet), part)| Data {
+            epoch,
+            seq,
+            stamp,
+            back,
+            prev,
+            poll,
+            ack,
+            packet,
+            part,
+        },
+    )
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let name = any::<[u16; 2]>().prop_map(|[epoch, id]| Announcement { epoch, id });
+    let signal = (name.clone(), any::<Option<u32>>())
+        .prop_map(|(announcement, expected_ms)| Frame::HandOff(HandOff { announcement, expected_ms }));
+    prop_oneof![
+        4 => data().prop_map(Frame::Data),
+        2 => ack().prop_map(Frame::Ack),
+        1 => ack().prop_map(Frame::Cts),
+        1 => any::<[u16; 3]>().prop_map(|[epoch, floor, stamp]| Frame::Rts(Rts { epoch, floor, stamp })),
+        1 => bytes(1500).prop_map(Frame::Plain),
+        1 => signal,
+        1 => name.prop_map(Frame::HandOffAck),
+    ]
+}
+
+/// Whether the frame ends with bytes of any number.
+fn is_open_ended(frame: &Frame) -> bool {
+    matches!(frame, Frame::Plain(_) | Frame::Data(Data { packet: Some(_), .. }))
+}
+
+proptest! {
+    #[test]
+    fn frames_survive(frame in frame()) {
+        let bytes = frame.to_bytes();
+        if let Frame::Data(data) = &frame {
+            prop_assert_eq!(bytes.len(), data.header_len() + data.packet.as_ref().map_or(0, Bytes::len));
+        }
+        prop_assert_eq!(Frame::decode(bytes), Ok(frame));
+    }
+
+    #[test]
+    fn a_frame_cut_short_or_lengthened_is_an_error(frame in frame(), more in any::<u8>()) {
+        prop_assume!(!is_open_ended(&frame));
+        let whole = frame.to_bytes();
+        for len in 0..whole.len() {
+            prop_assert!(Frame::decode(whole.slice(..len)).is_err(), "cut to {} bytes", len);
+        }
+        prop_assert!(Frame::decode([&whole[..], &[more]].concat().into()).is_err());
+    }
+
+    #[test]
+    fn noise_is_an_error_or_a_frame(noise in bytes(200)) {
+        if let Ok(frame) = Frame::decode(noise) {
+            prop_assert_eq!(Frame::decode(frame.to_bytes()), Ok(frame));
+        }
+    }
+}
