@@ -9,56 +9,80 @@
 //! through after a burst releases everything. Nothing backs off because of the burst itself;
 //! what is answered late rather than never widens the tolerance for reordering.
 //!
+//! Below a link that holds things and delivers them late, silence means nothing of the kind;
+//! what silences mean here is learned in `probes.rs`.
+//!
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::Time;
+use remora_wire::nfs3::Proc;
 
 use crate::block::{FRAME_PAYLOAD, LinkView, fragments};
+use crate::loss::LossMeter;
 use crate::pending::{Pending, Sent};
-use crate::request::Class;
+pub use crate::probes::PROBE_MAX;
+use crate::probes::{Heard, Probes};
+use crate::request::{Class, Expect};
 use crate::rtt::{Mean, Rtt};
+use crate::window::Seen;
 
 /// The time between probes at first.
 pub const PROBE_MIN: Duration = Duration::from_millis(12);
-/// The longest time between probes: what is lost after the end of an outage.
-pub const PROBE_MAX: Duration = Duration::from_millis(250);
 /// The time between probes to a server that answers them, but not the request.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How many probes go out at the first pace: longer than a burst lasts.
-const PROBES_AT_FIRST_PACE: u32 = 24;
 /// How long a reply is waited for before anything was measured.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
-/// Probes remembered: more than can be on their way.
-const PROBES_KEPT: usize = 64;
+/// Samples of the time a frame takes before it is believed.
+const SPACINGS_MIN: u32 = 3;
+/// How long after somebody waited for something small blocks are kept short.
+const FOREGROUND_LASTS: Duration = Duration::from_secs(1);
 
 /// What the client has learned of the link.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
     began: Time,
+    /// False over a stream, and with policies that have timeouts: silences are theirs then.
+    infers: bool,
     rtt: [Rtt; Class::ALL.len()],
+    /// What round trips of file data come to beside the time the slowest hop works on them.
+    base: Rtt,
     null_rtt: Rtt,
+    /// How much later than what was sent after them the answers to changes come.
+    behind: Rtt,
+    /// The last change answered had been sent again.
+    changed_again: bool,
+    /// When something other than a change was last found lost.
+    lost_other: Option<Time>,
     /// Time a full frame takes, from the spacing of replies in a busy pipe.
     frame_time: Mean,
+    /// The same as a first guess: what a round trip is longer for a frame of file data.
+    frame_guess: Option<Duration>,
     /// Time from one burst of losses to the next.
     burst_interval: Mean,
     last_burst: Option<Time>,
     reorder: Reorder,
+    loss: LossMeter,
+    last_foreground: Option<Time>,
     /// The latest transmission known to have been answered.
     evidence: Option<u64>,
     last_reply: Option<Time>,
     last_bulk: Option<Time>,
+    /// Which transmission of file data that answered.
+    last_nth: u64,
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
     disturbed: bool,
-    probes: VecDeque<(u32, Time, u64)>,
-    last_probe: Option<Time>,
-    /// Probes since the last real reply.
-    fruitless: u32,
+    probes: Probes,
+}
+
+/// Full frames' worth of airtime of messages of `bytes` bytes in all.
+fn frames(bytes: u32) -> f64 {
+    let wire = bytes.saturating_add(20 * (fragments(bytes) + 1));
+    f64::from(wire) / f64::from(FRAME_PAYLOAD + 20)
 }
 
 /// How much later than its successors a reply may come.
@@ -89,74 +113,197 @@ impl Reorder {
 
 /// What a reply says about its request.
 pub(crate) struct Observed {
-    /// Its round trip, if it is certain which transmission was answered.
-    pub(crate) rtt: Option<Duration>,
-    /// The shortest round trip of its kind.
-    pub(crate) shortest: Option<Duration>,
+    /// What the window wants to know, but for `bytes` and `full`.
+    pub(crate) seen: Seen,
     /// It answers a transmission that had been given up for lost.
     pub(crate) spurious: bool,
 }
 
 impl Adaptive {
-    pub(crate) fn new(now: Time) -> Adaptive {
-        Adaptive { began: now, ..Adaptive::default() }
+    /// At `now`; `infers`: losses are inferred from what is measured here.
+    pub(crate) fn new(now: Time, infers: bool) -> Adaptive {
+        Adaptive { began: now, infers, ..Adaptive::default() }
     }
 
-    /// Takes the reply to `call`, last sent as `sent`.
-    pub(crate) fn on_reply(&mut self, now: Time, call: &Pending, sent: Sent) -> Observed {
+    /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it.
+    pub(crate) fn on_reply<'a>(
+        &mut self,
+        now: Time,
+        call: &'a Pending,
+        sent: Sent,
+        flying: impl Iterator<Item = (&'a Pending, Sent)>,
+    ) -> Observed {
+        let oldest = self.oldest(flying.chain([(call, sent)]));
+        self.on_heard(now, sent.at, oldest.is_none_or(|(_, s)| s.seq >= sent.seq), oldest);
         let age = now.since(sent.at);
-        let shortest = self.rtt(call.class).min();
+        let shortest = self.shortest(call);
         // A reply sooner than the link allows answers an earlier transmission.
         let spurious = sent.retries > 0 && shortest.is_some_and(|s| age < s * 7 / 8);
-        let rtt = if sent.retries == 0 { Some(age) } else { None };
+        // What a silence held back says nothing of the path without one.
+        let is_held = self.probes.held_until(sent.at).is_some();
+        let rtt = if sent.retries == 0 && !is_held { Some(age) } else { None };
         if let Some(rtt) = rtt {
-            self.sample(now, call.class, rtt, sent.alone);
+            self.sample(now, call, rtt, sent.alone);
         }
+        if call.class == Class::Change {
+            self.sample_behind(now, call, sent);
+        }
+        self.loss.on_fate(sent.seq, false);
         if spurious {
             self.reorder.on_spurious();
         } else {
             self.evidence = self.evidence.max(Some(sent.seq));
         }
         if call.class.is_bulk() {
-            self.sample_spacing(now, call, sent);
+            if let Some(rtt) = rtt {
+                self.sample_spacing(now, call, sent, rtt);
+                let more = rtt.saturating_sub(self.small_trip().unwrap_or_default()).div_f64(frames(call.bytes()));
+                self.frame_guess = Some(self.frame_guess.map_or(more, |g| g.min(more)));
+            }
             self.last_bulk = Some(now);
+            self.last_nth = sent.nth;
             self.disturbed = false;
         }
         self.last_reply = Some(now);
-        self.fruitless = 0;
-        Observed { rtt, shortest: self.rtt(call.class).min(), spurious }
+        self.probes.on_real_reply();
+        let spacing = self.airtime(call.bytes()).filter(|_| self.frame_time.samples() >= SPACINGS_MIN);
+        Observed { seen: Seen { bytes: 0, rtt, shortest: self.shortest(call), spacing, full: false }, spurious }
     }
 
     fn rtt(&self, class: Class) -> &Rtt {
         &self.rtt[class as usize]
     }
 
-    fn sample(&mut self, now: Time, class: Class, rtt: Duration, alone: bool) {
+    fn sample(&mut self, now: Time, call: &Pending, rtt: Duration, alone: bool) {
+        // The first base is that of the shortest so far: all were of one size until now.
+        let at_best = if self.base.min().is_none() { self.rtt(call.class).min() } else { None };
+        let airtime = self.airtime(call.bytes()).filter(|_| call.class.is_bulk());
+        let base = airtime.map(|t| at_best.unwrap_or(rtt).min(rtt).saturating_sub(t));
         // A request that had the pipe to itself sets the minimum afresh if it is much longer
-        // than the one on record: the path, or the block size, has changed.
-        let r = &mut self.rtt[class as usize];
-        if alone && r.min().is_some_and(|m| rtt > m * 2) {
-            r.forget_min();
+        // than the one on record: the path has changed.
+        let long = alone && self.shortest(call).is_some_and(|s| rtt > s * 2);
+        let r = &mut self.rtt[call.class as usize];
+        for (r, sample) in [(r, Some(rtt)), (&mut self.base, base)] {
+            let Some(sample) = sample else { continue };
+            if long {
+                r.forget_min();
+            }
+            r.sample(now, sample);
         }
-        r.sample(now, rtt);
     }
 
-    /// In a busy pipe the time between two replies is what the slowest hop needs for one.
-    fn sample_spacing(&mut self, now: Time, call: &Pending, sent: Sent) {
-        let Some(last) = self.last_bulk else { return };
-        if self.disturbed || sent.retries > 0 || sent.at > last {
+    /// A change that was sent again may have been lost, or the server is slow. If that befalls
+    /// two in a row and nothing else is lost meanwhile it is slow.
+    fn sample_behind(&mut self, now: Time, call: &Pending, sent: Sent) {
+        let was_again = std::mem::replace(&mut self.changed_again, sent.retries > 0);
+        let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
+        if sent.retries == 0 || was_again && !loses {
+            let passed = sent.overtaken.or(sent.passed);
+            self.behind.sample(now, passed.map_or(Duration::ZERO, |t| now.since(t)));
+        }
+    }
+
+    /// The least time that a call like this takes.
+    fn shortest(&self, call: &Pending) -> Option<Duration> {
+        let seen = self.rtt(call.class).min()?;
+        match (self.base.min(), self.airtime(call.bytes())) {
+            (Some(base), Some(airtime)) if call.class.is_bulk() => Some(base + airtime),
+            _ => Some(seen),
+        }
+    }
+
+    /// The time between two replies is what the slowest hop needs for the second, if that had
+    /// to wait there for about as long, and right behind the first.
+    fn sample_spacing(&mut self, now: Time, call: &Pending, sent: Sent, rtt: Duration) {
+        let (Some(last), Some(shortest)) = (self.last_bulk, self.rtt(call.class).min()) else { return };
+        let gap = now.since(last);
+        if !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
+            self.frame_time.sample(gap.div_f64(frames(call.bytes())));
+        }
+    }
+
+    /// Takes note of a transmission.
+    pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
+        if call.class.is_bulk() {
+            self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
+        }
+    }
+
+    /// Something that people wait for was asked.
+    pub(crate) fn on_foreground(&mut self, now: Time) {
+        self.last_foreground = Some(now);
+    }
+
+    /// What was on its way when the link was announced to go is sent again: nobody knows its fate.
+    pub(crate) fn on_resume(&mut self, now: Time) {
+        self.probes.on_resume(now);
+        self.disturbed = true;
+        self.loss.forget_flying();
+    }
+
+    /// The share of frames lost one by one.
+    pub(crate) fn loss(&self) -> Option<f64> {
+        self.loss.independent()
+    }
+
+    /// The shortest round trip of something small.
+    pub(crate) fn small_trip(&self) -> Option<Duration> {
+        [self.null_rtt.min(), self.rtt(Class::Ask).min(), self.rtt(Class::Change).min()].into_iter().flatten().min()
+    }
+
+    /// The longest of the usual round trips.
+    pub(crate) fn usual_trip(&self) -> Option<Duration> {
+        self.rtt.iter().filter_map(Rtt::smoothed).map(|(mean, _)| mean).max()
+    }
+
+    /// How long the slowest hop needs for messages of `bytes` bytes.
+    pub(crate) fn airtime(&self, bytes: u32) -> Option<Duration> {
+        self.frame_time().map(|frame| frame.mul_f64(frames(bytes)))
+    }
+
+    /// How long the slowest hop needs for a full frame.
+    fn frame_time(&self) -> Option<Duration> {
+        self.frame_time.mean().filter(|_| self.frame_time.samples() >= SPACINGS_MIN).or(self.frame_guess)
+    }
+
+    /// The first of these to have been sent, of those whose fate is unknown.
+    fn oldest<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<(&'a Pending, Sent)> {
+        let unknown = |s: &Sent| !s.resending && self.evidence.is_none_or(|e| s.seq > e);
+        flying.filter(|(_, s)| unknown(s)).min_by_key(|(_, s)| s.seq)
+    }
+
+    /// An answer has come, and until now that to `oldest` was awaited first.
+    fn on_heard(&mut self, now: Time, sent: Time, is_oldest: bool, oldest: Option<(&Pending, Sent)>) {
+        if !self.infers {
             return;
         }
-        let bytes = call.message.len() as u32 + call.reply_data;
-        let wire = bytes + 20 * (fragments(bytes) + 1);
-        self.frame_time.sample(now.since(last).mul_f64(f64::from(FRAME_PAYLOAD + 20) / f64::from(wire)));
+        // Before the path is known nobody can tell what is late.
+        let is_known =
+            |call: &Pending| self.frame_time.samples() >= SPACINGS_MIN && self.rtt(call.class).min().is_some();
+        let known = oldest.filter(|(call, _)| is_known(call));
+        let overdue = known.map_or(Duration::ZERO, |(call, s)| now.since(self.overdue_at(call, s)));
+        let ended = self.probes.on_heard(now, Heard { sent, is_oldest, overdue }, self.probe_pace());
+        self.disturbed |= ended;
     }
 
-    /// Takes the reply to a probe; false if there was none with this xid.
-    pub(crate) fn on_probe_reply(&mut self, now: Time, xid: u32) -> bool {
-        let Some(i) = self.probes.iter().position(|p| p.0 == xid) else { return false };
-        let (_, sent, seq) = self.probes[i];
-        self.probes.drain(..=i);
+    /// Takes the reply to a probe, with these requests unanswered; false if there was none with
+    /// this xid.
+    pub(crate) fn on_probe_reply<'a>(
+        &mut self,
+        now: Time,
+        xid: u32,
+        flying: impl Iterator<Item = (&'a Pending, Sent)>,
+    ) -> bool {
+        let Some((sent, seq, is_first)) = self.probes.on_reply(xid) else { return false };
+        if !is_first {
+            self.lost_other = Some(now);
+        }
+        let oldest = self.oldest(flying);
+        // One that was held back shows that those before it were, too: a server may answer it
+        // before requests that arrived with it.
+        let usual = self.usual_trip().unwrap_or_default() + self.probe_pace() * 3;
+        let was_held = is_first && now.since(sent) > usual;
+        self.on_heard(now, sent, was_held || oldest.is_none_or(|(_, s)| s.seq > seq), oldest);
         self.null_rtt.sample(now, now.since(sent));
         self.evidence = self.evidence.max(Some(seq));
         true
@@ -164,18 +311,20 @@ impl Adaptive {
 
     /// Remembers that a probe was sent.
     pub(crate) fn on_probe_sent(&mut self, now: Time, xid: u32, seq: u64) {
-        if self.probes.len() == PROBES_KEPT {
-            self.probes.pop_front();
-        }
-        self.probes.push_back((xid, now, seq));
-        self.last_probe = Some(now);
-        self.fruitless = self.fruitless.saturating_add(1);
+        self.probes.on_sent(now, xid, seq);
     }
 
-    /// Takes note that requests were found lost at `now`.
-    pub(crate) fn on_losses(&mut self, now: Time) {
+    /// Takes note that these transmissions were found lost at `now`.
+    pub(crate) fn on_losses(&mut self, now: Time, lost: impl Iterator<Item = (u64, Class)>) {
         self.disturbed = true;
+        self.probes.on_loss();
         self.reorder.on_loss();
+        for (seq, class) in lost {
+            self.loss.on_fate(seq, true);
+            if class != Class::Change {
+                self.lost_other = Some(now);
+            }
+        }
         // Losses close together are one burst.
         let apart = self.last_burst.map(|t| now.since(t));
         if apart.is_none_or(|d| d > Duration::from_millis(60)) {
@@ -191,27 +340,51 @@ impl Adaptive {
         if self.last_reply.is_some_and(|t| t > sent.at) { 0 } else { sent.strikes + 1 }
     }
 
+    /// Whether something sent after `sent` was answered.
+    pub(crate) fn has_passed(&self, sent: &Sent) -> bool {
+        self.evidence.is_some_and(|e| e > sent.seq)
+    }
+
     /// When a request becomes lost on the present evidence; `None` if it has not been passed.
-    pub(crate) fn lost_at(&self, class: Class, sent: Sent) -> Option<Time> {
-        if sent.resending || self.evidence.is_none_or(|e| e <= sent.seq) {
+    pub(crate) fn lost_at(&self, call: &Pending, sent: Sent) -> Option<Time> {
+        if sent.resending || !self.has_passed(&sent) {
             return None;
         }
-        Some(sent.at + self.patience(class, sent.strikes))
+        let patience = self.patience(call, sent);
+        match self.probes.held_until(sent.at) {
+            // It comes in its order once there is no silence, and there may be one again; or
+            // shortly after some probes that arrived together with it.
+            Some(end) => {
+                let passed = sent.passed.map_or(end, |t| t + self.probe_pace() * 4);
+                Some(end + patience).filter(|t| self.probes.has_heard(*t)).map(|t| t.max(passed))
+            }
+            None => Some(sent.at + patience),
+        }
     }
 
     /// How long a request is left alone although others have passed it.
-    fn patience(&self, class: Class, strikes: u32) -> Duration {
-        let rtt = self.rtt(class);
-        let shortest = rtt.min().unwrap_or_default();
-        let base = match class {
-            Class::Read | Class::Write => rtt.min().unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest),
+    fn patience(&self, call: &Pending, sent: Sent) -> Duration {
+        let rtt = self.rtt(call.class);
+        let doubled = |d: Duration| d.saturating_mul(1 << sent.strikes.min(16)).min(PATIENCE_MAX);
+        let base = match call.class {
+            Class::Read | Class::Write => {
+                let shortest = rtt.min();
+                shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default())
+            }
             Class::Ask => self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(20),
             Class::Change => {
-                let usual = rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
-                (self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60)).max(usual)
+                let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
+                let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
+                // COMMIT is known to take long, and to be passed by WRITEs.
+                if call.expect == Expect::Nfs(Proc::Commit) {
+                    least.max(usual(rtt))
+                } else {
+                    let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
+                    return doubled(least).max(passed + doubled(usual(&self.behind) * 5 / 4));
+                }
             }
         };
-        base.saturating_mul(1 << strikes.min(16)).min(PATIENCE_MAX)
+        doubled(base)
     }
 
     /// When the next probe is due, with these requests unanswered.
@@ -220,15 +393,18 @@ impl Adaptive {
     /// lost or being worked on, and waits for its own patience to end. While there is nothing
     /// else, probes only show that the server lives.
     pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
-        let due = |(call, sent): (&Pending, Sent)| match self.evidence {
-            Some(e) if sent.seq <= e => self.last_probe.max(Some(sent.at)).map(|t| t + HEARTBEAT),
-            _ => Some(self.overdue_at(call, sent)),
+        let due = |(call, sent): (&Pending, Sent)| {
+            if self.evidence.is_none_or(|e| sent.seq > e) {
+                return self.ask_at(call, sent);
+            }
+            match self.probes.held_until(sent.at) {
+                // Only something heard later tells whether it is lost.
+                Some(end) => end + self.patience(call, sent),
+                None => self.probes.last().map_or(sent.at, |t| t.max(sent.at)) + HEARTBEAT,
+            }
         };
-        let overdue = flying.filter_map(due).min()?;
-        Some(match self.last_probe {
-            Some(last) => overdue.max(last + self.probe_interval()),
-            None => overdue,
-        })
+        let overdue = flying.map(due).min()?;
+        Some(self.probes.due_at(overdue, self.probe_pace()))
     }
 
     /// When the reply to `call` is so late that something must have happened to it.
@@ -240,12 +416,32 @@ impl Adaptive {
             let usual = rtt.smoothed().map_or(INITIAL_TIMEOUT / 2, |(mean, dev)| mean + dev * 2 + PROBE_MIN);
             return sent.at + usual.max(self.queue_ahead(queue));
         }
-        let Some(shortest) = rtt.min() else { return sent.at + INITIAL_TIMEOUT };
-        let spacing = self.spacing(call).unwrap_or(shortest / 2);
-        let jitter = self.frame_time.deviation().unwrap_or_default() * 2;
-        let margin = Duration::from_millis(3) + spacing / 8 + jitter;
+        let Some(shortest) = self.shortest(call) else {
+            return sent.at + INITIAL_TIMEOUT.max(self.small_trip().unwrap_or_default() * 3 / 2);
+        };
+        let spacing = self.airtime(call.bytes()).unwrap_or(shortest / 2);
         let next = self.last_bulk.map_or(Time::ZERO, |t| t + spacing);
-        (sent.at + shortest).max(next) + margin
+        (sent.at + shortest).max(next) + self.margin(spacing)
+    }
+
+    /// When to ask what has become of `call`. Somebody waits for a small request: where things
+    /// are lost that is early, at the price of a probe or two when it merely waits in a queue.
+    fn ask_at(&self, call: &Pending, sent: Sent) -> Time {
+        let overdue = self.overdue_at(call, sent);
+        let is_alone = self.queue_ahead(PROBE_MAX) == Duration::ZERO;
+        match self.small_trip() {
+            Some(trip) if !call.class.is_bulk() && is_alone && self.last_burst.is_some() => {
+                overdue.min(sent.at + trip + PROBE_MIN * 2)
+            }
+            _ => overdue,
+        }
+    }
+
+    /// How much later than expected a reply may come after the slowest hop worked for `time`.
+    fn margin(&self, time: Duration) -> Duration {
+        let jitter = self.frame_time.deviation().unwrap_or_default() * 2;
+        let least = self.frame_time().unwrap_or_default() / 4;
+        least.max(Duration::from_millis(3)) + time / 8 + jitter
     }
 
     /// What a small request may have to wait behind, when file data is moving.
@@ -256,17 +452,12 @@ impl Adaptive {
         }
     }
 
-    /// How long the slowest hop needs for a call like this.
-    fn spacing(&self, call: &Pending) -> Option<Duration> {
-        let bytes = call.message.len() as u32 + call.reply_data;
-        self.frame_time.mean().map(|frame| frame * (fragments(bytes) + 1))
-    }
-
-    fn probe_interval(&self) -> Duration {
-        let trip = self.null_rtt.min().unwrap_or_default();
-        let first = PROBE_MIN.max(trip / 4).min(PROBE_MAX);
-        let growth = 1.25f64.powi(self.fruitless.saturating_sub(PROBES_AT_FIRST_PACE).min(64) as i32);
-        first.mul_f64(growth).min(PROBE_MAX)
+    /// The time between probes at first.
+    fn probe_pace(&self) -> Duration {
+        let trip = self.small_trip().unwrap_or(INITIAL_TIMEOUT / 4);
+        // A probe and its reply take a tenth of a frame; on a slow link that is long, too.
+        let slow = self.frame_time().map_or(trip, |frame| (frame / 2).max(trip / 4));
+        slow.clamp(PROBE_MIN, PROBE_MAX)
     }
 
     /// What the block size is chosen from.
@@ -276,8 +467,10 @@ impl Adaptive {
         let quiet = now.since(self.last_burst.unwrap_or(self.began)).min(Duration::from_secs(20));
         let interval = known.unwrap_or(Duration::from_secs(1));
         LinkView {
-            frame_time: self.frame_time.mean().filter(|_| self.frame_time.samples() >= 4),
-            burst_interval: interval.max(quiet / 4),
+            frame_time: self.frame_time(),
+            is_bad: self.last_burst.is_some(),
+            burst_interval: interval.max(if known.is_some() { quiet / 4 } else { quiet }),
+            shared: self.last_foreground.is_some_and(|t| now.since(t) < FOREGROUND_LASTS),
         }
     }
 

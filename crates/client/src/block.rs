@@ -23,6 +23,8 @@ const UDP_HEADER: u32 = 8;
 const OVERHEAD: f64 = 0.2;
 /// The longest a block may keep the link busy, over either transport.
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
+/// The same while people wait for small requests behind it.
+const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
 /// Largest block over UDP: a datagram has at most 65,507 bytes.
 const UDP_MAX: u32 = 61_440;
 /// Largest block over UDP that is chosen from the link: a few of them fit a device queue of
@@ -51,6 +53,16 @@ pub(crate) struct LinkView {
     pub frame_time: Option<Duration>,
     /// The time from one burst of losses to the next, as far as known.
     pub burst_interval: Duration,
+    /// Something was lost already.
+    pub is_bad: bool,
+    /// People wait for small requests that share it.
+    pub shared: bool,
+}
+
+impl LinkView {
+    fn head_of_line(self) -> Duration {
+        if self.shared { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE }
+    }
 }
 
 impl BlockSize {
@@ -66,10 +78,11 @@ impl BlockSize {
 }
 
 fn udp_frames(link: LinkView) -> u32 {
-    // Before anything is measured: the papers' knee.
-    let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 4 };
+    // Before anything is measured: the papers' knee, or what gets through a slow link best.
+    let first = if link.is_bad { 1 } else { 4 };
+    let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return first };
     let best = (OVERHEAD * link.burst_interval.as_secs_f64() / frame).sqrt();
-    let most = HEAD_OF_LINE.as_secs_f64() / frame;
+    let most = link.head_of_line().as_secs_f64() / frame;
     best.min(most).round().clamp(1.0, 64.0) as u32
 }
 
@@ -80,7 +93,7 @@ fn from_frames(frames: u32, header: u32) -> u32 {
 
 fn tcp_bytes(link: LinkView) -> u32 {
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
-    let bytes = f64::from(FRAME_PAYLOAD) * HEAD_OF_LINE.as_secs_f64() / 2.0 / frame;
+    let bytes = f64::from(FRAME_PAYLOAD) * HEAD_OF_LINE_SHARED.as_secs_f64() / frame;
     let bytes = bytes.clamp(4096.0, f64::from(TCP_MAX)) as u32;
     1 << bytes.ilog2()
 }
@@ -93,6 +106,8 @@ mod tests {
         let link = LinkView {
             frame_time: Some(Duration::from_micros(frame_us)),
             burst_interval: Duration::from_millis(burst_ms),
+            is_bad: true,
+            shared: false,
         };
         BlockSize::FromLink.bytes(Transport::Udp, 128, link)
     }
@@ -115,7 +130,12 @@ mod tests {
     #[test]
     fn tcp_blocks_follow_the_rate() {
         let at = |us| {
-            let link = LinkView { frame_time: Some(Duration::from_micros(us)), burst_interval: Duration::from_secs(1) };
+            let link = LinkView {
+                frame_time: Some(Duration::from_micros(us)),
+                burst_interval: Duration::from_secs(1),
+                is_bad: false,
+                shared: false,
+            };
             BlockSize::FromLink.bytes(Transport::Tcp, 128, link)
         };
         assert_eq!([at(12_000), at(1_200), at(12), at(1)], [4096, 32 << 10, 1 << 20, 1 << 20]);
@@ -123,7 +143,7 @@ mod tests {
 
     #[test]
     fn fixed_sizes_are_clamped() {
-        let link = LinkView { frame_time: None, burst_interval: Duration::from_secs(1) };
+        let link = LinkView { frame_time: None, burst_interval: Duration::from_secs(1), is_bad: false, shared: false };
         let fixed = |n, t| BlockSize::Fixed(n).bytes(t, 128, link);
         assert_eq!(fixed(0, Transport::Udp), 1024);
         assert_eq!(fixed(8192, Transport::Udp), 8192);

@@ -38,8 +38,8 @@ pub struct Config {
     pub window: WindowSize,
     /// In whose name it calls.
     pub cred: AuthUnix,
-    /// A request fails when it is this old and the server has been silent for as long;
-    /// `None`: it is never given up (a hard mount).
+    /// Every request fails when the oldest is this old and the server has been silent for as
+    /// long; `None`: none is ever given up (a hard mount).
     pub give_up: Option<Duration>,
     /// The most requests waiting for their turn.
     pub waiting_max: usize,
@@ -57,6 +57,11 @@ impl Config {
             give_up: None,
             waiting_max: 4096,
         }
+    }
+
+    /// Whether losses are inferred instead of waited for.
+    pub(crate) fn infers_losses(&self) -> bool {
+        self.transport == Transport::Udp && self.retry == RetryPolicy::Adaptive
     }
 
     /// A stock client of the 1990s (NFS/W 95, DRC 89): blocks of 8 KiB, 0.7 s doubled, five

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use remora_base::Time;
+use remora_wire::nfs3::Proc;
 
 use crate::CallId;
 use crate::request::{Class, Expect};
@@ -21,6 +22,18 @@ pub(crate) struct Pending {
     pub(crate) sent: Option<Sent>,
 }
 
+impl Pending {
+    /// Whether it is a READ or a WRITE, of whatever size.
+    pub(crate) fn moves_data(&self) -> bool {
+        matches!(self.expect, Expect::Nfs(Proc::Read | Proc::Write))
+    }
+
+    /// Bytes of its message and of what its reply is expected to bring.
+    pub(crate) fn bytes(&self) -> u32 {
+        u32::try_from(self.message.len()).unwrap_or(u32::MAX).saturating_add(self.reply_data)
+    }
+}
+
 /// How a request was last sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
@@ -28,12 +41,18 @@ pub(crate) struct Sent {
     pub(crate) at: Time,
     /// Its place among all that was sent: a FIFO link delivers in this order.
     pub(crate) seq: u64,
+    /// Its place among what moved file data.
+    pub(crate) nth: u64,
     /// How many times it was sent again.
     pub(crate) retries: u32,
     /// How many times in a row it was given up for lost while nothing else was answered.
     pub(crate) strikes: u32,
     /// It already stands in the queue of what is to be sent again.
     pub(crate) resending: bool,
+    /// When something sent later was first answered.
+    pub(crate) passed: Option<Time>,
+    /// The same of a transmission before this one.
+    pub(crate) overtaken: Option<Time>,
     /// No other request for data was on its way when it was sent.
     pub(crate) alone: bool,
 }

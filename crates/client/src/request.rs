@@ -48,11 +48,12 @@ pub enum Failure {
 pub(crate) enum Class {
     /// Reads something small: cheap to ask again.
     Ask,
-    /// Changes something: left alone for longer, since not every server knows a duplicate.
+    /// Changes something, or waits for the server's disk: left alone for longer, since not
+    /// every server knows a duplicate.
     Change,
-    /// READ: a large reply.
+    /// A READ with a large reply.
     Read,
-    /// WRITE: a large request.
+    /// A WRITE of much data.
     Write,
 }
 
@@ -63,15 +64,34 @@ impl Class {
     pub(crate) fn is_bulk(self) -> bool {
         matches!(self, Class::Read | Class::Write)
     }
+
+    /// The class of what moves hardly any data.
+    pub(crate) fn small(self) -> Class {
+        match self {
+            Class::Read | Class::Ask => Class::Ask,
+            Class::Write | Class::Change => Class::Change,
+        }
+    }
 }
 
 impl Request {
+    /// Its class if the data it moves, if any, is much.
     pub(crate) fn class(&self) -> Class {
         match self {
             Request::Nfs(nfs3::Call::Read(_)) => Class::Read,
             Request::Nfs(nfs3::Call::Write(_)) => Class::Write,
+            Request::Nfs(nfs3::Call::Commit(_)) => Class::Change,
             Request::Nfs(call) if call.proc().is_non_idempotent() => Class::Change,
             _ => Class::Ask,
+        }
+    }
+
+    /// Bytes of file data that it moves.
+    pub(crate) fn data(&self) -> u32 {
+        match self {
+            Request::Nfs(nfs3::Call::Read(r)) => r.count,
+            Request::Nfs(nfs3::Call::Write(w)) => u32::try_from(w.data.len()).unwrap_or(u32::MAX),
+            _ => 0,
         }
     }
 

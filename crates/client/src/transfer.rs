@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
+use remora_wire::nfs3::{Attr, Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
 
 /// A piece of a file.
 pub type Piece = Range<u64>;
@@ -39,6 +39,7 @@ pub struct Download {
     flying: usize,
     end: u64,
     received: u64,
+    attr: Option<Attr>,
 }
 
 impl Download {
@@ -46,7 +47,7 @@ impl Download {
     pub fn new(fh: Fh, range: Piece) -> Download {
         let end = range.end;
         let todo = if range.is_empty() { VecDeque::new() } else { VecDeque::from([range]) };
-        Download { fh, todo, flying: 0, end, received: 0 }
+        Download { fh, todo, flying: 0, end, received: 0, attr: None }
     }
 
     /// The next piece of at most `block` bytes, and the call for it.
@@ -66,6 +67,7 @@ impl Download {
         data.truncate((piece.end - piece.start) as usize);
         let got = piece.start + data.len() as u64;
         self.received += data.len() as u64;
+        self.attr = ok.attr.or(self.attr.take());
         if ok.eof {
             self.end = self.end.min(got);
             self.todo.retain(|p| p.start < got);
@@ -75,6 +77,12 @@ impl Download {
             self.todo.push_front(got..piece.end);
         }
         Ok(data)
+    }
+
+    /// `piece` was given out but will not be answered: it is given out again, cut as may be.
+    pub fn put_back(&mut self, piece: Piece) {
+        self.flying = self.flying.saturating_sub(1);
+        self.todo.push_front(piece);
     }
 
     /// Whether every piece is here.
@@ -87,6 +95,11 @@ impl Download {
         self.end
     }
 
+    /// The file's attributes as the last READ to be answered found them, if it said so.
+    pub fn attr(&self) -> Option<&Attr> {
+        self.attr.as_ref()
+    }
+
     /// Bytes received.
     pub fn received(&self) -> u64 {
         self.received
@@ -96,17 +109,35 @@ impl Download {
 /// How often lost data is written again before giving up.
 const RESTARTS_MAX: u32 = 100;
 
-/// A file, or the rest of one, to be written: UNSTABLE writes and a COMMIT, all again if the
-/// server lost some of them between (RFC 1813, section 4.8).
+/// A file, or the rest of one, to be written: UNSTABLE writes and COMMITs, and again what the
+/// server lost of it between (RFC 1813, section 4.8). A COMMIT makes stable what was answered
+/// before it was sent, if its verifier is still that of the WRITEs.
+///
+/// What fits one write is written FILE_SYNC and needs no COMMIT. So is the end of a file, if
+/// [`sync_tail`](Upload::sync_tail) says so: what comes before is committed meanwhile, once
+/// all of it was answered, and nobody waits a round trip longer for that.
 #[derive(Clone, Debug)]
 pub struct Upload {
     fh: Fh,
     todo: VecDeque<Piece>,
     flying: usize,
-    /// Written with this verifier but not committed.
-    verf: Option<[u8; 8]>,
+    /// Those on their way that want a COMMIT.
+    flying_unstable: usize,
+    /// What starts here or later is written synchronously. Never moves below what was given
+    /// out as unstable, nor at all once something was given out as synchronous.
+    tail: u64,
+    end: u64,
+    /// The end of what was given out.
+    given: u64,
+    /// Answered but not committed, and the verifier it was answered with.
     uncommitted: Vec<Piece>,
-    committing: bool,
+    verf: [u8; 8],
+    /// What the COMMIT on its way is for, and the verifier that it must bring.
+    committing: Option<(Vec<Piece>, [u8; 8])>,
+    /// A COMMIT shall go out although more is to come.
+    commit_soon: bool,
+    /// What became stable since it was last asked for.
+    stable: Vec<Piece>,
     restarts: u32,
     sent: u64,
 }
@@ -114,8 +145,24 @@ pub struct Upload {
 impl Upload {
     /// Writes `range` of the file.
     pub fn new(fh: Fh, range: Piece) -> Upload {
+        let (start, end) = (range.start, range.end);
         let todo = if range.is_empty() { VecDeque::new() } else { VecDeque::from([range]) };
-        Upload { fh, todo, flying: 0, verf: None, uncommitted: Vec::new(), committing: false, restarts: 0, sent: 0 }
+        Upload {
+            fh,
+            todo,
+            flying: 0,
+            flying_unstable: 0,
+            tail: end,
+            end,
+            given: start,
+            uncommitted: Vec::new(),
+            verf: [0; 8],
+            committing: None,
+            commit_soon: false,
+            stable: Vec::new(),
+            restarts: 0,
+            sent: 0,
+        }
     }
 
     /// The file.
@@ -123,22 +170,49 @@ impl Upload {
         &self.fh
     }
 
+    /// The last `bytes` bytes had better be written synchronously; see
+    /// [`Client::sync_tail`](crate::Client::sync_tail). May be said again before each piece.
+    pub fn sync_tail(&mut self, bytes: u64) {
+        if self.given <= self.tail {
+            self.tail = self.end.saturating_sub(bytes).max(self.given);
+        }
+    }
+
     /// The next piece to write, at most `block` bytes.
     pub fn poll(&mut self, block: u32) -> Option<Piece> {
         let piece = take_front(&mut self.todo, block)?;
+        if self.todo.is_empty() && self.flying == 0 && self.is_all_committed() {
+            // It is all there is.
+            self.tail = self.tail.min(piece.start);
+        }
         self.flying += 1;
+        self.flying_unstable += usize::from(piece.start < self.tail);
+        self.given = self.given.max(piece.end);
         Some(piece)
     }
 
     /// The call that writes `data`, the bytes of a piece that starts at `offset`.
     pub fn write(&self, offset: u64, data: Bytes) -> Call {
         let count = data.len() as u32;
-        Call::Write(WriteArgs { fh: self.fh.clone(), offset, count, stable: Stable::Unstable, data })
+        let stable = if offset < self.tail { Stable::Unstable } else { Stable::FileSync };
+        Call::Write(WriteArgs { fh: self.fh.clone(), offset, count, stable, data })
+    }
+
+    /// `piece` was given out but will not be answered: it is given out again, cut as may be.
+    pub fn put_back(&mut self, piece: Piece) {
+        self.flying = self.flying.saturating_sub(1);
+        if piece.start < self.tail {
+            self.flying_unstable = self.flying_unstable.saturating_sub(1);
+        }
+        self.todo.push_front(piece);
     }
 
     /// Takes what WRITE returned for `piece`; gives back how many bytes were written.
     pub fn on_write(&mut self, piece: Piece, ok: &WriteOk) -> Result<u64, TransferError> {
         self.flying = self.flying.saturating_sub(1);
+        if piece.start < self.tail {
+            self.flying_unstable = self.flying_unstable.saturating_sub(1);
+        }
         let given = piece.end - piece.start;
         let written = u64::from(ok.count);
         if written == 0 || written > given {
@@ -149,33 +223,60 @@ impl Upload {
             self.todo.push_front(got..piece.end);
         }
         if ok.committed == Stable::Unstable {
-            self.note_verifier(ok.verf)?;
-            self.note_uncommitted(piece.start..got);
+            if ok.verf != self.verf && !self.uncommitted.is_empty() {
+                let lost = std::mem::take(&mut self.uncommitted);
+                self.write_again(lost)?;
+            }
+            self.verf = ok.verf;
+            join(&mut self.uncommitted, piece.start..got);
+        } else {
+            join(&mut self.stable, piece.start..got);
         }
         self.sent += written;
         Ok(written)
     }
 
-    /// The COMMIT, when it is its turn.
+    /// Has what was answered so far committed although more is to come, so that an
+    /// interruption loses no more than what comes after.
+    pub fn commit_soon(&mut self) {
+        self.commit_soon = true;
+    }
+
+    /// The COMMIT, when it is its turn: one at a time, and the last when all that wants one was
+    /// answered, for a COMMIT says nothing of a write that the server may take up after it.
     pub fn poll_commit(&mut self) -> Option<Call> {
-        if !self.todo.is_empty() || self.flying > 0 || self.committing || self.uncommitted.is_empty() {
+        let wants_none = |p: &Piece| p.start >= self.tail;
+        let is_last = self.flying_unstable == 0 && self.todo.iter().all(wants_none);
+        if !(is_last || self.commit_soon) || self.committing.is_some() || self.uncommitted.is_empty() {
             return None;
         }
-        self.committing = true;
+        self.commit_soon = false;
+        self.committing = Some((std::mem::take(&mut self.uncommitted), self.verf));
         Some(Call::Commit(CommitArgs { fh: self.fh.clone(), offset: 0, count: 0 }))
     }
 
-    /// Takes what COMMIT returned.
+    /// Takes what COMMIT returned. Another verifier: what it was for may be gone.
     pub fn on_commit(&mut self, ok: &CommitOk) -> Result<(), TransferError> {
-        self.committing = false;
-        self.note_verifier(ok.verf)?;
-        self.uncommitted.clear();
+        match self.committing.take() {
+            Some((pieces, verf)) if verf == ok.verf => pieces.into_iter().for_each(|p| join(&mut self.stable, p)),
+            Some((pieces, _)) => self.write_again(pieces)?,
+            None => {}
+        }
         Ok(())
+    }
+
+    /// What came to be on stable storage since this was last called.
+    pub fn take_stable(&mut self) -> Vec<Piece> {
+        std::mem::take(&mut self.stable)
     }
 
     /// Whether all is on stable storage.
     pub fn is_done(&self) -> bool {
-        self.todo.is_empty() && self.flying == 0 && self.uncommitted.is_empty()
+        self.todo.is_empty() && self.flying == 0 && self.is_all_committed()
+    }
+
+    fn is_all_committed(&self) -> bool {
+        self.uncommitted.is_empty() && self.committing.is_none()
     }
 
     /// Bytes acknowledged so far, those written again counted again.
@@ -183,25 +284,19 @@ impl Upload {
         self.sent
     }
 
-    /// Another verifier than before: what was not committed may be gone.
-    fn note_verifier(&mut self, verf: [u8; 8]) -> Result<(), TransferError> {
-        if self.verf.is_some_and(|v| v != verf) && !self.uncommitted.is_empty() {
-            self.restarts += 1;
-            if self.restarts > RESTARTS_MAX {
-                return Err(TransferError::Restarting);
-            }
-            self.todo.extend(self.uncommitted.drain(..));
-        }
-        self.verf = Some(verf);
-        Ok(())
+    /// The server restarted before these were committed.
+    fn write_again(&mut self, lost: Vec<Piece>) -> Result<(), TransferError> {
+        self.restarts += 1;
+        self.todo.extend(lost);
+        if self.restarts > RESTARTS_MAX { Err(TransferError::Restarting) } else { Ok(()) }
     }
+}
 
-    /// Neighbours are joined, so the list stays as short as the replies are in order.
-    fn note_uncommitted(&mut self, piece: Piece) {
-        match self.uncommitted.last_mut() {
-            Some(last) if last.end == piece.start => last.end = piece.end,
-            _ => self.uncommitted.push(piece),
-        }
+/// Neighbours are joined, so a list stays as short as the replies are in order.
+fn join(pieces: &mut Vec<Piece>, piece: Piece) {
+    match pieces.last_mut() {
+        Some(last) if last.end == piece.start => last.end = piece.end,
+        _ => pieces.push(piece),
     }
 }
 

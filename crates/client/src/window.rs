@@ -1,13 +1,17 @@
-//! How many requests for file data are outstanding.
+//! How much file data is on its way: bytes of READs and WRITEs that are outstanding.
 //!
-//! Like TCP Vegas, the adaptive window compares the round trip with the shortest one seen:
-//! what is longer was spent in a queue. Once a round (as many replies as the window has
-//! places) it takes the round's shortest, which the client's own bursts disturb least, and
-//! keeps between [`QUEUED_MIN`] and [`QUEUED_MAX`] requests queued in front of the slowest
-//! hop: enough that the link never waits for the client, too few to overflow a base
-//! station's queue. A loss by itself does not shrink it: on the links this is for, a lost
-//! block means noise, and the queue shows congestion earlier. Only when a round loses half
-//! of what it sends, which no burst of noise does for long, the window is halved.
+//! Like TCP Vegas, the adaptive window compares each round trip with the shortest that such a
+//! request can take: what is longer was spent in a queue. Once a round (as much answered as
+//! the window holds) it takes the round's least, which the client's own bursts disturb least,
+//! and keeps between [`QUEUED_MIN`] and [`QUEUED_MAX`] requests queued in front of the slowest
+//! hop: enough that the link never waits for the client, too few to overflow a base station's
+//! queue or to keep anybody waiting. A loss by itself does not shrink it: on the links this is
+//! for, a lost block means noise, and the queue shows congestion earlier. Only when a round
+//! loses half of what it sends, which no burst of noise does for long, the window is halved.
+//!
+//! It begins with two requests, or on a long path with what such a path may hold, and goes to
+//! what the path does hold as soon as the spacing of replies tells the slowest hop's pace (as
+//! BBR does with its bandwidth-delay product).
 
 use std::time::Duration;
 
@@ -15,35 +19,80 @@ use crate::WindowSize;
 
 const QUEUED_MIN: f64 = 0.5;
 const QUEUED_MAX: f64 = 1.7;
-/// The window before anything is known.
-const INITIAL: u32 = 2;
-/// The largest window.
-const MAX: u32 = 128;
+/// This many requests may always be on their way.
+const REQUESTS_MIN: u32 = 2;
+/// So much may always be on its way: what the slowest hop carries in this time, but no more
+/// than [`LEAST_MAX`]. Else small requests of which one is lost leave the link idle.
+const LEAST: Duration = Duration::from_millis(75);
+/// Bytes of six full frames.
+const LEAST_MAX: f64 = 9_000.0;
+/// The largest window, in requests of the present size.
+const REQUESTS_MAX: u64 = 128;
+/// Bytes a second that a path with a long round trip is taken to carry at first: 1 Mbit/s.
+const LONG_PATH_RATE: f64 = 125_000.0;
+/// The most bytes that are sent at once at first: fewer than a device queue of 50 frames holds.
+const INITIAL_MAX: f64 = 65_536.0;
 
-/// What came of the requests of a round.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    /// Replies until it ends.
-    length: u32,
-    replies: u32,
-    losses: u32,
-    /// The shortest round trip and the longest.
-    shortest: Option<Duration>,
-    longest: Duration,
+/// Requests for file data that are on their way, or about to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flight {
+    pub(crate) requests: u32,
+    pub(crate) bytes: u64,
 }
 
-impl Round {
-    fn new(length: u32) -> Round {
-        Round { length, replies: 0, losses: 0, shortest: None, longest: Duration::ZERO }
+impl Flight {
+    pub(crate) fn add(&mut self, bytes: u32) {
+        self.requests = self.requests.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(u64::from(bytes));
     }
+
+    pub(crate) fn remove(&mut self, bytes: u32) {
+        self.requests = self.requests.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+    }
+}
+
+/// A reply, as the window sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Bytes of the request and its reply.
+    pub(crate) bytes: u32,
+    /// How long it took, if that is certain.
+    pub(crate) rtt: Option<Duration>,
+    /// The least that one like it takes.
+    pub(crate) shortest: Option<Duration>,
+    /// How long the slowest hop needs for one like it, once known.
+    pub(crate) spacing: Option<Duration>,
+    /// The window held requests back.
+    pub(crate) full: bool,
+}
+
+/// What came of the requests of a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    answered: u64,
+    lost: u64,
+    /// Shortest round trip to actual one, at its best: 1 where there was no queue at all.
+    best: Option<f64>,
+}
+
+/// How much is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// No file data was answered yet.
+    Fresh,
+    /// Doubling each round trip, until something is lost or a queue shows.
+    Opening,
+    /// Following the queue.
+    Steady,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     rule: WindowSize,
-    current: u32,
-    /// Doubling each round trip, until a queue shows.
-    opening: bool,
+    bytes: u64,
+    least: u64,
+    phase: Phase,
     /// The last round lost half of what it sent.
     lossy: bool,
     round: Round,
@@ -51,85 +100,106 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(rule: WindowSize) -> Window {
-        let current = match rule {
-            WindowSize::Fixed(n) => n.max(1),
-            WindowSize::Adaptive => INITIAL,
-        };
-        Window { rule, current, opening: true, lossy: false, round: Round::new(current) }
+        Window { rule, bytes: 0, least: 0, phase: Phase::Fresh, lossy: false, round: Round::default() }
     }
 
-    pub(crate) fn size(&self) -> u32 {
-        self.current
-    }
-
-    /// A reply to a request. `rtt`: how long it took, if that is certain; `shortest`: the
-    /// least that was ever seen. `full`: the window held requests back.
-    pub(crate) fn on_reply(&mut self, rtt: Option<Duration>, shortest: Option<Duration>, full: bool) {
-        if self.rule != WindowSize::Adaptive {
-            return;
-        }
-        self.round.replies += 1;
-        self.round.shortest = self.round.shortest.into_iter().chain(rtt).min();
-        self.round.longest = self.round.longest.max(rtt.unwrap_or_default());
-        if self.opening {
-            self.open(shortest, full);
-        }
-        if self.round.replies >= self.round.length {
-            self.end_round(shortest, full);
-            self.round = Round::new(self.current);
+    /// Whether one more of `bytes` bytes may be sent.
+    pub(crate) fn admits(&self, flight: Flight, bytes: u32) -> bool {
+        match self.rule {
+            WindowSize::Fixed(n) => flight.requests < n.max(1),
+            WindowSize::Adaptive => {
+                flight.requests < REQUESTS_MIN || flight.bytes.saturating_add(u64::from(bytes)) <= self.bytes
+            }
         }
     }
 
-    /// Requests were found lost.
-    pub(crate) fn on_losses(&mut self, n: u32) {
-        self.round.losses = self.round.losses.saturating_add(n);
-    }
-
-    /// Opens a window by one for each reply, until a train of replies is half as long as the
-    /// round trip: twice the window fills the pipe then (after HyStart, which waits for the
-    /// whole; a device queue is shorter than a router's). What was sent too much meanwhile is
-    /// taken back.
-    fn open(&mut self, shortest: Option<Duration>, full: bool) {
-        let train = shortest.filter(|s| self.round.longest > *s * 3 / 2);
-        if let Some(shortest) = train {
-            self.shrink_to_pipe(shortest, self.round.longest);
-        }
-        if train.is_some() || self.round.losses > 0 {
-            self.opening = false;
-        } else if full {
-            self.current = (self.current + 1).min(MAX);
+    /// How many more of `block` bytes may be sent.
+    pub(crate) fn room(&self, flight: Flight, block: u32) -> u32 {
+        let least = REQUESTS_MIN.saturating_sub(flight.requests);
+        match self.rule {
+            WindowSize::Fixed(n) => n.max(1).saturating_sub(flight.requests),
+            WindowSize::Adaptive => {
+                let more = self.bytes.saturating_sub(flight.bytes) / u64::from(block.max(1));
+                least.max(u32::try_from(more).unwrap_or(u32::MAX))
+            }
         }
     }
 
-    /// To what fits the pipe when `seen` is the round trip, and a short queue.
-    fn shrink_to_pipe(&mut self, shortest: Duration, seen: Duration) {
-        let stretch = shortest.as_secs_f64() / seen.as_secs_f64().max(1e-9);
-        let pipe = f64::from(self.current) * stretch + QUEUED_MAX;
-        self.current = self.current.min(pipe.ceil() as u32).max(2);
+    /// Before there was any file data: `trip` is the round trip of something small.
+    pub(crate) fn prepare(&mut self, trip: Duration) {
+        if self.phase == Phase::Fresh {
+            self.bytes = (LONG_PATH_RATE * trip.as_secs_f64()).min(INITIAL_MAX) as u64;
+        }
     }
 
-    fn end_round(&mut self, shortest: Option<Duration>, full: bool) {
-        if self.round.losses * 2 >= self.round.replies {
+    /// A reply to a request for file data.
+    pub(crate) fn on_reply(&mut self, seen: Seen) {
+        let block = u64::from(seen.bytes.max(1));
+        self.round.answered += block;
+        if let (Some(rtt), Some(shortest)) = (seen.rtt, seen.shortest) {
+            let stretch = (shortest.as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
+            self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
+        }
+        if let Some(spacing) = seen.spacing {
+            let share = LEAST.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
+            self.least = (share * block as f64).min(LEAST_MAX) as u64;
+            self.bytes = self.bytes.max(self.least);
+        }
+        if self.phase != Phase::Steady {
+            self.open(block, &seen);
+        }
+        if self.round.answered >= self.bytes.max(block * u64::from(REQUESTS_MIN)) {
+            self.end_round(block, seen.full);
+            self.round = Round::default();
+        }
+    }
+
+    /// Requests of `bytes` bytes in all were found lost.
+    pub(crate) fn on_losses(&mut self, bytes: u64) {
+        self.round.lost = self.round.lost.saturating_add(bytes);
+    }
+
+    fn set(&mut self, bytes: f64, block: u64) {
+        let (least, most) = (self.least.max(block * u64::from(REQUESTS_MIN)), block * REQUESTS_MAX);
+        self.bytes = (bytes as u64).clamp(least, most);
+    }
+
+    fn open(&mut self, block: u64, seen: &Seen) {
+        self.phase = Phase::Opening;
+        if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
+            let pipe = shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
+            self.set((pipe + QUEUED_MIN).ceil() * block as f64, block);
+            self.phase = Phase::Steady;
+            self.round = Round::default();
+        } else if self.round.lost > 0 {
+            self.phase = Phase::Steady;
+        } else if seen.full {
+            self.set((self.bytes + block) as f64, block);
+        }
+    }
+
+    fn end_round(&mut self, block: u64, full: bool) {
+        let (window, one) = (self.bytes as f64, block as f64);
+        if self.round.lost * 2 >= self.round.answered {
             // The first such round may be a burst that took a small window whole.
             if self.lossy {
-                self.current = (self.current / 2).max(2);
+                self.set(window / 2.0, block);
             }
             self.lossy = true;
             return;
         }
         self.lossy = false;
-        let (Some(seen), Some(shortest)) = (self.round.shortest, shortest) else { return };
-        let stretch = shortest.as_secs_f64() / seen.as_secs_f64().max(1e-9);
-        let queued = f64::from(self.round.length) * (1.0 - stretch).max(0.0);
+        let Some(stretch) = self.round.best else { return };
+        let queued = window / one * (1.0 - stretch);
         if queued >= QUEUED_MIN {
-            self.opening = false;
+            self.phase = Phase::Steady;
         }
         if queued > 2.0 * QUEUED_MAX {
-            self.shrink_to_pipe(shortest, seen);
+            self.set((window * stretch + QUEUED_MAX * one).min(window), block);
         } else if queued > QUEUED_MAX {
-            self.current = (self.current - 1).max(2);
+            self.set(window - one, block);
         } else if queued < QUEUED_MIN && full {
-            self.current = (self.current + 1).min(MAX);
+            self.set(window + one, block);
         }
     }
 }
@@ -138,48 +208,88 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// The window that settles on a pipe where a request takes `service` at the bottleneck
-    /// and `delay` elsewhere.
-    fn settled(service_ms: f64, delay_ms: f64) -> u32 {
-        let mut w = Window::new(WindowSize::Adaptive);
-        let shortest = service_ms + delay_ms;
-        for _ in 0..5000 {
-            let rtt = shortest.max(f64::from(w.size()) * service_ms);
-            let ms = |t: f64| Some(Duration::from_secs_f64(t / 1e3));
-            w.on_reply(ms(rtt), ms(shortest), true);
+    const BLOCK: u32 = 4096;
+
+    fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
+        let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
+        Seen {
+            bytes: BLOCK,
+            rtt: rtt_ms.map(ms),
+            shortest: Some(ms(shortest_ms)),
+            spacing: spacing_ms.map(ms),
+            full: true,
         }
-        w.size()
+    }
+
+    fn size(w: &Window) -> u32 {
+        w.room(Flight::default(), BLOCK)
+    }
+
+    /// The window after `replies` on a pipe where a request takes `service` at the bottleneck
+    /// and `delay` elsewhere.
+    fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
+        let mut w = Window::new(WindowSize::Adaptive);
+        let shortest = service + delay;
+        for n in 0..replies {
+            let rtt = shortest.max(f64::from(size(&w)) * service);
+            w.on_reply(seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)));
+        }
+        size(&w)
     }
 
     #[test]
     fn keeps_the_pipe_full_and_the_queue_short() {
         for (service, delay) in [(48.0, 5.0), (48.0, 600.0), (5.0, 50.0), (1.0, 100.0)] {
             let pipe: f64 = (service + delay) / service;
-            let w = f64::from(settled(service, delay));
-            assert!(w >= pipe && w <= pipe + 3.5, "service {service}, delay {delay}: window {w}, pipe {pipe}");
+            for (paced, replies) in [(false, 5000), (true, 5000), (true, 4)] {
+                let w = f64::from(settled(service, delay, paced, replies));
+                assert!(w >= pipe && w <= pipe + 3.5, "service {service}, delay {delay}: window {w}, pipe {pipe}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
+        for (trip_ms, requests) in [(1, 2), (60, 2), (300, 9), (600, 16), (60_000, 16)] {
+            let mut w = Window::new(WindowSize::Adaptive);
+            w.prepare(Duration::from_millis(trip_ms));
+            assert_eq!(size(&w), requests, "{trip_ms} ms");
         }
     }
 
     #[test]
     fn a_fixed_window_stays() {
         let mut w = Window::new(WindowSize::Fixed(5));
-        w.on_reply(Some(Duration::from_secs(9)), Some(Duration::from_millis(1)), true);
-        assert_eq!(w.size(), 5);
+        w.prepare(Duration::from_secs(1));
+        w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
+        assert_eq!(size(&w), 5);
+        assert!(!w.admits(Flight { requests: 5, bytes: 0 }, 1) && w.admits(Flight { requests: 4, bytes: 1 << 40 }, 1));
+    }
+
+    #[test]
+    fn a_window_is_of_bytes_whatever_the_block() {
+        let mut w = Window::new(WindowSize::Adaptive);
+        w.prepare(Duration::from_secs(1));
+        let mut flight = Flight::default();
+        while w.admits(flight, 16_384) {
+            flight.add(16_384);
+        }
+        assert_eq!((flight.requests, flight.bytes), (4, 65_536));
     }
 
     #[test]
     fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
         let mut w = Window::new(WindowSize::Adaptive);
-        let ms = |t| Some(Duration::from_millis(t));
-        (0..200).for_each(|_| w.on_reply(ms(10), ms(10), true));
-        let open = w.size();
-        w.on_losses(open);
-        (0..open * 3).for_each(|_| w.on_reply(None, ms(10), false));
-        assert_eq!(w.size(), open, "one burst that took the whole window");
+        (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+        let open = size(&w);
+        let lost = |n: u32| u64::from(n * BLOCK);
+        w.on_losses(lost(open));
+        (0..open * 3).for_each(|_| w.on_reply(Seen { full: false, ..seen(None, 10.0, None) }));
+        assert_eq!(size(&w), open, "one burst that took the whole window");
         for _ in 0..open * 8 {
-            w.on_losses(1);
-            w.on_reply(None, ms(10), false);
+            w.on_losses(lost(1));
+            w.on_reply(Seen { full: false, ..seen(None, 10.0, None) });
         }
-        assert!(w.size() <= open / 4, "{} of {open}", w.size());
+        assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
     }
 }

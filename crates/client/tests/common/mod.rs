@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
 use remora_client::{Answer, CallId, Client, Config, Event, Failure, Request};
-use remora_wire::nfs3::{self, Call, Fh, Proc, ReadArgs, ReadOk};
+use remora_wire::nfs3::{self, Call, Fh, Proc, ReadArgs, ReadOk, Stable, WriteArgs};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
@@ -34,6 +34,12 @@ pub(crate) fn read(offset: u64) -> Request {
     Request::Nfs(Call::Read(ReadArgs { fh: Fh(Bytes::from_static(b"file")), offset, count: 4096 }))
 }
 
+pub(crate) fn write(offset: u64, len: usize) -> Request {
+    let fh = Fh(Bytes::from_static(b"file"));
+    let (count, data) = (len as u32, Bytes::from(vec![0; len]));
+    Request::Nfs(Call::Write(WriteArgs { fh, offset, count, stable: Stable::Unstable, data }))
+}
+
 pub(crate) fn getattr() -> Request {
     Request::Nfs(Call::GetAttr(Fh(Bytes::from_static(b"file"))))
 }
@@ -50,10 +56,14 @@ impl World {
         self.client.submit(self.now, request).expect("room to wait")
     }
 
-    pub(crate) fn submit_reads(&mut self, n: u64) {
-        for i in 0..n {
-            self.submit(read(i * 4096));
+    pub(crate) fn submit_all(&mut self, requests: impl IntoIterator<Item = Request>) {
+        for request in requests {
+            self.submit(request);
         }
+    }
+
+    pub(crate) fn submit_reads(&mut self, n: u64) {
+        self.submit_all((0..n).map(|i| read(i * 4096)));
     }
 
     /// What the client sends at this moment.

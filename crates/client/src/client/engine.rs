@@ -1,0 +1,276 @@
+//! What moves messages: sending, finding losses, probing, giving up.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use remora_base::{Core, Peer, Time, Transmit};
+use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
+use remora_wire::{Reader, Xdr, nfs3};
+
+use super::{Client, Event};
+use crate::config::Transport;
+use crate::pending::{Pending, Sent};
+use crate::request::{Answer, Expect, Failure};
+use crate::window::{Flight, Seen};
+
+impl Client {
+    fn send(&mut self, now: Time, mut call: Pending) -> Transmit {
+        let seq = self.take_seq();
+        let alone = call.sent.is_none() && self.flight.requests == 0;
+        let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.adaptive.strikes(s)));
+        self.bulk_sent += u64::from(call.class.is_bulk());
+        let sent = Sent {
+            at: now,
+            seq,
+            nth: self.bulk_sent,
+            retries,
+            strikes,
+            resending: false,
+            passed: None,
+            overtaken: call.sent.and_then(|s| s.overtaken.or(s.passed)),
+            alone,
+        };
+        self.stats.sent += 1;
+        if call.sent.is_some() {
+            self.stats.retransmissions += 1;
+        } else if call.class.is_bulk() {
+            self.queued.remove(call.bytes());
+            self.flight.add(call.bytes());
+        }
+        self.set_timer(now, call.xid, retries);
+        call.sent = Some(sent);
+        self.adaptive.on_sent(&call, sent);
+        let transmit = Transmit { to: self.server, payload: call.message.clone() };
+        self.flying.insert(call.xid, call);
+        transmit
+    }
+
+    fn set_timer(&mut self, now: Time, xid: u32, retries: u32) {
+        if self.config.transport == Transport::Tcp {
+            return;
+        }
+        if let Some(timeout) = self.config.retry.timeout(retries) {
+            self.timers.insert((now + timeout, xid));
+        }
+    }
+
+    pub(super) fn queue_resend(&mut self, xid: u32) {
+        let Some(call) = self.flying.get_mut(&xid) else { return };
+        let Some(sent) = &mut call.sent else { return };
+        sent.resending = true;
+        self.resend.push(call.class, xid);
+    }
+
+    /// Everything unanswered goes out again, in the order in which it last did.
+    pub(super) fn resend_all(&mut self) {
+        let mut unanswered: Vec<(u64, u32)> = self.flying_sent().map(|(call, sent)| (sent.seq, call.xid)).collect();
+        unanswered.sort_unstable();
+        self.resend.clear();
+        self.timers.clear();
+        for (_, xid) in unanswered {
+            self.queue_resend(xid);
+        }
+    }
+
+    /// Remembers when each request was first passed by an answer to something sent after it.
+    fn note_passed(&mut self, now: Time) {
+        for sent in self.flying.values_mut().filter_map(|c| c.sent.as_mut()) {
+            if sent.passed.is_none() && self.adaptive.has_passed(sent) {
+                sent.passed = Some(now);
+            }
+        }
+    }
+
+    /// Sends again what the evidence says is lost.
+    fn find_losses(&mut self, now: Time) {
+        if !self.is_adaptive() || self.is_held() {
+            return;
+        }
+        let is_lost = |call: &Pending, sent| self.adaptive.lost_at(call, sent).is_some_and(|t| t <= now);
+        let mut lost: Vec<(u64, u32)> =
+            self.flying_sent().filter(|(c, s)| is_lost(c, *s)).map(|(c, s)| (s.seq, c.xid)).collect();
+        if lost.is_empty() {
+            return;
+        }
+        lost.sort_unstable();
+        let calls = || lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
+        self.adaptive.on_losses(now, calls().map(|(seq, call)| (seq, call.class)));
+        let calls = calls().map(|(_, call)| call);
+        self.window.on_losses(calls.filter(|c| c.class.is_bulk()).map(|c| u64::from(c.bytes())).sum());
+        for (_, xid) in lost {
+            self.queue_resend(xid);
+        }
+    }
+
+    fn flying_sent(&self) -> impl Iterator<Item = (&Pending, Sent)> {
+        flying_sent(&self.flying)
+    }
+
+    fn probe_due_at(&self) -> Option<Time> {
+        if !self.is_adaptive() || !self.resend.is_empty() {
+            return None;
+        }
+        self.adaptive.probe_at(self.flying_sent())
+    }
+
+    fn probe(&mut self, now: Time) -> Transmit {
+        let (xid, seq) = (self.take_xid(), self.take_seq());
+        self.adaptive.on_probe_sent(now, xid, seq);
+        self.stats.probes += 1;
+        let mut message = Vec::with_capacity(40);
+        let none = OpaqueAuth::none();
+        let (prog, vers, proc) = self.probe_numbers();
+        CallHeader { xid, prog, vers, proc, cred: none.clone(), verf: none }.encode(&mut message);
+        Transmit { to: self.server, payload: Bytes::from(message) }
+    }
+
+    /// NULL of the program that is being waited for.
+    fn probe_numbers(&self) -> (u32, u32, u32) {
+        let (prog, vers) = match self.flying.values().next().map(|c| c.expect) {
+            Some(Expect::Mount(_)) => (remora_wire::mount::PROGRAM, remora_wire::mount::VERSION),
+            Some(Expect::Port) => (remora_wire::portmap::PROGRAM, remora_wire::portmap::VERSION),
+            Some(Expect::Nfs(_)) | None => (nfs3::PROGRAM, nfs3::VERSION),
+        };
+        (prog, vers, 0)
+    }
+
+    fn give_up_at(&self) -> Option<Time> {
+        let patience = self.config.give_up?;
+        let queues = [&self.waiting.foreground, &self.waiting.bulk];
+        let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
+        let oldest = self.flying.values().map(|c| c.submitted).chain(waiting).min()?;
+        Some(oldest.max(self.last_heard) + patience)
+    }
+
+    fn give_up(&mut self, now: Time) {
+        if self.give_up_at().is_none_or(|t| t > now) {
+            return;
+        }
+        let flying = std::mem::take(&mut self.flying).into_values();
+        let all = flying.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
+        self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
+        (self.flight, self.queued) = (Flight::default(), Flight::default());
+        self.timers.clear();
+        self.resend.clear();
+    }
+
+    fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
+        if let Some(sent) = call.sent {
+            let full = !self.waiting.bulk.is_empty() || self.room() == 0;
+            let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
+            self.stats.spurious += u64::from(seen.spurious);
+            if call.class.is_bulk() {
+                self.flight.remove(call.bytes());
+                self.window.on_reply(Seen { bytes: call.bytes(), full, ..seen.seen });
+            } else if let Some(trip) = self.adaptive.small_trip() {
+                self.window.prepare(trip);
+            }
+        }
+        self.events.push_back(Event::Done { id: call.id, result });
+    }
+
+    /// What is next to be sent: first what people wait for, then what was lost, then more.
+    fn next_call(&mut self) -> Option<Pending> {
+        while let Some(xid) = self.resend.foreground.pop_front() {
+            if let Some(call) = self.flying.remove(&xid) {
+                return Some(call);
+            }
+        }
+        if let Some(call) = self.waiting.foreground.pop_front() {
+            return Some(call);
+        }
+        while let Some(xid) = self.resend.bulk.pop_front() {
+            if let Some(call) = self.flying.remove(&xid) {
+                return Some(call);
+            }
+        }
+        if self.is_bulk_ready() { self.waiting.bulk.pop_front() } else { None }
+    }
+
+    fn is_bulk_ready(&self) -> bool {
+        self.waiting.bulk.front().is_some_and(|c| self.window.admits(self.flight, c.bytes()))
+    }
+
+    /// Whether something can be sent at once.
+    fn is_ready(&self) -> bool {
+        self.connected && (self.is_bulk_ready() || !self.resend.is_empty() || !self.waiting.foreground.is_empty())
+    }
+}
+
+fn flying_sent(flying: &BTreeMap<u32, Pending>) -> impl Iterator<Item = (&Pending, Sent)> {
+    flying.values().filter_map(|c| c.sent.map(|s| (c, s)))
+}
+
+impl Core for Client {
+    type Event = Event;
+
+    fn handle_input(&mut self, now: Time, _from: Peer, bytes: Bytes) {
+        self.tick(now);
+        let mut r = Reader::new(bytes);
+        let Ok(header) = ReplyHeader::decode(&mut r) else {
+            self.stats.garbled += 1;
+            return;
+        };
+        if let Some(call) = self.flying.remove(&header.xid) {
+            self.heard(now);
+            let result = call.expect.decode(header.outcome, &mut r);
+            self.on_reply(now, call, result);
+        } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
+            self.heard(now);
+        } else {
+            self.stats.bad_xid += 1;
+        }
+        self.note_passed(now);
+        self.find_losses(now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.tick(now);
+        self.end_hold(now);
+        if self.is_held() {
+            return;
+        }
+        while let Some(&(at, xid)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.timers.pop_first();
+            self.queue_resend(xid);
+        }
+        self.find_losses(now);
+        self.give_up(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        self.tick(now);
+        if !self.connected || self.is_held() {
+            return None;
+        }
+        if let Some(call) = self.next_call() {
+            return Some(self.send(now, call));
+        }
+        if self.probe_due_at().is_some_and(|t| t <= now) {
+            return Some(self.probe(now));
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        if self.held_until.is_some() {
+            return self.held_until;
+        }
+        if self.is_ready() {
+            return Some(self.now);
+        }
+        let timer = self.timers.first().map(|t| t.0);
+        let lost = self
+            .is_adaptive()
+            .then(|| self.flying_sent().filter_map(|(c, s)| self.adaptive.lost_at(c, s)).min())
+            .flatten();
+        [timer, lost, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()
+    }
+}

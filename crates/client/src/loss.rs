@@ -1,0 +1,171 @@
+//! Whether losses come one by one or in bursts, and how many.
+//!
+//! In the two-state channel of NFS/W 95 (section 3.2) a transmission that follows a lost one
+//! is likely lost, too. Where frames are lost independently it is no likelier to be than any
+//! other. So the fates of file data are looked at in the order in which it was sent, and what
+//! follows a loss is counted apart from what follows a success.
+
+use std::collections::VecDeque;
+
+/// Transmissions whose fate is remembered until those before them have one.
+const LOG_MAX: usize = 256;
+/// Transmissions after which what was counted counts half.
+const MEMORY: f64 = 256.0;
+/// Losses before which they say nothing of their kind,
+const LOSSES_MIN: f64 = 8.0;
+/// and the share of transmissions below which they do not matter,
+const SHARE_MIN: f64 = 1.0 / 16.0;
+/// once there were so many.
+const ENOUGH: f64 = 80.0;
+/// How much likelier a loss is after a loss before it counts as a burst.
+const BURST: f64 = 0.2;
+
+/// A transmission in the order in which it was sent.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    seq: u64,
+    /// Frames that carried it and its reply.
+    frames: u32,
+    /// Whether it was lost, once that is known.
+    lost: Option<bool>,
+}
+
+/// What was sent, and lost, of late.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LossMeter {
+    log: VecDeque<Entry>,
+    after_loss: Share,
+    after_success: Share,
+    /// The fate of the one before the log's first.
+    previous: Option<bool>,
+    frames: f64,
+}
+
+/// How many of how many were lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    lost: f64,
+    of: f64,
+}
+
+impl Share {
+    fn count(&mut self, lost: bool) {
+        self.lost += f64::from(u8::from(lost));
+        self.of += 1.0;
+    }
+
+    fn halve(&mut self) {
+        *self = Share { lost: self.lost / 2.0, of: self.of / 2.0 };
+    }
+
+    fn value(self) -> f64 {
+        if self.of > 0.0 { self.lost / self.of } else { 0.0 }
+    }
+}
+
+impl LossMeter {
+    /// A transmission left; `seq` is above those before it.
+    pub(crate) fn on_sent(&mut self, seq: u64, frames: u32) {
+        if self.log.len() == LOG_MAX {
+            self.log.pop_front();
+            self.previous = None;
+        }
+        self.log.push_back(Entry { seq, frames, lost: None });
+    }
+
+    /// It was answered, or given up for lost.
+    pub(crate) fn on_fate(&mut self, seq: u64, lost: bool) {
+        let Ok(at) = self.log.binary_search_by_key(&seq, |e| e.seq) else { return };
+        if let Some(entry) = self.log.get_mut(at) {
+            entry.lost = entry.lost.or(Some(lost));
+        }
+        while let Some(Entry { frames, lost: Some(lost), .. }) = self.log.front().copied() {
+            self.log.pop_front();
+            self.count(frames, lost);
+        }
+    }
+
+    /// What is on its way will have no fate that says anything of the path.
+    pub(crate) fn forget_flying(&mut self) {
+        self.log.clear();
+        self.previous = None;
+    }
+
+    fn count(&mut self, frames: u32, lost: bool) {
+        let weight = 1.0 / (self.after_loss.of + self.after_success.of + 1.0).min(16.0);
+        self.frames += (f64::from(frames) - self.frames) * weight;
+        match self.previous.replace(lost) {
+            Some(true) => self.after_loss.count(lost),
+            Some(false) => self.after_success.count(lost),
+            None => {}
+        }
+        if self.after_loss.of + self.after_success.of > MEMORY {
+            self.after_loss.halve();
+            self.after_success.halve();
+        }
+    }
+
+    /// The share of frames lost independently of one another; see
+    /// [`Client::loss`](crate::Client::loss).
+    pub(crate) fn independent(&self) -> Option<f64> {
+        let counted = self.after_loss.of + self.after_success.of;
+        if self.after_loss.of < LOSSES_MIN.max(counted * SHARE_MIN) {
+            return Some(0.0).filter(|_| counted >= ENOUGH);
+        }
+        if self.after_loss.value() - self.after_success.value() > BURST {
+            return Some(0.0);
+        }
+        let lost = (self.after_loss.lost + self.after_success.lost) / counted;
+        Some(1.0 - (1.0 - lost.min(0.999)).powf(1.0 / self.frames.max(1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_base::Rng;
+
+    /// The estimate after `n` transmissions of `frames` frames each, whose fates `lost` draws.
+    fn estimate(n: u64, frames: u32, mut lost: impl FnMut(u64) -> bool) -> Option<f64> {
+        let mut meter = LossMeter::default();
+        for seq in 0..n {
+            meter.on_sent(seq, frames);
+            meter.on_fate(seq, lost(seq));
+        }
+        meter.independent()
+    }
+
+    #[test]
+    fn independent_loss_is_measured() {
+        for (p, frames) in [(0.1, 2), (0.2, 2), (0.05, 5), (0.1, 5)] {
+            let mut rng = Rng::stream(7, "loss");
+            let found = estimate(2000, frames, |_| (0..frames).any(|_| rng.chance(p))).unwrap();
+            assert!((found / p - 1.0).abs() < 0.35, "{found} of {p} with {frames} frames");
+        }
+    }
+
+    #[test]
+    fn bursts_are_none() {
+        for (length, period) in [(2, 20), (3, 25), (8, 60)] {
+            assert_eq!(estimate(2000, 5, |seq| seq % period < length), Some(0.0), "{length} of {period}");
+        }
+        assert_eq!(estimate(2000, 5, |_| false), Some(0.0));
+    }
+
+    #[test]
+    fn little_evidence_is_no_evidence() {
+        assert_eq!(estimate(20, 2, |seq| seq % 5 == 0), None);
+    }
+
+    #[test]
+    fn fates_count_in_the_order_of_sending_and_the_log_is_bounded() {
+        let mut meter = LossMeter::default();
+        (0..10 * LOG_MAX as u64).for_each(|seq| meter.on_sent(seq, 2));
+        assert_eq!(meter.log.len(), LOG_MAX);
+        let first = meter.log[0].seq;
+        meter.on_fate(first + 1, true);
+        assert_eq!(meter.after_success.of + meter.after_loss.of, 0.0);
+        meter.on_fate(first, true);
+        assert_eq!((meter.after_loss.lost, meter.log.len()), (1.0, LOG_MAX - 2));
+    }
+}

@@ -1,0 +1,148 @@
+//! Every request ends in exactly one event, whatever the path and its holds do, and leaves
+//! nothing behind.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr, read, server, write};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use remora_base::{Core, Peer, Time};
+use remora_client::{Config, Failure, Transport};
+
+/// What becomes of a message and its reply.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Lost,
+    /// Answered after so many milliseconds,
+    Answered(u32),
+    /// and again after so many more.
+    Doubled(u32, u32),
+}
+
+/// What happens to the client.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// So many milliseconds go by.
+    Pass(u32),
+    /// A GETATTR, a READ, or a WRITE of so many bytes.
+    Ask(usize),
+    /// The link goes away for at most so many milliseconds.
+    Hold(u32),
+    Resume,
+    /// The stream breaks and is made again.
+    Reconnect,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        3 => Just(Fate::Lost),
+        4 => (0u32..600).prop_map(Fate::Answered),
+        1 => (0u32..300, 0u32..2000).prop_map(|(a, b)| Fate::Doubled(a, b)),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (0u32..400).prop_map(Act::Pass),
+        6 => prop_oneof![Just(0), Just(1), 2usize..20_000].prop_map(Act::Ask),
+        1 => (0u32..3000).prop_map(Act::Hold),
+        1 => Just(Act::Resume),
+        1 => Just(Act::Reconnect),
+    ]
+}
+
+fn config(kind: usize) -> Config {
+    let hasty = Config { give_up: Some(Duration::from_secs(2)), ..Config::new(Transport::Udp) };
+    let kinds = [Config::stock(), Config::paper(), Config::new(Transport::Udp), hasty, Config::new(Transport::Tcp)];
+    kinds[kind].clone()
+}
+
+/// A client, and replies on their way to it in any order.
+struct Run {
+    w: World,
+    arriving: Vec<(Time, Sent)>,
+    streams: u64,
+}
+
+impl Run {
+    fn connect(&mut self) {
+        self.streams += 1;
+        self.w.client.connected(self.w.now, Peer::stream(server().addr, self.streams));
+    }
+
+    /// Lets `time` go by; each message meets the next of `fates`, or a reply after 20 ms.
+    fn pass(&mut self, time: Duration, fates: &mut impl Iterator<Item = Fate>) {
+        let end = self.w.now + time;
+        loop {
+            for s in self.w.sent() {
+                let (first, second) = match fates.next().unwrap_or(Fate::Answered(20)) {
+                    Fate::Lost => (None, None),
+                    Fate::Answered(after) => (Some(after), None),
+                    Fate::Doubled(after, more) => (Some(after), Some(after + more)),
+                };
+                let replies = first.into_iter().chain(second).map(|ms| (s.at + MS * ms, s.clone()));
+                self.arriving.extend(replies);
+            }
+            let arrival = self.arriving.iter().map(|(at, _)| *at).min();
+            let Some(next) = arrival.into_iter().chain(self.w.client.poll_timeout()).min().filter(|t| *t <= end) else {
+                break;
+            };
+            self.w.now = self.w.now.max(next);
+            let now = self.w.now;
+            for (_, sent) in self.arriving.extract_if(.., |(at, _)| *at <= now) {
+                self.w.answer(&sent);
+            }
+            self.w.client.handle_timeout(now);
+        }
+        self.w.now = end;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_request_ends_once(kind in 0usize..5, acts in vec(act(), 1..60), fates in vec(fate(), 0..200)) {
+        let config = config(kind);
+        let (is_tcp, gives_up) = (config.transport == Transport::Tcp, config.give_up.is_some());
+        let mut run = Run { w: World::new(config), arriving: Vec::new(), streams: 0 };
+        if is_tcp {
+            run.connect();
+        }
+        let window = run.w.client.room();
+        // A stream delivers all until it breaks.
+        let mut fates = fates.into_iter().filter(|f| !is_tcp || matches!(f, Fate::Answered(_)));
+        let mut asked = Vec::new();
+        for act in acts {
+            let now = run.w.now;
+            match act {
+                Act::Pass(ms) => run.pass(MS * ms, &mut fates),
+                Act::Ask(0) => asked.push(run.w.submit(getattr())),
+                Act::Ask(1) => asked.push(run.w.submit(read(asked.len() as u64))),
+                Act::Ask(len) => asked.push(run.w.submit(write(0, len))),
+                Act::Hold(ms) => run.w.client.hold(now, now + MS * ms),
+                Act::Resume => run.w.client.resume(now),
+                Act::Reconnect if is_tcp => {
+                    run.w.client.disconnected(now);
+                    run.arriving.clear();
+                    run.connect();
+                }
+                Act::Reconnect => {}
+            }
+        }
+        // Then all is well for as long as the longest patience may take.
+        run.pass(Duration::from_secs(400), &mut std::iter::empty());
+        run.w.sent();
+        let mut ended: Vec<_> = run.w.done.iter().map(|(id, _)| *id).collect();
+        ended.sort();
+        prop_assert_eq!(ended, asked);
+        let well = |r: &Result<_, Failure>| r.is_ok() || gives_up && matches!(r, Err(Failure::TimedOut));
+        prop_assert!(run.w.done.iter().all(|(_, r)| well(r)));
+        let client = &run.w.client;
+        prop_assert!(client.is_idle() && client.poll_timeout().is_none());
+        prop_assert_eq!(client.room(), client.window() as usize);
+        prop_assert!(client.room() >= window.min(2), "the window is empty again");
+    }
+}

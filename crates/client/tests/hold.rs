@@ -1,0 +1,96 @@
+//! The hand-off signal: silence while it lasts, everything again when it ends.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr, server};
+use remora_base::{Core, Peer};
+use remora_client::{Config, Failure, Transport, WindowSize};
+use remora_wire::nfs3::Proc;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Three READs on their way and more waiting, whatever the policy.
+fn busy(config: Config) -> (World, Vec<Sent>) {
+    let is_tcp = config.transport == Transport::Tcp;
+    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..config });
+    if is_tcp {
+        w.client.connected(w.now, Peer::stream(server().addr, 1));
+    }
+    w.submit_reads(9);
+    let sent = w.sent();
+    (w, sent)
+}
+
+fn udp_policies() -> [Config; 3] {
+    [Config::stock(), Config::paper(), Config::new(Transport::Udp)]
+}
+
+#[test]
+fn nothing_is_sent_while_it_lasts_and_everything_at_once_when_it_ends() {
+    for config in udp_policies() {
+        let (mut w, flying) = busy(config);
+        w.client.hold(w.now, w.now + SECOND * 30);
+        assert!(w.client.is_held());
+        w.submit(getattr());
+        assert!(w.pass(SECOND * 20).is_empty(), "no timer, no probe, no new request");
+        w.client.resume(w.now);
+        let sent = w.sent();
+        let xids: Vec<u32> = sent.iter().map(|s| s.xid).collect();
+        assert_eq!(sent[0].proc, Proc::GetAttr, "what people wait for first");
+        assert_eq!(xids[1..], flying.iter().map(|s| s.xid).collect::<Vec<_>>()[..], "then in order, and no more");
+        assert!(w.pass(MS * 5).is_empty(), "the window holds");
+    }
+}
+
+#[test]
+fn an_end_that_never_comes_is_not_waited_for() {
+    for (asked, lasts) in [(SECOND * 2, SECOND * 2), (SECOND * 3600, SECOND * 60)] {
+        let (mut w, flying) = busy(Config::new(Transport::Udp));
+        w.client.hold(w.now, w.now + asked);
+        assert!(w.pass(lasts - MS).is_empty());
+        let sent = w.pass(MS * 2);
+        assert_eq!(sent.len(), flying.len(), "after {asked:?}");
+    }
+}
+
+#[test]
+fn what_arrives_meanwhile_counts() {
+    let (mut w, flying) = busy(Config::new(Transport::Udp));
+    w.client.hold(w.now, w.now + SECOND);
+    w.now += MS * 10;
+    w.answer(&flying[0]);
+    assert!(w.sent().is_empty(), "its place in the window is filled later");
+    assert_eq!(w.done.len(), 1);
+    w.client.resume(w.now);
+    assert_eq!(w.sent().iter().filter(|s| s.proc == Proc::Read).count(), 3);
+}
+
+#[test]
+fn the_silence_is_not_the_servers() {
+    let (mut w, _) = busy(Config { give_up: Some(SECOND * 5), ..Config::new(Transport::Udp) });
+    w.client.hold(w.now, w.now + SECOND * 30);
+    w.pass(SECOND * 31);
+    assert!(w.done.is_empty());
+    w.pass(SECOND * 5);
+    assert!(w.done.len() == 9 && w.done.iter().all(|(_, r)| *r == Err(Failure::TimedOut)));
+}
+
+#[test]
+fn a_resume_without_a_hold_does_nothing() {
+    let (mut w, _) = busy(Config::new(Transport::Udp));
+    w.client.resume(w.now);
+    assert!(w.sent().is_empty());
+}
+
+#[test]
+fn over_tcp_nothing_goes_twice() {
+    let (mut w, _) = busy(Config::new(Transport::Tcp));
+    w.client.hold(w.now, w.now + SECOND);
+    w.submit(getattr());
+    assert!(w.pass(MS * 999).is_empty());
+    let sent: Vec<Proc> = w.pass(MS * 2).iter().map(|s| s.proc).collect();
+    assert_eq!(sent, [Proc::GetAttr]);
+    assert_eq!(w.client.poll_timeout(), None);
+}
