@@ -4,7 +4,9 @@ use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
 use remora_client::{Answer, CallId, Client, Config, Event, Failure, Transport};
 
+use crate::hosts::{Processor, SlowHost};
 use crate::net::server_addr;
+use crate::packet_log::{Packet, PacketLog};
 
 /// Who asks a client for things.
 pub trait User {
@@ -28,13 +30,32 @@ pub struct ClientNode<U> {
     core: Client,
     user: U,
     transport: Transport,
+    packets: Option<PacketLog>,
+    /// Of a slow host; otherwise work takes no time.
+    processor: Option<Processor>,
 }
 
 impl<U: User> ClientNode<U> {
     /// A client of the server. Over a stream it is not yet connected.
     pub fn new(config: Config, seed: u64, user: U) -> ClientNode<U> {
         let transport = config.transport;
-        ClientNode { core: Client::new(config, Peer::datagram(server_addr()), seed, Time::ZERO), user, transport }
+        let core = Client::new(config, Peer::datagram(server_addr()), seed, Time::ZERO);
+        ClientNode { core, user, transport, packets: None, processor: None }
+    }
+
+    /// Has messages take the time that they take on a slow host.
+    pub fn on_host(self, host: SlowHost) -> ClientNode<U> {
+        ClientNode { processor: Some(Processor::new(host)), ..self }
+    }
+
+    /// Keeps the time of every packet from now on.
+    pub fn log_packets(&mut self) {
+        self.packets = Some(PacketLog::default());
+    }
+
+    /// The packets, in order, if they are kept.
+    pub fn packets(&self) -> &[Packet] {
+        self.packets.as_ref().map_or(&[], PacketLog::packets)
     }
 
     /// The core.
@@ -59,12 +80,24 @@ impl<U: User> ClientNode<U> {
 
     /// Takes a message.
     pub fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
-        self.core.handle_input(now, from, bytes);
-        self.settle(now);
+        if let Some(log) = &mut self.packets {
+            log.reply(now, &bytes);
+        }
+        match &mut self.processor {
+            Some(processor) => processor.receive(now, from, bytes),
+            None => {
+                self.core.handle_input(now, from, bytes);
+                self.settle(now);
+            }
+        }
     }
 
     /// Acts on timers.
     pub fn handle_timeout(&mut self, now: Time) {
+        while let Some((from, bytes)) = self.processor.as_mut().and_then(|p| p.poll_received(now)) {
+            self.core.handle_input(now, from, bytes);
+            self.settle(now);
+        }
         self.core.handle_timeout(now);
         self.settle(now);
     }
@@ -81,14 +114,39 @@ impl<U: User> ClientNode<U> {
         self.settle(now);
     }
 
-    /// The next message to send.
-    pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
-        self.core.poll_transmit(now)
+    /// The link says that nothing gets through until it says otherwise, or until `until`.
+    pub fn hold(&mut self, now: Time, until: Time) {
+        self.core.hold(now, until);
+        self.settle(now);
     }
 
-    /// When the core or the user has something to do.
+    /// The link says that messages get through again.
+    pub fn resume(&mut self, now: Time) {
+        self.core.resume(now);
+        self.settle(now);
+    }
+
+    /// The next message to send.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        let transmit = self.next_transmit(now)?;
+        if let Some(log) = &mut self.packets {
+            log.call(now, &transmit.payload);
+        }
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Time) -> Option<Transmit> {
+        let Some(processor) = &mut self.processor else { return self.core.poll_transmit(now) };
+        while let Some(transmit) = self.core.poll_transmit(now) {
+            processor.send(now, transmit);
+        }
+        processor.poll_transmit(now)
+    }
+
+    /// When the core, the user or the processor has something to do.
     pub fn poll_timeout(&self) -> Option<Time> {
-        [self.core.poll_timeout(), self.user.poll_timeout()].into_iter().flatten().min()
+        let processor = self.processor.as_ref().and_then(Processor::poll_timeout);
+        [self.core.poll_timeout(), self.user.poll_timeout(), processor].into_iter().flatten().min()
     }
 
     /// Tells the user what came of its requests, and lets it ask for more.

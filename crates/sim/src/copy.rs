@@ -1,64 +1,122 @@
-//! One file across the emulated channel: what the papers time (NFS/W 95, section 5;
-//! NFS/W 97, section 5), as a run in virtual time.
+//! Files across the emulated channel: what the papers time (NFS/W 95, section 5; NFS/W 97,
+//! section 5), as a run in virtual time. One mobile or several on one radio, with or without the
+//! link protocol, with cell switches.
+
+mod copier;
+mod result;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Path, Rng, Time};
-use remora_channel::{Channel, ConfigError, floor};
-use remora_client::{Answer, CallId, Client, Failure, Request, Stats};
-use remora_vfs::{Cred, MemFs, Vfs};
-use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable};
+use remora_channel::{Channel, ConfigError, Duplex, Outage, Side, floor};
 
 use crate::client_node::{ClientNode, User};
-use crate::net::{Medium, NetStats};
+use crate::hosts::SlowHost;
+use crate::net::{Medium, Radio};
 use crate::server_node::{ServerConfig, ServerNode};
 use crate::trace::Trace;
-use crate::transfer::Transfer;
 use crate::world::{Stuck, World};
 
-const NAME: &[u8] = b"file";
-/// A copy that takes longer than this has failed.
-const DEADLINE: Time = Time::from_secs(24 * 3600);
+pub(crate) use copier::{Copier, Task};
+pub use result::{CopyResult, MobileCopy};
+
+/// How long before a cell switch the mobile says that it will switch.
+pub const SWITCH_NOTICE: Duration = Duration::from_millis(50);
 
 /// Which way the data goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
-    /// From the server: LOOKUP, GETATTR, READs.
+    /// From the server: LOOKUP, READs.
     Read,
     /// To the server: CREATE, WRITEs, COMMIT.
     Write,
 }
 
-/// A copy to be made.
+/// A switch from one cell to the next: for its length nothing gets through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOff {
+    /// When the mobiles leave the cell.
+    pub at: Time,
+    /// How long until they are in the next one.
+    pub length: Duration,
+    /// Whether it is announced to the link and the client, [`SWITCH_NOTICE`] before it begins,
+    /// and its end again; otherwise it is an outage like any other.
+    pub signalled: bool,
+}
+
+/// A copy to be made. Start from [`CopyConfig::new`] and change what differs.
 #[derive(Clone, Debug)]
 pub struct CopyConfig {
     /// The client; its transport must be UDP, for the channel carries datagrams.
     pub client: remora_client::Config,
-    /// The channel between client (mobile) and server (behind the base station).
+    /// The channel between the clients (mobiles) and the server (behind the base station).
     pub channel: remora_channel::Config,
+    /// The link protocol on that channel, if there is one.
+    pub link: Option<remora_link::Config>,
     /// The server.
     pub server: ServerConfig,
     /// Which way.
     pub direction: Direction,
     /// How much (range: 1 byte to 1 GiB).
     pub bytes: u64,
+    /// How many mobiles copy a file of their own, all at the same time (range: 1 to 64).
+    pub mobiles: usize,
+    /// What the mobiles' hosts take for their work; `None`: no time.
+    pub host: Option<SlowHost>,
+    /// Cell switches, of all mobiles at once.
+    pub handoffs: Vec<HandOff>,
+    /// Whether every packet's time is kept ([`MobileCopy::packets`]).
+    pub progress: bool,
+    /// A copy that is not done by then is censored (the papers: 300 s).
+    pub limit: Duration,
 }
 
-/// How a copy went. Seconds are of virtual time, from the first call to the last reply.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct CopyResult {
-    /// How long it took.
-    pub seconds: f64,
-    /// How long the data alone would have taken the best sender in the same weather; `None`
-    /// if never. See [`remora_channel::floor`].
-    pub floor_seconds: Option<f64>,
-    /// What the client counted.
-    pub client: Stats,
-    /// What the network counted.
-    pub net: NetStats,
-    /// The client's window at the end.
-    pub window: u32,
-    /// Identifies what happened: the same for the same configuration and seed.
-    pub trace: u64,
+impl CopyConfig {
+    /// One mobile's megabyte over the papers' channel without errors.
+    pub fn new(client: remora_client::Config, direction: Direction) -> CopyConfig {
+        CopyConfig {
+            client,
+            channel: remora_channel::Config::default(),
+            link: None,
+            server: ServerConfig::default(),
+            direction,
+            bytes: 1 << 20,
+            mobiles: 1,
+            host: None,
+            handoffs: Vec::new(),
+            progress: false,
+            limit: Duration::from_secs(300),
+        }
+    }
+
+    /// The same with the link protocol as it suits the channel ([`link_on`]).
+    pub fn with_link(self) -> CopyConfig {
+        CopyConfig { link: Some(link_on(&self.channel)), ..self }
+    }
+
+    /// The channel with the cell switches as outages.
+    fn channel(&self) -> remora_channel::Config {
+        let mut channel = self.channel.clone();
+        channel.outages.extend(self.handoffs.iter().map(|h| Outage { start: h.at, length: h.length }));
+        channel
+    }
+}
+
+/// The link protocol as it suits `channel`: told its rate and duplex, with frames that fit it.
+/// A channel that follows a recorded trace has no rate; there it must learn.
+pub fn link_on(channel: &remora_channel::Config) -> remora_link::Config {
+    let defaults = remora_link::Config::default();
+    let recorded = channel.trace.base.is_some() || channel.trace.mobile.is_some();
+    remora_link::Config {
+        rate: (!recorded).then_some(channel.rate),
+        duplex: match channel.duplex {
+            Duplex::Half if !recorded => remora_link::Duplex::Half,
+            Duplex::Half | Duplex::Full => remora_link::Duplex::Full,
+        },
+        mtu: channel.mtu.saturating_sub(defaults.overhead),
+        ..defaults
+    }
 }
 
 /// Why a copy could not be made.
@@ -70,22 +128,12 @@ pub enum CopyError {
     /// Time stood still.
     #[error("{0}")]
     Stuck(#[from] Stuck),
-    /// It did not end within a day.
-    #[error("not done after a day")]
-    Endless,
     /// A request failed.
     #[error("{0}")]
     Failed(String),
     /// The copy is not what the original is.
     #[error("the copy differs from the original")]
     Differs,
-}
-
-impl CopyResult {
-    /// How many times longer than the floor it took.
-    pub fn ratio(&self) -> Option<f64> {
-        self.floor_seconds.map(|floor| self.seconds / floor)
-    }
 }
 
 /// Makes a copy in virtual time.
@@ -95,151 +143,68 @@ pub fn run(config: &CopyConfig, seed: u64) -> Result<CopyResult, CopyError> {
 
 /// [`run`] with a log of every message.
 pub fn run_traced(config: &CopyConfig, seed: u64, trace: Trace) -> Result<CopyResult, CopyError> {
-    let mut original = vec![0; config.bytes as usize];
-    Rng::stream(seed, "copy").fill(&mut original);
-    let original = Bytes::from(original);
+    let mut world = build(config, seed, trace, |copier| copier)?;
+    world.run(Time::ZERO + config.limit, |w| w.clients.iter().all(|c| c.user().is_over()))?;
+    let mut copies = Vec::new();
+    for (mobile, node) in world.clients.iter().enumerate() {
+        node.user().check(world.server.fs())?;
+        copies.push(MobileCopy::of(&world, mobile, node.user(), floor_seconds(config, seed, mobile)?));
+    }
+    Ok(CopyResult { copies, net: world.net.stats(), trace: world.trace.hash() })
+}
 
+/// The world of a copy, with what `user` makes of each mobile's copier.
+pub(crate) fn build<U: User>(
+    config: &CopyConfig,
+    seed: u64,
+    trace: Trace,
+    user: impl Fn(Copier) -> U,
+) -> Result<World<U>, CopyError> {
     let server = ServerNode::new(config.server.clone(), seed);
-    let failed = |what: &str| CopyError::Failed(what.into());
-    if config.direction == Direction::Read {
-        put(server.fs(), &original).ok_or_else(|| failed("the server has no room"))?;
-    }
-    let root = server.root_handle().ok_or_else(|| failed("the server gives no root handle"))?;
-    let copier = Copier {
-        direction: config.direction,
-        root,
-        original: original.clone(),
-        io_max: config.server.limits.io_max(Path::Datagram),
-        state: State::Start,
-    };
+    let root = server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))?;
     let mut world = World::new(seed, server, trace);
-    let channel = Channel::new(config.channel.clone(), seed)?;
-    world.add_client(ClientNode::new(config.client.clone(), seed, copier), Medium::Channel(Box::new(channel)));
-    if !world.run(DEADLINE, |w| w.clients[0].user().is_over())? {
-        return Err(CopyError::Endless);
+    let mut radio = Radio::new(config.channel(), config.link.as_ref(), seed, config.mobiles)?;
+    if let Some(host) = config.host {
+        radio.limit_mobiles(host.device_frames);
     }
-    let floor = floor(&config.channel, seed, config.bytes, Time::ZERO)?;
-    let result = CopyResult {
-        seconds: world.now().as_secs_f64(),
-        floor_seconds: floor.map(Time::as_secs_f64),
-        client: world.clients[0].core().stats(),
-        net: world.net.stats(),
-        window: world.clients[0].core().window(),
-        trace: world.trace.hash(),
+    world.net.set_radio(radio);
+    for mobile in 0..config.mobiles {
+        let copier = Copier::new(Task {
+            direction: config.direction,
+            root: root.clone(),
+            name: format!("file{mobile}"),
+            original: random_bytes(config.bytes, Channel::seed_of(seed, mobile)),
+            io_max: config.server.limits.io_max(Path::Datagram),
+            host: config.host,
+        });
+        copier.prepare(world.server.fs())?;
+        let mut node = ClientNode::new(config.client.clone(), Channel::seed_of(seed, mobile), user(copier));
+        if let Some(host) = config.host {
+            node = node.on_host(host);
+        }
+        if config.progress {
+            node.log_packets();
+        }
+        world.add_client(node, Medium::Radio { mobile });
+    }
+    for handoff in config.handoffs.iter().filter(|h| h.signalled) {
+        world.plan_switch(handoff.at - SWITCH_NOTICE, handoff.at + handoff.length);
+    }
+    Ok(world)
+}
+
+/// How long the data alone takes this mobile, had it the medium to itself.
+pub(crate) fn floor_seconds(config: &CopyConfig, seed: u64, mobile: usize) -> Result<Option<f64>, ConfigError> {
+    let from = match config.direction {
+        Direction::Read => Side::Base,
+        Direction::Write => Side::Mobile,
     };
-    world.clients[0].user().check(world.server.fs())?;
-    Ok(result)
+    let floor = floor(&config.channel(), Channel::seed_of(seed, mobile), from, config.bytes, Time::ZERO)?;
+    Ok(floor.map(Time::as_secs_f64))
 }
 
-/// Puts the original on the server's disk.
-fn put(fs: &MemFs, bytes: &Bytes) -> Option<()> {
-    let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
-    let made = fs.create(&root, &fs.root(), NAME, &CreateHow::Guarded(SetAttr::NONE)).ok()?;
-    fs.write(&root, &made.id, 0, bytes, Stable::FileSync).ok().map(|_| ())
-}
-
-/// The user that makes the copy.
-#[derive(Debug)]
-struct Copier {
-    direction: Direction,
-    root: Fh,
-    original: Bytes,
-    io_max: u32,
-    state: State,
-}
-
-/// At most one call is out but for [`State::Moving`].
-#[derive(Debug)]
-enum State {
-    Start,
-    /// CREATE or LOOKUP is out.
-    Opening,
-    Opened(Fh),
-    /// GETATTR is out.
-    Sizing(Fh),
-    Moving(Transfer),
-    Done(Bytes),
-    Failed(String),
-}
-
-impl Copier {
-    fn is_over(&self) -> bool {
-        matches!(self.state, State::Done(_) | State::Failed(_))
-    }
-
-    fn check(&self, fs: &MemFs) -> Result<(), CopyError> {
-        let copy = match (&self.state, self.direction) {
-            (State::Failed(why), _) => return Err(CopyError::Failed(why.clone())),
-            (State::Done(bytes), Direction::Read) => Some(bytes.clone()),
-            (_, Direction::Read) => None,
-            // The COMMIT was answered, so the bytes must outlive a crash.
-            (_, Direction::Write) => fs.tree().get(NAME).and_then(|n| fs.read_durable(&n.id).ok()),
-        };
-        if copy.as_ref() == Some(&self.original) { Ok(()) } else { Err(CopyError::Differs) }
-    }
-
-    fn open(&self) -> Call {
-        let at = DirOp { dir: self.root.clone(), name: Bytes::from_static(NAME) };
-        match self.direction {
-            Direction::Read => Call::Lookup(at),
-            Direction::Write => Call::Create(CreateArgs { at, how: CreateHow::Guarded(SetAttr::NONE) }),
-        }
-    }
-
-    fn next(&self, state: State, reply: Reply) -> State {
-        match (state, reply) {
-            (State::Opening, Reply::Lookup(Ok(ok))) => State::Opened(ok.fh),
-            (State::Sizing(fh), Reply::GetAttr(Ok(attr))) => State::Moving(Transfer::read(fh, attr.size, self.io_max)),
-            (State::Opening, Reply::Create(Ok(ok))) => match ok.fh {
-                Some(fh) => State::Moving(Transfer::write(fh, self.original.clone(), self.io_max)),
-                None => State::Failed("CREATE brought no handle".into()),
-            },
-            (_, reply) => State::Failed(format!("{:?} failed: {:?}", reply.proc(), reply.status())),
-        }
-    }
-
-    /// Submits a call that is not part of a transfer.
-    fn call(&mut self, now: Time, client: &mut Client, call: Call, state: State) {
-        self.state = match client.submit(now, Request::Nfs(call)) {
-            Ok(_) => state,
-            Err(busy) => State::Failed(busy.to_string()),
-        };
-    }
-}
-
-impl User for Copier {
-    fn drive(&mut self, now: Time, client: &mut Client) {
-        match &mut self.state {
-            State::Start => {
-                let call = self.open();
-                self.call(now, client, call, State::Opening);
-            }
-            State::Opened(fh) => {
-                let fh = fh.clone();
-                self.call(now, client, Call::GetAttr(fh.clone()), State::Sizing(fh));
-            }
-            State::Moving(transfer) => transfer.drive(now, client),
-            State::Opening | State::Sizing(_) | State::Done(_) | State::Failed(_) => {}
-        }
-    }
-
-    fn on_done(&mut self, _now: Time, id: CallId, result: Result<Answer, Failure>) {
-        if let State::Moving(transfer) = &mut self.state {
-            transfer.on_done(id, &result);
-        }
-        self.state = match (std::mem::replace(&mut self.state, State::Start), result) {
-            (State::Moving(transfer), _) if transfer.is_over() => match transfer.failure() {
-                Some(why) => State::Failed(why.to_string()),
-                None => State::Done(transfer.into_bytes()),
-            },
-            (state @ State::Moving(_), _) => state,
-            (state, Ok(Answer::Nfs(reply))) => self.next(state, reply),
-            (_, Ok(_)) => State::Failed("an answer to something else".into()),
-            (_, Err(why)) => State::Failed(why.to_string()),
-        };
-    }
-
-    fn poll_timeout(&self) -> Option<Time> {
-        None
-    }
+fn random_bytes(len: u64, seed: u64) -> Bytes {
+    let mut bytes = vec![0; len as usize];
+    Rng::stream(seed, "copy").fill(&mut bytes);
+    Bytes::from(bytes)
 }

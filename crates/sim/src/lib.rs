@@ -7,19 +7,30 @@
 //! * [`swarm`] draws worlds from seeds ([`scenario`]), has actors work in them ([`workload`])
 //!   and asks the [`oracle`] what it thinks of the result. The program `swarm` runs thousands.
 //! * [`script`] runs one small, precisely scripted world: a race from a paper.
-//! * [`copy`] times one file across the emulated channel. The program `copy` prints a table.
+//! * [`copy`] times files across the emulated channel, from one mobile or several, with or without
+//!   the link protocol. The program `copy` prints a table.
+//! * [`small`] saves small files meanwhile. The program `small` prints how long that takes.
+//! * [`testbed`] is that of the papers, slow [`hosts`] and all. The program `testbed` prints the
+//!   papers' tables beside what it gives.
+//! * [`saturation`] loads the link protocol alone. The program `link` prints who gets how much.
 
 mod agenda;
 mod client_node;
 pub mod copy;
 mod describe;
 pub mod disk;
+pub mod hosts;
 pub mod net;
 pub mod oracle;
+mod packet_log;
+pub mod programs;
+pub mod saturation;
 pub mod scenario;
 pub mod script;
 mod server_node;
+pub mod small;
 pub mod swarm;
+pub mod testbed;
 mod trace;
 mod transfer;
 pub mod workload;
@@ -27,6 +38,7 @@ mod world;
 
 pub use agenda::Agenda;
 pub use client_node::{ClientNode, User};
+pub use packet_log::{Packet, PacketKind};
 pub use server_node::{Intake, ServerConfig, ServerNode, ServerStats};
 pub use trace::{NodeId, Trace};
 pub use world::{Fault, Stuck, World};

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use remora_base::{Rate, Rng, Time};
-use remora_channel::{Channel, ErrorModel};
+use remora_channel::{ConfigError, ErrorModel};
 use remora_client::{Config, RetryPolicy, Transport, WindowSize};
-use remora_server::{Limits, cache};
+use remora_link::{Limits, Mode, PerClass, Scheduler};
+use remora_server::cache;
 
+use crate::copy::link_on;
 use crate::disk::DiskModel;
-use crate::net::{Hop, Medium};
+use crate::net::{Hop, Medium, Radio};
 use crate::server_node::{Intake, ServerConfig};
 use crate::workload::Mix;
 use crate::world::Fault;
@@ -32,6 +34,8 @@ pub struct Scenario {
     pub server: ServerConfig,
     /// The clients.
     pub clients: Vec<ClientPlan>,
+    /// The radio of the mobile ones.
+    pub radio: RadioPlan,
     /// Mean pause between two operations of an actor.
     pub think: Duration,
     /// What actors do.
@@ -62,21 +66,17 @@ pub struct ClientPlan {
 pub enum NetworkPlan {
     /// A plain network with faults.
     Hop(Hop),
-    /// The emulated channel.
-    Channel(remora_channel::Config),
+    /// The radio, as a mobile of its own.
+    Radio,
 }
 
-impl ClientPlan {
-    /// The network of client `n`.
-    pub fn medium(&self, seed: u64, n: usize) -> Medium {
-        match &self.network {
-            NetworkPlan::Hop(hop) => Medium::Hop(hop.clone()),
-            NetworkPlan::Channel(config) => match Channel::new(config.clone(), seed.wrapping_add(n as u64)) {
-                Ok(channel) => Medium::Channel(Box::new(channel)),
-                Err(_) => Medium::Hop(Hop::clean(config.delay)),
-            },
-        }
-    }
+/// The radio that all mobiles share.
+#[derive(Clone, Debug)]
+pub struct RadioPlan {
+    /// The emulated channel.
+    pub channel: remora_channel::Config,
+    /// The link protocol on it, if there is one.
+    pub link: Option<remora_link::Config>,
 }
 
 /// Which forms of the duplicate request cache a swarm draws from.
@@ -96,6 +96,7 @@ impl Scenario {
         let clients: Vec<ClientPlan> = (0..1 + rng.below(4)).map(|_| draw_client(&mut rng)).collect();
         let mut scenario = Scenario {
             server: draw_server(&mut rng),
+            radio: draw_radio(&mut rng),
             think: Duration::from_millis([1, 50, 300][rng.below(3) as usize]),
             mix: Mix { upload_max: [4 << 10, 32 << 10, 128 << 10][rng.below(3) as usize], failures: true },
             disk_error_chance: if rng.chance(0.25) { 0.02 } else { 0.0 },
@@ -134,9 +135,26 @@ impl Scenario {
             client.shares = false;
             client.network = NetworkPlan::Hop(match &client.network {
                 NetworkPlan::Hop(hop) => Hop { loss: 0.0, corrupt: 0.0, ..hop.clone() },
-                NetworkPlan::Channel(config) => Hop { double: 0.2, ..Hop::clean(config.delay) },
+                NetworkPlan::Radio => Hop { double: 0.2, ..Hop::clean(self.radio.channel.delay) },
             });
         }
+    }
+
+    /// The network of each client.
+    pub fn media(&self) -> Vec<Medium> {
+        let mut mobiles = 0..;
+        let medium = |client: &ClientPlan| match &client.network {
+            NetworkPlan::Hop(hop) => Medium::Hop(hop.clone()),
+            NetworkPlan::Radio => Medium::Radio { mobile: mobiles.next().unwrap_or_default() },
+        };
+        self.clients.iter().map(medium).collect()
+    }
+
+    /// The radio, if a client is on it.
+    pub fn radio(&self, seed: u64) -> Option<Result<Radio, ConfigError>> {
+        let mobiles = self.clients.iter().filter(|c| matches!(c.network, NetworkPlan::Radio)).count();
+        let RadioPlan { channel, link } = &self.radio;
+        (mobiles > 0).then(|| Radio::new(channel.clone(), link.as_ref(), seed, mobiles))
     }
 
     /// Whether no request may be executed a second time without a crash between.
@@ -189,17 +207,36 @@ fn legacy(rng: &mut Rng) -> Config {
 }
 
 fn draw_network(rng: &mut Rng) -> NetworkPlan {
-    if rng.chance(0.7) {
-        return NetworkPlan::Hop(draw_hop(rng));
-    }
+    if rng.chance(0.7) { NetworkPlan::Hop(draw_hop(rng)) } else { NetworkPlan::Radio }
+}
+
+fn draw_radio(rng: &mut Rng) -> RadioPlan {
     let rate = [Rate::mbit(1), Rate::mbit(2), Rate::mbit(10)][rng.below(3) as usize];
-    NetworkPlan::Channel(remora_channel::Config {
+    let channel = remora_channel::Config {
         rate,
         delay: ms(rng, 50),
         errors: ErrorModel::bursts(Duration::from_millis([0, 20, 80, 200][rng.below(4) as usize])),
         loss: sometimes(rng, 0.05),
         ..Default::default()
-    })
+    };
+    RadioPlan { link: rng.chance(0.6).then(|| draw_link(rng, &channel)), channel }
+}
+
+/// A link that gives a packet up before a server that crashed is back, like the hops: see
+/// [`DOWN_MIN`].
+fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::Config {
+    let on = link_on(channel);
+    let lifetime = Duration::from_millis([200, 600, 1000][rng.below(3) as usize]);
+    let limits = Limits { attempts: [2, 8, 30][rng.below(3) as usize], lifetime };
+    remora_link::Config {
+        mode: if rng.chance(0.2) { Mode::None } else { Mode::Arq },
+        scheduler: if rng.chance(0.5) { Scheduler::RoundRobin } else { Scheduler::Airtime },
+        rate: on.rate.filter(|_| rng.chance(0.5)),
+        window_frames: [4, 32, 256][rng.below(3) as usize],
+        queue_packets_max: [16, 512][rng.below(2) as usize],
+        limits: PerClass { interactive: limits, default: limits, bulk: limits },
+        ..on
+    }
 }
 
 fn draw_hop(rng: &mut Rng) -> Hop {
@@ -229,7 +266,7 @@ fn draw_server(rng: &mut Rng) -> ServerConfig {
         intake: if rng.chance(0.5) { Intake::WhenFree } else { Intake::AtOnce },
         inbox_bytes_max: [16 << 10, 256 << 10][rng.below(2) as usize],
         disk,
-        limits: Limits { in_flight_bytes_max: IN_FLIGHT_BYTES_MAX, ..Limits::default() },
+        limits: remora_server::Limits { in_flight_bytes_max: IN_FLIGHT_BYTES_MAX, ..Default::default() },
         ..ServerConfig::default()
     }
 }

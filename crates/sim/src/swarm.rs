@@ -57,12 +57,13 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Outcome {
     let fs = server.fs().clone();
     furnish(&fs, scenario);
     let mut world = World::new(seed, server, trace);
-    for (n, plan) in scenario.clients.iter().enumerate() {
+    match scenario.radio(seed).transpose() {
+        Ok(radio) => radio.into_iter().for_each(|r| world.net.set_radio(r)),
+        Err(why) => violations.push(why.to_string()),
+    }
+    for (n, (plan, medium)) in scenario.clients.iter().zip(scenario.media()).enumerate() {
         let crew = Crew::new(workers(scenario, plan, n, &root, &fs, seed), fs.clone());
-        world.add_client(
-            ClientNode::new(client_config(plan, n), seed.wrapping_add(n as u64), crew),
-            plan.medium(seed, n),
-        );
+        world.add_client(ClientNode::new(client_config(plan, n), seed.wrapping_add(n as u64), crew), medium);
     }
     for (at, fault) in &scenario.faults {
         world.plan(*at, *fault);

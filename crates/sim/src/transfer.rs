@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_client::{Answer, CallId, Client, Download, Failure, Piece, Request, TransferError, Upload};
-use remora_wire::nfs3::{Call, Fh, Reply, Status};
+use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status};
+
+use crate::hosts::{Pacer, SlowHost};
 
 /// Why a transfer came to nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -32,6 +34,8 @@ pub(crate) struct Transfer {
     io_max: u32,
     flying: BTreeMap<CallId, Piece>,
     failure: Option<TransferFailure>,
+    /// The slow host it runs on, if it does.
+    pacer: Option<Pacer>,
 }
 
 #[derive(Debug)]
@@ -54,15 +58,23 @@ impl Transfer {
     }
 
     fn new(kind: Kind, io_max: u32) -> Transfer {
-        Transfer { kind, io_max, flying: BTreeMap::new(), failure: None }
+        Transfer { kind, io_max, flying: BTreeMap::new(), failure: None, pacer: None }
     }
 
-    /// Asks for as much as the client has room for.
+    /// The same on a slow host.
+    pub(crate) fn on_host(self, host: SlowHost) -> Transfer {
+        Transfer { pacer: Some(Pacer::new(host)), ..self }
+    }
+
+    /// Asks for as much as the client has room for, and the host for time.
     pub(crate) fn drive(&mut self, now: Time, client: &mut Client) {
         if self.failure.is_some() {
             return;
         }
-        while client.room() > 0 {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.handle_timeout(now);
+        }
+        while client.room() > 0 && self.host_is_ready(client) {
             let Some((piece, call)) = self.next_piece(client) else { break };
             if !self.submit(now, client, piece, call) {
                 return;
@@ -75,13 +87,37 @@ impl Transfer {
         }
     }
 
+    fn host_is_ready(&self, client: &Client) -> bool {
+        let Some(pacer) = &self.pacer else { return true };
+        match &self.kind {
+            Kind::Read { .. } => pacer.may_read(client.read_block(self.io_max)),
+            Kind::Write { .. } => pacer.may_write(),
+        }
+    }
+
     fn next_piece(&mut self, client: &Client) -> Option<(Piece, Call)> {
         match &mut self.kind {
-            Kind::Read { download, .. } => download.poll(client.read_block(self.io_max)),
+            Kind::Read { download, .. } => {
+                let (piece, call) = download.poll(client.read_block(self.io_max))?;
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.on_read(&piece);
+                }
+                Some((piece, call))
+            }
             Kind::Write { upload, bytes } => {
+                upload.sync_tail(client.sync_tail());
                 let piece = upload.poll(client.write_block(upload.fh(), self.io_max))?;
                 let data = bytes.slice(piece.start as usize..piece.end as usize);
-                Some((piece.clone(), upload.write(piece.start, data)))
+                let mut call = upload.write(piece.start, data);
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.on_write(&piece);
+                    if let Call::Write(args) = &mut call
+                        && pacer.stable_writes()
+                    {
+                        args.stable = Stable::FileSync;
+                    }
+                }
+                Some((piece, call))
             }
         }
     }
@@ -116,7 +152,11 @@ impl Transfer {
         match (&mut self.kind, reply) {
             (Kind::Read { download, bytes }, Reply::Read(Ok(ok))) => {
                 let at = piece.start as usize;
+                let start = piece.start;
                 let data = download.on_read(piece, ok.clone())?;
+                if let Some(pacer) = &mut self.pacer {
+                    pacer.on_arrival(start..start + data.len() as u64);
+                }
                 if let Some(room) = bytes.get_mut(at..at + data.len()) {
                     room.copy_from_slice(&data);
                 }
@@ -128,6 +168,19 @@ impl Transfer {
             _ => {}
         }
         Ok(())
+    }
+
+    /// How many bytes were confirmed so far; those written again count again.
+    pub(crate) fn moved(&self) -> u64 {
+        match &self.kind {
+            Kind::Read { download, .. } => download.received(),
+            Kind::Write { upload, .. } => upload.sent(),
+        }
+    }
+
+    /// When a slow host goes on, if nothing happens before.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.pacer.as_ref().and_then(Pacer::poll_timeout)
     }
 
     /// Whether nothing of it is under way any more: it is complete, or it failed.

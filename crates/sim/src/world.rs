@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use remora_base::{Peer, Rng, Time};
+use remora_link::HandOffPhase;
 
 use crate::agenda::Agenda;
 use crate::client_node::{ClientNode, User};
@@ -58,6 +59,10 @@ enum Planned {
     },
     /// The server notices that a stream is gone.
     Notice(Peer),
+    /// The mobiles will be between two cells for this long,
+    Leave(Duration),
+    /// and are in the next one.
+    Enter,
 }
 
 /// Time stands still although things keep happening.
@@ -132,6 +137,13 @@ impl<U: User> World<U> {
     /// Plans a fault.
     pub fn plan(&mut self, at: Time, fault: Fault) {
         self.plan.push(at, Planned::Fault(fault));
+    }
+
+    /// Plans what every mobile hears of a cell switch: at `at`, that nothing gets through until
+    /// `end`; then, that it is over.
+    pub fn plan_switch(&mut self, at: Time, end: Time) {
+        self.plan.push(at, Planned::Leave(end.since(at)));
+        self.plan.push(end, Planned::Enter);
     }
 
     /// Ends all faults and plans no more: what is asked must now be answered.
@@ -245,6 +257,26 @@ impl<U: User> World<U> {
             }
             Planned::Connect { client, keep_port } => self.connect(now, client, keep_port),
             Planned::Notice(peer) => self.notice(now, peer),
+            Planned::Leave(length) => self.leave_cell(now, length),
+            Planned::Enter => self.enter_cell(now),
+        }
+    }
+
+    fn leave_cell(&mut self, now: Time, length: Duration) {
+        self.net.announce(now, HandOffPhase::Begin { expected: length });
+        for client in 0..self.clients.len() {
+            self.note(now, NodeId::Client(client), b"leave", "leaves the cell");
+            self.clients[client].hold(now, now + length);
+            self.drain_client(now, client);
+        }
+    }
+
+    fn enter_cell(&mut self, now: Time) {
+        self.net.announce(now, HandOffPhase::End);
+        for client in 0..self.clients.len() {
+            self.note(now, NodeId::Client(client), b"enter", "enters the next cell");
+            self.clients[client].resume(now);
+            self.drain_client(now, client);
         }
     }
 

@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use remora_channel::ErrorModel;
+use remora_channel::{Duplex, ErrorModel};
 use remora_client::{Config, Transport};
-use remora_sim::ServerConfig;
 use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction};
 
 fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> CopyResult {
     let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
     let channel = remora_channel::Config { errors, ..Default::default() };
-    let config = CopyConfig { client, channel, server: ServerConfig::default(), direction, bytes: 1 << 20 };
+    let config = CopyConfig { channel, ..CopyConfig::new(client, direction) };
     // The bytes are compared in there.
     copy::run(&config, seed).unwrap_or_else(|e| panic!("{direction:?}, seed {seed}: {e}"))
 }
@@ -25,10 +24,10 @@ fn every_client_copies_byte_for_byte() {
         for (client, ratio_max) in clients {
             for seed in 0..2 {
                 let result = copy(client.clone(), direction, 80, seed);
-                let ratio = result.ratio().expect("the weather is not always bad");
+                let ratio = result.first().ratio().expect("the weather is not always bad");
                 // Long datagrams beat the floor's headers by a few parts in a thousand.
                 assert!((0.99..ratio_max).contains(&ratio), "{direction:?}, {:?}: {ratio}", client.retry);
-                assert!(result.client.retransmissions > 0, "bursts lose something");
+                assert!(result.first().client.retransmissions > 0, "bursts lose something");
             }
         }
     }
@@ -38,7 +37,7 @@ fn every_client_copies_byte_for_byte() {
 fn the_default_client_stays_close_to_the_floor() {
     for direction in [Direction::Read, Direction::Write] {
         for bad_mean_ms in [40, 80, 160] {
-            let ratio = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed).ratio();
+            let ratio = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed).first().ratio();
             let mut ratios: Vec<f64> = (0..11).filter_map(ratio).collect();
             ratios.sort_by(f64::total_cmp);
             let median = ratios[ratios.len() / 2];
@@ -48,12 +47,54 @@ fn the_default_client_stays_close_to_the_floor() {
 }
 
 #[test]
+fn the_default_client_stays_close_on_other_links_too() {
+    let channel = remora_channel::Config::default;
+    let bursts = |ms| ErrorModel::bursts(Duration::from_millis(ms));
+    let long = remora_channel::Config { delay: Duration::from_millis(300), duplex: Duplex::Full, ..channel() };
+    let slow = remora_channel::Config { rate: "64kbit".parse().expect("a rate"), errors: bursts(80), ..channel() };
+    for (name, channel, bytes, seeds, median_max) in [
+        ("no errors", channel(), 1 << 20, 1, 1.04),
+        ("bursts of 500 ms", remora_channel::Config { errors: bursts(500), ..channel() }, 1 << 20, 5, 1.2),
+        ("a round trip of 600 ms", long, 1 << 20, 1, 1.2),
+        ("64 kbit/s with bursts", slow, 128 << 10, 5, 1.9),
+        ("a tenth lost one by one", remora_channel::Config { loss: 0.1, ..channel() }, 1 << 20, 3, 1.45),
+    ] {
+        for direction in [Direction::Read, Direction::Write] {
+            let client = Config::new(Transport::Udp);
+            let config = CopyConfig { channel: channel.clone(), bytes, ..CopyConfig::new(client, direction) };
+            let ratio = |seed| copy::run(&config, seed).expect("a copy").first().ratio();
+            let mut ratios: Vec<f64> = (0..seeds).filter_map(ratio).collect();
+            ratios.sort_by(f64::total_cmp);
+            let median = ratios[ratios.len() / 2];
+            assert!(median < median_max, "{name}, {direction:?}: {median} of {ratios:?}");
+        }
+    }
+}
+
+#[test]
 fn in_fair_weather_nothing_is_sent_twice() {
     for direction in [Direction::Read, Direction::Write] {
         let result = copy(Config::new(Transport::Udp), direction, 0, 1);
-        let ratio = result.ratio().expect("a floor");
-        assert_eq!((result.client.retransmissions, result.net.lost), (0, 0));
+        let ratio = result.first().ratio().expect("a floor");
+        assert_eq!((result.first().client.retransmissions, result.net.lost), (0, 0));
         assert!(ratio < 1.1, "{direction:?}: {ratio} times the floor");
+    }
+}
+
+#[test]
+fn a_channel_that_holds_and_does_not_lose_is_hardly_probed() {
+    for direction in [Direction::Read, Direction::Write] {
+        for (bad_mean_ms, ratio_max, probes_max) in [(80, 1.07, 30), (500, 1.12, 90)] {
+            let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
+            let channel = remora_channel::Config { errors, hold: true, ..Default::default() };
+            let config = CopyConfig { channel, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+            for seed in 0..4 {
+                let result = copy::run(&config, seed).expect("a copy");
+                let (ratio, counts) = (result.first().ratio().expect("a floor"), result.first().client);
+                assert!(ratio < ratio_max, "{direction:?}, {bad_mean_ms} ms, seed {seed}: {ratio}");
+                assert!(counts.probes < probes_max && counts.retransmissions <= 1, "{direction:?}: {counts:?}");
+            }
+        }
     }
 }
 
@@ -68,7 +109,6 @@ fn a_copy_is_reproducible() {
 fn a_channel_that_loses_everything_is_an_error_and_no_hang() {
     let channel = remora_channel::Config { loss: 1.0, ..Default::default() };
     let client = Config { give_up: Some(Duration::from_secs(30)), ..Config::new(Transport::Udp) };
-    let server = ServerConfig::default();
-    let config = CopyConfig { client, channel, server, direction: Direction::Read, bytes: 1000 };
+    let config = CopyConfig { channel, bytes: 1000, ..CopyConfig::new(client, Direction::Read) };
     assert!(matches!(copy::run(&config, 0), Err(CopyError::Failed(_))));
 }

@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use remora_base::Rate;
-use remora_channel::{Duplex, ErrorModel};
+use remora_base::{Rate, Time};
+use remora_channel::{Duplex, ErrorModel, Outage};
 use remora_client::{BlockSize, Config, Transport, WindowSize};
-use remora_sim::copy::{self, CopyConfig, CopyResult, Direction};
+use remora_sim::copy::{self, CopyConfig, Direction, HandOff, MobileCopy};
 use remora_sim::disk::DiskModel;
+use remora_sim::programs::{duration, median};
 use remora_sim::{ServerConfig, Trace};
 
 /// Copies a file between client and server through the papers' channel, in virtual time, and
@@ -52,6 +53,24 @@ struct Args {
     /// A medium for each direction instead of one for both.
     #[arg(long)]
     full_duplex: bool,
+    /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
+    #[arg(long)]
+    hold: bool,
+    /// Runs the link protocol at both ends of the radio hop.
+    #[arg(long)]
+    link: bool,
+    /// How many mobiles copy a file of their own, all at the same time.
+    #[arg(long, default_value_t = 1)]
+    mobiles: usize,
+    /// Nothing gets through from AT on for LENGTH, as in 3s+10s; may be given several times.
+    #[arg(long, value_name = "AT+LENGTH", value_parser = stretch)]
+    outage: Vec<(Time, Duration)>,
+    /// A cell switch: an outage that link and client are told of.
+    #[arg(long, value_name = "AT+LENGTH", value_parser = stretch)]
+    handoff: Vec<(Time, Duration)>,
+    /// Seconds after which a copy is given up as censored.
+    #[arg(long, default_value = "300s", value_parser = duration)]
+    limit: Duration,
     /// Time the server takes for each request.
     #[arg(long, default_value = "0.1ms", value_parser = duration)]
     service: Duration,
@@ -61,6 +80,9 @@ struct Args {
     /// Outstanding READs and WRITEs, in place of the policy's.
     #[arg(long)]
     window: Option<u32>,
+    /// Prints what the channel and the links counted.
+    #[arg(long)]
+    counters: bool,
     /// Prints every message.
     #[arg(long)]
     log: bool,
@@ -101,6 +123,8 @@ impl Args {
             loss: self.loss,
             errors,
             queue_frames: self.queue,
+            hold: self.hold,
+            outages: self.outage.iter().map(|(start, length)| Outage { start: *start, length: *length }).collect(),
             duplex: if self.full_duplex { Duplex::Full } else { Duplex::Half },
             ..Default::default()
         };
@@ -110,21 +134,39 @@ impl Args {
             Way::Read => Direction::Read,
             Way::Write => Direction::Write,
         };
-        CopyConfig { client, channel, server, direction, bytes: self.bytes }
+        CopyConfig {
+            link: self.link.then(|| copy::link_on(&channel)),
+            channel,
+            server,
+            bytes: self.bytes,
+            mobiles: self.mobiles,
+            handoffs: self.handoff.iter().map(|(at, length)| signalled(*at, *length)).collect(),
+            limit: self.limit,
+            ..CopyConfig::new(client, direction)
+        }
     }
+}
+
+fn signalled(at: Time, length: Duration) -> HandOff {
+    HandOff { at, length, signalled: true }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let config = args.config();
-    println!("seed   seconds    floor  ratio   sent resent spurious probes window");
-    let mut results = Vec::new();
+    println!("seed mobile   seconds    floor  ratio   sent resent spurious probes window  resumed after");
+    let mut copies = Vec::new();
     for seed in args.from..args.from.saturating_add(args.seeds) {
         let trace = if args.log { Trace::to(Box::new(std::io::stdout())) } else { Trace::quiet() };
         match copy::run_traced(&config, seed, trace) {
             Ok(result) => {
-                println!("{seed:4} {}", row(&result));
-                results.push(result);
+                for (mobile, copy) in result.copies.iter().enumerate() {
+                    println!("{seed:4} {mobile:6} {}", row(copy, &args));
+                    if args.counters {
+                        println!("{:#?}\n{:#?}", copy.frames, copy.link);
+                    }
+                }
+                copies.extend(result.copies);
             }
             Err(why) => {
                 eprintln!("seed {seed}: {why}");
@@ -132,42 +174,38 @@ fn main() -> ExitCode {
             }
         }
     }
-    let seconds = median(results.iter().map(|r| r.seconds).collect());
-    let ratio = median(results.iter().filter_map(CopyResult::ratio).collect());
+    // A censored copy took longer than any that was done.
+    let or_longer = |value: Option<f64>| value.unwrap_or(f64::INFINITY);
+    let seconds = median(copies.iter().map(|c| or_longer(c.seconds)).collect());
+    let ratio = median(copies.iter().map(|c| or_longer(c.ratio())).collect());
     println!("median {seconds:7.2} s, {ratio:.3} times the floor");
     ExitCode::SUCCESS
 }
 
-fn row(r: &CopyResult) -> String {
-    let floor = r.floor_seconds.unwrap_or(f64::NAN);
-    let ratio = r.ratio().unwrap_or(f64::NAN);
-    let c = r.client;
+fn row(copy: &MobileCopy, args: &Args) -> String {
+    let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
+    let client = copy.client;
+    let ends = args.outage.iter().chain(&args.handoff).map(|(start, length)| *start + *length);
+    let resumed = ends.map(|end| match copy.first_bytes_after(end) {
+        Some(after) => format!("{:6.3}", after.as_secs_f64()),
+        None => "     -".to_string(),
+    });
     format!(
-        "{:9.3} {floor:8.3} {ratio:6.3} {:6} {:6} {:8} {:6} {:6}",
-        r.seconds, c.sent, c.retransmissions, c.spurious, c.probes, r.window
+        "{:9.3} {:8.3} {:6.3} {:6} {:6} {:8} {:6} {:6}  {}",
+        number(copy.seconds),
+        number(copy.floor_seconds),
+        number(copy.ratio()),
+        client.sent,
+        client.retransmissions,
+        client.spurious,
+        client.probes,
+        copy.window,
+        resumed.collect::<Vec<_>>().join(" ")
     )
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.get(middle), values.get(middle.wrapping_sub(1))) {
-        (Some(upper), Some(lower)) if values.len().is_multiple_of(2) => (upper + lower) / 2.0,
-        (Some(v), _) => *v,
-        (None, _) => f64::NAN,
-    }
-}
-
-/// Reads `80ms`, `1.5s`, `200us`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("'{text}' is not a duration: expected a number and us, ms or s, as in 80ms");
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
-    let unit = match &text[at..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        _ => return Err(bad()),
-    };
-    let number: f64 = text[..at].trim().parse().map_err(|_| bad())?;
-    Duration::try_from_secs_f64(number * unit).map_err(|_| bad())
+/// Reads `3s+10s`: when, and how long.
+fn stretch(text: &str) -> Result<(Time, Duration), String> {
+    let (at, length) = text.split_once('+').ok_or_else(|| format!("'{text}' is not AT+LENGTH, as in 3s+10s"))?;
+    Ok((Time::ZERO + duration(at)?, duration(length)?))
 }

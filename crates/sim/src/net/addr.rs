@@ -1,7 +1,10 @@
 //! Made-up addresses: the server is 10.0.0.1, client `n` is 10.1.x.y with `n` in its last two
-//! bytes, a stranger is 10.2.0.1.
+//! bytes, a stranger is 10.2.0.1. On the radio hop the base station is 10.3.0.1 and mobile `m`
+//! is 10.4.x.y.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use remora_base::Peer;
 
 /// The port clients send datagrams from.
 pub(super) const UDP_PORT: u16 = 800;
@@ -24,11 +27,32 @@ pub(super) const fn stranger() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1)), 9)
 }
 
+/// The base station, as a link's peer.
+pub(crate) const fn base_peer() -> Peer {
+    Peer::datagram(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 3, 0, 1)), 0))
+}
+
+/// Mobile `m`, as a link's peer.
+pub(crate) const fn mobile_peer(m: usize) -> Peer {
+    let [high, low] = (m as u16).to_be_bytes();
+    Peer::datagram(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 4, high, low)), 0))
+}
+
+/// Which mobile a link's peer is.
+pub(crate) fn mobile_of(peer: Peer) -> Option<usize> {
+    number_in(peer.addr, 4)
+}
+
 /// Which client is at `addr`.
 pub fn client_of(addr: SocketAddr) -> Option<usize> {
+    number_in(addr, 1)
+}
+
+/// The number in the last two bytes of an address in 10.`net`.
+fn number_in(addr: SocketAddr, net: u8) -> Option<usize> {
     match addr.ip() {
         IpAddr::V4(ip) => match ip.octets() {
-            [10, 1, high, low] => Some(usize::from(u16::from_be_bytes([high, low]))),
+            [10, n, high, low] if n == net => Some(usize::from(u16::from_be_bytes([high, low]))),
             _ => None,
         },
         IpAddr::V6(_) => None,
@@ -44,6 +68,7 @@ mod tests {
         for n in [0, 1, 255, 256, 65_535] {
             assert_eq!(client_of(client_addr(n, 5)), Some(n));
         }
+        assert_eq!([mobile_of(mobile_peer(300)), mobile_of(base_peer())], [Some(300), None]);
         assert_eq!([client_of(server_addr()), client_of(stranger())], [None, None]);
     }
 }

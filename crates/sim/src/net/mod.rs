@@ -1,8 +1,11 @@
 //! The network between the clients and the server: for each client a way for datagrams
-//! ([`Hop`] with faults, or the papers' channel) and a stream that can be cut.
+//! ([`Hop`] with faults, or the [`Radio`] that all mobiles share) and a stream that can be cut.
 
 mod addr;
+mod air;
 mod hop;
+mod packets;
+mod radio;
 mod script;
 mod stream;
 
@@ -10,17 +13,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Path, Peer, Rng, Time, Transmit};
-use remora_channel::{Channel, Side};
+use remora_channel::{Lane, Side};
+use remora_link::HandOffPhase;
 
 use crate::agenda::Agenda;
 use crate::trace::NodeId;
 
 pub use addr::{client_addr, client_of, server_addr};
+pub use air::Air;
 pub use hop::Hop;
+pub use radio::Radio;
 pub use script::{Rule, RuleAction, Script};
 pub use stream::StreamState;
 
-/// The delay of what takes a channel's place.
+/// The delay of what takes the radio's place.
 const HEALED_DELAY: Duration = Duration::from_millis(10);
 
 /// A message that reached its end of the network.
@@ -67,14 +73,19 @@ struct Link {
 pub enum Medium {
     /// A network with faults of its own.
     Hop(Hop),
-    /// The emulated channel: the client is mobile, the server behind the base station.
-    Channel(Box<Channel>),
+    /// The radio: the client is on this mobile, the server behind the base station. See
+    /// [`Network::set_radio`].
+    Radio {
+        /// Which mobile; several clients may be on one.
+        mobile: usize,
+    },
 }
 
 /// All links, and what is on its way on them.
 #[derive(Debug)]
 pub struct Network {
     links: Vec<Link>,
+    radio: Option<Radio>,
     flying: Agenda<Arrival>,
     rng: Rng,
     stats: NetStats,
@@ -85,9 +96,27 @@ impl Network {
     pub fn new(seed: u64) -> Network {
         Network {
             links: Vec::new(),
+            radio: None,
             flying: Agenda::new(),
             rng: Rng::stream(seed, "network"),
             stats: NetStats::default(),
+        }
+    }
+
+    /// Gives the network a radio, for the clients that are on it. Without one they reach nobody.
+    pub fn set_radio(&mut self, radio: Radio) {
+        self.radio = Some(radio);
+    }
+
+    /// The radio, if there is one.
+    pub fn radio(&self) -> Option<&Radio> {
+        self.radio.as_ref()
+    }
+
+    /// Every mobile tells the base station of a cell switch.
+    pub fn announce(&mut self, now: Time, phase: HandOffPhase) {
+        if let Some(radio) = &mut self.radio {
+            radio.announce(now, phase);
         }
     }
 
@@ -134,7 +163,13 @@ impl Network {
         match (&mut link.medium, scripted) {
             (_, Some(RuleAction::Delay(d))) => self.flying.push(now + d, arrival),
             (Medium::Hop(hop), _) => hop.send(now, arrival, &mut self.rng, &mut self.flying, &mut self.stats),
-            (Medium::Channel(channel), _) => channel.send(now, side(from), arrival.bytes),
+            (Medium::Radio { mobile }, _) => {
+                let lane = Lane { mobile: *mobile, from: side(from) };
+                match &mut self.radio {
+                    Some(radio) => radio.send(now, lane, client, &arrival.bytes),
+                    None => self.stats.lost += 1,
+                }
+            }
         }
     }
 
@@ -142,8 +177,8 @@ impl Network {
         let link = &mut self.links[client];
         let delay = match &mut link.medium {
             Medium::Hop(hop) => hop.stream_delay(&mut self.rng),
-            // Streams over the channel would need a TCP; their links are hops.
-            Medium::Channel(_) => return,
+            // Streams over the radio would need a TCP; their links are hops.
+            Medium::Radio { .. } => return,
         };
         let Some(at) = link.stream.arrival(now, delay, from, id) else {
             self.stats.cut += 1;
@@ -161,22 +196,19 @@ impl Network {
                 return Some(arrival);
             }
         }
-        for client in 0..self.links.len() {
-            while let Some(arrival) = self.poll_channel(now, client) {
-                if self.admits(&arrival) {
-                    self.stats.delivered += 1;
-                    return Some(arrival);
-                }
+        while let Some(arrival) = self.poll_radio(now) {
+            if self.admits(&arrival) {
+                self.stats.delivered += 1;
+                return Some(arrival);
             }
         }
         None
     }
 
-    fn poll_channel(&mut self, now: Time, client: usize) -> Option<Arrival> {
-        let Medium::Channel(channel) = &mut self.links[client].medium else { return None };
-        let delivery = channel.poll_delivery(now)?;
-        let from = if delivery.to == Side::Base { NodeId::Client(client) } else { NodeId::Server };
-        Some(datagram(from, client, delivery.datagram))
+    fn poll_radio(&mut self, now: Time) -> Option<Arrival> {
+        let (from, client, bytes) = self.radio.as_mut()?.poll(now)?;
+        let from = if from == Side::Mobile { NodeId::Client(client) } else { NodeId::Server };
+        Some(datagram(from, client, bytes))
     }
 
     /// Whether what was sent still gets through: no partition has come up, its stream stands.
@@ -197,11 +229,8 @@ impl Network {
 
     /// When something is next due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let channels = self.links.iter().filter_map(|l| match &l.medium {
-            Medium::Channel(c) => c.poll_timeout(),
-            Medium::Hop(_) => None,
-        });
-        channels.chain(self.flying.next_at()).min()
+        let radio = self.radio.as_ref().and_then(Radio::poll_timeout);
+        [radio, self.flying.next_at()].into_iter().flatten().min()
     }
 
     /// Whether nothing is on its way.
@@ -209,12 +238,10 @@ impl Network {
         self.poll_timeout().is_none()
     }
 
-    /// Lets the channels' time be `now`.
+    /// Lets the radio's time be `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        for link in &mut self.links {
-            if let Medium::Channel(c) = &mut link.medium {
-                c.handle_timeout(now);
-            }
+        if let Some(radio) = &mut self.radio {
+            radio.handle_timeout(now);
         }
     }
 
@@ -226,14 +253,15 @@ impl Network {
         }
     }
 
-    /// Ends all faults of the network: from now on messages are only delayed. A channel's
-    /// weather cannot be changed, so its client gets a plain hop; what was on its way is lost.
+    /// Ends all faults of the network: from now on messages are only delayed. The radio's
+    /// weather cannot be changed, so its clients get a plain hop; what was on its way is lost.
     pub fn heal(&mut self) {
+        self.radio = None;
         for link in &mut self.links {
             link.partitioned = false;
             match &mut link.medium {
                 Medium::Hop(hop) => hop.heal(),
-                Medium::Channel(_) => link.medium = Medium::Hop(Hop::clean(HEALED_DELAY)),
+                Medium::Radio { .. } => link.medium = Medium::Hop(Hop::clean(HEALED_DELAY)),
             }
         }
     }
@@ -246,14 +274,6 @@ impl Network {
     /// Whether a partition separates `client` from the server.
     pub fn is_partitioned(&self, client: usize) -> bool {
         self.links.get(client).is_some_and(|l| l.partitioned)
-    }
-
-    /// The channel of `client`, if that is its medium.
-    pub fn channel(&self, client: usize) -> Option<&Channel> {
-        match self.links.get(client).map(|l| &l.medium) {
-            Some(Medium::Channel(c)) => Some(c),
-            _ => None,
-        }
     }
 }
 

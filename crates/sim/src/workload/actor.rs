@@ -70,7 +70,7 @@ struct Running {
 
 enum Work {
     Call(CallId),
-    Move(Transfer),
+    Move(Box<Transfer>),
 }
 
 impl Actor {
@@ -214,11 +214,11 @@ impl Actor {
         let handle = |path: &str| self.model.handle(path).cloned().ok_or("no handle");
         let io_max = self.config.io_max;
         Ok(match op {
-            Op::Upload { path, data } => Work::Move(Transfer::write(handle(path)?, data.clone(), io_max)),
+            Op::Upload { path, data } => Work::Move(Box::new(Transfer::write(handle(path)?, data.clone(), io_max))),
             Op::Download(path) => {
                 // One byte more than there should be, to see that there is not.
                 let len = self.model.bytes(path).map_or(0, |b| b.len() as u64) + 1;
-                Work::Move(Transfer::read(handle(path)?, len, io_max))
+                Work::Move(Box::new(Transfer::read(handle(path)?, len, io_max)))
             }
             _ => {
                 let call = op.call(&self.model, &self.config.root, &self.config.home).ok_or("no handle")?;
@@ -234,7 +234,7 @@ impl Actor {
             Source::Script(_) | Source::ReadBack => now,
         });
         let outcome = match running.work {
-            Work::Move(transfer) => return self.end_transfer(now, &running.op, running.after, transfer),
+            Work::Move(transfer) => return self.end_transfer(now, &running.op, running.after, *transfer),
             Work::Call(_) => match result {
                 Ok(Answer::Nfs(reply)) => reply,
                 other => return self.violate(now, &running.op, &format!("got no NFS reply: {other:?}")),

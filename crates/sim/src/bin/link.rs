@@ -1,0 +1,142 @@
+//! `link`: saturates the link protocol and says how much of the channel carries packets, and who
+//! gets how much of it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use remora_base::Rate;
+use remora_channel::ErrorModel;
+use remora_link::{Mode, Scheduler};
+use remora_sim::copy::link_on;
+use remora_sim::programs::{duration, median};
+use remora_sim::saturation::{self, Saturation, SaturationConfig};
+
+/// A base station that always has something to send to each of its mobiles, in virtual time.
+#[derive(Parser)]
+#[command(name = "link")]
+struct Args {
+    /// How many mobiles.
+    #[arg(long, default_value_t = 8)]
+    destinations: usize,
+    /// How many of them, from the first on, have a channel without errors.
+    #[arg(long, default_value_t = 0)]
+    good: usize,
+    /// Mean length of good periods.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    good_mean: Duration,
+    /// Mean length of bad periods; 0ms for none.
+    #[arg(long, default_value = "160ms", value_parser = duration)]
+    bad_mean: Duration,
+    /// Probability that a frame is lost by itself.
+    #[arg(long, default_value_t = 0.0)]
+    loss: f64,
+    /// Rate of the channel.
+    #[arg(long, default_value = "1Mbit")]
+    rate: Rate,
+    /// One-way delay, such as 2ms.
+    #[arg(long, default_value = "2ms", value_parser = duration)]
+    delay: Duration,
+    /// For how long.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    length: Duration,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 10)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Whether lost frames are sent again.
+    #[arg(long, value_enum, default_value_t = Retransmit::Arq)]
+    mode: Retransmit,
+    /// Who is next among the destinations.
+    #[arg(long, value_enum, default_value_t = Turns::Airtime)]
+    scheduler: Turns,
+    /// The link learns the rate instead of being told.
+    #[arg(long)]
+    learn_rate: bool,
+    /// How long a packet is tried for, in place of the protocol's default.
+    #[arg(long, value_parser = duration)]
+    lifetime: Option<Duration>,
+    /// Between two probes of a suspect destination, in place of the protocol's default.
+    #[arg(long, value_parser = duration)]
+    rts_interval: Option<Duration>,
+    /// The same while other destinations wait for the medium.
+    #[arg(long, value_parser = duration)]
+    rts_interval_busy: Option<Duration>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Retransmit {
+    Arq,
+    None,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Turns {
+    RoundRobin,
+    Airtime,
+}
+
+impl Args {
+    fn config(&self) -> SaturationConfig {
+        let mut errors = ErrorModel::bursts(self.bad_mean);
+        if let ErrorModel::TwoState { good_mean, .. } = &mut errors {
+            *good_mean = self.good_mean;
+        }
+        let (rate, delay, loss) = (self.rate, self.delay, self.loss);
+        let channel = remora_channel::Config { rate, delay, loss, errors, ..Default::default() };
+        let mut link = link_on(&channel);
+        link.mode = match self.mode {
+            Retransmit::Arq => Mode::Arq,
+            Retransmit::None => Mode::None,
+        };
+        link.scheduler = match self.scheduler {
+            Turns::RoundRobin => Scheduler::RoundRobin,
+            Turns::Airtime => Scheduler::Airtime,
+        };
+        link.rate = link.rate.filter(|_| !self.learn_rate);
+        if let Some(lifetime) = self.lifetime {
+            link.limits.default.lifetime = lifetime;
+        }
+        link.rts_interval = self.rts_interval.unwrap_or(link.rts_interval);
+        link.rts_interval_busy = self.rts_interval_busy.unwrap_or(link.rts_interval_busy);
+        let (destinations, good, length) = (self.destinations, self.good, self.length);
+        SaturationConfig { channel, link, destinations, good, length }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = args.config();
+    println!("seed utilisation  share of each mobile, 1 is a fair one");
+    let mut runs = Vec::new();
+    for seed in args.from..args.from.saturating_add(args.seeds) {
+        match saturation::run(&config, seed) {
+            Ok(run) => {
+                println!("{seed:4} {:11.3}  {}", run.utilisation, shares(&run));
+                runs.push(run);
+            }
+            Err(why) => {
+                eprintln!("seed {seed}: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("median {:9.3}", median(runs.iter().map(|r| r.utilisation).collect()));
+    if args.good > 0 {
+        let all_good = SaturationConfig { good: args.destinations, ..config };
+        let kept = runs.iter().zip(args.from..).filter_map(|(run, seed)| {
+            let alone = saturation::run(&all_good, seed).ok()?;
+            Some(run.delivered.first().copied()? as f64 / alone.delivered.first().copied()? as f64)
+        });
+        println!("the first mobile gets {:.3} times what it gets where all are good", median(kept.collect()));
+    }
+    ExitCode::SUCCESS
+}
+
+fn shares(run: &Saturation) -> String {
+    let fair = run.delivered.len() as f64;
+    let shares = (0..run.delivered.len()).map(|mobile| format!("{:.3}", run.share(mobile) * fair));
+    shares.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,85 @@
+//! The link protocol alone, saturated: a base station with always something to send to each of
+//! its mobiles. How much of the channel carries packets, and who gets how much of it (the
+//! question behind NFS/W 95, section 5, and channel-state-dependent scheduling).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_channel::{Channel, ConfigError, ErrorModel, Lane, Side};
+
+use crate::net::Air;
+
+/// A mobile for which fewer packets wait at the base station
+const BACKLOG_MIN: usize = 10;
+/// is given so many more.
+const REFILL: usize = 10;
+
+/// A base station and its mobiles.
+#[derive(Clone, Debug)]
+pub struct SaturationConfig {
+    /// The channel, with the errors of those mobiles whose channel is not good.
+    pub channel: remora_channel::Config,
+    /// The link protocol.
+    pub link: remora_link::Config,
+    /// How many mobiles (range: 1 to 64).
+    pub destinations: usize,
+    /// How many of them, from the first on, have a channel without errors.
+    pub good: usize,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// What came through.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Saturation {
+    /// Bytes of IP packets delivered, as a share of what the channel's rate could have carried.
+    pub utilisation: f64,
+    /// Bytes of IP packets delivered to each mobile.
+    pub delivered: Vec<u64>,
+}
+
+impl Saturation {
+    /// The share of all that was delivered that went to this mobile.
+    pub fn share(&self, mobile: usize) -> f64 {
+        let all: u64 = self.delivered.iter().sum();
+        let own = self.delivered.get(mobile).copied().unwrap_or_default();
+        own as f64 / (all as f64).max(1.0)
+    }
+}
+
+/// Saturates the link in virtual time.
+pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigError> {
+    let errors = |m: usize| if m < config.good { ErrorModel::None } else { config.channel.errors.clone() };
+    let errors: Vec<ErrorModel> = (0..config.destinations).map(errors).collect();
+    let channel = Channel::with_errors(config.channel.clone(), seed, &errors)?;
+    let mut air = Air::new(channel, config.channel.mtu, Some(&config.link), seed);
+    let packet = Bytes::from(vec![0; air.mtu()]);
+    let end = Time::ZERO + config.length;
+    let mut delivered = vec![0; config.destinations];
+    let mut now = Time::ZERO;
+    loop {
+        while let Some((lane, packet)) = air.poll(now) {
+            delivered[lane.mobile] += packet.len() as u64;
+        }
+        for mobile in short_of_work(&air) {
+            for _ in 0..REFILL {
+                air.send(now, Lane { mobile, from: Side::Base }, 0, packet.clone());
+            }
+        }
+        match air.poll_timeout() {
+            Some(next) if next <= end => now = now.max(next),
+            _ => break,
+        }
+    }
+    let bits = delivered.iter().sum::<u64>() as f64 * 8.0;
+    let utilisation = bits / (config.channel.rate.bits() as f64 * config.length.as_secs_f64());
+    Ok(Saturation { utilisation, delivered })
+}
+
+/// The mobiles for which few packets wait. The base station's peers are in order of address,
+/// which is the mobiles' order.
+fn short_of_work(air: &Air) -> Vec<usize> {
+    let peers = air.base().map(|link| link.snapshot().peers).unwrap_or_default();
+    peers.iter().enumerate().filter(|(_, p)| p.queue_packets < BACKLOG_MIN).map(|(mobile, _)| mobile).collect()
+}

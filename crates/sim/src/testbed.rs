@@ -1,0 +1,146 @@
+//! The papers' testbed (NFS/W 95, section 3; NFS/W 97, section 4) as a configuration: an IBM
+//! RS/6000 as the server, an RT-PC as the base station, a PS/2 and an RT-PC as mobiles, a radio
+//! of 1 Mbit/s between them, and errors made by the mobiles' drivers.
+//!
+//! The papers measure times; they do not say how fast processors, disks and devices were. The
+//! constants below are one set, chosen to give the papers' times without errors and then their
+//! reductions; `docs/testbed.md` says for each why it is plausible, and what comes out.
+
+mod measure;
+pub mod paper;
+
+use std::time::Duration;
+
+use remora_base::Rate;
+use remora_channel::{ErrorModel, Receiver};
+use remora_client::{BlockSize, RetryPolicy, WindowSize};
+
+use crate::copy::{CopyConfig, Direction};
+use crate::disk::DiskModel;
+use crate::hosts::SlowHost;
+use crate::server_node::ServerConfig;
+
+pub use measure::{Measured, measure};
+
+/// Block size of the tables, in bytes.
+pub const BLOCK: u32 = 4096;
+/// The server's disk: seek and rotation of one synchronous operation. A WRITE of version 2 takes
+/// two.
+const SERVER_SEEK: Duration = Duration::from_millis(16);
+/// By up to which share an operation takes longer: where the arm and the platter happen to be.
+const SERVER_JITTER: f64 = 0.1;
+/// The server's processor, for any request.
+const SERVER_CPU: Duration = Duration::from_millis(2);
+/// A mobile's receive buffer, and how long it takes for a frame from it.
+const RECEIVER: Receiver = Receiver { frames: 8, service: Duration::from_millis(24) };
+/// A mobile's processor and disk.
+const MOBILE: SlowHost = SlowHost {
+    message: Duration::from_millis(10),
+    frame: Duration::from_millis(5),
+    device_frames: 7,
+    disk: LOCAL_DISK,
+    read_ahead: 4,
+    stable_writes: true,
+};
+/// How fast a mobile's file system reads and writes its local disk.
+const LOCAL_DISK: Rate = match Rate::from_bits(585_000) {
+    Some(rate) => rate,
+    None => panic!("a rate of zero"),
+};
+/// Requests outstanding: one for each block I/O daemon.
+const DAEMONS: u32 = 4;
+/// The first timeout: about twice the papers' least, 0.7 s, for a client that measures the round
+/// trips of such hosts stays above it.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(1420);
+/// The factor of the exponential back-off, between the 2 of most ports and the 4 of the
+/// reference port (DRC 89, section 2.1).
+const FACTOR: u32 = 3;
+/// What the linear back-off adds, for the first retransmissions (NFS/W 97, section 5.2).
+const STEP: Duration = Duration::from_millis(100);
+const LINEAR_RETRIES: u32 = 3;
+/// The longest timeout, as the reference port's.
+const LAST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the papers change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Treatment {
+    /// A client with exponential back-off; what meets a bad period is lost.
+    NoChanges,
+    /// Hybrid linear back-off in the client (NFS/W 95, section 4.2).
+    Linear,
+    /// Link-level retransmission as the papers emulate it: what meets a bad period is held until
+    /// its end (section 4.3).
+    Retransmit,
+    /// Linear and Retransmit (section 4.4).
+    Both,
+}
+
+impl Treatment {
+    /// All of them, in the order of the papers' tables.
+    pub const ALL: [Treatment; 4] = [Treatment::NoChanges, Treatment::Linear, Treatment::Retransmit, Treatment::Both];
+
+    /// As the papers' tables call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Treatment::NoChanges => "no changes",
+            Treatment::Linear => "linear",
+            Treatment::Retransmit => "retransmit",
+            Treatment::Both => "linear + retransmit",
+        }
+    }
+
+    fn retry(self) -> RetryPolicy {
+        match self {
+            Treatment::NoChanges | Treatment::Retransmit => {
+                RetryPolicy::Exponential { initial: FIRST_TIMEOUT, factor: FACTOR, max: LAST_TIMEOUT }
+            }
+            Treatment::Linear | Treatment::Both => RetryPolicy::HybridLinear {
+                initial: FIRST_TIMEOUT,
+                step: STEP,
+                linear_retries: LINEAR_RETRIES,
+                max: LAST_TIMEOUT,
+            },
+        }
+    }
+
+    fn holds(self) -> bool {
+        matches!(self, Treatment::Retransmit | Treatment::Both)
+    }
+}
+
+/// A copy of 1 MB on the testbed. `bad_mean` is the mean length of bad periods (0 to 30 s; 0: no
+/// errors), `block` the bytes of a READ or WRITE (1 KiB to 60 KiB), `mobiles` how many copy at
+/// the same time (1 to 64).
+pub fn copy_config(
+    treatment: Treatment,
+    direction: Direction,
+    bad_mean: Duration,
+    block: u32,
+    mobiles: usize,
+) -> CopyConfig {
+    let client = remora_client::Config {
+        retry: treatment.retry(),
+        block: BlockSize::Fixed(block),
+        window: WindowSize::Fixed(DAEMONS),
+        ..remora_client::Config::stock()
+    };
+    let channel = remora_channel::Config {
+        errors: ErrorModel::bursts(bad_mean),
+        hold: treatment.holds(),
+        receiver: Some(RECEIVER),
+        ..Default::default()
+    };
+    let disk = DiskModel { cpu: SERVER_CPU, seek: SERVER_SEEK, jitter: SERVER_JITTER, ..DiskModel::instant() };
+    CopyConfig {
+        channel,
+        server: ServerConfig { disk, ..ServerConfig::default() },
+        mobiles,
+        host: Some(MOBILE),
+        ..CopyConfig::new(client, direction)
+    }
+}
+
+/// By how many percent a time became shorter.
+pub fn reduction(before: f64, after: f64) -> f64 {
+    100.0 * (1.0 - after / before)
+}

@@ -1,0 +1,154 @@
+//! The radio with several mobiles, the link protocol, cell switches and outages: everything
+//! arrives byte by byte, a seed is a run, and what should help does.
+
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{ErrorModel, Outage};
+use remora_client::{Config, Transport};
+use remora_sim::PacketKind;
+use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, HandOff};
+use remora_sim::saturation::{self, SaturationConfig};
+use remora_sim::small::{self, SmallConfig};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn bursts(direction: Direction, bad_mean: Duration) -> CopyConfig {
+    let channel = remora_channel::Config { errors: ErrorModel::bursts(bad_mean), ..Default::default() };
+    CopyConfig { channel, bytes: 256 << 10, ..CopyConfig::new(Config::new(Transport::Udp), direction) }
+}
+
+fn run(config: &CopyConfig, seed: u64) -> CopyResult {
+    // The bytes are compared in there.
+    copy::run(config, seed).unwrap_or_else(|e| panic!("{:?}, seed {seed}: {e}", config.direction))
+}
+
+fn with_and_without_link(config: CopyConfig) -> [CopyConfig; 2] {
+    [config.clone(), config.with_link()]
+}
+
+#[test]
+fn a_seed_is_a_run_with_and_without_the_link() {
+    for direction in [Direction::Read, Direction::Write] {
+        let mobiles = CopyConfig { mobiles: 3, progress: true, ..bursts(direction, ms(80)) };
+        for config in with_and_without_link(mobiles) {
+            let first = run(&config, 5);
+            assert_eq!(first, run(&config, 5));
+            assert_ne!(first.trace, run(&config, 6).trace);
+        }
+    }
+}
+
+#[test]
+fn every_client_copies_byte_for_byte_over_the_link() {
+    for (client, ratio_max) in [(Config::stock(), 1.40), (Config::paper(), 1.43), (Config::new(Transport::Udp), 1.56)] {
+        for direction in [Direction::Read, Direction::Write] {
+            for (bad_mean, loss) in [(0, 0.0), (160, 0.0), (0, 0.1), (80, 0.05)] {
+                let mut config = CopyConfig { client: client.clone(), ..bursts(direction, ms(bad_mean)) };
+                config.channel.loss = loss;
+                let copy = &run(&config.with_link(), 1).copies[0];
+                assert!(copy.ratio().is_some_and(|r| r < ratio_max), "{direction:?}, {bad_mean} ms, {loss}: {copy:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn over_the_link_the_client_is_close_to_the_floor() {
+    for (bad_mean, ratio_max) in [(0, 1.13), (80, 1.16), (160, 1.18), (500, 1.20)] {
+        for direction in [Direction::Read, Direction::Write] {
+            let config = CopyConfig { bytes: 1 << 20, ..bursts(direction, ms(bad_mean)) }.with_link();
+            let ratio = |seed| run(&config, seed).copies[0].ratio().expect("done");
+            let mut ratios: Vec<f64> = (0..5).map(ratio).collect();
+            ratios.sort_by(f64::total_cmp);
+            assert!(ratios[2] < ratio_max, "{direction:?}, bad mean {bad_mean} ms: {ratios:?}");
+        }
+    }
+}
+
+#[test]
+fn mobiles_share_the_medium() {
+    for config in with_and_without_link(bursts(Direction::Write, ms(40))) {
+        let alone = run(&config, 2).copies[0].seconds.expect("done");
+        let both = run(&CopyConfig { mobiles: 2, ..config }, 2);
+        for copy in &both.copies {
+            let seconds = copy.seconds.expect("done");
+            assert!((1.6 * alone..2.6 * alone).contains(&seconds), "{seconds} s, {alone} s alone");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_done_by_the_limit_is_censored() {
+    let config = CopyConfig { limit: ms(500), ..bursts(Direction::Read, ms(0)) };
+    let copy = &run(&config, 0).copies[0];
+    assert_eq!((copy.seconds, copy.ratio()), (None, None));
+    let moved = copy.progress.last().expect("half a second's worth").1;
+    assert!((20_000..70_000).contains(&moved), "{moved} bytes");
+}
+
+#[test]
+fn bytes_flow_again_soon_after_an_outage() {
+    for direction in [Direction::Read, Direction::Write] {
+        let mut config = bursts(direction, ms(0));
+        let outage = Outage { start: Time::from_secs(1), length: Duration::from_secs(10) };
+        config.channel.outages.push(outage);
+        for config in with_and_without_link(config) {
+            let copy = &run(&config, 3).copies[0];
+            let after = copy.first_bytes_after(outage.start + outage.length).expect("it goes on");
+            assert!(after < ms(600), "{direction:?}: {after:?}");
+            assert_eq!(copy.first_bytes_after(Time::from_secs(1000)), None);
+        }
+    }
+}
+
+#[test]
+fn an_announced_cell_switch_costs_less() {
+    let switched = |signalled: bool, seed: u64| {
+        let handoff = HandOff { at: Time::from_millis(900 + 37 * seed), length: Duration::from_secs(1), signalled };
+        let config = CopyConfig { handoffs: vec![handoff], ..bursts(Direction::Write, ms(0)) };
+        run(&config, seed).copies[0].seconds.expect("done")
+    };
+    let seeds = 0..8;
+    let [told, untold] = [true, false].map(|signalled| seeds.clone().map(|s| switched(signalled, s)).sum::<f64>());
+    assert!(told < untold, "{told} s told, {untold} s untold");
+}
+
+#[test]
+fn packets_are_numbered_for_the_figure() {
+    let config = CopyConfig { progress: true, ..bursts(Direction::Read, ms(160)) };
+    let copy = &run(&config, 4).copies[0];
+    let count = |kind| copy.packets.iter().filter(|p| p.kind == kind).count() as u64;
+    assert_eq!(count(PacketKind::Retransmission), copy.client.retransmissions);
+    assert_eq!(count(PacketKind::Probe), copy.client.probes);
+    assert_eq!(count(PacketKind::Call), copy.client.requests);
+    assert!(copy.packets.is_sorted_by_key(|p| p.at));
+}
+
+#[test]
+fn small_files_are_saved_under_bulk() {
+    for own_client in [false, true] {
+        for commit in [false, true] {
+            let bulk = bursts(Direction::Write, ms(40));
+            let config = SmallConfig { own_client, commit, ..SmallConfig::under(bulk) };
+            // Their bytes are compared in there.
+            let result = small::run(&config, 7).expect("everything is answered");
+            assert!(result.latencies.len() > 4, "a file each 300 ms for some seconds");
+            assert!(result.latencies.iter().all(|l| l.is_some_and(|l| l > ms(8) && l < ms(4000))), "{result:?}");
+            assert_eq!(result, small::run(&config, 7).expect("the same again"));
+        }
+    }
+}
+
+#[test]
+fn a_saturated_link_is_used_and_shared() {
+    let channel = remora_channel::Config { errors: ErrorModel::bursts(ms(160)), ..Default::default() };
+    let link = copy::link_on(&channel);
+    let config = SaturationConfig { channel, link, destinations: 4, good: 1, length: Duration::from_secs(10) };
+    let result = saturation::run(&config, 1).expect("a valid channel");
+    assert!((0.7..0.96).contains(&result.utilisation), "{result:?}");
+    assert!((0..4).all(|mobile| (0.15..0.4).contains(&result.share(mobile))), "{result:?}");
+    assert_eq!(result, saturation::run(&config, 1).expect("the same again"));
+}

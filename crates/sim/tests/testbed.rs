@@ -1,0 +1,98 @@
+//! The papers' results on the simulated testbed: what the treatments save, the knee of the block
+//! size, and two mobiles (NFS/W 95, section 4).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use remora_sim::copy::Direction;
+use remora_sim::testbed::{self, BLOCK, Treatment, paper};
+
+/// How near to the paper's a reduction must be, in percentage points, and how many must be.
+const NEAR: f64 = 12.0;
+const NEAR_MIN: usize = 8;
+/// What two mobiles save at least, in percent.
+const TWO_MOBILES_MIN: f64 = 35.0;
+
+type Cell = (Treatment, Direction, u64, u32, usize);
+
+/// Enough for a mean that does not depend on a lucky seed, few enough for a debug build: times
+/// with exponential back-off scatter widely, those with retransmission hardly.
+fn seeds((treatment, _, bad_mean_ms, block, mobiles): Cell) -> u64 {
+    match treatment {
+        Treatment::NoChanges if bad_mean_ms == 0 => 2,
+        Treatment::NoChanges if block != BLOCK => 10,
+        Treatment::NoChanges if mobiles == 1 => 40,
+        Treatment::NoChanges => 24,
+        Treatment::Linear => 16,
+        Treatment::Retransmit | Treatment::Both => 4,
+    }
+}
+
+/// The mean seconds of each cell, two at a time.
+#[expect(clippy::disallowed_methods, reason = "the test has threads; the worlds it runs have not")]
+fn means(cells: &[Cell]) -> BTreeMap<Cell, f64> {
+    let mean = |cell: Cell| {
+        let (treatment, direction, bad_mean_ms, block, mobiles) = cell;
+        let bad_mean = Duration::from_millis(bad_mean_ms);
+        let config = testbed::copy_config(treatment, direction, bad_mean, block, mobiles);
+        testbed::measure(&config, 0..seeds(cell)).unwrap_or_else(|e| panic!("{cell:?}: {e}")).mean()
+    };
+    let half = |odd: usize| cells.iter().skip(odd).step_by(2).map(|c| (*c, mean(*c))).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(1));
+        let mut all: BTreeMap<Cell, f64> = half(0).into_iter().collect();
+        all.extend(other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        all
+    })
+}
+
+/// By how many percent a treatment shortens the papers' cells of so many mobiles, with the
+/// paper's own number.
+fn reductions(mobiles: usize) -> Vec<(Cell, f64, f64)> {
+    let of = |c: &paper::Cell| (c.treatment, c.direction, c.bad_mean_ms, BLOCK, c.mobiles);
+    let cells: Vec<Cell> = paper::CELLS.iter().filter(|c| c.mobiles == mobiles && c.bad_mean_ms > 0).map(of).collect();
+    let means = means(&cells);
+    let treated = cells.into_iter().filter(|c| c.0 != Treatment::NoChanges);
+    treated
+        .map(|cell| {
+            let (treatment, direction, bad_mean_ms, block, mobiles) = cell;
+            let before = means[&(Treatment::NoChanges, direction, bad_mean_ms, block, mobiles)];
+            let stated = paper::reduction(treatment, direction, bad_mean_ms, mobiles).expect("measured");
+            (cell, testbed::reduction(before, means[&cell]), stated)
+        })
+        .collect()
+}
+
+#[test]
+fn the_treatments_save_what_the_paper_measured() {
+    let all = reductions(1);
+    assert_eq!(all.len(), 12);
+    let near = all.iter().filter(|(_, reduction, stated)| (reduction - stated).abs() <= NEAR).count();
+    assert!(near >= NEAR_MIN, "{near} of 12 are within {NEAR} points: {all:#?}");
+}
+
+#[test]
+fn two_mobiles_save_as_much() {
+    for (cell, reduction, stated) in reductions(2) {
+        assert!(reduction >= TWO_MOBILES_MIN, "{cell:?}: {reduction} %, the paper: {stated} %");
+    }
+}
+
+#[test]
+fn blocks_of_4096_bytes_write_fastest_at_80_ms() {
+    let cells = paper::BLOCKS.map(|block| (Treatment::NoChanges, Direction::Write, 80, block, 1));
+    let means = means(&cells);
+    let best = cells.into_iter().min_by(|a, b| means[a].total_cmp(&means[b])).expect("four sizes");
+    assert_eq!(best.3, BLOCK, "{means:?}");
+}
+
+#[test]
+fn without_errors_it_takes_about_as_long_as_the_papers_testbed() {
+    let cells = [Direction::Read, Direction::Write].map(|d| (Treatment::NoChanges, d, 0, BLOCK, 1));
+    let means = means(&cells);
+    for cell in cells {
+        let measured = paper::seconds(cell.0, cell.1, 0, 1).expect("measured").avg;
+        let ratio = means[&cell] / measured;
+        assert!((0.8..1.25).contains(&ratio), "{:?}: {} s, the paper: {measured} s", cell.1, means[&cell]);
+    }
+}
