@@ -6,6 +6,9 @@
 
 pub mod client;
 mod clock;
+pub mod emulate;
+pub mod handoff;
+pub mod link;
 pub mod relay;
 pub mod server;
 

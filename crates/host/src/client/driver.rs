@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::rescue::answering_connection;
 use super::session::Shared;
+
+/// The search for a better connection.
+type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
 
 /// The largest UDP payload, and one byte to see that something was longer.
 const DATAGRAM_BUFFER: usize = 65_508;
@@ -21,7 +26,8 @@ const DATAGRAM_BUFFER: usize = 65_508;
 const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes written ahead of the stream; the core keeps the rest.
 const AHEAD: usize = 256 << 10;
-/// How long to wait before a broken stream is made again, at first and at most.
+/// How long to wait before a broken stream is made again, at first and at most, when one breaks
+/// after the other.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How often timers are looked at while the socket takes nothing.
 const LOOK: Duration = Duration::from_millis(100);
@@ -110,16 +116,13 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
     let mut connection = 0;
     let mut pause = RECONNECT.0;
     loop {
-        if let Some(s) = stream.take() {
+        while let Some(s) = stream.take() {
             connection += 1;
             let peer = Peer::stream(server, connection);
-            {
-                let mut state = shared.lock();
-                state.core.connected(shared.now(), peer);
-            }
+            shared.lock().core.connected(shared.now(), peer);
             let mut heard = false;
-            // However it ended, it is made again.
-            let _ = serve_stream(&shared, s, peer, &mut heard).await;
+            // However it ended, there is another, or it is made again.
+            stream = serve_stream(&shared, s, peer, &mut heard).await.ok().flatten();
             if heard {
                 pause = RECONNECT.0;
             }
@@ -127,7 +130,7 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
         }
         idle(&shared, pause).await;
         pause = (pause * 2).min(RECONNECT.1);
-        stream = connect_patiently(&shared, server).await;
+        stream = Some(connect_patiently(&shared, server).await);
     }
 }
 
@@ -145,13 +148,14 @@ async fn idle(shared: &Shared, pause: Duration) {
     }
 }
 
-async fn connect_patiently(shared: &Shared, server: SocketAddr) -> Option<TcpStream> {
-    let connecting = connect(server);
+async fn connect_patiently(shared: &Shared, server: SocketAddr) -> TcpStream {
+    let trip = shared.lock().core.round_trip().unwrap_or_default();
+    let connecting = answering_connection(server, trip);
     tokio::pin!(connecting);
     loop {
         let due = shared.lock().core.poll_timeout();
         tokio::select! {
-            stream = &mut connecting => return stream.ok(),
+            stream = &mut connecting => return stream,
             () = shared.changed.notified() => {}
             () = at(shared, due) => timeout(shared),
         }
@@ -177,18 +181,51 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves one connection until it breaks; `heard`: a whole record came over it.
-async fn serve_stream(shared: &Shared, mut stream: TcpStream, peer: Peer, heard: &mut bool) -> io::Result<()> {
-    let (mut read, mut write) = stream.split();
+/// A stream of a session. Goes with it, and is reset if the session was closed in the middle.
+struct Stream<'s> {
+    tcp: TcpStream,
+    shared: &'s Shared,
+}
+
+impl Stream<'_> {
+    /// When it is closed, what the kernel still has of it is not sent, and the other end is told.
+    fn give_up(&self) {
+        // Fails if the connection has gone, and then there is nothing to give up.
+        let _ = sockopt::set_socket_linger(&self.tcp, Some(Duration::ZERO));
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        if self.shared.is_closed() {
+            self.give_up();
+        }
+    }
+}
+
+/// Serves one connection until it breaks, or a better one is found, which is returned; `heard`:
+/// a whole record came over it.
+async fn serve_stream(
+    shared: &Shared,
+    stream: TcpStream,
+    peer: Peer,
+    heard: &mut bool,
+) -> io::Result<Option<TcpStream>> {
+    let mut stream = Stream { tcp: stream, shared };
+    let (mut read, mut write) = stream.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();
+    let mut second: Option<Second> = None;
     loop {
         let due = fill(shared, &mut out);
+        let doubt = shared.lock().core.doubt_at();
         tokio::select! {
             n = read.read_buf(records.buffer()) => {
                 if n? == 0 {
-                    return Ok(());
+                    return Ok(None);
                 }
+                second = None;
+                shared.lock().core.heard(shared.now());
                 while let Some(record) = records.next_record().map_err(io::Error::other)? {
                     *heard = true;
                     take(shared, peer, record);
@@ -197,6 +234,14 @@ async fn serve_stream(shared: &Shared, mut stream: TcpStream, peer: Peer, heard:
             n = write.write(&out), if !out.is_empty() => out.advance(n?),
             () = shared.changed.notified() => {}
             () = at(shared, due) => timeout(shared),
+            () = at(shared, doubt), if second.is_none() && !shared.is_beside => {
+                let trip = shared.lock().core.round_trip().unwrap_or_default();
+                second = Some(Box::pin(answering_connection(peer.addr, trip)));
+            }
+            better = async { second.as_mut()?.await.into() }, if second.is_some() => {
+                stream.give_up();
+                return Ok(better);
+            }
         }
     }
 }

@@ -6,13 +6,16 @@
 
 mod driver;
 mod error;
+mod line;
 mod mount;
+mod rescue;
 mod session;
+mod streams;
 mod target;
 mod transfer;
 
 pub use error::ClientError;
-pub use mount::{Options, exports, mount};
+pub use mount::{Options, exports, mount, mount_first};
 pub use session::Session;
 pub use target::{Target, TargetError};
-pub use transfer::{Limits, download, upload};
+pub use transfer::{Downloaded, Limits, Progress, download, receive, send, upload};

@@ -1,18 +1,17 @@
 //! From a URL to a session: addresses, ports, MOUNT.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::Peer;
-use remora_client::{Answer, Client, Config, Failure, Request, Transport};
-use remora_wire::{mount as mnt, nfs3, portmap};
-use tokio::net::UdpSocket;
-use tokio::task::JoinHandle;
+use remora_client::{Answer, Config, Failure, Request, Transport};
+use remora_wire::nfs3::{self, Fh};
+use remora_wire::{mount as mnt, portmap};
 
-use super::session::{Session, Shared};
-use super::{ClientError, Target, driver};
+use super::line::Line;
+use super::session::Session;
+use super::streams::Streams;
+use super::{ClientError, Target};
 use crate::Clock;
 
 /// How to mount.
@@ -32,53 +31,111 @@ const REFUSED_MAX: Duration = Duration::from_secs(2);
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How many addresses of a host are tried.
 const ADDRESSES_MAX: usize = 4;
+/// How many paths a server is asked for side by side.
+const SIDE_BY_SIDE: usize = 4;
+/// How long UDP is tried alone where either will do.
+const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Mounts `path` of the target's server (the target's own path says nothing here: what is
 /// mounted and what is looked up below it is the caller's choice).
+pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Session, ClientError> {
+    Ok(mount_first(target, &[path.to_owned()], options).await?.1)
+}
+
+/// Mounts the first of `paths` that the server agrees to, and says which. They are asked for
+/// side by side, since a round trip may be long. If it refuses all of them, what it said of the
+/// first is the error.
 ///
 /// MOUNT is asked on the target's `mount_port`; without one on the NFS port, where Remora
 /// and other user-space servers answer, and if it is not there, where the portmapper says.
-pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Session, ClientError> {
-    let request = Request::Mount(mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes())));
-    let (ip, at, answer) = ask_mount_program(target, &request, "asked to mount", &options).await?;
-    let root = match answer {
-        Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => mounted.fh,
-        Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
-            return Err(ClientError::Mount { server: at.to_string(), path: path.to_owned(), reason });
-        }
-        _ => return Err(ClientError::Closed),
+pub async fn mount_first(target: &Target, paths: &[String], options: Options) -> Result<(usize, Session), ClientError> {
+    let (found, line) = ask_mount_program(target, &Question::Root(paths), &options).await?;
+    let Found::Root(nth, root) = found else { return Err(ClientError::Closed) };
+    let nfs = SocketAddr::new(line.server.ip(), target.port.unwrap_or(nfs3::PORT));
+    // The line knows something of the path already, and over TCP it stands.
+    let line = if line.server == nfs && options.config.give_up.is_some() {
+        line
+    } else {
+        Line::open(line.transport, nfs, options.config.clone(), &options).await?
     };
-    let nfs = SocketAddr::new(ip, target.port.unwrap_or(nfs3::PORT));
-    let (shared, task) = open(target.transport, nfs, options.config.clone(), &options).await?;
-    Ok(Session::new(shared, root, task))
+    let either = target.transport.is_none() && line.transport == Transport::Udp;
+    let streams = either.then(|| Streams::new(options));
+    Ok((nth, Session::new(line, streams, root)))
 }
 
 /// The paths that the target's server exports, as it lists them; those that are not UTF-8
 /// are left out. MOUNT is found as [`mount`] finds it.
 pub async fn exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
-    let request = Request::Mount(mnt::Call::Export);
-    match ask_mount_program(target, &request, "asked for its exports", options).await?.2 {
-        Answer::Mount(mnt::Reply::Export(list)) => {
-            Ok(list.into_iter().filter_map(|e| String::from_utf8(e.dir.to_vec()).ok()).collect())
-        }
-        _ => Err(ClientError::Closed),
+    match ask_mount_program(target, &Question::Exports, options).await?.0 {
+        Found::Exports(list) => Ok(list),
+        Found::Root(..) => Err(ClientError::Closed),
     }
 }
 
-/// Asks MOUNT, wherever it is; says at which address. A host with several addresses is tried
-/// at each until one answers.
+/// What MOUNT is asked.
+enum Question<'a> {
+    /// The root of the first of these paths that may be mounted.
+    Root(&'a [String]),
+    Exports,
+}
+
+/// What it said.
+enum Found {
+    Root(usize, Fh),
+    Exports(Vec<String>),
+}
+
+/// Asks MOUNT, wherever it is and over what the target wants; says how it was reached. Where
+/// either transport will do, UDP has a head start, and the one on which the server answers
+/// first is taken.
 async fn ask_mount_program(
     target: &Target,
-    request: &Request,
-    what: &'static str,
+    question: &Question<'_>,
     options: &Options,
-) -> Result<(IpAddr, SocketAddr, Answer), ClientError> {
+) -> Result<(Found, Line), ClientError> {
+    let over = |transport| ask_over(target, transport, question, options);
+    if let Some(transport) = target.transport {
+        return over(transport).await;
+    }
+    let udp = over(Transport::Udp);
+    tokio::pin!(udp);
+    match tokio::time::timeout(HEAD_START, &mut udp).await {
+        Ok(Err(e)) if is_unreachable(&e) => return over(Transport::Tcp).await.map_err(|_| e),
+        Ok(answer) => return answer,
+        Err(_) => {}
+    }
+    let tcp = over(Transport::Tcp);
+    tokio::pin!(tcp);
+    tokio::select! {
+        biased;
+        answer = &mut udp => match answer {
+            Err(e) if is_unreachable(&e) => tcp.await.map_err(|_| e),
+            answer => answer,
+        },
+        answer = &mut tcp => match answer {
+            Err(e) if is_unreachable(&e) => udp.await,
+            answer => answer,
+        },
+    }
+}
+
+/// Whether the server may be reached some other way.
+fn is_unreachable(e: &ClientError) -> bool {
+    matches!(e, ClientError::Connect { .. } | ClientError::Silent { .. } | ClientError::Rpc(_))
+}
+
+/// A host with several addresses is tried at each until one answers.
+async fn ask_over(
+    target: &Target,
+    transport: Transport,
+    question: &Question<'_>,
+    options: &Options,
+) -> Result<(Found, Line), ClientError> {
     let mut failure = ClientError::Closed;
     for ip in resolve(&target.host).await? {
-        match ask_mount_at(target, ip, request, what, options).await {
-            Ok((at, answer)) => return Ok((ip, at, answer)),
+        match ask_mount_at(target, transport, ip, question, options).await {
             Err(e @ (ClientError::Connect { .. } | ClientError::Silent { .. })) => failure = e,
-            Err(e) => return Err(e),
+            answer => return answer,
         }
     }
     Err(failure)
@@ -86,18 +143,20 @@ async fn ask_mount_program(
 
 async fn ask_mount_at(
     target: &Target,
+    transport: Transport,
     ip: IpAddr,
-    request: &Request,
-    what: &'static str,
+    question: &Question<'_>,
     options: &Options,
-) -> Result<(SocketAddr, Answer), ClientError> {
+) -> Result<(Found, Line), ClientError> {
     let at = SocketAddr::new(ip, target.mount_port.or(target.port).unwrap_or(nfs3::PORT));
-    match ask_once(target, at, request.clone(), what, options).await {
+    let line = reach(transport, at, options).await?;
+    match ask_line(&line, question).await {
         Err(ClientError::Rpc(Failure::Rpc(_))) if target.mount_port.is_none() => {
-            let at = SocketAddr::new(ip, ask_portmapper(target, ip, options).await?);
-            Ok((at, ask_once(target, at, request.clone(), what, options).await?))
+            let at = SocketAddr::new(ip, ask_portmapper(transport, ip, options).await?);
+            let line = reach(transport, at, options).await?;
+            Ok((ask_line(&line, question).await?, line))
         }
-        answer => Ok((at, answer?)),
+        answer => Ok((answer?, line)),
     }
 }
 
@@ -113,80 +172,132 @@ async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
-/// A core on its own socket, and the task that drives it.
-async fn open(
-    transport: Transport,
-    server: SocketAddr,
-    config: Config,
-    options: &Options,
-) -> Result<(Arc<Shared>, JoinHandle<()>), ClientError> {
-    let failed = |source| ClientError::Connect { server: server.to_string(), source };
-    let config = Config { transport, ..config };
-    let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
-    let shared = Shared::new(core, options.clock, server.to_string());
-    let task = match transport {
-        Transport::Udp => {
-            let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-            let socket = UdpSocket::bind(any).await.map_err(failed)?;
-            socket.connect(server).await.map_err(failed)?;
-            // Best effort: a whole window of replies may come at once.
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
-            tokio::spawn(driver::run_udp(shared.clone(), socket, server))
-        }
-        Transport::Tcp => {
-            let patience = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
-            let connecting = tokio::time::timeout(patience, driver::connect(server));
-            let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
-            let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
-            tokio::spawn(driver::run_tcp(shared.clone(), stream, server))
-        }
-    };
-    Ok((shared, task))
-}
-
-/// One question on a socket of its own.
-async fn ask_once(
-    target: &Target,
-    server: SocketAddr,
-    request: Request,
-    what: &'static str,
-    options: &Options,
-) -> Result<Answer, ClientError> {
+/// A line for mounting.
+async fn reach(transport: Transport, server: SocketAddr, options: &Options) -> Result<Line, ClientError> {
     let give_up = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
     let config = Config { give_up: Some(give_up), ..options.config.clone() };
-    let (shared, task) = open(target.transport, server, config, options).await?;
-    let answer = tokio::select! {
-        answer = shared.ask(request, what) => answer,
-        () = nobody_listens(&shared) => {
-            let source = std::io::ErrorKind::ConnectionRefused.into();
-            Err(ClientError::Connect { server: server.to_string(), source })
+    Line::open(transport, server, config, options).await
+}
+
+async fn ask_line(line: &Line, question: &Question<'_>) -> Result<Found, ClientError> {
+    let answer = async {
+        match question {
+            Question::Root(paths) => ask_root(line, paths).await,
+            Question::Exports => ask_exports(line).await,
         }
     };
-    task.abort();
-    answer
+    tokio::select! {
+        answer = answer => answer,
+        e = nobody_listens(line) => Err(e),
+    }
+}
+
+async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
+    let mut refusal = None;
+    for (batch, some) in paths.chunks(SIDE_BY_SIDE).enumerate() {
+        let mut asked = Vec::new();
+        for path in some {
+            let call = mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes()));
+            asked.push((path, line.shared.submit(Request::Mount(call))?));
+        }
+        for (n, (path, pending)) in asked.into_iter().enumerate() {
+            match line.shared.wait(pending, "asked to mount").await? {
+                Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => {
+                    return Ok(Found::Root(batch * SIDE_BY_SIDE + n, mounted.fh));
+                }
+                Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
+                    let server = line.server.to_string();
+                    refusal.get_or_insert(ClientError::Mount { server, path: path.clone(), reason });
+                }
+                _ => return Err(ClientError::Closed),
+            }
+        }
+    }
+    Err(refusal.unwrap_or(ClientError::Closed))
+}
+
+async fn ask_exports(line: &Line) -> Result<Found, ClientError> {
+    match line.shared.ask(Request::Mount(mnt::Call::Export), "asked for its exports").await? {
+        Answer::Mount(mnt::Reply::Export(list)) => {
+            Ok(Found::Exports(list.into_iter().filter_map(|e| String::from_utf8(e.dir.to_vec()).ok()).collect()))
+        }
+        _ => Err(ClientError::Closed),
+    }
 }
 
 /// Ends when the server's machine has said for [`REFUSED_MAX`] that nobody listens there, and
 /// nothing else came. (Over TCP the connection fails at once.)
-async fn nobody_listens(shared: &Shared) {
+async fn nobody_listens(line: &Line) -> ClientError {
     loop {
         tokio::time::sleep(REFUSED_MAX / 8).await;
-        let since = shared.lock().refused_since;
-        if since.is_some_and(|t| shared.now().since(t) >= REFUSED_MAX) {
-            return;
+        let since = line.shared.lock().refused_since;
+        if since.is_some_and(|t| line.shared.now().since(t) >= REFUSED_MAX) {
+            let source = std::io::ErrorKind::ConnectionRefused.into();
+            return ClientError::Connect { server: line.server.to_string(), source };
         }
     }
 }
 
-async fn ask_portmapper(target: &Target, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {
-    let prot = match target.transport {
+async fn ask_portmapper(transport: Transport, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {
+    let prot = match transport {
         Transport::Udp => portmap::IPPROTO_UDP,
         Transport::Tcp => portmap::IPPROTO_TCP,
     };
     let question = portmap::Mapping { prog: mnt::PROGRAM, vers: mnt::VERSION, prot, port: 0 };
-    let at = SocketAddr::new(ip, portmap::PORT);
-    match ask_once(target, at, Request::GetPort(question), "asked for MOUNT's port", options).await? {
+    let line = reach(transport, SocketAddr::new(ip, portmap::PORT), options).await?;
+    let answer = tokio::select! {
+        answer = line.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
+        e = nobody_listens(&line) => Err(e),
+    };
+    match answer? {
         Answer::Port(p) if p > 0 && p <= u32::from(u16::MAX) => Ok(p as u16),
         _ => Err(ClientError::Rpc(Failure::Rpc(remora_wire::rpc::Outcome::ProgUnavail))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use remora_wire::record::{RecordReader, mark};
+    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::{Reader, Xdr};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that mounts `/b` and nothing else, and knows no UDP.
+    async fn serve(listener: TcpListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut records = RecordReader::new(1 << 16);
+        while let Ok(1..) = stream.read_buf(records.buffer()).await {
+            while let Ok(Some(record)) = records.next_record() {
+                let mut r = Reader::new(record);
+                let call = CallHeader::decode(&mut r).unwrap();
+                let path = Bytes::decode(&mut r).unwrap();
+                let result = match &path[..] {
+                    b"/b" => Ok(mnt::Mounted { fh: Fh(path), flavors: vec![1] }),
+                    _ => Err(mnt::MountError::NoEnt),
+                };
+                let mut reply = Vec::new();
+                ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+                mnt::Reply::Mnt(result).encode(&mut reply);
+                stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn where_udp_does_not_answer_tcp_does_and_the_first_path_that_may_is_mounted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::parse(&format!("nfs://{}/", listener.local_addr().unwrap())).unwrap();
+        tokio::spawn(serve(listener));
+        let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
+        let paths = ["/a/x", "/a", "/b", "/c", "/"].map(String::from);
+        let began = Instant::now();
+        let (nth, session) = mount_first(&target, &paths, options).await.unwrap();
+        assert_eq!((nth, &session.root().0[..], session.transport()), (2, &b"/b"[..], Transport::Tcp));
+        assert!(began.elapsed() < HEAD_START * 3, "{:?}", began.elapsed());
     }
 }

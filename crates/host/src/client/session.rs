@@ -1,33 +1,65 @@
 //! A handle on a mounted server.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use remora_base::{Core, Time};
-use remora_client::{Answer, CallId, Client, Event, Failure, Request, Stats};
+use remora_client::{Answer, CallId, Client, Event, Failure, Request, Stats, Transport};
 use remora_wire::nfs3::{self, Fh};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use super::ClientError;
+use super::line::Line;
+use super::streams::Streams;
 use crate::Clock;
+use crate::handoff::{Listener, Signal};
+
+/// How many times longer a block over a stream is than one in a datagram, and its least bytes.
+const STREAM_BLOCK: u32 = 3;
+const STREAM_BLOCK_MIN: u32 = 4096;
 
 /// A mounted server. Clones share it; it is closed when the last one goes.
 #[derive(Clone, Debug)]
 pub struct Session {
-    shared: Arc<Shared>,
+    line: Arc<Line>,
+    /// `None` where the transport was chosen.
+    streams: Option<Arc<Streams>>,
     root: Fh,
-    _driver: Arc<Driver>,
+    _ear: Arc<Ear>,
 }
 
-/// Ends the driver's task together with its session.
+/// Hears of hand-offs, for as long as the session lives.
 #[derive(Debug)]
-struct Driver(JoinHandle<()>);
+struct Ear(Option<(Arc<Listener>, JoinHandle<()>)>);
 
-impl Drop for Driver {
+impl Drop for Ear {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some((listener, task)) = &self.0 {
+            listener.unlink();
+            task.abort();
+        }
+    }
+}
+
+/// Listens for hand-off signals, where there is a place for that.
+fn listen(line: &Line, streams: Option<Arc<Streams>>) -> Option<(Arc<Listener>, JoinHandle<()>)> {
+    let listener = Arc::new(Listener::open().ok()?);
+    let (shared, ear) = (line.shared.clone(), listener.clone());
+    let task = tokio::spawn(async move {
+        while let Ok(signal) = ear.next().await {
+            hand_off(&shared, streams.as_deref(), signal);
+        }
+    });
+    Some((listener, task))
+}
+
+fn hand_off(shared: &Shared, streams: Option<&Streams>, signal: Signal) {
+    shared.hand_off(signal);
+    for line in streams.map(Streams::lines).unwrap_or_default() {
+        line.shared.hand_off(signal);
     }
 }
 
@@ -40,6 +72,9 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     /// The server as people know it.
     pub(super) name: String,
+    /// Others do its work while it stands still, so there is no search for a better one.
+    pub(super) is_beside: bool,
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -66,9 +101,9 @@ impl State {
 pub(super) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
 
 impl Shared {
-    pub(super) fn new(core: Client, clock: Clock, name: String) -> Arc<Shared> {
+    pub(super) fn new(core: Client, clock: Clock, name: String, is_beside: bool) -> Arc<Shared> {
         let state = Mutex::new(State { core, refused_since: None, waiters: BTreeMap::new() });
-        Arc::new(Shared { state, changed: Notify::new(), clock, name })
+        Arc::new(Shared { state, changed: Notify::new(), clock, name, is_beside, closed: AtomicBool::new(false) })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -83,11 +118,38 @@ impl Shared {
         let (tx, rx) = oneshot::channel();
         {
             let mut state = self.lock();
+            if self.is_closed() {
+                return Err(ClientError::Closed);
+            }
             let id = state.core.submit(self.now(), request)?;
             state.waiters.insert(id, tx);
         }
         self.changed.notify_one();
         Ok(rx)
+    }
+
+    /// Whoever waits is told that no answer will come.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        self.closed.store(true, Ordering::Relaxed);
+        state.waiters.clear();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// The link is about to go, or is back.
+    fn hand_off(&self, signal: Signal) {
+        {
+            let mut state = self.lock();
+            let now = self.now();
+            match signal {
+                Signal::Begin(expected) => state.core.hold(now, now + expected),
+                Signal::End => state.core.resume(now),
+            }
+        }
+        self.changed.notify_one();
     }
 
     pub(super) async fn ask(&self, request: Request, what: &'static str) -> Result<Answer, ClientError> {
@@ -106,12 +168,70 @@ impl Shared {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, root: Fh, driver: JoinHandle<()>) -> Session {
-        Session { shared, root, _driver: Arc::new(Driver(driver)) }
+    pub(super) fn new(line: Line, streams: Option<Streams>, root: Fh) -> Session {
+        let streams = streams.map(Arc::new);
+        let ear = Ear(listen(&line, streams.clone()));
+        Session { line: Arc::new(line), streams, root, _ear: Arc::new(ear) }
     }
 
+    pub(super) fn stream_lines(&self) -> Vec<Arc<Line>> {
+        self.streams.as_ref().map(|s| s.lines()).unwrap_or_default()
+    }
+
+    /// The line that has the most room for a request for file data. Other transfers may fill
+    /// them all: one that has nothing on its way (`first`) queues one request behind theirs, so
+    /// that each gets its turn.
+    pub(super) fn line_with_room(&self, first: bool) -> Option<Arc<Line>> {
+        if let Some(streams) = &self.streams {
+            streams.open_if_lossy(&self.line);
+        }
+        let streams = self.stream_lines().into_iter();
+        let best = streams.map(|l| (l.room(), l)).max_by_key(|(room, _)| *room);
+        let (room, line) = best.unwrap_or_else(|| (self.line.room(), self.line.clone()));
+        (room > 0 || first).then_some(line)
+    }
+
+    /// How many bytes a READ over `line` should ask for, and no more than `max`.
+    pub(super) fn read_block(&self, line: &Arc<Line>, max: u32) -> u32 {
+        self.scaled(line, self.shared().lock().core.read_block(max)).min(max)
+    }
+
+    /// How many bytes a WRITE to `fh` over `line` should carry, and no more than `max`.
+    pub(super) fn write_block(&self, line: &Arc<Line>, fh: &Fh, max: u32) -> u32 {
+        self.scaled(line, self.shared().lock().core.write_block(fh, max)).min(max)
+    }
+
+    /// A stream's block is a multiple of a datagram's: that one knows the link, and is short
+    /// because one lost frame loses all of it.
+    fn scaled(&self, line: &Arc<Line>, datagram: u32) -> u32 {
+        if !self.is_stream_beside(line) {
+            return datagram;
+        }
+        datagram.saturating_mul(STREAM_BLOCK).max(STREAM_BLOCK_MIN)
+    }
+
+    /// Whether `line` is one beside the session's own.
+    pub(super) fn is_stream_beside(&self, line: &Arc<Line>) -> bool {
+        !Arc::ptr_eq(line, &self.line)
+    }
+
+    /// A stream is given up; what was on its way over it ends with [`ClientError::Closed`].
+    pub(super) fn give_up(&self, line: &Arc<Line>) {
+        if let Some(streams) = &self.streams {
+            streams.give_up(line);
+        }
+    }
+
+    pub(super) fn own_line(&self) -> &Arc<Line> {
+        &self.line
+    }
     pub(super) fn shared(&self) -> &Shared {
-        &self.shared
+        &self.line.shared
+    }
+
+    /// What carries its calls; file data may go over connections beside it.
+    pub fn transport(&self) -> Transport {
+        self.line.transport
     }
 
     /// The mounted directory.
@@ -121,13 +241,13 @@ impl Session {
 
     /// The server as people know it: `host:port`.
     pub fn server(&self) -> &str {
-        &self.shared.name
+        &self.shared().name
     }
 
     /// Makes an NFS call. A reply whose status is not OK is a reply; see [`Session::ok`].
     pub async fn call(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {
         let proc = call.proc();
-        match self.shared.ask(Request::Nfs(call), "").await? {
+        match self.shared().ask(Request::Nfs(call), "").await? {
             Answer::Nfs(reply) => Ok(reply),
             _ => Err(ClientError::Rpc(Failure::Garbled(remora_wire::Error::BadDiscriminant {
                 what: "reply",
@@ -147,18 +267,49 @@ impl Session {
 
     /// What the client has done so far.
     pub fn stats(&self) -> Stats {
-        self.shared.lock().core.stats()
+        let mut sum = self.shared().lock().core.stats();
+        for line in self.stream_lines() {
+            let stats = line.shared.lock().core.stats();
+            sum.requests += stats.requests;
+            sum.sent += stats.sent;
+            sum.retransmissions += stats.retransmissions;
+            sum.spurious += stats.spurious;
+            sum.probes += stats.probes;
+            sum.bad_xid += stats.bad_xid;
+            sum.garbled += stats.garbled;
+        }
+        sum
+    }
+
+    /// Tells the client of a hand-off, as the local protocol of [`handoff`](crate::handoff) does.
+    pub fn hand_off(&self, signal: Signal) {
+        hand_off(self.shared(), self.streams.as_deref(), signal);
+    }
+
+    /// The share of frames that the path loses one by one; see [`Client::loss`].
+    pub fn loss(&self) -> Option<f64> {
+        self.shared().lock().core.loss()
     }
 
     /// How long the server has been silent while it owes an answer.
     pub fn silence(&self) -> Duration {
-        let now = self.shared.now();
-        self.shared.lock().core.silence(now)
+        let lines = self.stream_lines().into_iter().chain([self.line.clone()]);
+        let silence = |line: Arc<Line>| {
+            let core = &line.shared.lock().core;
+            (!core.is_idle()).then(|| core.silence(line.shared.now()))
+        };
+        lines.filter_map(silence).min().unwrap_or_default()
+    }
+
+    /// Whether round trips are so long that waiting for one more costs much: then what can go
+    /// side by side had better do so.
+    pub fn is_far(&self) -> bool {
+        self.shared().lock().core.sync_tail() > 0
     }
 
     /// The window and the smoothed round trip, for people.
     pub fn pace(&self) -> (u32, Option<Duration>) {
-        let state = self.shared.lock();
+        let state = self.shared().lock();
         (state.core.window(), state.core.round_trip())
     }
 }

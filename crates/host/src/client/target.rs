@@ -3,7 +3,7 @@
 use remora_client::Transport;
 use url::Url;
 
-/// What an `nfs://host[:port]/path?proto=udp|tcp&mountport=..` URL says.
+/// What an `nfs://host[:port]/path?proto=auto|udp|tcp&mountport=..` URL says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Name or address; IPv6 without brackets.
@@ -12,8 +12,8 @@ pub struct Target {
     pub port: Option<u16>,
     /// Port of MOUNT; `None`: see [`mount`](super::mount).
     pub mount_port: Option<u16>,
-    /// TCP unless the URL says otherwise.
-    pub transport: Transport,
+    /// What the URL asks for; `None`: what serves best.
+    pub transport: Option<Transport>,
     /// Path on the server, decoded, beginning with `/`.
     pub path: String,
 }
@@ -21,7 +21,7 @@ pub struct Target {
 /// What is wrong with a URL.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=udp|tcp&mountport=N]"
+    "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]"
 )]
 pub struct TargetError {
     url: String,
@@ -49,7 +49,7 @@ impl Target {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: url.port(),
             mount_port: None,
-            transport: Transport::Tcp,
+            transport: None,
             path: decode(url.path()).ok_or_else(|| bad("its path is not UTF-8".into()))?,
         };
         for (key, value) in url.query_pairs() {
@@ -66,9 +66,10 @@ impl Target {
         match key {
             "proto" => {
                 self.transport = match value {
-                    "udp" => Transport::Udp,
-                    "tcp" => Transport::Tcp,
-                    _ => return Err(format!("proto={value} is neither udp nor tcp")),
+                    "udp" => Some(Transport::Udp),
+                    "tcp" => Some(Transport::Tcp),
+                    "auto" => None,
+                    _ => return Err(format!("proto={value} is neither udp, tcp nor auto")),
                 }
             }
             "mountport" => self.mount_port = Some(port()?),
@@ -96,10 +97,13 @@ mod tests {
     fn reads_what_libnfs_reads() {
         let t = Target::parse("nfs://127.0.0.1:20490/a%20b/%C3%A9+=&?proto=udp&mountport=20048").unwrap();
         assert_eq!((t.host.as_str(), t.port, t.mount_port), ("127.0.0.1", Some(20490), Some(20048)));
-        assert_eq!((t.transport, t.path.as_str()), (Transport::Udp, "/a b/é+=&"));
+        assert_eq!((t.transport, t.path.as_str()), (Some(Transport::Udp), "/a b/é+=&"));
         let t = Target::parse("nfs://[::1]/x?nfsport=2050").unwrap();
         assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("::1", Some(2050), "/x"));
         assert_eq!(Target::parse("nfs://nas").unwrap().path, "/");
+        for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
+            assert_eq!(Target::parse(&format!("nfs://nas/{query}")).unwrap().transport, transport);
+        }
     }
 
     #[test]

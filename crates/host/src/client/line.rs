@@ -1,0 +1,102 @@
+//! A core on a socket of its own, and the task that drives it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_base::Peer;
+use remora_client::{Client, Config, Transport};
+use rustix::net::sockopt;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+use super::mount::Options;
+use super::session::Shared;
+use super::{ClientError, driver};
+
+/// How long connecting may take when the session itself would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A way to a server. Dropped, it is closed.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) shared: Arc<Shared>,
+    pub(super) server: SocketAddr,
+    pub(super) transport: Transport,
+    task: JoinHandle<()>,
+}
+
+impl Line {
+    /// Over UDP nothing is sent for that; over TCP it takes a connection.
+    pub(super) async fn open(
+        transport: Transport,
+        server: SocketAddr,
+        config: Config,
+        options: &Options,
+    ) -> Result<Line, ClientError> {
+        Line::open_any(transport, server, config, options, false).await
+    }
+
+    /// A stream for file data beside a session's own line.
+    pub(super) async fn open_beside(
+        server: SocketAddr,
+        config: Config,
+        options: &Options,
+    ) -> Result<Line, ClientError> {
+        Line::open_any(Transport::Tcp, server, config, options, true).await
+    }
+
+    async fn open_any(
+        transport: Transport,
+        server: SocketAddr,
+        config: Config,
+        options: &Options,
+        is_beside: bool,
+    ) -> Result<Line, ClientError> {
+        let failed = |source| ClientError::Connect { server: server.to_string(), source };
+        let patience = config.give_up.unwrap_or(PATIENCE);
+        let config = Config { transport, ..config };
+        let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
+        let shared = Shared::new(core, options.clock, server.to_string(), is_beside);
+        let task = match transport {
+            Transport::Udp => {
+                let socket = bind(server).await.map_err(failed)?;
+                tokio::spawn(driver::run_udp(shared.clone(), socket, server))
+            }
+            Transport::Tcp => {
+                let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
+                let connecting = tokio::time::timeout(patience, driver::connect(server));
+                let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
+                tokio::spawn(driver::run_tcp(shared.clone(), stream, server))
+            }
+        };
+        Ok(Line { shared, server, transport, task })
+    }
+
+    /// How many more requests for file data it takes at this moment.
+    pub(super) fn room(&self) -> usize {
+        self.shared.lock().core.room()
+    }
+
+    /// Closes it at once: what the kernel still has of it is not sent any more, and the other
+    /// end is told.
+    pub(super) fn reset(&self) {
+        self.shared.close();
+        self.task.abort();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(server).await?;
+    // Best effort: a whole window of replies may come at once.
+    let _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
+    Ok(socket)
+}

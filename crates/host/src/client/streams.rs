@@ -1,0 +1,221 @@
+//! Streams beside a session's datagrams, for file data where frames are lost one by one.
+//!
+//! A datagram that fills several frames is lost with any of them, and one that fills a single
+//! frame spends a quarter of it on headers and its request. A stream sends again just the
+//! segment that was lost (SACK, RFC 2018). But one stream stands still when a retransmission is
+//! lost, too, until its timer runs out; so there are several, and while one waits the others
+//! carry on. Losses in bursts stay with the datagrams, whose recovery is quicker.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use remora_client::Config;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::line::Line;
+use super::mount::Options;
+
+/// How many streams.
+const STREAMS: usize = 4;
+/// The shares of frames lost one by one with which streams do better. Above, they wait for their
+/// timers most of the time.
+const LOSS: std::ops::Range<f64> = 0.065..0.15;
+/// How long a stream may be silent while an answer is due; then its requests go as datagrams.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long after they were tried streams are tried again, if some are missing.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The same if none could be had.
+const PAUSE_REFUSED: Duration = Duration::from_secs(60);
+
+/// The streams of a session, if it has any.
+#[derive(Debug)]
+pub(super) struct Streams {
+    options: Options,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: Vec<Arc<Line>>,
+    opening: Option<JoinHandle<()>>,
+    not_before: Option<Instant>,
+    /// Seeds used.
+    drawn: u64,
+}
+
+impl Streams {
+    /// None yet.
+    pub(super) fn new(options: Options) -> Streams {
+        Streams { options, state: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that stand.
+    pub(super) fn lines(&self) -> Vec<Arc<Line>> {
+        self.lock().lines.clone()
+    }
+
+    /// Begins to open some beside `line` if it suffers from what they are for. Needs the runtime.
+    pub(super) fn open_if_lossy(&self, line: &Line) {
+        let mut state = self.lock();
+        let (now, is_opening) = (Instant::now(), state.opening.as_ref().is_some_and(|t| !t.is_finished()));
+        if is_opening || state.not_before.is_some_and(|t| t > now) {
+            return;
+        }
+        let missing = STREAMS.saturating_sub(state.lines.len());
+        if missing == 0 || !line.shared.lock().core.loss().is_some_and(|loss| LOSS.contains(&loss)) {
+            return;
+        }
+        state.drawn += missing as u64;
+        let first = state.drawn;
+        state.not_before = Some(now + PAUSE);
+        let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
+        state.opening = Some(tokio::spawn(async move {
+            let give_up = options.config.give_up.map_or(SILENCE_MAX, |t| t.min(SILENCE_MAX));
+            let mut opening = JoinSet::new();
+            for n in 0..missing as u64 {
+                let config = Config { give_up: Some(give_up), ..options.config.clone() };
+                // Calls of different streams may not be taken for one another.
+                let options = Options { seed: options.seed.wrapping_add(first + n), ..options.clone() };
+                let open = async move { Line::open_beside(server, config, &options).await };
+                opening.spawn(tokio::time::timeout(CONNECT_MAX, open));
+            }
+            while let Some(done) = opening.join_next().await {
+                if let Ok(Ok(Ok(line))) = done {
+                    to.lock().unwrap_or_else(PoisonError::into_inner).lines.push(Arc::new(line));
+                }
+            }
+            let mut state = to.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.lines.is_empty() {
+                state.not_before = Some(Instant::now() + PAUSE_REFUSED);
+            }
+        }));
+    }
+
+    /// One is of no use any more: what it carries ends, and it is reset, so that nothing of it
+    /// arrives later. Another may take its place after a while.
+    pub(super) fn give_up(&self, line: &Arc<Line>) {
+        line.reset();
+        let mut state = self.lock();
+        state.lines.retain(|l| !Arc::ptr_eq(l, line));
+        state.not_before = Some(Instant::now() + PAUSE);
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        if let Some(task) = self.lock().opening.take() {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+    use remora_wire::nfs3::{Call, Fh, Proc, ReadOk, Reply};
+    use remora_wire::record::{RecordReader, mark};
+    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::{Reader, Xdr};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UdpSocket};
+
+    use super::*;
+    use crate::Clock;
+    use crate::client::{Limits, Session, receive};
+
+    const SIZE: u64 = 200_000;
+
+    fn byte(at: u64) -> u8 {
+        (at % 251) as u8
+    }
+
+    fn answer(message: Bytes) -> Vec<u8> {
+        let mut r = Reader::new(message);
+        let call = CallHeader::decode(&mut r).unwrap();
+        let mut reply = Vec::new();
+        ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+        if call.proc == Proc::Read as u32 {
+            let Ok(Call::Read(read)) = Call::decode(Proc::Read, &mut r) else { panic!("not a READ") };
+            let end = SIZE.min(read.offset + u64::from(read.count));
+            let data: Bytes = (read.offset..end).map(byte).collect::<Vec<_>>().into();
+            let ok = ReadOk { attr: None, count: data.len() as u32, eof: end == SIZE, data };
+            Reply::Read(Ok(ok)).encode(&mut reply);
+        }
+        reply
+    }
+
+    /// Answers READ over UDP, and on the first `living` connections; on others it says nothing.
+    async fn serve(living: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let socket = UdpSocket::bind(at).await.unwrap();
+        tokio::spawn(async move {
+            let mut buffer = vec![0; 65_536];
+            while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+                let _ = socket.send_to(&answer(Bytes::copy_from_slice(&buffer[..n])), from).await;
+            }
+        });
+        tokio::spawn(async move {
+            for nth in 0.. {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut records = RecordReader::new(1 << 20);
+                    while let Ok(1..) = stream.read_buf(records.buffer()).await {
+                        while let Ok(Some(record)) = records.next_record() {
+                            let reply = answer(record);
+                            if nth < living {
+                                let _ = stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        at
+    }
+
+    /// Reads a file over two streams of which so many live; how long it took, and how many
+    /// streams were left.
+    async fn read(living: usize) -> (Duration, usize) {
+        let at = serve(living).await;
+        let options = Options { config: Config::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
+        let streams = Streams::new(options.clone());
+        for _ in 0..2 {
+            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
+            let line = Line::open_beside(at, config, &options).await.unwrap();
+            streams.lock().lines.push(Arc::new(line));
+        }
+        let line = Line::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+        let fh = Fh(Bytes::from_static(b"file"));
+        let session = Session::new(line, Some(streams), fh.clone());
+        let mut got = vec![0; SIZE as usize];
+        let limits = Limits { read_max: 65_536, write_max: 65_536 };
+        let began = Instant::now();
+        let sink = |at: u64, data: Bytes| {
+            got[at as usize..at as usize + data.len()].copy_from_slice(&data);
+            Ok(())
+        };
+        let done = receive(&session, fh, 0..SIZE, limits, sink).await.unwrap();
+        assert_eq!(done.end, SIZE);
+        assert!((0..SIZE).zip(&got).all(|(at, b)| byte(at) == *b));
+        (began.elapsed(), session.stream_lines().len())
+    }
+
+    #[tokio::test]
+    async fn files_come_over_streams_and_none_is_waited_for_at_the_end() {
+        for (living, left, within) in [(2, 2, 500), (1, 1, 2500), (0, 0, 5000)] {
+            let (took, streams) = read(living).await;
+            assert_eq!(streams, left, "{living} of 2 streams live");
+            assert!(took < Duration::from_millis(within), "{living} of 2 streams live: {took:?}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The first process in a station: it enters the station's network namespace, runs one
+//! command, passes signals on, and ends with it.
+//!
+//! It is process 1 of a PID namespace, so when it ends the kernel kills whatever the command
+//! left behind, daemons too; and it asks to be killed when its parent ends. So nothing inside
+//! outlives the emulator, not even after `kill -9`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::namespace;
+
+/// The command was not found, as shells say it.
+const NOT_FOUND: u8 = 127;
+/// The command could not be run, as shells say it.
+const NOT_RUN: u8 = 126;
+
+/// Runs `program` with `args` in the network namespace at `path`; the result is its exit code,
+/// or 128 and the number of the signal that ended it. Only for the process that
+/// [`Emulator::spawn`](super::Emulator::spawn) has started.
+pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Result<u8> {
+    if std::process::id() != 1 {
+        return Err(io::Error::other("only the emulator starts this"));
+    }
+    // If the emulator ended before this line, its namespace cannot be opened in the next.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    namespace::enter(path)?;
+    own_mounts()?;
+    // Streams first, so that no signal and no end of a child is missed.
+    let mut ended = signal(SignalKind::child())?;
+    // The terminal sends its interrupts to the command itself.
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut user1 = signal(SignalKind::user_defined1())?;
+    let mut user2 = signal(SignalKind::user_defined2())?;
+    let child = match Command::new(program).args(args).spawn() {
+        Ok(child) => Pid::from_child(&child),
+        Err(e) => {
+            use io::Write;
+            let _ = writeln!(io::stderr(), "remora: cannot run {}: {e}", program.display());
+            return Ok(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN });
+        }
+    };
+    loop {
+        let passed_on = tokio::select! {
+            _ = ended.recv() => match reap(child)? {
+                Some(status) => return Ok(code(status)),
+                None => continue,
+            },
+            _ = hangup.recv() => Signal::HUP,
+            _ = terminate.recv() => Signal::TERM,
+            _ = user1.recv() => Signal::USR1,
+            _ = user2.recv() => Signal::USR2,
+        };
+        // It may have ended a moment ago.
+        let _ = kill_process(child, passed_on);
+    }
+}
+
+/// `/proc` and `/sys` that show the new namespaces, to this process and what it starts only.
+fn own_mounts() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, None)?;
+    Ok(mount("sysfs", "/sys", "sysfs", flags, None)?)
+}
+
+/// Buries every process that has ended; the status of `child` if it is among them.
+fn reap(child: Pid) -> io::Result<Option<ExitStatus>> {
+    let mut status = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, s))) if pid == child => status = Some(ExitStatus::from_raw(s.as_raw())),
+            Ok(Some(_)) => {}
+            Ok(None) | Err(Errno::CHILD) => return Ok(status),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}

@@ -1,0 +1,115 @@
+//! A network namespace without a name: it lives as long as our descriptor of it, or a process
+//! in it, and so leaves nothing behind however the emulator ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use super::congestion;
+use nix::sched::{CloneFlags, setns, unshare};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+
+/// A network namespace, with its loopback up and IPv6 off.
+#[derive(Debug)]
+pub(super) struct Namespace(File);
+
+impl Namespace {
+    /// A new one, where TCP uses `congestion` control. On a thread of its own, because a
+    /// thread cannot leave a namespace it has entered without rights over where it came from.
+    pub(super) fn create(congestion: &str) -> io::Result<Namespace> {
+        let namespace = on_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            loopback_up()?;
+            settings()?;
+            Ok(Namespace(File::open("/proc/thread-self/ns/net")?))
+        })?;
+        congestion::set(congestion, |choose| namespace.run(choose))?;
+        Ok(namespace)
+    }
+
+    /// Does `work` on a thread that is in the namespace. Sockets and devices made there belong
+    /// to the namespace and may be used from anywhere.
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        on_a_thread(|| {
+            setns(&self.0, CloneFlags::CLONE_NEWNET)?;
+            work()
+        })
+    }
+
+    /// Where another process of ours finds it while this one lives.
+    pub(super) fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
+}
+
+/// Moves the calling thread into the namespace at `path`.
+pub(super) fn enter(path: &Path) -> io::Result<()> {
+    Ok(setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?)
+}
+
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("namespace".into()).spawn_scoped(scope, work)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// What programs inside find: nothing on the link that they did not send, no limit on the
+/// errors they are told, and a base that forwards from one mobile to another.
+fn settings() -> io::Result<()> {
+    let set = |key: &str, value: &str| {
+        let path = format!("/proc/sys/net/{key}");
+        fs::write(&path, value).map_err(|e| io::Error::new(e.kind(), format!("cannot set {path} to {value}: {e}")))
+    };
+    if Path::new("/proc/sys/net/ipv6").exists() {
+        set("ipv6/conf/all/disable_ipv6", "1")?;
+        set("ipv6/conf/default/disable_ipv6", "1")?;
+    }
+    for scope in ["all", "default"] {
+        set(&format!("ipv4/conf/{scope}/rp_filter"), "0")?;
+        set(&format!("ipv4/conf/{scope}/send_redirects"), "0")?;
+    }
+    set("ipv4/ip_forward", "1")?;
+    // One experiment's connections shall not learn from another's.
+    set("ipv4/tcp_no_metrics_save", "1")?;
+    set("ipv4/icmp_ratelimit", "0")
+}
+
+/// Sets the loopback device up, by one message to rtnetlink, the netlink of number 0.
+fn loopback_up() -> io::Result<()> {
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    sendto(&socket, &loopback_message(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut reply = [0; 128];
+    let (_, n) = recv(&socket, &mut reply, RecvFlags::empty())?;
+    // After a 16-byte header (struct nlmsghdr) comes a negated error number; 0 is success.
+    match reply.get(..n).and_then(|r| r.get(16..20)).and_then(|e| <[u8; 4]>::try_from(e).ok()) {
+        Some(code) => match i32::from_ne_bytes(code) {
+            0 => Ok(()),
+            e => Err(io::Error::from_raw_os_error(e.saturating_neg())),
+        },
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// RTM_NEWLINK with struct ifinfomsg, acknowledged (rtnetlink(7)). The loopback device of a
+/// new namespace has index 1.
+fn loopback_message() -> [u8; 32] {
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST_ACK: u16 = 1 | 4;
+    const IFF_UP: u32 = 1;
+    let mut m = [0; 32];
+    let fields: [(usize, &[u8]); 6] = [
+        (0, &32u32.to_ne_bytes()),
+        (4, &RTM_NEWLINK.to_ne_bytes()),
+        (6, &NLM_F_REQUEST_ACK.to_ne_bytes()),
+        (20, &1i32.to_ne_bytes()),   // ifi_index
+        (24, &IFF_UP.to_ne_bytes()), // ifi_flags
+        (28, &IFF_UP.to_ne_bytes()), // ifi_change
+    ];
+    for (at, bytes) in fields {
+        m[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    m
+}

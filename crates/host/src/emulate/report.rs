@@ -1,0 +1,71 @@
+//! What became of a run.
+
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, Lane, SideStats};
+
+use super::{Journal, Lateness, Setup};
+
+/// What one channel did, from its beginning to the report.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The channel's configuration.
+    pub config: Config,
+    /// Its seed.
+    pub seed: u64,
+    /// How many mobiles shared it.
+    pub mobiles: usize,
+    /// The congestion control of TCP in the stations.
+    pub congestion: String,
+    /// The channel's time at the report.
+    pub until: Time,
+    /// Each direction of each mobile: what was offered and what became of it.
+    pub lanes: Vec<LaneReport>,
+    /// How late deliveries were.
+    pub lateness: Lateness,
+    /// How late they may be in a valid run.
+    pub lateness_max: Duration,
+    /// Packets that no station is the destination of, and packets that are not IPv4.
+    pub strays: u64,
+    /// Packets that came through and that the kernel did not take.
+    pub refused: u64,
+    /// Frames missing from the captures, since the emulator started: the disk was too slow.
+    pub captures_missed: u64,
+    /// The first packets and their fates.
+    pub journal: Journal,
+}
+
+/// One direction of one mobile.
+#[derive(Clone, Debug)]
+pub struct LaneReport {
+    /// Which.
+    pub lane: Lane,
+    /// Its counters.
+    pub stats: SideStats,
+}
+
+impl Report {
+    pub(super) fn new(setup: &Setup, config: Config, seed: u64) -> Report {
+        Report {
+            config,
+            seed,
+            mobiles: setup.mobiles,
+            congestion: setup.congestion.clone(),
+            until: Time::ZERO,
+            lanes: Vec::new(),
+            lateness: Lateness::default(),
+            lateness_max: setup.lateness_max,
+            strays: 0,
+            refused: 0,
+            captures_missed: 0,
+            journal: Journal::default(),
+        }
+    }
+
+    /// Whether the emulator kept its promises: no delivery was too late, and every one was
+    /// taken.
+    pub fn valid(&self) -> bool {
+        self.lateness.max <= self.lateness_max && self.refused == 0
+    }
+}

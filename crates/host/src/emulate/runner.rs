@@ -1,0 +1,323 @@
+//! The thread between the devices: reads what stations send, lets the channel decide, hands
+//! over what is due.
+
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use ipnet::Ipv4Net;
+use remora_channel::{Channel, Config, Delivery, Lane, Side};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
+
+use super::journal::Journal;
+use super::lateness::Latenesses;
+use super::pcap::{Captures, Moment};
+use super::report::{LaneReport, Report};
+use super::station::{Link, Station, Tun};
+use super::{EmulateError, Setup};
+use crate::Clock;
+
+/// Packets read from a device before deliveries get their turn again.
+const READS_MAX: usize = 32;
+/// Packets thrown away per device when a channel begins: more than a device may hold.
+const STALE_MAX: usize = 20_000;
+/// The longest IP packet.
+const PACKET_MAX: usize = 65_535;
+/// Frame records kept between two turns of the loop; a turn takes them all.
+const TRACE_FRAMES: usize = 1 << 17;
+
+/// This thread's place among the real-time ones, from 0 to 99.
+const PRIORITY: u8 = 10;
+
+/// What is asked of the thread.
+enum Request {
+    Begin(Box<Run>, Sender<Report>),
+    Report(Sender<Report>),
+    Clock(Sender<Clock>),
+    Stop,
+}
+
+/// The thread's owner; dropping it stops the channel.
+#[derive(Debug)]
+pub(super) struct Runner {
+    requests: Sender<Request>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    setup: Setup,
+}
+
+impl Runner {
+    pub(super) fn start(setup: &Setup, links: &[Link]) -> Result<Runner, EmulateError> {
+        let captures = match &setup.pcap {
+            Some(dir) => Some(
+                Captures::create(dir, links.iter().map(|l| l.station))
+                    .map_err(|e| EmulateError::System { what: format!("captures in {}", dir.display()), source: e })?,
+            ),
+            None => None,
+        };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| EmulateError::system("an event")(e.into()))?;
+        let wake = Arc::new(wake);
+        let (requests, incoming) = channel();
+        let mut worker = Worker {
+            devices: links.iter().map(Link::device).collect(),
+            network: setup.network,
+            run: Run::new(setup, setup.config.clone(), setup.seed)?,
+            captures,
+            incoming,
+            wake: wake.clone(),
+            buffer: vec![0; PACKET_MAX + 1],
+        };
+        let thread = std::thread::Builder::new().name("channel".into()).spawn(move || worker.work());
+        let thread = thread.map_err(EmulateError::system("a thread"))?;
+        Ok(Runner { requests, wake, thread: Some(thread), setup: setup.clone() })
+    }
+
+    pub(super) fn begin(&self, config: Config, seed: u64) -> Result<Report, EmulateError> {
+        let run = Box::new(Run::new(&self.setup, config, seed)?);
+        self.ask(|reply| Request::Begin(run, reply))
+    }
+
+    pub(super) fn report(&self) -> Result<Report, EmulateError> {
+        self.ask(Request::Report)
+    }
+
+    pub(super) fn clock(&self) -> Result<Clock, EmulateError> {
+        self.ask(Request::Clock)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Result<T, EmulateError> {
+        let (reply, answer) = channel();
+        self.tell(request(reply))?;
+        answer.recv().map_err(|_| EmulateError::Stopped)
+    }
+
+    fn tell(&self, request: Request) -> Result<(), EmulateError> {
+        self.requests.send(request).map_err(|_| EmulateError::Stopped)?;
+        // It fails only when the counter is full, and then the thread is awake anyway.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.tell(Request::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One channel's life.
+struct Run {
+    channel: Channel,
+    clock: Clock,
+    /// The clock's zero, for captures.
+    wall: SystemTime,
+    lateness: Latenesses,
+    journal: Journal,
+    /// What the report repeats.
+    facts: Report,
+}
+
+impl Run {
+    fn new(setup: &Setup, config: Config, seed: u64) -> Result<Run, EmulateError> {
+        let traced = setup.pcap.is_some() || setup.journal > 0;
+        let inner = Config { trace_frames: if traced { TRACE_FRAMES } else { 0 }, ..config.clone() };
+        Ok(Run {
+            channel: Channel::with_mobiles(inner, seed, setup.mobiles)?,
+            clock: Clock::start(),
+            wall: SystemTime::now(),
+            lateness: Latenesses::new(),
+            journal: Journal::new(setup.journal),
+            facts: Report::new(setup, config, seed),
+        })
+    }
+
+    /// The channel's time zero is now.
+    fn begin(&mut self) {
+        (self.clock, self.wall) = (Clock::start(), SystemTime::now());
+    }
+
+    fn report(&self) -> Report {
+        let mobiles = self.facts.mobiles;
+        let lanes = (0..mobiles).flat_map(|mobile| Side::ALL.map(|from| Lane { mobile, from }));
+        Report {
+            until: self.clock.now(),
+            lanes: lanes.map(|lane| LaneReport { lane, stats: *self.channel.stats(lane) }).collect(),
+            lateness: self.lateness.summary(),
+            journal: self.journal.clone(),
+            ..self.facts.clone()
+        }
+    }
+}
+
+struct Worker {
+    /// The base's, then the mobiles'.
+    devices: Vec<Arc<Tun>>,
+    network: Ipv4Net,
+    run: Run,
+    captures: Option<Captures>,
+    incoming: Receiver<Request>,
+    wake: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    fn work(&mut self) {
+        hurry();
+        self.run.begin();
+        loop {
+            self.deliver();
+            self.take();
+            self.deliver();
+            self.record();
+            if self.answer().is_break() {
+                return;
+            }
+            self.sleep();
+        }
+    }
+
+    /// Reads what the stations have sent; bounded, so that a flood cannot delay deliveries.
+    fn take(&mut self) {
+        for index in 0..self.devices.len() {
+            for _ in 0..READS_MAX {
+                let Some(n) = self.devices.get(index).and_then(|d| d.read(&mut self.buffer)) else { break };
+                let packet = Bytes::copy_from_slice(self.buffer.get(..n).unwrap_or_default());
+                let Some(lane) = self.lane(index, &packet) else {
+                    self.run.facts.strays += 1;
+                    continue;
+                };
+                let now = self.run.clock.now();
+                self.run.journal.offer(now, lane, packet.len());
+                self.run.channel.send_packet(now, lane, packet);
+            }
+        }
+    }
+
+    /// The direction a packet takes from device `index`. The base's neighbours are told apart
+    /// by address; a single one gets everything, networks behind it included.
+    fn lane(&self, index: usize, packet: &[u8]) -> Option<Lane> {
+        if packet.first()? >> 4 != 4 {
+            return None;
+        }
+        if let Some(mobile) = index.checked_sub(1) {
+            return Some(Lane { mobile, from: Side::Mobile });
+        }
+        let to = u32::from_be_bytes(packet.get(16..20)?.try_into().ok()?);
+        let mobiles = self.devices.len().checked_sub(1)?;
+        let first = Station::Mobile(0).addr(self.network).to_bits();
+        let mobile = match usize::try_from(to.wrapping_sub(first)).ok().filter(|m| *m < mobiles) {
+            Some(mobile) => mobile,
+            None if mobiles == 1 => 0,
+            None => return None,
+        };
+        Some(Lane { mobile, from: Side::Base })
+    }
+
+    /// Hands over what has arrived.
+    fn deliver(&mut self) {
+        loop {
+            let now = self.run.clock.now();
+            let Some(delivery) = self.run.channel.poll_delivery(now) else { return };
+            self.run.lateness.add(now.since(delivery.at));
+            let to = arrives_at(&delivery);
+            let taken = self.devices.get(to.index()).is_some_and(|d| d.write(&delivery.datagram));
+            self.run.facts.refused += u64::from(!taken);
+            if let Some(captures) = &mut self.captures {
+                captures.add(to, self.run.wall, delivery.at, Moment::Received, delivery.datagram);
+            }
+        }
+    }
+
+    /// Writes down the fates that frames have met.
+    fn record(&mut self) {
+        while let Some(frame) = self.run.channel.poll_trace() {
+            if let Some(captures) = &mut self.captures {
+                let from = match frame.from {
+                    Side::Base => Station::Base,
+                    Side::Mobile => Station::Mobile(frame.mobile),
+                };
+                captures.add(from, self.run.wall, frame.start, Moment::Sent(frame.fate), frame.packet.clone());
+            }
+            self.run.journal.frame(frame);
+        }
+        if let Some(captures) = &mut self.captures {
+            captures.pass_on(self.run.wall, self.run.clock.now());
+        }
+    }
+
+    fn answer(&mut self) -> std::ops::ControlFlow<()> {
+        // Its count does not matter; that it is not readable any more does.
+        let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        while let Ok(request) = self.incoming.try_recv() {
+            // Whoever asked is waiting, or gone.
+            match request {
+                Request::Stop => return std::ops::ControlFlow::Break(()),
+                Request::Report(reply) => drop(reply.send(self.report())),
+                Request::Clock(reply) => drop(reply.send(self.run.clock)),
+                Request::Begin(run, reply) => {
+                    let report = self.report();
+                    self.discard_stale();
+                    self.run = *run;
+                    self.run.begin();
+                    drop(reply.send(report));
+                }
+            }
+        }
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn report(&self) -> Report {
+        let missed = self.captures.as_ref().map_or(0, Captures::missed);
+        Report { captures_missed: missed, ..self.run.report() }
+    }
+
+    /// Packets that were sent into the old channel do not belong in the new one.
+    fn discard_stale(&mut self) {
+        for device in &self.devices {
+            for _ in 0..STALE_MAX {
+                if device.read(&mut self.buffer).is_none() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let mut fds: Vec<PollFd<'_>> = self.devices.iter().map(|d| PollFd::new(&**d, PollFlags::IN)).collect();
+        fds.push(PollFd::new(&*self.wake, PollFlags::IN));
+        let wait = self.run.channel.poll_timeout().map(|due| due.since(self.run.clock.now()));
+        let timeout = wait.and_then(|w| Timespec::try_from(w).ok());
+        // An interrupted or failed wait only means another turn of the loop.
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+}
+
+fn arrives_at(delivery: &Delivery) -> Station {
+    match delivery.to {
+        Side::Base => Station::Base,
+        Side::Mobile => Station::Mobile(delivery.mobile),
+    }
+}
+
+/// Makes this thread's sleeps exact and lets it run before all ordinary ones, as far as it may.
+fn hurry() {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    let priority = ThreadPriorityValue::try_from(PRIORITY).map(ThreadPriority::Crossplatform);
+    let real_time = priority.is_ok_and(|p| set_thread_priority_and_policy(thread_native_id(), p, policy).is_ok());
+    if !real_time {
+        let _ = rustix::process::setpriority_process(None, -20);
+    }
+}

@@ -1,0 +1,256 @@
+//! Whether the emulator does what it says, measured from outside: by sockets in the stations
+//! and the kernel's own times of arrival.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use remora_base::{Rate, Time};
+use remora_channel::{Config, Distribution, ErrorModel, Fate, FrameRecord, Weather};
+
+use super::probe::{Arrival, Probe};
+use super::{EmulateError, Emulator, Report, Setup};
+
+/// Packets of a measurement that are kept for replay: more than any of them sends, errors and
+/// all.
+const JOURNAL: usize = 100_000;
+
+/// One thing measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub passed: bool,
+    /// What was found.
+    pub figures: String,
+}
+
+/// Measures an emulator made like `setup` (its network, seed and bound on lateness; the
+/// channels are the test's own). Takes about 17 seconds.
+pub fn self_test(setup: Setup) -> Result<Vec<Check>, EmulateError> {
+    let mut test = Test::new(setup)?;
+    let spacing = test.spacing()?;
+    let [dwell, dwell_replay] = test.dwell()?;
+    let [throughput, throughput_replay] = test.throughput()?;
+    Ok(vec![spacing, dwell, dwell_replay, throughput, throughput_replay, test.lateness()])
+}
+
+struct Test {
+    emulator: Emulator,
+    probe: Probe,
+    reports: Vec<Report>,
+}
+
+impl Test {
+    fn new(setup: Setup) -> Result<Test, EmulateError> {
+        let config = Config::default();
+        let emulator = Emulator::start(Setup { config, mobiles: 1, journal: JOURNAL, pcap: None, ..setup })?;
+        let probe = Probe::open(&emulator).map_err(EmulateError::system("a stream of datagrams"))?;
+        Ok(Test { emulator, probe, reports: Vec::new() })
+    }
+
+    /// A stream through a fresh channel; what arrived, and what the channel did.
+    fn stream(
+        &mut self,
+        config: Config,
+        count: u64,
+        bytes: usize,
+        every: Duration,
+    ) -> Result<(Vec<Arrival>, Report), EmulateError> {
+        let full = config.rate.airtime(bytes as u64 * (config.queue_frames as u64 + 2));
+        let rest = full + config.delay + Duration::from_millis(100);
+        self.emulator.begin(config, self.emulator.setup().seed)?;
+        let arrivals = self.probe.send(count, bytes, every, rest);
+        let arrivals = arrivals.map_err(EmulateError::system("a stream of datagrams"))?;
+        let report = self.emulator.report()?;
+        self.reports.push(report.clone());
+        Ok((arrivals, report))
+    }
+
+    /// Constant rate: what was sent at once arrives spaced by its airtime.
+    fn spacing(&mut self) -> Result<Check, EmulateError> {
+        let count = 100;
+        let config = Config { queue_frames: 200, ..Config::default() };
+        let (bytes, bound) = (config.mtu, self.emulator.setup().lateness_max);
+        let airtime = config.rate.airtime(bytes as u64);
+        let (arrivals, report) = self.stream(config, count, bytes, Duration::ZERO)?;
+        let logical = report.journal.frames.windows(2).all(|w| w[1].start.since(w[0].start) == airtime);
+        let gaps: Vec<Duration> = arrivals.windows(2).map(|w| w[1].at.saturating_sub(w[0].at)).collect();
+        let worst = gaps.iter().map(|g| g.abs_diff(airtime)).max().unwrap_or_default();
+        let total: Duration = gaps.iter().sum();
+        let mean = total / u32::try_from(gaps.len()).unwrap_or(1).max(1);
+        // Each arrival is late by its own lateness only, so the errors do not add up.
+        let even = worst <= bound && total.abs_diff(airtime * (count as u32 - 1)) <= bound;
+        Ok(Check {
+            name: "constant-rate spacing",
+            passed: arrivals.len() as u64 == count && logical && even,
+            figures: format!(
+                "{} of {count} frames arrived, {:.3} ms apart on average, {:.3} ms off at worst; airtime {:.3} ms",
+                arrivals.len(),
+                ms(mean),
+                ms(worst),
+                ms(airtime)
+            ),
+        })
+    }
+
+    /// Bad periods: a probe each millisecond is lost exactly when the weather is bad.
+    fn dwell(&mut self) -> Result<[Check; 2], EmulateError> {
+        let config = Config { rate: Rate::mbit(10), errors: weather(), ..Config::default() };
+        let count = 8000;
+        let (arrivals, report) = self.stream(config, count, 64, Duration::from_millis(1))?;
+        let seen = Seen::new(&report, &arrivals)?;
+        let (good, bad) = (seen.until.as_secs_f64() - seen.bad.as_secs_f64(), seen.bad.as_secs_f64());
+        let check = Check {
+            name: "dwell times",
+            passed: seen.faithful && seen.periods > 5 && report.journal.frames.len() as u64 >= count,
+            figures: format!(
+                "{} probes, {} lost, {} of them against the weather; {} bad periods in {:.1} s, {:.1} ms long on \
+                 average by the weather, {:.1} ms by the probes; good for {good:.2} s, bad for {bad:.2} s",
+                report.journal.frames.len(),
+                report.journal.frames.len() - seen.arrived,
+                seen.contradictions,
+                seen.periods,
+                seen.until.as_secs_f64(),
+                ms(seen.bad) / seen.periods.max(1) as f64,
+                ms(seen.observed) / seen.periods.max(1) as f64,
+            ),
+        };
+        Ok([check, replay("dwell times replayed in virtual time", &report)?])
+    }
+
+    /// A saturated link carries its rate times the good time, but for the frames that the ends
+    /// of good periods cut: for each bad period one on average, two at most.
+    fn throughput(&mut self) -> Result<[Check; 2], EmulateError> {
+        // All at once, so that the link is saturated however busy the machine is.
+        let count = 1000;
+        let config = Config { rate: Rate::mbit(2), errors: weather(), queue_frames: count, ..Config::default() };
+        let bytes = config.mtu;
+        let airtime = config.rate.airtime(bytes as u64);
+        let (arrivals, report) = self.stream(config, count as u64, bytes, Duration::ZERO)?;
+        let sent = sent(&report);
+        let seen = Seen::new(&report, &arrivals)?;
+        let (first, last) = (sent.first().map(|f| f.start), sent.last().map(|f| f.end));
+        let span = last.unwrap_or_default().since(first.unwrap_or_default());
+        let good = span.saturating_sub(seen.bad).as_secs_f64();
+        let most = good / airtime.as_secs_f64();
+        let expected = most - seen.periods as f64;
+        let carried = arrivals.len() as f64;
+        let busy: Duration = sent.iter().map(|f| f.end.since(f.start)).sum();
+        let rate = carried * bytes as f64 * 8.0 / span.as_secs_f64().max(1e-9);
+        let check = Check {
+            name: "closed-form throughput",
+            passed: seen.faithful
+                && busy == span
+                && seen.periods > 3
+                && (expected - seen.periods as f64 - 1.0..=most + 1.0).contains(&carried),
+            figures: format!(
+                "{carried} frames carried in {:.2} s of which {good:.2} s were good, {:.0} bit/s; expected {expected:.1} \
+                 frames, {:.1} to {most:.1} possible; ratio {:.4}",
+                span.as_secs_f64(),
+                rate,
+                expected - seen.periods as f64,
+                carried / expected.max(1.0)
+            ),
+        };
+        Ok([check, replay("throughput replayed in virtual time", &report)?])
+    }
+
+    fn lateness(&self) -> Check {
+        let worst = self.reports.iter().map(|r| r.lateness.max).max().unwrap_or_default();
+        let p99 = self.reports.iter().map(|r| r.lateness.p99).max().unwrap_or_default();
+        let bound = self.emulator.setup().lateness_max;
+        Check {
+            name: "lateness",
+            passed: self.reports.iter().all(Report::valid),
+            figures: format!("99% within {:.3} ms, all within {:.3} ms; bound {:.3} ms", ms(p99), ms(worst), ms(bound)),
+        }
+    }
+}
+
+/// Periods shorter than the papers', so that a few seconds see many.
+fn weather() -> ErrorModel {
+    ErrorModel::TwoState {
+        distribution: Distribution::Uniform,
+        good_mean: Duration::from_millis(300),
+        bad_mean: Duration::from_millis(80),
+    }
+}
+
+/// The frames that were put on the medium, in order.
+fn sent(report: &Report) -> Vec<&FrameRecord> {
+    report.journal.frames.iter().filter(|f| f.fate != Fate::QueueFull).collect()
+}
+
+/// A stream held against the weather.
+struct Seen {
+    /// Frames that arrived.
+    arrived: usize,
+    /// Frames sent whose loss, or arrival, the weather does not explain.
+    contradictions: usize,
+    /// No contradictions, and what arrived is what the channel delivered.
+    faithful: bool,
+    /// From time zero to the end of the last frame.
+    until: Time,
+    /// Bad periods that frames met, and their length.
+    periods: usize,
+    bad: Duration,
+    /// The length of those periods as the frames saw it: from the first lost to the next that
+    /// is not.
+    observed: Duration,
+}
+
+impl Seen {
+    fn new(report: &Report, arrivals: &[Arrival]) -> Result<Seen, EmulateError> {
+        let mut weather = Weather::new(&report.config, report.seed)?;
+        let sent = sent(report);
+        let lost = |f: &FrameRecord| f.fate != Fate::Delivered;
+        let contradictions = sent.iter().filter(|f| weather.bad_overlaps(f.start, f.end) != lost(f)).count();
+        let until = sent.last().map_or(Time::ZERO, |f| f.end);
+        let from = sent.first().map_or(Time::ZERO, |f| f.start);
+        let periods: Vec<_> = weather.bad_periods(from, until).collect();
+        let observed = observed(&sent);
+        let numbers: BTreeSet<u64> = arrivals.iter().map(|a| a.number).collect();
+        let delivered = sent.iter().filter(|f| !lost(f)).count();
+        Ok(Seen {
+            arrived: arrivals.len(),
+            contradictions,
+            faithful: contradictions == 0 && numbers.len() == arrivals.len() && arrivals.len() == delivered,
+            until,
+            periods: periods.len(),
+            bad: periods.iter().map(|p| p.end.since(p.start)).sum(),
+            observed,
+        })
+    }
+}
+
+fn observed(sent: &[&FrameRecord]) -> Duration {
+    let (mut total, mut since) = (Duration::ZERO, None);
+    for frame in sent {
+        match (frame.fate == Fate::BadPeriod, since) {
+            (true, None) => since = Some(frame.start),
+            (false, Some(start)) => {
+                total += frame.start.since(start);
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    total
+}
+
+/// The same offers give the same fates in virtual time.
+fn replay(name: &'static str, report: &Report) -> Result<Check, EmulateError> {
+    let again = report.journal.replay(&report.config, report.seed, report.mobiles)?;
+    let (frames, missed) = (&report.journal.frames, report.journal.missed);
+    let same = frames.iter().zip(&again).filter(|(a, b)| a == b).count();
+    Ok(Check {
+        name,
+        passed: missed == 0 && again.len() == frames.len() && same == frames.len() && !frames.is_empty(),
+        figures: format!("{same} of {} frames have the same times and fates", frames.len()),
+    })
+}
+
+fn ms(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e3
+}

@@ -1,0 +1,135 @@
+//! A station: its namespace, its TUN device and its address.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+
+use super::namespace::Namespace;
+use super::{EmulateError, Setup};
+
+/// What the device is called in every station.
+pub const DEVICE: &str = "remora0";
+
+/// Packets the device may hold for us: many, so that a burst is cut by the channel's queue,
+/// which counts, and not by this one.
+const DEVICE_QUEUE: u32 = 10_000;
+
+/// A place for programs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Station {
+    /// The base station.
+    Base,
+    /// A mobile; the first is 0.
+    Mobile(usize),
+}
+
+impl Station {
+    /// Its place among all: the base is 0.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Station::Base => 0,
+            Station::Mobile(i) => i.saturating_add(1),
+        }
+    }
+
+    /// Its address in `network`.
+    pub(super) fn addr(self, network: Ipv4Net) -> Ipv4Addr {
+        let host = u32::try_from(self.index()).unwrap_or(u32::MAX).saturating_add(1);
+        Ipv4Addr::from_bits(network.network().to_bits().saturating_add(host))
+    }
+}
+
+/// A station's namespace and device.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) station: Station,
+    namespace: Namespace,
+    device: Arc<Tun>,
+}
+
+impl Link {
+    pub(super) fn make(station: Station, setup: &Setup) -> Result<Link, EmulateError> {
+        let namespace = Namespace::create(&setup.congestion).map_err(EmulateError::system("a network namespace"))?;
+        let mtu = u16::try_from(setup.config.mtu).unwrap_or(u16::MAX);
+        let device = namespace.run(|| Tun::make(station.addr(setup.network), setup.network.prefix_len(), mtu));
+        let device = device.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => EmulateError::NoTun,
+            _ => EmulateError::system("a TUN device")(e),
+        })?;
+        Ok(Link { station, namespace, device: Arc::new(device) })
+    }
+
+    pub(super) fn device(&self) -> Arc<Tun> {
+        self.device.clone()
+    }
+
+    pub(super) fn set_mtu(&self, mtu: usize) -> io::Result<()> {
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        // The device is found by its name, which means something in its namespace only.
+        self.namespace.run(|| self.device.0.set_mtu(mtu))
+    }
+
+    pub(super) fn namespace_path(&self) -> PathBuf {
+        self.namespace.path()
+    }
+
+    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        self.namespace.run(work)
+    }
+}
+
+/// A TUN device without packet information and without offloads: bytes read or written are
+/// one IP packet.
+pub(super) struct Tun(SyncDevice);
+
+impl Tun {
+    fn make(addr: Ipv4Addr, prefix: u8, mtu: u16) -> io::Result<Tun> {
+        let device = DeviceBuilder::new()
+            .name(DEVICE)
+            .layer(Layer::L3)
+            .mtu(mtu)
+            .tx_queue_len(DEVICE_QUEUE)
+            .ipv4(addr, prefix, None)
+            .build_sync()?;
+        device.set_nonblocking(true)?;
+        Ok(Tun(device))
+    }
+
+    /// Reads a packet into `buffer`; `None` when there is none.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        self.0.recv(buffer).ok()
+    }
+
+    /// Hands a packet to the kernel; whether it took it.
+    pub(super) fn write(&self, packet: &[u8]) -> bool {
+        self.0.send(packet).is_ok()
+    }
+}
+
+impl std::os::fd::AsFd for Tun {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Tun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(DEVICE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_follow_one_another() {
+        let network = Ipv4Net::new_assert(Ipv4Addr::new(10, 77, 0, 0), 24);
+        let addrs = [Station::Base, Station::Mobile(0), Station::Mobile(7)].map(|s| s.addr(network).to_string());
+        assert_eq!(addrs, ["10.77.0.1", "10.77.0.2", "10.77.0.9"]);
+    }
+}

@@ -1,0 +1,293 @@
+//! The hand-off signal among the programs of a machine: something that knows of an imminent
+//! cell switch (a link daemon, a modem manager's script) tells every client beforehand, and
+//! again when it is over (planned in NFS/W 95 and 97). `docs/handoff.md` is the protocol.
+//!
+//! Each client binds a datagram socket `PID-N.sock` in one of a few known directories that
+//! only their owner may enter; whoever announces sends a line of text to every socket there.
+
+use std::fmt;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixDatagram as Sender;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::net::UnixDatagram;
+
+/// The longest switch that may be announced.
+pub const EXPECTED_MAX: Duration = Duration::from_secs(60);
+/// Names the directory instead of the usual places.
+const DIR_VARIABLE: &str = "REMORA_HANDOFF_DIR";
+/// Longer messages are garbage.
+const MESSAGE_MAX: usize = 64;
+/// The most sockets of a directory that are told, and the most directories.
+const SOCKETS_MAX: usize = 1024;
+const DIRS_MAX: usize = 1024;
+
+/// What is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// The link goes away; it is expected back after this long (1 ms to 60 s).
+    Begin(Duration),
+    /// The link is back.
+    End,
+}
+
+/// A line that is no signal.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected 'begin MILLISECONDS' (1 to 60000) or 'end'")]
+pub struct NotASignal;
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Signal::Begin(expected) => write!(f, "begin {}", expected.min(&EXPECTED_MAX).as_millis().max(1)),
+            Signal::End => f.write_str("end"),
+        }
+    }
+}
+
+impl FromStr for Signal {
+    type Err = NotASignal;
+
+    fn from_str(line: &str) -> Result<Signal, NotASignal> {
+        let mut words = line.split_ascii_whitespace();
+        let signal = match (words.next(), words.next()) {
+            (Some("end"), None) => Signal::End,
+            (Some("begin"), Some(ms)) => {
+                let expected = ms.parse().map(Duration::from_millis).map_err(|_| NotASignal)?;
+                if expected.is_zero() || expected > EXPECTED_MAX {
+                    return Err(NotASignal);
+                }
+                Signal::Begin(expected)
+            }
+            _ => return Err(NotASignal),
+        };
+        if words.next().is_some() { Err(NotASignal) } else { Ok(signal) }
+    }
+}
+
+/// A client's ear. Its socket goes when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixDatagram,
+    path: PathBuf,
+    ignored: AtomicU64,
+}
+
+impl Listener {
+    /// Listens in this user's directory, which is made if it is not there. Call it within a
+    /// tokio runtime.
+    pub fn open() -> io::Result<Listener> {
+        Listener::open_in(&own_dir()?)
+    }
+
+    /// Listens in `dir`.
+    pub fn open_in(dir: &Path) -> io::Result<Listener> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        if check_private(dir)? != rustix::process::geteuid().as_raw() {
+            return Err(not_private(dir));
+        }
+        remove_stale(dir);
+        let name = format!("{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = dir.join(name);
+        // Of an earlier process with our number.
+        let _ = fs::remove_file(&path);
+        Ok(Listener { socket: UnixDatagram::bind(&path)?, path, ignored: AtomicU64::new(0) })
+    }
+
+    /// Takes the socket out of the directory: nobody is told any more.
+    pub fn unlink(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// The next signal. Anything else is counted and passed over.
+    pub async fn next(&self) -> io::Result<Signal> {
+        let mut buffer = [0; MESSAGE_MAX + 1];
+        loop {
+            let n = self.socket.recv(&mut buffer).await?;
+            let line = buffer.get(..n).filter(|l| l.len() <= MESSAGE_MAX).and_then(|l| std::str::from_utf8(l).ok());
+            match line.map(Signal::from_str) {
+                Some(Ok(signal)) => return Ok(signal),
+                _ => self.ignored.fetch_add(1, Ordering::Relaxed),
+            };
+        }
+    }
+
+    /// Messages that were no signals.
+    pub fn ignored(&self) -> u64 {
+        self.ignored.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
+/// Tells the clients of this user, or for root of all users; returns how many were told. One
+/// that takes nothing is passed over, so this never waits.
+pub fn announce(signal: Signal) -> io::Result<usize> {
+    let own = own_dir()?;
+    let mut told = announce_in(&own, signal)?;
+    if rustix::process::geteuid().is_root() && std::env::var_os(DIR_VARIABLE).is_none() {
+        // Directories of users that are wrong, or gone, are their users' concern.
+        let others = other_dirs().into_iter().filter(|d| *d != own);
+        told += others.filter_map(|d| announce_in(&d, signal).ok()).sum::<usize>();
+    }
+    Ok(told)
+}
+
+/// Tells the clients that listen in `dir`; returns how many were told.
+pub fn announce_in(dir: &Path, signal: Signal) -> io::Result<usize> {
+    let sockets = match sockets(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        sockets => sockets?,
+    };
+    let sender = Sender::unbound()?;
+    sender.set_nonblocking(true)?;
+    let line = format!("{signal}\n");
+    Ok(sockets.iter().filter(|path| sender.send_to(line.as_bytes(), path).is_ok()).count())
+}
+
+/// The sockets of clients in `dir`.
+fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let owner = check_private(dir)?;
+    let is_client = |path: &PathBuf| {
+        let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".sock"));
+        let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        let named = name.and_then(|n| n.split_once('-')).is_some_and(|(pid, n)| digits(pid) && digits(n));
+        // No link: root sends into directories of others.
+        named && fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket() && m.uid() == owner)
+    };
+    let entries = fs::read_dir(dir)?.filter_map(Result::ok).map(|e| e.path());
+    Ok(entries.filter(is_client).take(SOCKETS_MAX).collect())
+}
+
+/// Removes the sockets of processes that are gone.
+fn remove_stale(dir: &Path) {
+    let (Ok(sockets), Ok(sender)) = (sockets(dir), Sender::unbound()) else { return };
+    for path in sockets {
+        let refused = sender.connect(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+        if refused {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whoever can enter the directory can hold its clients up, so it must be its owner's alone.
+/// That is this user, or anybody if this user is root. Returns the owner.
+fn check_private(dir: &Path) -> io::Result<u32> {
+    let meta = fs::symlink_metadata(dir)?;
+    let own = rustix::process::geteuid();
+    let is_ours = meta.uid() == own.as_raw() || own.is_root();
+    if meta.is_dir() && is_ours && meta.mode() & 0o077 == 0 { Ok(meta.uid()) } else { Err(not_private(dir)) }
+}
+
+fn not_private(dir: &Path) -> io::Error {
+    let why = format!("{} is not a directory of this user's alone", dir.display());
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// `$REMORA_HANDOFF_DIR`, or else a directory under the first of `$XDG_RUNTIME_DIR`,
+/// `/run/user/UID` and the directory for temporary files that there is.
+fn own_dir() -> io::Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
+        let dir = PathBuf::from(dir);
+        let relative =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("{DIR_VARIABLE} is not an absolute path"));
+        return if dir.is_absolute() { Ok(dir) } else { Err(relative()) };
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime = [absolute("XDG_RUNTIME_DIR"), Some(PathBuf::from(format!("/run/user/{uid}")))];
+    let is_own = |dir: &PathBuf| fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == uid);
+    Ok(match runtime.into_iter().flatten().find(is_own) {
+        Some(dir) => dir.join("remora/handoff"),
+        None => std::env::temp_dir().join(format!("remora-handoff-{uid}")),
+    })
+}
+
+/// Where the clients of all users may be.
+fn other_dirs() -> Vec<PathBuf> {
+    let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok).map(|e| e.path());
+    let runtime = list(Path::new("/run/user")).map(|d| d.join("remora/handoff"));
+    let is_temporary =
+        |d: &PathBuf| d.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("remora-handoff-"));
+    runtime.chain(list(&std::env::temp_dir()).filter(is_temporary)).take(DIRS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn signals_are_lines_of_text() {
+        let begin = |ms| Ok(Signal::Begin(Duration::from_millis(ms)));
+        for (line, signal) in [
+            ("begin 1500\n", begin(1500)),
+            (" begin  60000 ", begin(60_000)),
+            ("end\n", Ok(Signal::End)),
+            ("begin 60001", Err(NotASignal)),
+            ("begin 0", Err(NotASignal)),
+            ("begin", Err(NotASignal)),
+            ("begin -1", Err(NotASignal)),
+            ("begin 1 2", Err(NotASignal)),
+            ("end now", Err(NotASignal)),
+            ("", Err(NotASignal)),
+        ] {
+            assert_eq!(line.parse::<Signal>(), signal, "{line:?}");
+        }
+        for signal in [Signal::End, Signal::Begin(Duration::from_millis(7))] {
+            assert_eq!(signal.to_string().parse(), Ok(signal));
+        }
+        assert_eq!(Signal::Begin(Duration::MAX).to_string(), "begin 60000");
+    }
+
+    #[tokio::test]
+    async fn every_listener_is_told_and_garbage_is_counted() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("handoff");
+        assert_eq!(announce_in(&dir, Signal::End).unwrap(), 0, "nobody there");
+        let ears = [Listener::open_in(&dir).unwrap(), Listener::open_in(&dir).unwrap()];
+        let raw = Sender::unbound().unwrap();
+        for garbage in [&b"begin tomorrow"[..], b"\xff\xfe", b"", &[b' '; 500]] {
+            raw.send_to(garbage, &ears[0].path).unwrap();
+        }
+        let signal = Signal::Begin(Duration::from_secs(5));
+        assert_eq!(announce_in(&dir, signal).unwrap(), 2);
+        for ear in &ears {
+            assert_eq!(ear.next().await.unwrap(), signal);
+        }
+        assert_eq!(ears[0].ignored(), 4);
+        drop(ears);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "sockets go with their owners");
+    }
+
+    #[tokio::test]
+    async fn what_dead_processes_left_goes_and_nothing_else() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("handoff");
+        let first = Listener::open_in(&dir).unwrap();
+        drop(Sender::bind(dir.join("1-0.sock")).unwrap());
+        fs::write(dir.join("2-0.sock"), "a file").unwrap();
+        drop(Sender::bind(dir.join("mine.sock")).unwrap());
+        let _second = Listener::open_in(&dir).unwrap();
+        let left = |name: &str| dir.join(name).exists();
+        assert!(!left("1-0.sock") && left("2-0.sock") && left("mine.sock") && first.path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_others_may_enter_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(Listener::open_in(dir.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert!(announce_in(dir.path(), Signal::End).is_err());
+    }
+}

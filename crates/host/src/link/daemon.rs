@@ -1,0 +1,232 @@
+//! Starting and stopping an end of a link.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use remora_base::Time;
+use remora_link::{Config, Link};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::device::Device;
+use super::error::LinkError;
+use super::party::{Known, Party};
+use super::report::{Notice, Report};
+use super::settings::{Role, Settings};
+use super::worker::{End, Worker, peer_at};
+use crate::Clock;
+use crate::handoff::Signal;
+
+/// IPv6 needs this much of every link (RFC 8200, section 5).
+const INNER_MIN_V6: usize = 1280;
+/// IPv4 works with less (RFC 791: 68).
+const INNER_MIN_V4: usize = 256;
+/// The least in a frame, whose own headers are most of it below this.
+const FRAME_MIN: usize = 256;
+/// Notices that may wait to be read.
+const NOTICES_MAX: usize = 256;
+
+/// What a running link is told.
+pub(super) enum Command {
+    /// Announce a cell switch, or its end.
+    HandOff(Signal),
+    /// Say good-bye and stop.
+    Stop,
+}
+
+/// A running end of a link. Dropping it stops it: the other ends are told, and device,
+/// addresses, routes and forwarding are as they were.
+#[derive(Debug)]
+pub struct Daemon {
+    listen: SocketAddr,
+    control: Control,
+    notices: Receiver<Notice>,
+    thread: Option<JoinHandle<Result<(), LinkError>>>,
+}
+
+/// A way to speak to a running link; may be cloned and sent.
+#[derive(Clone, Debug)]
+pub struct Control {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+    report: Arc<Mutex<Report>>,
+}
+
+impl Daemon {
+    /// Makes the device and begins.
+    pub fn start(settings: Settings) -> Result<Daemon, LinkError> {
+        let table = settings.table()?;
+        let config = config(&settings)?;
+        let mtu = u16::try_from(config.packet_max()).unwrap_or(u16::MAX);
+        let (socket, listen) = open(&settings.role)?;
+        let device = Device::new(&settings, mtu)?;
+        let clock = Clock::start();
+        let seed = seed()?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = Arc::new(wake.map_err(|e| LinkError::System(e.into()))?);
+        let (commands, inbox) = channel();
+        let (outbox, notices) = sync_channel(NOTICES_MAX);
+        let role = match settings.role {
+            Role::Base { .. } => "base",
+            Role::Mobile { .. } => "mobile",
+        };
+        let report = Report { role: role.to_owned(), device: settings.device.clone(), mtu, ..Report::default() };
+        let report = Arc::new(Mutex::new(report));
+        let worker = Worker {
+            device,
+            socket,
+            wake: wake.clone(),
+            clock,
+            party: party(&settings, seed, clock.now()),
+            link: Link::new(config, seed, clock.now()),
+            ends: ends(&settings),
+            table: matches!(settings.role, Role::Base { .. }).then_some(table),
+            commands: inbox,
+            notices: outbox,
+            report: report.clone(),
+        };
+        let thread = std::thread::Builder::new().name("link".into()).spawn(move || worker.run());
+        let thread = Some(thread.map_err(LinkError::System)?);
+        Ok(Daemon { listen, control: Control { commands, wake, report }, notices, thread })
+    }
+
+    /// Where its datagrams come to.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// A way to speak to it from elsewhere.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// The next notice, if one comes in time.
+    pub fn notice(&self, within: Duration) -> Option<Notice> {
+        self.notices.recv_timeout(within).ok()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Stops it; says why it had ended before, if it had.
+    pub fn stop(mut self) -> Result<(), LinkError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), LinkError> {
+        self.control.send(Command::Stop);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(LinkError::System(std::io::Error::other("the link's thread failed"))))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+impl Control {
+    /// All figures, at most a quarter of a second old.
+    pub fn report(&self) -> Report {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Announces a cell switch, or its end, to the other ends and to this machine's programs.
+    pub fn hand_off(&self, signal: Signal) {
+        self.send(Command::HandOff(signal));
+    }
+
+    fn send(&self, command: Command) {
+        // One that has ended hears nothing more.
+        if self.commands.send(command).is_ok() {
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The link core's configuration: ours on top of its own defaults.
+fn config(settings: &Settings) -> Result<Config, LinkError> {
+    let tuning = &settings.tuning;
+    let overhead = settings.overhead();
+    let mut config = Config { rate: tuning.rate, overhead, ..Config::default() };
+    config.mtu = usize::from(settings.outer_mtu).saturating_sub(overhead);
+    config.duplex = tuning.duplex.unwrap_or(config.duplex);
+    config.mode = tuning.mode.unwrap_or(config.mode);
+    config.scheduler = tuning.scheduler.unwrap_or(config.scheduler);
+    config.codel.target = tuning.queue_delay.unwrap_or(config.codel.target);
+    for (class, lifetime) in &tuning.lifetimes {
+        let limits = match class {
+            remora_link::Class::Interactive => &mut config.limits.interactive,
+            remora_link::Class::Default => &mut config.limits.default,
+            remora_link::Class::Bulk => &mut config.limits.bulk,
+        };
+        limits.lifetime = *lifetime;
+    }
+    let v6 = settings.addresses.iter().any(|a| a.addr().is_ipv6());
+    let least = if v6 { INNER_MIN_V6 } else { INNER_MIN_V4 };
+    if config.mtu < FRAME_MIN {
+        return Err(LinkError::Mtu { outer: settings.outer_mtu, inner: config.mtu, least: FRAME_MIN });
+    }
+    let inner = config.packet_max();
+    if inner < least {
+        return Err(LinkError::Mtu { outer: settings.outer_mtu, inner, least });
+    }
+    Ok(config)
+}
+
+fn open(role: &Role) -> Result<(UdpSocket, SocketAddr), LinkError> {
+    let at: SocketAddr = match role {
+        Role::Base { listen, .. } => *listen,
+        // Bound to no address, so that the system picks one for each datagram: the mobile may
+        // move from network to network.
+        Role::Mobile { base: SocketAddr::V4(_), .. } => ([0, 0, 0, 0], 0).into(),
+        Role::Mobile { base: SocketAddr::V6(_), .. } => ([0u16; 8], 0).into(),
+    };
+    let failed = |source| LinkError::Socket { at, source };
+    let socket = UdpSocket::bind(at).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    // Best effort: what does not fit is lost and sent again.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
+    let listen = socket.local_addr().map_err(failed)?;
+    Ok((socket, listen))
+}
+
+fn seed() -> Result<u64, LinkError> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|e| LinkError::System(std::io::Error::other(e.to_string())))?;
+    Ok(u64::from_ne_bytes(seed))
+}
+
+fn party(settings: &Settings, seed: u64, now: Time) -> Party {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+    let identity = settings.identity.clone();
+    match &settings.role {
+        Role::Base { mobiles, .. } => {
+            let known = mobiles.iter().map(|m| Known { key: m.key, secret: m.secret.clone() });
+            Party::base(identity, known.collect(), seed, wall, now)
+        }
+        Role::Mobile { base, key, secret, keepalive, .. } => {
+            let known = Known { key: *key, secret: secret.clone() };
+            Party::mobile(identity, known, *base, *keepalive, seed, wall, now)
+        }
+    }
+}
+
+fn ends(settings: &Settings) -> Vec<End> {
+    match &settings.role {
+        Role::Base { mobiles, .. } => mobiles
+            .iter()
+            .map(|m| End { name: m.name.clone(), key: m.key, address: Some(m.address), peer: peer_at(m.address) })
+            .collect(),
+        Role::Mobile { base, key, .. } => {
+            vec![End { name: "the base".into(), key: *key, address: None, peer: peer_at(base.ip()) }]
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The network device of an end: a TUN device with addresses, MTU and routes, and what has to
+//! be undone. The device is not persistent: it goes with the process, however that ends, and
+//! its addresses and routes go with it.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use ipnet::IpNet;
+use route_manager::{Route, RouteManager};
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use super::error::LinkError;
+use super::settings::{Role, Settings};
+use super::table::around;
+
+/// A device that is up.
+pub(super) struct Device {
+    tun: SyncDevice,
+    /// Undone when the device goes.
+    _forwarding: Vec<Switch>,
+}
+
+impl Device {
+    /// Makes the device, with `mtu` for packets in the tunnel, and sets its routes.
+    pub(super) fn new(settings: &Settings, mtu: u16) -> Result<Device, LinkError> {
+        let name = &settings.device;
+        let failed = |source| LinkError::Device { name: name.clone(), source };
+        if exists(name).map_err(failed)? {
+            return Err(LinkError::DeviceBusy(name.clone()));
+        }
+        let tun = open(settings, mtu)?;
+        tun.set_nonblocking(true).map_err(failed)?;
+        let index = tun.if_index().map_err(failed)?;
+        for prefix in routes(settings) {
+            add_route(prefix, index).map_err(|source| LinkError::Route { prefix, source })?;
+        }
+        let forwarding = if settings.forward { switch_on(&settings.addresses)? } else { Vec::new() };
+        Ok(Device { tun, _forwarding: forwarding })
+    }
+
+    /// For `poll`.
+    pub(super) fn tun(&self) -> &SyncDevice {
+        &self.tun
+    }
+}
+
+/// Whether there is such a device here. The kernel would take a TUN device that somebody made
+/// persistent, and says little about others.
+fn exists(name: &str) -> io::Result<bool> {
+    let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    match name_to_index(&any, name) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODEV) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn open(settings: &Settings, mtu: u16) -> Result<SyncDevice, LinkError> {
+    let mut builder = DeviceBuilder::new().name(&settings.device).mtu(mtu);
+    let mut first_v4 = true;
+    for net in &settings.addresses {
+        match net {
+            IpNet::V4(v4) if first_v4 => {
+                builder = builder.ipv4(v4.addr(), v4.prefix_len(), None);
+                first_v4 = false;
+            }
+            IpNet::V4(v4) => {
+                return Err(LinkError::Settings(format!("{v4}: one IPv4 address is all the device takes")));
+            }
+            IpNet::V6(v6) => builder = builder.ipv6(v6.addr(), v6.prefix_len()),
+        }
+    }
+    builder.build_sync().map_err(|source| match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::ACCESS) => LinkError::NotAllowed,
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => LinkError::NoTun,
+        Some(Errno::BUSY) => LinkError::DeviceBusy(settings.device.clone()),
+        _ => LinkError::Device { name: settings.device.clone(), source },
+    })
+}
+
+/// What goes into the tunnel, beside its own network. A mobile's routes go around its base.
+fn routes(settings: &Settings) -> Vec<IpNet> {
+    let all: Vec<IpNet> = match &settings.role {
+        Role::Base { mobiles, .. } => {
+            mobiles.iter().flat_map(|m| std::iter::once(m.address.into()).chain(m.routes.iter().copied())).collect()
+        }
+        Role::Mobile { base, routes, .. } => routes.iter().flat_map(|r| around(*r, base.ip().to_canonical())).collect(),
+    };
+    // The kernel routes the device's own networks there already.
+    let own = |prefix: &IpNet| settings.addresses.iter().any(|n| n.contains(prefix));
+    all.into_iter().map(|p| p.trunc()).filter(|p| !own(p)).collect()
+}
+
+fn add_route(prefix: IpNet, index: u32) -> io::Result<()> {
+    RouteManager::new()?.add(&Route::new(prefix.network(), prefix.prefix_len()).with_if_index(index))
+}
+
+/// A switch of the kernel's that was off and is on until this is dropped.
+struct Switch {
+    path: &'static str,
+}
+
+/// Switches on forwarding for the families of these addresses, where it is off.
+fn switch_on(addresses: &[IpNet]) -> Result<Vec<Switch>, LinkError> {
+    let v4 = ("/proc/sys/net/ipv4/ip_forward", addresses.iter().any(|a| a.addr().is_ipv4()));
+    let v6 = ("/proc/sys/net/ipv6/conf/all/forwarding", addresses.iter().any(|a| a.addr().is_ipv6()));
+    let mut on = Vec::new();
+    for (path, wanted) in [v4, v6] {
+        let failed = |source| LinkError::Forward { path, source };
+        if wanted && fs::read_to_string(path).map_err(failed)?.trim() == "0" {
+            fs::write(path, "1").map_err(failed)?;
+            on.push(Switch { path });
+        }
+    }
+    Ok(on)
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = fs::write(self.path, "0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::Identity;
+    use super::super::settings::{Mobile, Tuning};
+    use super::*;
+    use std::net::IpAddr;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    fn settings(role: Role) -> Settings {
+        Settings {
+            identity: Identity::generate().unwrap(),
+            role,
+            device: "remora0".into(),
+            addresses: vec![net("10.78.0.1/24")],
+            outer_mtu: 1500,
+            forward: false,
+            tuning: Tuning::default(),
+        }
+    }
+
+    fn mobile(routes: &[&str]) -> Settings {
+        settings(Role::Mobile {
+            base: "192.0.2.1:51900".parse().unwrap(),
+            key: Identity::generate().unwrap().public,
+            secret: None,
+            routes: routes.iter().map(|r| net(r)).collect(),
+            keepalive: std::time::Duration::from_secs(5),
+        })
+    }
+
+    #[test]
+    fn a_mobiles_routes_go_around_the_base() {
+        assert_eq!(routes(&mobile(&["10.1.0.0/16", "10.78.0.0/24"])), [net("10.1.0.0/16")]);
+        let all = routes(&mobile(&["0.0.0.0/0"]));
+        let base: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(all.len(), 32);
+        assert!(!all.iter().any(|p| p.contains(&base)));
+    }
+
+    #[test]
+    fn a_base_routes_what_is_behind_its_mobiles() {
+        let one = Mobile {
+            name: "robot".into(),
+            key: Identity::generate().unwrap().public,
+            secret: None,
+            address: "10.78.0.2".parse().unwrap(),
+            routes: vec![net("192.168.7.1/24")],
+        };
+        let base = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
+        assert_eq!(routes(&base), [net("192.168.7.0/24")], "its own address is in the tunnel's network");
+        let twin = Mobile { name: "twin".into(), key: Identity::generate().unwrap().public, ..one.clone() };
+        let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one, twin] });
+        let refused = both.table().map(|_| ()).unwrap_err().to_string();
+        assert_eq!(refused, "10.78.0.2/32 is given to robot and to twin");
+    }
+
+    #[test]
+    fn the_base_is_not_inside_its_own_tunnel() {
+        let mut inside = mobile(&[]);
+        inside.addresses = vec![net("192.0.2.9/24")];
+        assert!(matches!(inside.table(), Err(LinkError::Loop { .. })));
+        assert!(mobile(&[]).table().is_ok());
+    }
+}

@@ -1,0 +1,213 @@
+//! The handshake: Noise IKpsk2 (Noise protocol framework, revision 34, section 7.5) by `snow`.
+//!
+//! The mobile begins, with its key hidden to all but the base; a fresh timestamp makes an old
+//! first message worthless. The answer is shorter than the question, so nobody can be flooded
+//! through the base. Without a shared secret its place is taken by zeros.
+
+use snow::params::{DHChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::{Builder, HandshakeState, StatelessTransportState};
+
+use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
+
+const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+/// Both ends must speak the same version.
+const PROLOGUE: &[u8] = b"remora link 1";
+const PSK_PLACE: usize = 2;
+
+const TAG: usize = 16;
+const QUESTION: usize = 8;
+const ANSWER: usize = 9;
+/// Length of the first message: ephemeral key, static key, timestamp.
+pub(super) const INITIATION_LEN: usize = KEY_LEN + KEY_LEN + TAG + QUESTION + TAG;
+/// Length of the second: ephemeral key, answer.
+pub(super) const RESPONSE_LEN: usize = KEY_LEN + ANSWER + TAG;
+
+const WELCOME: u8 = 0;
+const STALE: u8 = 1;
+
+/// What the base says to a handshake whose key it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// The session exists; messages to the base bear this index.
+    Welcome {
+        /// 24 bits.
+        index: u32,
+    },
+    /// The timestamp is not newer than one seen before: the mobile's clock went back.
+    Stale {
+        /// The newest seen.
+        newest: u64,
+    },
+}
+
+/// The mobile's half, between question and answer.
+pub(super) struct Initiation {
+    state: HandshakeState,
+    /// The first message.
+    pub(super) message: [u8; INITIATION_LEN],
+}
+
+/// The base's half: a question from the holder of a key.
+pub(super) struct Hello {
+    state: HandshakeState,
+    /// Whose it is: proven.
+    pub(super) key: PublicKey,
+    /// When it says it was made.
+    pub(super) timestamp: u64,
+}
+
+impl Initiation {
+    /// Begins. `None` if the system gives no random numbers or the base's key is unusable.
+    pub(super) fn new(
+        identity: &Identity,
+        base: &PublicKey,
+        secret: Option<&SharedSecret>,
+        timestamp: u64,
+    ) -> Option<Initiation> {
+        let mut state = builder(identity)?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
+        state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
+        let mut message = [0; INITIATION_LEN];
+        let n = state.write_message(&timestamp.to_be_bytes(), &mut message).ok()?;
+        (n == INITIATION_LEN).then_some(Initiation { state, message })
+    }
+
+    /// Takes the answer. A forged one is `None` and does no harm: the true one may still come.
+    pub(super) fn read(&mut self, message: &[u8]) -> Option<Answer> {
+        if message.len() != RESPONSE_LEN {
+            return None;
+        }
+        let mut payload = [0; RESPONSE_LEN];
+        let n = self.state.read_message(message, &mut payload).ok()?;
+        Answer::decode(payload.get(..n)?)
+    }
+
+    /// The keys, after a welcome.
+    pub(super) fn finish(self) -> Option<StatelessTransportState> {
+        self.state.into_stateless_transport_mode().ok()
+    }
+}
+
+impl Hello {
+    /// Opens a first message; `None` if it was not made for this base.
+    pub(super) fn read(identity: &Identity, message: &[u8]) -> Option<Hello> {
+        if message.len() != INITIATION_LEN {
+            return None;
+        }
+        let mut state = builder(identity)?.build_responder().ok()?;
+        let mut payload = [0; INITIATION_LEN];
+        let n = state.read_message(message, &mut payload).ok()?;
+        let timestamp = u64::from_be_bytes(payload.get(..n)?.try_into().ok()?);
+        let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
+        Some(Hello { state, key, timestamp })
+    }
+
+    /// The second message and the keys.
+    pub(super) fn answer(
+        mut self,
+        secret: Option<&SharedSecret>,
+        answer: Answer,
+    ) -> Option<([u8; RESPONSE_LEN], StatelessTransportState)> {
+        self.state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
+        let mut message = [0; RESPONSE_LEN];
+        let n = self.state.write_message(&answer.encode(), &mut message).ok()?;
+        let keys = self.state.into_stateless_transport_mode().ok()?;
+        (n == RESPONSE_LEN).then_some((message, keys))
+    }
+}
+
+impl Answer {
+    fn encode(self) -> [u8; ANSWER] {
+        let (kind, value) = match self {
+            Answer::Welcome { index } => (WELCOME, u64::from(index)),
+            Answer::Stale { newest } => (STALE, newest),
+        };
+        let mut bytes = [kind; ANSWER];
+        bytes[1..].copy_from_slice(&value.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Answer> {
+        let (kind, value) = bytes.split_first()?;
+        let value = u64::from_be_bytes(value.try_into().ok()?);
+        match *kind {
+            WELCOME => Some(Answer::Welcome { index: u32::try_from(value).ok()? }),
+            STALE => Some(Answer::Stale { newest: value }),
+            _ => None,
+        }
+    }
+}
+
+/// A key pair: the secret half first.
+pub(super) fn generate() -> Option<([u8; KEY_LEN], [u8; KEY_LEN])> {
+    let pair = Builder::new(params()?).generate_keypair().ok()?;
+    Some((pair.private.try_into().ok()?, pair.public.try_into().ok()?))
+}
+
+/// The public half of a secret key.
+pub(super) fn public_of(secret: &[u8; KEY_LEN]) -> Option<[u8; KEY_LEN]> {
+    let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519)?;
+    dh.set(secret);
+    dh.pubkey().get(..KEY_LEN)?.try_into().ok()
+}
+
+fn builder(identity: &Identity) -> Option<Builder<'_>> {
+    Builder::new(params()?).local_private_key(&identity.secret).ok()?.prologue(PROLOGUE).ok()
+}
+
+fn params() -> Option<NoiseParams> {
+    PATTERN.parse().ok()
+}
+
+fn psk(secret: Option<&SharedSecret>) -> [u8; KEY_LEN] {
+    secret.map_or([0; KEY_LEN], |s| s.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity::generate().unwrap()
+    }
+
+    #[test]
+    fn two_ends_agree_and_know_each_other() {
+        let (mobile, base) = (identity(), identity());
+        let secret = Some(SharedSecret([9; KEY_LEN]));
+        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42).unwrap();
+        let hello = Hello::read(&base, &i.message).unwrap();
+        assert_eq!((hello.key, hello.timestamp), (mobile.public, 42));
+        let (message, theirs) = hello.answer(secret.as_ref(), Answer::Welcome { index: 7 }).unwrap();
+        assert!(message.len() < i.message.len(), "the base must not amplify");
+        // A forged answer first: it must not spoil the true one.
+        assert_eq!(i.read(&[1; RESPONSE_LEN]), None);
+        assert_eq!(i.read(&message), Some(Answer::Welcome { index: 7 }));
+        let ours = i.finish().unwrap();
+        let (mut sealed, mut open) = ([0; 64], [0; 64]);
+        let n = ours.write_message(5, b"hello", &mut sealed).unwrap();
+        assert_eq!(theirs.read_message(5, &sealed[..n], &mut open), Ok(5));
+        assert!(theirs.read_message(6, &sealed[..n], &mut open).is_err(), "the counter is part of the seal");
+    }
+
+    #[test]
+    fn wrong_keys_and_secrets_do_not_pass() {
+        let (mobile, base, other) = (identity(), identity(), identity());
+        let i = Initiation::new(&mobile, &other.public, None, 1).unwrap();
+        assert!(Hello::read(&base, &i.message).is_none(), "made for another base");
+        let mut i = Initiation::new(&mobile, &base.public, None, 1).unwrap();
+        let hello = Hello::read(&base, &i.message).unwrap();
+        let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
+        assert_eq!(i.read(&message), None, "another shared secret");
+        let mut damaged = i.message;
+        damaged[40] ^= 1;
+        assert!(Hello::read(&base, &damaged).is_none());
+        assert!(Hello::read(&base, &[]).is_none() && i.read(&[]).is_none());
+    }
+
+    #[test]
+    fn public_keys_follow_from_secret_ones() {
+        let (secret, public) = generate().unwrap();
+        assert_eq!(public_of(&secret), Some(public));
+    }
+}

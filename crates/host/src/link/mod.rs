@@ -1,0 +1,36 @@
+//! The link layer on real networks: `remora link`. An end has a TUN device for IP packets
+//! above, the link core (`remora_link`) in the middle and sealed UDP datagrams below.
+//!
+//! ```text
+//! any IP traffic -> device -> classify, table -> remora_link -> party -> UDP
+//! ```
+//!
+//! [`Daemon`] is an end that runs; [`Settings`] is what it is told. Below it, `party` is the
+//! secure tunnel as a state machine (Noise, sessions, roaming), without clock or socket.
+
+mod caller;
+mod classify;
+pub mod control;
+mod daemon;
+mod device;
+mod error;
+mod handshake;
+mod key;
+mod limiter;
+mod party;
+mod replay;
+mod report;
+mod session;
+mod sessions;
+mod settings;
+mod table;
+mod worker;
+
+#[cfg(test)]
+mod party_tests;
+
+pub use daemon::{Control, Daemon};
+pub use error::LinkError;
+pub use key::{Identity, KeyError, PublicKey, SharedSecret};
+pub use report::{ChannelState, Drops, Figures, Notice, PeerReport, Report};
+pub use settings::{Mobile, Role, Settings, Tuning};

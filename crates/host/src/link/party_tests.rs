@@ -1,0 +1,360 @@
+//! Tests of [`super::party`]: both ends in memory, with a network that loses on demand.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use remora_base::Time;
+
+use super::key::{Identity, PublicKey, SharedSecret};
+use super::party::{Down, Event, GONE_AFTER, Known, Outgoing, Party};
+
+const KEEPALIVE: Duration = Duration::from_secs(5);
+const WALL: u64 = 1_700_000_000_000_000_000;
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn known(key: PublicKey) -> Known {
+    Known { key, secret: None }
+}
+
+/// A base, its mobiles, and a wire that delivers at once or not at all.
+struct World {
+    now: Time,
+    base: Party,
+    identity: Identity,
+    mobiles: Vec<(SocketAddr, Party, Identity)>,
+    base_events: Vec<Event>,
+    mobile_events: Vec<Event>,
+    /// Every datagram that was sent, and from where.
+    wire: Vec<(SocketAddr, Outgoing)>,
+    /// Whether datagrams arrive.
+    open: bool,
+}
+
+const BASE: &str = "203.0.113.1:51900";
+
+impl World {
+    fn new(mobiles: usize) -> World {
+        let identity = Identity::generate().unwrap();
+        let keys: Vec<Identity> = (0..mobiles).map(|_| Identity::generate().unwrap()).collect();
+        let all = keys.iter().map(|k| known(k.public)).collect();
+        let base = Party::base(identity.clone(), all, 1, WALL, Time::ZERO);
+        let mobiles = keys.into_iter().enumerate().map(|(i, key)| {
+            let party = mobile(&key, identity.public, 10 + i as u64, WALL, Time::ZERO);
+            (SocketAddr::new([192, 0, 2, 1 + i as u8].into(), 4000), party, key)
+        });
+        let mobiles = mobiles.collect();
+        let (base_events, mobile_events, wire) = (Vec::new(), Vec::new(), Vec::new());
+        World { now: Time::ZERO, base, identity, mobiles, base_events, mobile_events, wire, open: true }
+    }
+
+    /// Delivers everything until nobody has anything to say.
+    fn settle(&mut self) {
+        loop {
+            let mut sent: Vec<(SocketAddr, Outgoing)> = Vec::new();
+            while let Some(o) = self.base.poll_outgoing() {
+                sent.push((at(BASE), o));
+            }
+            for (from, party, _) in &mut self.mobiles {
+                while let Some(o) = party.poll_outgoing() {
+                    sent.push((*from, o));
+                }
+                self.mobile_events.extend(std::iter::from_fn(|| party.poll_event()));
+            }
+            self.base_events.extend(std::iter::from_fn(|| self.base.poll_event()));
+            if sent.is_empty() {
+                return;
+            }
+            for (from, o) in sent {
+                self.wire.push((from, o.clone()));
+                if !self.open {
+                    continue;
+                }
+                if o.to == at(BASE) {
+                    self.base.receive(self.now, from, &o.bytes);
+                } else if let Some((_, party, _)) = self.mobiles.iter_mut().find(|(a, ..)| *a == o.to) {
+                    party.receive(self.now, from, &o.bytes);
+                }
+            }
+        }
+    }
+
+    /// Lets time pass in steps of 50 ms.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(50);
+            self.base.handle_timeout(self.now);
+            self.mobiles.iter_mut().for_each(|(_, m, _)| m.handle_timeout(self.now));
+            self.settle();
+        }
+    }
+
+    fn up(mobiles: usize) -> World {
+        let mut w = World::new(mobiles);
+        w.pass(Duration::from_millis(100));
+        assert_eq!(w.base_events.iter().filter(|e| matches!(e, Event::Up { .. })).count(), mobiles);
+        w.base_events.clear();
+        w.mobile_events.clear();
+        w
+    }
+
+    /// Sends a frame each way and says whether both arrived.
+    fn talks(&mut self, mobile: usize) -> bool {
+        let now = self.now;
+        self.base_events.clear();
+        self.mobile_events.clear();
+        self.mobiles[mobile].1.send(now, 0, b"up");
+        self.base.send(now, mobile, b"down");
+        self.settle();
+        let up = Event::Frame { peer: mobile, frame: Bytes::from_static(b"up") };
+        let down = Event::Frame { peer: 0, frame: Bytes::from_static(b"down") };
+        self.base_events.contains(&up) && self.mobile_events.contains(&down)
+    }
+
+    fn restart_base(&mut self) {
+        let all = self.mobiles.iter().map(|(_, _, key)| known(key.public)).collect();
+        self.base = Party::base(self.identity.clone(), all, 77, WALL, self.now);
+    }
+
+    fn initiations(&self) -> usize {
+        self.wire.iter().filter(|(_, o)| o.bytes[0] == 1).count()
+    }
+}
+
+fn mobile(key: &Identity, base: PublicKey, seed: u64, wall: u64, now: Time) -> Party {
+    Party::mobile(key.clone(), known(base), at(BASE), KEEPALIVE, seed, wall, now)
+}
+
+#[test]
+fn mobiles_call_and_frames_travel() {
+    let mut w = World::up(3);
+    assert!((0..3).all(|i| w.talks(i)));
+    assert_eq!(w.base.address(1), Some(w.mobiles[1].0));
+}
+
+#[test]
+fn a_base_out_of_reach_is_called_with_patience() {
+    let mut w = World::new(1);
+    w.open = false;
+    w.pass(Duration::from_secs(60));
+    let calls = w.initiations();
+    assert!((25..45).contains(&calls), "{calls} calls in a minute");
+    assert_eq!(w.mobile_events, [Event::NoAnswer], "told once");
+    w.open = true;
+    w.pass(Duration::from_millis(2300));
+    assert!(w.talks(0));
+}
+
+#[test]
+fn either_end_may_restart() {
+    let mut w = World::up(2);
+    w.restart_base();
+    // Something to say makes the mobile notice in seconds, or the next sign of life does.
+    w.mobiles[0].1.send(w.now, 0, b"lost");
+    w.pass(Duration::from_secs(10));
+    assert!(w.talks(0) && w.talks(1), "after the base's restart");
+    let (_, party, key) = &mut w.mobiles[0];
+    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    w.pass(Duration::from_millis(100));
+    assert!(w.talks(0), "after the mobile's restart");
+    assert!(w.talks(1));
+}
+
+#[test]
+fn a_good_bye_makes_the_other_end_call_at_once() {
+    let mut w = World::up(1);
+    w.base.leave(w.now);
+    w.settle();
+    w.restart_base();
+    w.mobile_events.clear();
+    w.pass(Duration::from_millis(300));
+    assert!(w.talks(0));
+    let now = w.now;
+    w.mobiles[0].1.leave(now);
+    w.base_events.clear();
+    w.settle();
+    assert_eq!(w.base_events, [Event::Down { peer: 0, why: Down::Left }]);
+    assert!(!w.base.send(w.now, 0, b"nobody"));
+}
+
+#[test]
+fn a_mobile_may_move() {
+    let mut w = World::up(1);
+    w.mobiles[0].0 = at("198.51.100.7:999");
+    assert!(w.talks(0) || w.talks(0), "its next message tells where it is");
+    assert_eq!(w.base.address(0), Some(at("198.51.100.7:999")));
+}
+
+#[test]
+fn old_and_replayed_datagrams_move_nothing() {
+    let mut w = World::up(1);
+    let now = w.now;
+    w.mobiles[0].1.send(now, 0, b"one");
+    let held = w.mobiles[0].1.poll_outgoing().unwrap();
+    assert!(w.talks(0));
+    let thief = at("198.51.100.66:1");
+    w.base.receive(now, thief, &held.bytes);
+    assert_eq!(w.base.address(0), Some(w.mobiles[0].0), "late: not from where the mobile is");
+    let all: Vec<_> = w.wire.drain(..).filter(|(_, o)| o.to == at(BASE)).collect();
+    let before = w.base.counters().replayed;
+    all.iter().filter(|(_, o)| o.bytes[0] == 3).for_each(|(_, o)| w.base.receive(now, thief, &o.bytes));
+    assert!(w.base.counters().replayed > before);
+    assert_eq!(w.base.address(0), Some(w.mobiles[0].0));
+}
+
+#[test]
+fn strangers_get_no_answer() {
+    let mut w = World::up(1);
+    let stranger = Identity::generate().unwrap();
+    let mut party = mobile(&stranger, w.identity.public, 5, WALL, w.now);
+    party.handle_timeout(w.now);
+    let call = party.poll_outgoing().unwrap();
+    let from = at("198.51.100.9:9");
+    w.base.receive(w.now, from, &call.bytes);
+    assert_eq!(w.base.poll_outgoing(), None);
+    assert_eq!(w.base.poll_event(), Some(Event::Stranger { key: stranger.public, from }));
+    assert_eq!(w.base.counters().strangers, 1);
+}
+
+#[test]
+fn an_old_call_cannot_be_replayed() {
+    let mut w = World::up(1);
+    let calls: Vec<_> = w.wire.iter().filter(|(_, o)| o.bytes[0] == 1).cloned().collect();
+    let (_, party, key) = &mut w.mobiles[0];
+    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    w.pass(Duration::from_millis(100));
+    for (_, call) in &calls {
+        w.base.receive(w.now, at("198.51.100.66:1"), &call.bytes);
+    }
+    w.settle();
+    assert!(w.talks(0), "the session is untouched");
+}
+
+#[test]
+fn a_clock_that_went_back_is_set_right() {
+    let mut w = World::up(1);
+    let (_, party, key) = &mut w.mobiles[0];
+    *party = mobile(key, w.identity.public, 99, WALL / 2, w.now);
+    w.pass(Duration::from_millis(100));
+    assert!(w.talks(0));
+}
+
+#[test]
+fn a_flood_of_calls_is_bounded() {
+    let mut w = World::up(1);
+    let mut answers = 0;
+    for _ in 0..500 {
+        let mut party = mobile(&w.mobiles[0].2, w.identity.public, 5, WALL + 1_000_000, w.now);
+        party.handle_timeout(w.now);
+        let call = party.poll_outgoing().unwrap();
+        w.base.receive(w.now, at("198.51.100.9:9"), &call.bytes);
+        while let Some(o) = w.base.poll_outgoing() {
+            assert!(o.bytes.len() <= call.bytes.len());
+            answers += 1;
+        }
+    }
+    assert!(answers <= 10, "{answers}");
+    assert!(w.base.counters().limited >= 490);
+}
+
+#[test]
+fn silence_leads_to_a_call_and_its_end_drops_it() {
+    let mut w = World::up(1);
+    w.open = false;
+    let before = w.initiations();
+    w.pass(Duration::from_secs(30));
+    let calls = w.initiations() - before;
+    assert!((5..20).contains(&calls), "{calls}");
+    w.open = true;
+    assert!(w.talks(0), "the old keys still work");
+    let before = w.initiations();
+    w.pass(Duration::from_secs(4));
+    assert!(w.initiations() - before <= 1, "no more calls than one that was due");
+}
+
+#[test]
+fn one_way_traffic_without_answers_needs_no_calls() {
+    let mut w = World::up(1);
+    let before = w.initiations();
+    for _ in 0..200 {
+        let now = w.now;
+        w.mobiles[0].1.send(now, 0, b"telemetry");
+        w.pass(Duration::from_millis(50));
+    }
+    assert_eq!(w.initiations(), before);
+}
+
+#[test]
+fn keys_are_renewed_while_frames_travel() {
+    let mut w = World::up(1);
+    for _ in 0..35 {
+        w.pass(Duration::from_secs(100));
+        assert!(w.talks(0));
+    }
+    w.pass(Duration::from_secs(99));
+    w.mobile_events.clear();
+    w.pass(Duration::from_secs(2));
+    assert_eq!(w.mobile_events, [Event::Renewed { peer: 0 }]);
+    assert!(w.talks(0));
+}
+
+#[test]
+fn a_silent_mobile_is_gone_after_a_while() {
+    let mut w = World::up(1);
+    w.open = false;
+    w.pass(GONE_AFTER + Duration::from_secs(1));
+    assert_eq!(w.base_events, [Event::Down { peer: 0, why: Down::Silent }]);
+    w.open = true;
+    w.pass(Duration::from_millis(2500));
+    assert!(w.talks(0));
+}
+
+#[test]
+fn shared_secrets_must_agree() {
+    let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let secret = |n| Some(SharedSecret([n; 32]));
+    for (theirs, agrees) in [(secret(1), true), (secret(2), false), (None, false)] {
+        let all = vec![Known { key: key.public, secret: secret(1) }];
+        let mut b = Party::base(base.clone(), all, 1, WALL, Time::ZERO);
+        let to_base = Known { key: base.public, secret: theirs };
+        let mut m = Party::mobile(key.clone(), to_base, at(BASE), KEEPALIVE, 2, WALL, Time::ZERO);
+        m.handle_timeout(Time::ZERO);
+        b.receive(Time::ZERO, at("192.0.2.1:1"), &m.poll_outgoing().unwrap().bytes);
+        m.receive(Time::ZERO, at(BASE), &b.poll_outgoing().unwrap().bytes);
+        assert_eq!(m.poll_event() == Some(Event::Up { peer: 0 }), agrees);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_datagram_harms_an_end(noise in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..5, at in 0usize..300, bit in 0u8..8) {
+        let mut w = World::up(1);
+        let now = w.now;
+        let mut datagrams = vec![noise.clone(), [&[kind], &noise[..]].concat()];
+        // Those that were sent, with a bit changed or cut short.
+        for (_, o) in &w.wire {
+            let mut changed = o.bytes.clone();
+            let i = at % changed.len();
+            changed[i] ^= 1 << bit;
+            datagrams.push(changed);
+            datagrams.push(o.bytes[..i].to_vec());
+        }
+        for d in &datagrams {
+            w.base.receive(now, at_thief(), d);
+            w.mobiles[0].1.receive(now, at_thief(), d);
+        }
+        w.settle();
+        prop_assert_eq!(w.base.address(0), Some(w.mobiles[0].0));
+        prop_assert!(w.talks(0));
+    }
+}
+
+fn at_thief() -> SocketAddr {
+    at("198.51.100.66:1")
+}

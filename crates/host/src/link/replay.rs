@@ -1,0 +1,137 @@
+//! Message counters: the upper half is not sent, and none is accepted twice (RFC 4303,
+//! section 3.4.3 and appendix A; RFC 6479 for the idea of a bitmap larger than a word).
+
+/// How far behind the newest message one may arrive (messages).
+pub(super) const WINDOW: u64 = 1024;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// Which counters were seen: those of the last [`WINDOW`] exactly, older ones count as seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Replay {
+    /// One more than the highest counter seen: 0 before the first.
+    next: u64,
+    /// A ring: counter `c` has bit `c % WINDOW`.
+    seen: [u64; WORDS],
+}
+
+impl Replay {
+    /// The whole counter of a message whose lower 32 bits are `low`: the one nearest to what
+    /// is expected next.
+    pub(super) fn expand(&self, low: u32) -> u64 {
+        let here = (self.next & !u64::from(u32::MAX)) | u64::from(low);
+        let half = 1u64 << 31;
+        if here > self.next && here - self.next > half {
+            // From before the lower half wrapped; in the first round there is no before.
+            here.checked_sub(1 << 32).unwrap_or(here)
+        } else if here < self.next && self.next - here > half {
+            here.checked_add(1 << 32).unwrap_or(here)
+        } else {
+            here
+        }
+    }
+
+    /// Whether `counter` is new. Says nothing about whether the message is genuine.
+    pub(super) fn is_new(&self, counter: u64) -> bool {
+        if counter >= self.next {
+            return true;
+        }
+        self.next - counter <= WINDOW && self.seen[word(counter)] & bit(counter) == 0
+    }
+
+    /// Notes a genuine message; false if it was seen before or is too old to tell.
+    pub(super) fn accept(&mut self, counter: u64) -> bool {
+        if !self.is_new(counter) {
+            return false;
+        }
+        if counter >= self.next {
+            let skipped = (counter - self.next).min(WINDOW);
+            // Places of the ring that now stand for newer counters.
+            (0..skipped).for_each(|i| {
+                let c = counter - 1 - i;
+                self.seen[word(c)] &= !bit(c);
+            });
+            self.next = counter.saturating_add(1);
+        }
+        self.seen[word(counter)] |= bit(counter);
+        true
+    }
+
+    /// One more than the highest counter that was accepted.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether `counter` is higher than all that were accepted.
+    pub(super) fn is_newest(&self, counter: u64) -> bool {
+        counter >= self.next
+    }
+}
+
+fn word(counter: u64) -> usize {
+    (counter / 64) as usize % WORDS
+}
+
+fn bit(counter: u64) -> u64 {
+    1 << (counter % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn nothing_is_accepted_twice() {
+        let mut r = Replay::default();
+        for (counter, new) in [
+            (0, true),
+            (0, false),
+            (5, true),
+            (3, true),
+            (3, false),
+            (5000, true),
+            (5000 - WINDOW + 1, true),
+            (5000 - WINDOW, false),
+            (4, false),
+            (5000 - WINDOW + 1, false),
+        ] {
+            assert_eq!(r.accept(counter), new, "{counter}");
+        }
+    }
+
+    #[test]
+    fn upper_halves_are_found() {
+        let low_max = u64::from(u32::MAX);
+        for (newest, low, whole) in [
+            (None, 0, 0),
+            (None, u32::MAX, low_max),
+            (Some(low_max), 0, low_max + 1),
+            (Some(low_max + 5), u32::MAX, low_max),
+            (Some((7 << 32) + 100), 90, (7 << 32) + 90),
+            (Some((7 << 32) + 100), u32::MAX - 3, (7 << 32) - 4),
+            (Some(u64::MAX - 1), u32::MAX, u64::MAX),
+        ] {
+            let mut r = Replay::default();
+            newest.map(|n| r.accept(n));
+            assert_eq!(r.expand(low), whole, "{newest:?} {low}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set(steps in proptest::collection::vec((0u64..3000, any::<bool>()), 1..400), start in prop_oneof![Just(0u64), Just(u64::MAX / 2)]) {
+            let mut replay = Replay::default();
+            let (mut seen, mut newest) = (BTreeSet::new(), None::<u64>);
+            for (step, ahead) in steps {
+                let at = newest.unwrap_or(start);
+                let counter = if ahead { at + step } else { at.saturating_sub(step) };
+                let recent = newest.is_none_or(|n| counter > n || n - counter < WINDOW);
+                prop_assert_eq!(replay.accept(counter), recent && seen.insert(counter));
+                newest = newest.max(Some(counter));
+                prop_assert_eq!(replay.expand(counter as u32), counter);
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The loop of an end: packets from the device through the link core and the session into
+//! datagrams, and back. One thread does it all; it sleeps in `poll` until something comes or
+//! a timer is due, to the nanosecond.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::{Core, Peer, Time};
+use remora_link::{Class, HandOffPhase, Link, Packet};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::classify::{Classifier, addresses};
+use super::daemon::Command;
+use super::device::Device;
+use super::error::LinkError;
+use super::key::PublicKey;
+use super::party::{self, Down, Party};
+use super::report::{Drops, Figures, Notice, PeerReport, Report};
+use super::table::Table;
+use crate::Clock;
+use crate::handoff::{self, Signal};
+
+/// Packets taken from one source before the others have their turn.
+const BURST: usize = 64;
+/// Niceness of the loop: each frame that is sent late is time lost on the hop.
+const NICE: i32 = -15;
+/// How often the figures are brought up to date.
+const REPORT_EVERY: Duration = Duration::from_millis(250);
+/// Strangers are told about at most so often.
+const STRANGER_EVERY: Duration = Duration::from_secs(1);
+
+/// Another end, as the loop knows it.
+pub(super) struct End {
+    pub(super) name: String,
+    pub(super) key: PublicKey,
+    pub(super) address: Option<IpAddr>,
+    /// Its name in the link core.
+    pub(super) peer: Peer,
+}
+
+/// Everything the loop works on.
+pub(super) struct Worker {
+    pub(super) device: Device,
+    pub(super) socket: UdpSocket,
+    pub(super) wake: Arc<OwnedFd>,
+    pub(super) clock: Clock,
+    pub(super) party: Party,
+    pub(super) link: Link,
+    pub(super) ends: Vec<End>,
+    /// Whose an address is; `None` at a mobile, where everything goes to the base.
+    pub(super) table: Option<Table>,
+    pub(super) commands: Receiver<Command>,
+    pub(super) notices: SyncSender<Notice>,
+    pub(super) report: Arc<Mutex<Report>>,
+}
+
+/// What the loop remembers from turn to turn.
+struct Turn {
+    buffer: Vec<u8>,
+    classifier: Classifier,
+    by_peer: BTreeMap<Peer, usize>,
+    drops: Drops,
+    report_at: Time,
+    stranger_at: Time,
+    network: bool,
+}
+
+impl Worker {
+    /// Works until it is told to stop or the device goes away.
+    pub(super) fn run(mut self) -> Result<(), LinkError> {
+        // Timers are to be on time; where the system refuses, they are merely a little late.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        // Of this thread alone, as Linux has it.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        let mut turn = Turn {
+            buffer: vec![0; party::DATAGRAM_MAX],
+            classifier: Classifier::default(),
+            by_peer: self.ends.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
+            drops: Drops::default(),
+            report_at: Time::ZERO,
+            stranger_at: Time::ZERO,
+            network: true,
+        };
+        loop {
+            self.take_datagrams(&mut turn);
+            self.take_packets(&mut turn)?;
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::HandOff(signal) => {
+                        self.link.announce_handoff(self.clock.now(), phase(signal));
+                        tell_programs(signal);
+                    }
+                    Command::Stop => {
+                        self.party.leave(self.clock.now());
+                        self.send(&mut turn);
+                        return Ok(());
+                    }
+                }
+                self.drain(&mut turn);
+            }
+            let now = self.clock.now();
+            self.party.handle_timeout(now);
+            self.link.handle_timeout(now);
+            self.drain(&mut turn);
+            self.publish(&mut turn);
+            self.sleep(&turn);
+        }
+    }
+
+    fn take_datagrams(&mut self, turn: &mut Turn) {
+        for _ in 0..BURST {
+            // An error here is one of the network's about an earlier datagram: nothing to do.
+            let Ok((n, from)) = self.socket.recv_from(&mut turn.buffer) else { return };
+            let Some(datagram) = turn.buffer.get(..n) else { return };
+            self.party.receive(self.clock.now(), from, datagram);
+            self.drain(turn);
+        }
+    }
+
+    fn take_packets(&mut self, turn: &mut Turn) -> Result<(), LinkError> {
+        for _ in 0..BURST {
+            let n = match self.device.tun().recv(&mut turn.buffer) {
+                Ok(n) => n,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(()),
+                // Down, perhaps for a moment.
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => return Ok(()),
+                Err(e) => return Err(LinkError::DeviceGone(e)),
+            };
+            let Some(packet) = turn.buffer.get(..n) else { return Ok(()) };
+            let Some(headers) = turn.classifier.read(packet) else {
+                turn.drops.no_unicast += 1;
+                continue;
+            };
+            let to = match &self.table {
+                Some(table) => table.get(headers.destination),
+                None => Some(0),
+            };
+            let Some((index, end)) = to.and_then(|i| Some((i, self.ends.get(i)?))) else {
+                turn.drops.no_route += 1;
+                continue;
+            };
+            let now = self.clock.now();
+            if self.party.heard(index).is_none() {
+                turn.drops.no_session += 1;
+                continue;
+            }
+            let class = Class::from_dscp(headers.dscp);
+            let packet = Packet {
+                flow: headers.flow,
+                class,
+                responsive: headers.responsive,
+                bytes: Bytes::copy_from_slice(packet),
+            };
+            self.link.enqueue(now, end.peer, packet);
+            self.drain(turn);
+        }
+        Ok(())
+    }
+
+    /// Takes from both machines what they have to say, until neither has anything.
+    fn drain(&mut self, turn: &mut Turn) {
+        loop {
+            let now = self.clock.now();
+            let mut busy = false;
+            while let Some(event) = self.party.poll_event() {
+                busy = true;
+                self.on_party(now, event, turn);
+            }
+            while let Some(t) = self.link.poll_transmit(now) {
+                busy = true;
+                if let Some(&index) = turn.by_peer.get(&t.to) {
+                    // Without a session it is lost like any frame; the peer is removed anyway.
+                    self.party.send(now, index, &t.payload);
+                }
+            }
+            while let Some(event) = self.link.poll_event() {
+                busy = true;
+                self.on_link(event, turn);
+            }
+            self.send(turn);
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    fn on_party(&mut self, now: Time, event: party::Event, turn: &mut Turn) {
+        let end = |peer: usize| self.ends.get(peer).map(|e| (e.name.clone(), e.peer));
+        match event {
+            party::Event::Up { peer } => {
+                let Some((name, in_link)) = end(peer) else { return };
+                self.link.add_peer(now, in_link);
+                self.notify(Notice::Up { name, address: self.party.address(peer) });
+            }
+            party::Event::Down { peer, why } => {
+                let Some((name, in_link)) = end(peer) else { return };
+                self.link.remove_peer(now, in_link);
+                self.notify(match why {
+                    Down::Left => Notice::Left { name },
+                    Down::Silent => Notice::Gone { name },
+                });
+            }
+            party::Event::Moved { peer, to } => {
+                if let Some((name, _)) = end(peer) {
+                    self.notify(Notice::Moved { name, to });
+                }
+            }
+            party::Event::Frame { peer, frame } => {
+                if let Some((_, in_link)) = end(peer) {
+                    self.link.handle_input(now, in_link, frame);
+                }
+            }
+            party::Event::NoAnswer => {
+                if let Some(base) = self.party.address(0) {
+                    self.notify(Notice::NoAnswer { base });
+                }
+            }
+            party::Event::Stranger { key, from } => {
+                if now >= turn.stranger_at {
+                    turn.stranger_at = now + STRANGER_EVERY;
+                    self.notify(Notice::Stranger { key, from });
+                }
+            }
+            party::Event::Renewed { .. } => {}
+        }
+    }
+
+    fn on_link(&mut self, event: remora_link::Event, turn: &mut Turn) {
+        let index = |peer| turn.by_peer.get(&peer).copied();
+        let name = |peer| index(peer).and_then(|i| Some(self.ends.get(i)?.name.clone())).unwrap_or_default();
+        match event {
+            remora_link::Event::Deliver { from, packet } => {
+                let Some(index) = index(from) else { return };
+                self.deliver(index, &packet, &mut turn.drops);
+            }
+            remora_link::Event::State { peer, state } => {
+                self.notify(Notice::Channel { name: name(peer), state: state.into() });
+            }
+            remora_link::Event::HandOff { peer, phase } => {
+                let (signal, expected) = match phase {
+                    HandOffPhase::Begin { expected } => (Signal::Begin(expected), Some(expected)),
+                    HandOffPhase::End => (Signal::End, None),
+                };
+                // At a base of several mobiles most programs speak with the others.
+                if self.ends.len() == 1 {
+                    tell_programs(signal);
+                }
+                self.notify(Notice::HandOff { name: name(peer), expected });
+            }
+            // Counted, and shown with the figures.
+            remora_link::Event::GaveUp { .. } => {}
+        }
+    }
+
+    /// A mobile may send from its own addresses only.
+    fn deliver(&self, from: usize, packet: &[u8], drops: &mut Drops) {
+        let Some((source, _)) = addresses(packet) else {
+            drops.no_unicast += 1;
+            return;
+        };
+        if self.table.as_ref().is_some_and(|t| t.get(source) != Some(from)) {
+            drops.not_theirs += 1;
+        } else if self.device.tun().send(packet).is_err() {
+            drops.undelivered += 1;
+        }
+    }
+
+    fn send(&mut self, turn: &mut Turn) {
+        while let Some(o) = self.party.poll_outgoing() {
+            match self.socket.send_to(&o.bytes, o.to) {
+                Ok(_) if !turn.network => {
+                    turn.network = true;
+                    self.notify(Notice::Network);
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    // One more loss, which the link protocol mends. When the network is away
+                    // (a mobile between two of them) it goes on trying.
+                    turn.drops.unsent += 1;
+                    if e.kind() != io::ErrorKind::WouldBlock && turn.network {
+                        turn.network = false;
+                        self.notify(Notice::NoNetwork { why: e.to_string() });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who does not listen misses it.
+    fn notify(&self, notice: Notice) {
+        let _ = self.notices.try_send(notice);
+    }
+
+    fn publish(&self, turn: &mut Turn) {
+        let now = self.clock.now();
+        if now < turn.report_at {
+            return;
+        }
+        turn.report_at = now + REPORT_EVERY;
+        turn.drops.count(self.party.counters());
+        let snapshot = self.link.snapshot();
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.seconds = now.as_secs_f64();
+        report.rate_bits = snapshot.rate.map(|r| r.bits());
+        report.drops = turn.drops;
+        report.peers.clear();
+        for (i, end) in self.ends.iter().enumerate() {
+            let view = snapshot.peers.iter().find(|v| v.peer == end.peer);
+            let heard = self.party.heard(i);
+            report.peers.push(PeerReport {
+                name: end.name.clone(),
+                key: end.key.to_string(),
+                address: end.address,
+                endpoint: self.party.address(i),
+                up: heard.is_some(),
+                state: view.map(|v| v.state.into()),
+                heard_seconds: heard.map(|t| now.since(t).as_secs_f64()),
+                figures: view.map(|v| Figures::new(v, snapshot.rate)).unwrap_or_default(),
+            });
+        }
+    }
+
+    fn sleep(&self, turn: &Turn) {
+        let due = [self.party.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at)];
+        let due = due.into_iter().flatten().min().unwrap_or(turn.report_at);
+        let wait = due.since(self.clock.now()).min(REPORT_EVERY);
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let mut fds = [
+            PollFd::new(self.device.tun(), PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
+        // An interrupted or failed wait only means another turn.
+        let _ = poll(&mut fds, Some(&timeout));
+        if fds[2].revents().contains(PollFlags::IN) {
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+    }
+}
+
+fn phase(signal: Signal) -> HandOffPhase {
+    match signal {
+        Signal::Begin(expected) => HandOffPhase::Begin { expected },
+        Signal::End => HandOffPhase::End,
+    }
+}
+
+/// Programs on this machine that listen hold their timers. Who cannot be told finds out.
+fn tell_programs(signal: Signal) {
+    let _ = handoff::announce(signal);
+}
+
+/// A name for a mobile's base, or a base's address, in the link core.
+pub(super) fn peer_at(ip: IpAddr) -> Peer {
+    Peer::datagram(SocketAddr::new(ip, 0))
+}
