@@ -146,7 +146,7 @@ async fn mount_through(
         host: relay.ip().to_string(),
         port: Some(relay.port()),
         mount_port: Some(server.port()),
-        transport: Transport::Udp,
+        transport: Some(Transport::Udp),
         path: "/".into(),
     };
     mount(&target, "/", Mounting { config: config.clone(), seed, clock: Clock::start() }).await

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_channel::{Config, ErrorModel};
+use remora_channel::{Config, ErrorModel, Side};
 use remora_client as client;
 use serde::Serialize;
 
@@ -116,6 +116,7 @@ pub async fn run(options: Options) -> Result<Outcome, DemoError> {
 
 /// Seconds from `start` to the floor of a copy that begins then; `None` if there is no end.
 fn floor_seconds(seed: u64, bytes: u64, start: Time) -> Option<f64> {
-    let end = remora_channel::floor(&link(), seed, bytes, start).ok()??;
+    // The same both ways: no recorded trace tells them apart.
+    let end = remora_channel::floor(&link(), seed, Side::Base, bytes, start).ok()??;
     Some(end.since(start).as_secs_f64())
 }

@@ -1,45 +1,29 @@
 //! The report: one HTML page that needs nothing from anywhere.
 
-use std::fs::Permissions;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use remora_channel::Config;
-use tempfile::{Builder, NamedTempFile};
 
 use super::{DemoError, Finish, Outcome, Way, plot};
-
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}svg{width:100%;height:auto;border:1px solid #ddd}\
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .9rem .25rem 0;text-align:right}\
-td:first-child,th:first-child{text-align:left}tr+tr{border-top:1px solid #ddd}.wrap{overflow-x:auto}\
-small{color:#555}";
+use crate::report::page::{Place, document};
 
 /// The report's place on the disk, found writable before anybody has waited for a race. The
 /// page appears there whole or not at all.
 pub(super) struct Page {
     path: PathBuf,
-    file: NamedTempFile,
+    place: Place,
 }
 
 impl Page {
     pub(super) fn reserve(path: &Path) -> Result<Page, DemoError> {
-        let failed = |source| DemoError::Report { path: path.to_owned(), source };
-        let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let readable = Permissions::from_mode(0o644);
-        let file = Builder::new().prefix(".remora-demo-").permissions(readable).tempfile_in(directory);
-        Ok(Page { path: path.to_owned(), file: file.map_err(failed)? })
+        let place = Place::reserve(path).map_err(|source| DemoError::Report { path: path.to_owned(), source })?;
+        Ok(Page { path: path.to_owned(), place })
     }
 
-    pub(super) fn write(mut self, outcome: &Outcome, link: &Config) -> Result<(), DemoError> {
-        let text = page(outcome, link).map_err(io::Error::other);
-        let written = text.and_then(|text| self.file.write_all(text.as_bytes()));
-        let path = self.path;
-        let failed = |source| DemoError::Report { path: path.clone(), source };
-        written.map_err(failed)?;
-        self.file.persist(&path).map_err(|e| failed(e.error))?;
-        Ok(())
+    pub(super) fn write(self, outcome: &Outcome, link: &Config) -> Result<(), DemoError> {
+        let written = page(outcome, link).map_err(io::Error::other).and_then(|text| self.place.write(&text));
+        written.map_err(|source| DemoError::Report { path: self.path, source })
     }
 }
 
@@ -56,7 +40,8 @@ fn page(outcome: &Outcome, link: &Config) -> Result<String, String> {
         outcome.seed
     );
     for (way, title) in [(Way::Write, "Write: to the server"), (Way::Read, "Read: from the server")] {
-        body += &format!("<h2>{title}</h2>{}{}", plot::svg(outcome, link, way)?, table(outcome, way));
+        let plot = plot::svg(outcome, link, way)?;
+        body += &format!("<h2>{title}</h2><div class=\"wrap\">{plot}</div>{}", table(outcome, way));
     }
     let late = outcome.legs.iter().map(|l| l.lateness_ms).fold(0.0, f64::max);
     body += &format!(
@@ -64,11 +49,7 @@ fn page(outcome: &Outcome, link: &Config) -> Result<String, String> {
          <code>remora demo --seed {}</code>.</small></p>",
         outcome.seed
     );
-    Ok(format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>remora demo</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
-    ))
+    Ok(document("remora demo", &body))
 }
 
 fn table(outcome: &Outcome, way: Way) -> String {

@@ -1,0 +1,66 @@
+//! An HTML page that needs nothing from anywhere, readable on a phone and in the dark.
+
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+
+const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--soft:#555;--line:#ddd;--paper:#fff}\
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--soft:#aaa;--line:#444;--paper:#16181b}}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--paper)}\
+h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem}h3{font-size:1rem;margin:1.2rem 0 .2rem}\
+svg{width:100%;min-width:28rem;height:auto;display:block}.wrap{overflow-x:auto}\
+table{border-collapse:collapse;margin:1rem 0;font-size:.9rem;font-variant-numeric:tabular-nums}\
+td,th{padding:.15rem .9rem .15rem 0;text-align:right;white-space:nowrap}\
+td:first-child,th:first-child,.name{text-align:left}th{vertical-align:bottom}\
+tr+tr{border-top:1px solid var(--line)}tr.group{border-top:2px solid var(--soft)}\
+small,figcaption{color:var(--soft)}figure{margin:1rem 0}code{overflow-wrap:anywhere}\
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;font-size:.9rem;margin:.2rem 0}\
+details{margin:.5rem 0}summary{cursor:pointer}nav a{margin-right:1rem;white-space:nowrap}a{color:inherit}\
+.note{border-left:4px solid #d55e00;padding:.2rem .8rem}";
+
+/// A page's place on the disk, found writable before anybody has waited for what goes there.
+/// The page appears whole or not at all.
+pub(crate) struct Place {
+    path: PathBuf,
+    file: NamedTempFile,
+}
+
+impl Place {
+    /// Makes sure that there is room for a page at `path`.
+    pub(crate) fn reserve(path: &Path) -> io::Result<Place> {
+        let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let readable = Permissions::from_mode(0o644);
+        let file = Builder::new().prefix(".remora-page-").permissions(readable).tempfile_in(directory)?;
+        Ok(Place { path: path.to_owned(), file })
+    }
+
+    /// Puts the page there.
+    pub(crate) fn write(mut self, page: &str) -> io::Result<()> {
+        self.file.write_all(page.as_bytes())?;
+        self.file.persist(&self.path).map_err(|e| e.error)?;
+        Ok(())
+    }
+}
+
+/// A whole page; `body` is HTML.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>\n",
+        escape(title)
+    )
+}
+
+/// Text as HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A figure drawn in black on nothing, in the page's own ink instead.
+pub(crate) fn in_ink(svg: &str) -> String {
+    svg.replace("\"#000000\"", "\"currentColor\"")
+}

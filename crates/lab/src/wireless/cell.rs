@@ -1,0 +1,166 @@
+//! A cell of an experiment's table: one setting, run with many seeds.
+
+use std::time::Duration;
+
+use remora_sim::copy::Direction;
+use serde::Serialize;
+
+use super::job::{Job, way};
+
+/// What a run is measured by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// How long the copy took.
+    Seconds,
+    /// How long after the end of an outage or hand-off bytes flowed again.
+    Resume,
+    /// The median latency of small operations.
+    LatencyMedian,
+    /// Their 95th percentile.
+    Latency95,
+    /// Their maximum.
+    LatencyMax,
+    /// The share of the channel's time that carried data which arrived.
+    Utilisation,
+    /// What the destination with a good channel got, of its fair share.
+    GoodShare,
+}
+
+impl Measure {
+    /// Its name over a column.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Measure::Seconds => "seconds",
+            Measure::Resume => "s until bytes flow",
+            Measure::LatencyMedian => "p50 s",
+            Measure::Latency95 => "p95 s",
+            Measure::LatencyMax => "max s",
+            Measure::Utilisation => "utilisation",
+            Measure::GoodShare => "good one's share",
+        }
+    }
+
+    /// Digits after the point that mean something.
+    pub fn digits(self) -> usize {
+        match self {
+            Measure::Seconds => 2,
+            _ => 3,
+        }
+    }
+
+    /// Whether runs may be cut off by it, and then lie beyond the cell's limit.
+    pub fn is_limited(self) -> bool {
+        !matches!(self, Measure::Utilisation | Measure::GoodShare)
+    }
+}
+
+/// What one run gave.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Sample {
+    /// What was measured; infinite if the run was cut off before.
+    pub values: Vec<(Measure, f64)>,
+    /// Seconds that the best sender would have needed in the same weather, if it makes sense.
+    pub floor_seconds: Option<f64>,
+    /// Every packet that the client sent, where the experiment is about them.
+    pub packets: Vec<Packet>,
+    /// How well the emulator did, where there was one.
+    pub emulation: Option<Emulation>,
+    /// What a real run took in the simulator, in seconds.
+    pub simulated: Option<f64>,
+}
+
+/// How well the emulator did in a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Emulation {
+    /// How late the latest frame was handed over.
+    pub lateness_ms: f64,
+    /// Whether the run had to be made again because the emulator was too late.
+    pub repeated: bool,
+}
+
+/// A call that a client sent.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Packet {
+    /// When, from the copy's beginning.
+    pub seconds: f64,
+    /// Which: the calls are counted as they are sent for the first time.
+    pub number: u32,
+    /// Whether it had been sent before.
+    pub again: bool,
+}
+
+impl Sample {
+    /// One measure of it.
+    pub fn value(&self, measure: Measure) -> Option<f64> {
+        self.values.iter().find(|(m, _)| *m == measure).map(|(_, v)| *v)
+    }
+}
+
+/// What a paper reports of a cell, in seconds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Paper {
+    /// The fastest run, where the paper has it.
+    pub min: Option<f64>,
+    /// The mean.
+    pub mean: f64,
+    /// The slowest run, where the paper has it.
+    pub max: Option<f64>,
+    /// Which paper, and where in it.
+    pub place: String,
+}
+
+/// A setting.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Where it stands: a level on each of the experiment's axes, in the axes' order.
+    pub labels: Vec<Label>,
+    /// What is run.
+    pub job: Job,
+    /// What the papers have for it.
+    pub paper: Option<Paper>,
+    /// A run is cut off when it takes longer (of its own time).
+    pub limit: Duration,
+}
+
+/// A level on an axis.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Label {
+    /// The axis, as in "bad mean".
+    pub axis: &'static str,
+    /// The level, as in "80 ms".
+    pub level: String,
+}
+
+impl Label {
+    /// A level on an axis.
+    pub fn new(axis: &'static str, level: impl Into<String>) -> Label {
+        Label { axis, level: level.into() }
+    }
+
+    /// The direction.
+    pub(crate) fn direction(direction: Direction) -> Label {
+        Label::new("direction", way(direction))
+    }
+
+    /// A length of time.
+    pub(crate) fn time(axis: &'static str, length: Duration) -> Label {
+        let ms = length.as_millis();
+        Label::new(
+            axis,
+            if ms >= 1000 && ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{ms} ms") },
+        )
+    }
+}
+
+impl Cell {
+    /// Its level on an axis.
+    pub fn level(&self, axis: &str) -> Option<&str> {
+        level(&self.labels, axis)
+    }
+}
+
+/// The level on an axis.
+pub(crate) fn level<'a>(labels: &'a [Label], axis: &str) -> Option<&'a str> {
+    labels.iter().find(|l| l.axis == axis).map(|l| l.level.as_str())
+}

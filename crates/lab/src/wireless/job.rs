@@ -1,0 +1,328 @@
+//! What there is to run: each kind of run as data, so that the simulator can run it now and
+//! real programs on the emulator can run the same.
+
+use std::time::Duration;
+
+use remora_base::{Rng, Time};
+use remora_channel::{Config, Distribution, Duplex, ErrorModel, Outage};
+use remora_client as client;
+use remora_sim::copy::Direction;
+pub use remora_sim::testbed::Treatment;
+use serde::Serialize;
+
+/// How much later than a job says its outages and cell switches begin at most.
+const JITTER: Duration = Duration::from_secs(1);
+
+/// A run that only lacks its seed.
+#[derive(Clone, Debug)]
+pub enum Job {
+    /// A file on the papers' testbed with its slow hosts.
+    Testbed(Testbed),
+    /// A file across a channel, between hosts that cost no time.
+    Copy(Copy),
+    /// Small operations while a large file is written.
+    SmallOperations(SmallOperations),
+    /// The link layer with more to send than the channel carries.
+    Saturation(Saturation),
+    /// A stream of TCP's that never ends.
+    Tcp(Tcp),
+}
+
+/// A file on the papers' testbed (NFS/W 95, section 3).
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    /// What is changed about NFS.
+    pub treatment: Treatment,
+    /// Which way the file goes.
+    pub direction: Direction,
+    /// Mean length of bad periods; zero: none.
+    pub bad_mean: Duration,
+    /// Bytes of a READ or WRITE.
+    pub block: u32,
+    /// How many mobiles copy a file each, at once.
+    pub mobiles: usize,
+    /// Whether every packet is kept.
+    pub packets: bool,
+}
+
+/// A file across a channel.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    /// Who carries it.
+    pub system: System,
+    /// What it crosses.
+    pub channel: Config,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// Its size.
+    pub bytes: u64,
+    /// Cell switches on the way.
+    pub hand_offs: Vec<HandOff>,
+}
+
+/// Who carries a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum System {
+    /// A client of the 1990s: 8 KiB, 0.7 s doubled, five outstanding.
+    Stock,
+    /// The papers' settings: 4 KiB, hybrid linear back-off.
+    Papers,
+    /// Remora's client.
+    Adaptive,
+    /// The client of the 1990s on Remora's link layer.
+    LinkStock,
+    /// Remora's client on Remora's link layer.
+    LinkAdaptive,
+    /// Remora's client, told to use UDP.
+    OverUdp,
+    /// Remora's client, told to use TCP.
+    OverTcp,
+    /// Remora's client on Remora's link layer, told to use UDP.
+    LinkOverUdp,
+    /// The Linux kernel's NFS client, over TCP.
+    Linux,
+    /// `nfs-cp` of libnfs, over TCP.
+    Libnfs,
+    /// `scp`.
+    Scp,
+    /// `rsync` over SSH.
+    Rsync,
+}
+
+/// A cell switch: nothing gets through while it lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HandOff {
+    /// When it begins.
+    pub at: Time,
+    /// How long it lasts.
+    pub length: Duration,
+    /// Whether the link tells the client of it.
+    pub announced: bool,
+}
+
+/// Small operations while a large file is written.
+#[derive(Clone, Debug)]
+pub struct SmallOperations {
+    /// Who carries all of it.
+    pub system: System,
+    /// What it crosses.
+    pub channel: Config,
+    /// Size of the large file.
+    pub bytes: u64,
+    /// Whether the small operations are a second client's on the same mobile.
+    pub second_client: bool,
+}
+
+/// The link layer with more to send than the channel carries.
+#[derive(Clone, Debug)]
+pub struct Saturation {
+    /// How many destinations there are.
+    pub destinations: usize,
+    /// The weather of each.
+    pub channel: Config,
+    /// Whether the first destination's channel is always good instead.
+    pub one_good: bool,
+    /// For how long it runs.
+    pub length: Duration,
+}
+
+impl Job {
+    /// The job as this seed has it: outages and cell switches begin up to [`JITTER`] later, so
+    /// that over the seeds they meet every phase of what the client does.
+    pub(crate) fn drawn(&self, seed: u64) -> Job {
+        let mut job = self.clone();
+        if let Job::Copy(copy) = &mut job {
+            let later = JITTER.mul_f64(Rng::stream(seed, "laboratory").unit());
+            copy.channel.outages.iter_mut().for_each(|o| o.start += later);
+            copy.hand_offs.iter_mut().for_each(|h| h.at += later);
+        }
+        job
+    }
+}
+
+impl System {
+    /// All that are simulated.
+    pub const ALL: [System; 5] =
+        [System::Stock, System::Papers, System::Adaptive, System::LinkStock, System::LinkAdaptive];
+
+    /// What reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Stock => "stock",
+            System::Papers => "papers' settings",
+            System::Adaptive => "Remora",
+            System::LinkStock => "stock + link",
+            System::LinkAdaptive => "Remora + link",
+            System::OverUdp => "Remora, UDP",
+            System::OverTcp => "Remora, TCP",
+            System::LinkOverUdp => "Remora + link, UDP",
+            System::Linux => "Linux NFS",
+            System::Libnfs => "libnfs",
+            System::Scp => "scp",
+            System::Rsync => "rsync",
+        }
+    }
+
+    /// Its client, where it is one that can be simulated.
+    pub fn client(self) -> Option<client::Config> {
+        Some(match self {
+            System::Stock | System::LinkStock => client::Config::stock(),
+            System::Papers => client::Config::paper(),
+            System::Adaptive | System::LinkAdaptive | System::OverUdp | System::LinkOverUdp => {
+                client::Config::new(client::Transport::Udp)
+            }
+            System::OverTcp | System::Linux | System::Libnfs | System::Scp | System::Rsync => return None,
+        })
+    }
+
+    /// Whether it is Remora's own, or one that Remora can act.
+    pub fn is_ours(self) -> bool {
+        !matches!(self, System::Linux | System::Libnfs | System::Scp | System::Rsync)
+    }
+
+    /// Whether the link layer is in use.
+    pub fn has_link(self) -> bool {
+        matches!(self, System::LinkStock | System::LinkAdaptive | System::LinkOverUdp)
+    }
+}
+
+/// A stream of TCP's.
+#[derive(Clone, Debug)]
+pub struct Tcp {
+    /// Whether it goes through the link layer.
+    pub link: bool,
+    /// What it crosses.
+    pub channel: Config,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// For how long it is watched.
+    pub length: Duration,
+}
+
+/// A job's settings as reports name them. Times in milliseconds, rates in bits a second.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Settings {
+    Testbed { treatment: &'static str, way: &'static str, bad_mean_ms: f64, block: u32, mobiles: usize },
+    Copy { system: &'static str, way: &'static str, bytes: u64, hand_offs: Vec<HandOffSettings>, channel: Channel },
+    SmallOperations { system: &'static str, bytes: u64, second_client: bool, channel: Channel },
+    Saturation { destinations: usize, one_good: bool, seconds: f64, channel: Channel },
+    Tcp { link: bool, way: &'static str, seconds: f64, channel: Channel },
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct HandOffSettings {
+    at_ms: f64,
+    length_ms: f64,
+    announced: bool,
+}
+
+/// The channel.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Channel {
+    rate_bits: u64,
+    full_duplex: bool,
+    delay_ms: f64,
+    queue_frames: usize,
+    mtu: usize,
+    loss: f64,
+    errors: Errors,
+    /// Start and length of each.
+    outages_ms: Vec<(f64, f64)>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "law", rename_all = "snake_case")]
+enum Errors {
+    None,
+    TwoState { distribution: &'static str, good_mean_ms: f64, bad_mean_ms: f64 },
+}
+
+fn ms(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e3
+}
+
+pub(crate) fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    }
+}
+
+impl Settings {
+    pub(crate) fn of(job: &Job) -> Settings {
+        match job {
+            Job::Testbed(t) => Settings::Testbed {
+                treatment: t.treatment.name(),
+                way: way(t.direction),
+                bad_mean_ms: ms(t.bad_mean),
+                block: t.block,
+                mobiles: t.mobiles,
+            },
+            Job::Copy(c) => Settings::Copy {
+                system: c.system.name(),
+                way: way(c.direction),
+                bytes: c.bytes,
+                hand_offs: c.hand_offs.iter().map(HandOffSettings::of).collect(),
+                channel: Channel::of(&c.channel),
+            },
+            Job::SmallOperations(s) => Settings::SmallOperations {
+                system: s.system.name(),
+                bytes: s.bytes,
+                second_client: s.second_client,
+                channel: Channel::of(&s.channel),
+            },
+            Job::Saturation(s) => Settings::Saturation {
+                destinations: s.destinations,
+                one_good: s.one_good,
+                seconds: s.length.as_secs_f64(),
+                channel: Channel::of(&s.channel),
+            },
+            Job::Tcp(t) => Settings::Tcp {
+                link: t.link,
+                way: way(t.direction),
+                seconds: t.length.as_secs_f64(),
+                channel: Channel::of(&t.channel),
+            },
+        }
+    }
+}
+
+impl HandOffSettings {
+    fn of(h: &HandOff) -> HandOffSettings {
+        HandOffSettings { at_ms: h.at.as_secs_f64() * 1e3, length_ms: ms(h.length), announced: h.announced }
+    }
+}
+
+impl Channel {
+    fn of(c: &Config) -> Channel {
+        let outage = |o: &Outage| (o.start.as_secs_f64() * 1e3, ms(o.length));
+        Channel {
+            rate_bits: c.rate.bits(),
+            full_duplex: c.duplex == Duplex::Full,
+            delay_ms: ms(c.delay),
+            queue_frames: c.queue_frames,
+            mtu: c.mtu,
+            loss: c.loss,
+            errors: Errors::of(&c.errors),
+            outages_ms: c.outages.iter().map(outage).collect(),
+        }
+    }
+}
+
+impl Errors {
+    fn of(model: &ErrorModel) -> Errors {
+        match *model {
+            ErrorModel::None => Errors::None,
+            ErrorModel::TwoState { distribution, good_mean, bad_mean } => Errors::TwoState {
+                distribution: match distribution {
+                    Distribution::Uniform => "uniform",
+                    Distribution::Deterministic => "deterministic",
+                    Distribution::Exponential => "exponential",
+                },
+                good_mean_ms: ms(good_mean),
+                bad_mean_ms: ms(bad_mean),
+            },
+        }
+    }
+}

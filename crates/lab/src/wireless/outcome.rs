@@ -1,0 +1,263 @@
+//! What came of it: everything that the reports show and `--json` prints.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::cell::{Cell, Label, Measure, Packet, Paper, Sample, level};
+use super::experiments::{Experiment, Origin};
+use super::job::Settings;
+use super::real::Peer;
+use super::runner::{RunError, Source};
+use super::stats::Summary;
+
+/// All that was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of Remora that ran it.
+    pub version: &'static str,
+    /// Where the figures come from.
+    pub source: Source,
+    /// Others' systems that were looked for: their versions, or what is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Peer>,
+    /// The command that gives this again.
+    pub command: String,
+    /// The first seed.
+    pub first_seed: u64,
+    /// How many seeds each cell was run with.
+    pub seeds: u64,
+    /// The experiments.
+    pub experiments: Vec<ExperimentOutcome>,
+}
+
+/// One experiment's table.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExperimentOutcome {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// Whose it is.
+    pub origin: Origin,
+    /// Its cells.
+    pub cells: Vec<CellOutcome>,
+    /// How it is shown.
+    #[serde(skip)]
+    pub(crate) experiment: &'static Experiment,
+}
+
+/// One cell with all its runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellOutcome {
+    /// Where it stands: axes and levels.
+    #[serde(serialize_with = "as_map")]
+    pub labels: Vec<Label>,
+    /// Where the figures come from.
+    pub source: Source,
+    /// What was run.
+    pub(crate) settings: Settings,
+    /// A run was cut off after so many seconds.
+    pub limit_seconds: f64,
+    /// The seeds of the values, in their order.
+    pub seeds: Vec<u64>,
+    /// What was measured.
+    pub results: Vec<Measured>,
+    /// What the best sender would have needed in the weather of each seed.
+    pub floor_seconds: Vec<Option<f64>>,
+    /// How many times the floor the runs took.
+    pub ratio: Option<Summary>,
+    /// What the paper has.
+    pub paper: Option<Paper>,
+    /// By how many percent the mean lies below that of the baseline's cell.
+    pub reduction_percent: Option<f64>,
+    /// By how many percent the paper's does.
+    pub paper_reduction_percent: Option<f64>,
+    /// What the same runs took in the simulator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Summary>,
+    /// By how many percent the median lies above the simulator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference_percent: Option<f64>,
+    /// Whether no other system has a lower median under the same conditions, among real runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fastest: Option<bool>,
+    /// How late the emulator handed over a frame at worst.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness_ms_max: Option<f64>,
+    /// Seeds whose first run was not valid because of that, and was repeated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeated: Vec<u64>,
+    /// Runs that failed: not cut off, but wrong.
+    pub failures: Vec<FailedRun>,
+    /// Every packet of the first seed, where the experiment is about them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub packets: Vec<Packet>,
+}
+
+/// One measure of a cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Which.
+    pub measure: Measure,
+    /// What it amounts to.
+    pub summary: Summary,
+    /// Each run's, in the order of the seeds; null: cut off.
+    pub values: Vec<f64>,
+}
+
+/// A run that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedRun {
+    /// Its seed.
+    pub seed: u64,
+    /// What went wrong.
+    pub why: String,
+}
+
+fn as_map<S: Serializer>(labels: &[Label], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(labels.len()))?;
+    for label in labels {
+        map.serialize_entry(label.axis, &label.level)?;
+    }
+    map.end()
+}
+
+impl Report {
+    /// How many runs failed.
+    pub fn failures(&self) -> usize {
+        self.experiments.iter().flat_map(|e| &e.cells).map(|c| c.failures.len()).sum()
+    }
+}
+
+impl ExperimentOutcome {
+    /// Sums up the cells' runs and compares them with one another.
+    pub(crate) fn new(experiment: &'static Experiment, mut cells: Vec<CellOutcome>) -> ExperimentOutcome {
+        if let Some(baseline) = experiment.baseline {
+            let bases: Vec<Option<usize>> = (0..cells.len()).map(|i| base(&cells, i, baseline)).collect();
+            let compared: Vec<_> = bases.iter().enumerate().map(|(i, b)| b.map(|b| compare(&cells, i, b))).collect();
+            for (cell, compared) in cells.iter_mut().zip(compared) {
+                (cell.reduction_percent, cell.paper_reduction_percent) = compared.unwrap_or_default();
+            }
+        }
+        mark_fastest(&mut cells);
+        ExperimentOutcome {
+            name: experiment.name,
+            about: experiment.about,
+            origin: experiment.origin,
+            cells,
+            experiment,
+        }
+    }
+}
+
+/// The cell that this one is compared with: at the same place but for the baseline's level.
+fn base(cells: &[CellOutcome], of: usize, (axis, base): (&str, &str)) -> Option<usize> {
+    let mut labels = cells.get(of)?.labels.clone();
+    if level(&labels, axis) == Some(base) {
+        return None;
+    }
+    labels.iter_mut().filter(|l| l.axis == axis).for_each(|l| base.clone_into(&mut l.level));
+    cells.iter().position(|c| c.labels == labels)
+}
+
+/// Marks the real system with the lowest median among those under the same conditions, if
+/// there are several.
+fn mark_fastest(cells: &mut [CellOutcome]) {
+    let conditions =
+        |c: &CellOutcome| -> Vec<Label> { c.labels.iter().filter(|l| l.axis != "system").cloned().collect() };
+    let median = |c: &CellOutcome| c.results.first().map(|r| r.summary.median);
+    let best = |cell: &CellOutcome| -> Option<bool> {
+        let (mine, place) = (median(cell)?, conditions(cell));
+        cell.level("system")?;
+        let others: Vec<f64> = cells.iter().filter(|c| conditions(c) == place).filter_map(median).collect();
+        let real = cell.source == Source::Real && others.len() > 1;
+        real.then(|| mine.is_finite() && others.iter().all(|o| mine <= *o))
+    };
+    let marks: Vec<Option<bool>> = cells.iter().map(best).collect();
+    cells.iter_mut().zip(marks).for_each(|(cell, mark)| cell.fastest = mark);
+}
+
+/// The reductions in percent of a cell against its base: ours, and the paper's.
+fn compare(cells: &[CellOutcome], cell: usize, base: usize) -> (Option<f64>, Option<f64>) {
+    let (Some(cell), Some(base)) = (cells.get(cell), cells.get(base)) else { return (None, None) };
+    let percent = |of: f64, from: f64| (1.0 - of / from) * 100.0;
+    let mean = |c: &CellOutcome| c.results.first().and_then(|r| r.summary.mean);
+    let ours = mean(cell).zip(mean(base)).map(|(of, from)| percent(of, from));
+    let paper = cell.paper.as_ref().zip(base.paper.as_ref()).map(|(of, from)| percent(of.mean, from.mean));
+    (ours, paper)
+}
+
+impl CellOutcome {
+    /// Sums up a cell's runs.
+    pub(crate) fn new(
+        experiment: &Experiment,
+        cell: &Cell,
+        source: Source,
+        runs: Vec<(u64, Result<Sample, RunError>)>,
+    ) -> CellOutcome {
+        let mut samples = Vec::new();
+        let mut failures = Vec::new();
+        for (seed, run) in runs {
+            match run {
+                Ok(sample) => samples.push((seed, sample)),
+                Err(why) => failures.push(FailedRun { seed, why: why.to_string() }),
+            }
+        }
+        let floor_seconds: Vec<Option<f64>> = samples.iter().map(|(_, s)| s.floor_seconds).collect();
+        let ratios: Vec<f64> = samples.iter().filter_map(|(_, s)| ratio(s)).collect();
+        let simulated: Vec<f64> = samples.iter().filter_map(|(_, s)| s.simulated).collect();
+        let simulated = Summary::of(&simulated);
+        let results: Vec<Measured> = experiment.measures.iter().filter_map(|m| measured(*m, &samples)).collect();
+        let seconds = results.iter().find(|r| r.measure == Measure::Seconds).map(|r| r.summary.median);
+        let emulations = || samples.iter().filter_map(|(seed, s)| Some((*seed, s.emulation?)));
+        CellOutcome {
+            labels: cell.labels.clone(),
+            source,
+            settings: Settings::of(&cell.job),
+            limit_seconds: cell.limit.as_secs_f64(),
+            seeds: samples.iter().map(|(seed, _)| *seed).collect(),
+            results,
+            floor_seconds,
+            ratio: Summary::of(&ratios),
+            paper: cell.paper.clone(),
+            reduction_percent: None,
+            paper_reduction_percent: None,
+            simulated,
+            difference_percent: seconds
+                .zip(simulated)
+                .map(|(real, s)| (real / s.median - 1.0) * 100.0)
+                .filter(|d| d.is_finite()),
+            fastest: None,
+            lateness_ms_max: emulations().map(|(_, e)| e.lateness_ms).reduce(f64::max),
+            repeated: emulations().filter(|(_, e)| e.repeated).map(|(seed, _)| seed).collect(),
+            failures,
+            packets: samples.first_mut().map(|(_, s)| std::mem::take(&mut s.packets)).unwrap_or_default(),
+        }
+    }
+
+    /// What one measure amounts to.
+    pub fn summary(&self, measure: Measure) -> Option<&Summary> {
+        self.results.iter().find(|r| r.measure == measure).map(|r| &r.summary)
+    }
+
+    /// Its level on an axis.
+    pub fn level(&self, axis: &str) -> Option<&str> {
+        level(&self.labels, axis)
+    }
+
+    /// The median of the floors, for a ratio that is only known to be above a limit.
+    pub(crate) fn floor(&self) -> Option<f64> {
+        let floors: Vec<f64> = self.floor_seconds.iter().copied().flatten().collect();
+        Summary::of(&floors).map(|s| s.median)
+    }
+}
+
+fn ratio(sample: &Sample) -> Option<f64> {
+    let floor = sample.floor_seconds.filter(|f| *f > 0.0)?;
+    sample.value(Measure::Seconds).map(|seconds| seconds / floor)
+}
+
+fn measured(measure: Measure, samples: &[(u64, Sample)]) -> Option<Measured> {
+    let values: Vec<f64> = samples.iter().filter_map(|(_, s)| s.value(measure)).collect();
+    Some(Measured { measure, summary: Summary::of(&values)?, values })
+}

@@ -1,0 +1,354 @@
+//! A bench: an emulated link with a server on its base side, on which one run after another is
+//! made. All of it is gone when the bench is.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remora_base::{Rate, Rng, Time};
+use remora_channel::{self as channel, Config, Duplex, Fate, Side};
+use remora_host::emulate::{Emulator, Report, Setup, Station};
+use remora_sim::copy::Direction;
+
+use super::super::job::{Copy, System};
+use super::carrier::{self, Files};
+use super::guest::Guest;
+use super::peers::Peers;
+use super::program::{Program, Start};
+use super::scratch::Scratch;
+use super::ssh::Ssh;
+use super::tunnel::Tunnel;
+use super::{Result, failed, failed_with};
+
+/// How long a server, a tunnel and the like may take to be ready.
+pub(super) const READY: Duration = Duration::from_secs(60);
+/// The channel is quiet when nothing was offered for so long.
+const QUIET: Duration = Duration::from_millis(150);
+/// It is waited for that no longer.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// Packets whose fates are remembered: a copy of 1 MiB has about 2000.
+const JOURNAL: usize = 200_000;
+/// A frame of at least so many bytes carries the file's; shorter ones may be anything else.
+const DATA_FRAME_MIN: u64 = 500;
+
+/// A bench.
+#[derive(Debug)]
+pub(super) struct Bench {
+    // In the order in which they go.
+    pub(super) guest: Option<Guest>,
+    pub(super) ssh: Option<Ssh>,
+    pub(super) tunnel: Option<Tunnel>,
+    _server: Program,
+    pub(super) emulator: Emulator,
+    pub(super) scratch: Scratch,
+    pub(super) binary: PathBuf,
+    runs: u64,
+}
+
+/// What a copy came to.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// How long it took; `None`: it was cut off.
+    pub(super) seconds: Option<f64>,
+    /// How long after each outage's end the file's bytes flowed again; infinite: they did not.
+    pub(super) resumed: Vec<f64>,
+    /// What the emulator says of it.
+    pub(super) report: Report,
+}
+
+impl Bench {
+    /// A bench with nothing but the server; the rest is added as it is needed.
+    pub(super) fn start(setup: &super::Setup) -> Result<Bench> {
+        let binary = &setup.binary;
+        let scratch =
+            Scratch::new(&["srv", "mobile", "state", "log", "run"]).map_err(failed_with("a scratch directory"))?;
+        let mut inside: Vec<OsString> = vec![binary.into()];
+        inside.extend(["lab", "inside"].map(Into::into));
+        let lateness_max = setup.lateness_max;
+        let setup = Setup { config: preparation(), journal: JOURNAL, inside, lateness_max, ..Setup::default() };
+        let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
+        let server = serve(&emulator, &scratch, binary)?;
+        Ok(Bench {
+            guest: None,
+            ssh: None,
+            tunnel: None,
+            _server: server,
+            emulator,
+            scratch,
+            binary: binary.clone(),
+            runs: 0,
+        })
+    }
+
+    /// How many of the things that this bench has or lacks suit a system.
+    pub(super) fn fits(&self, system: Option<System>) -> usize {
+        let wants_link = system.is_some_and(System::has_link);
+        let wants_guest = system == Some(System::Linux);
+        usize::from(self.tunnel.is_some() == wants_link) + 2 * usize::from(self.guest.is_some() == wants_guest)
+    }
+
+    /// A number that no other run of this bench has.
+    pub(super) fn next_run(&mut self) -> u64 {
+        self.runs += 1;
+        self.runs
+    }
+
+    /// Makes sure that what `system` needs is there, over a fast and faultless channel.
+    fn equip(&mut self, system: System, channel: &Config, peers: &Peers) -> Result<()> {
+        if !system.has_link() {
+            self.tunnel = None; // an idle tunnel's signs of life would be on the channel, too
+        }
+        match system {
+            _ if system.has_link() => self.tunnel(channel.rate, channel.duplex).map(|_| ()),
+            System::Scp | System::Rsync if self.ssh.is_none() => {
+                self.ssh = Some(Ssh::start(&self.emulator, &self.scratch)?);
+                Ok(())
+            }
+            System::Linux if self.guest.is_none() => {
+                let system = peers.guest().ok_or_else(|| failed("there is no guest".into()))?;
+                self.guest = Some(Guest::start(&self.emulator, &self.scratch, system)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tunnel of a link of this kind.
+    pub(super) fn tunnel(&mut self, rate: Rate, duplex: Duplex) -> Result<&Tunnel> {
+        if self.tunnel.as_ref().is_none_or(|t| t.hop() != (rate, duplex)) {
+            self.tunnel = None;
+            self.tunnel = Some(Tunnel::start(&self.emulator, &self.scratch, &self.binary, rate, duplex)?);
+        }
+        self.tunnel.as_ref().ok_or_else(|| failed("there is no tunnel".into()))
+    }
+
+    /// Puts fine weather over the bench and waits until all old traffic is gone.
+    pub(super) fn calm(&mut self) -> Result<()> {
+        self.emulator.begin(preparation(), 0).map_err(|e| failed(e.to_string()))?;
+        let deadline = Instant::now() + QUIET_MAX;
+        let offered = |r: &Report| r.lanes.iter().map(|l| l.stats.frames_offered).sum::<u64>();
+        let mut before = u64::MAX;
+        while Instant::now() < deadline {
+            let now = offered(&self.emulator.report().map_err(|e| failed(e.to_string()))?);
+            if now == before {
+                break;
+            }
+            before = now;
+            thread::sleep(QUIET);
+        }
+        Ok(())
+    }
+
+    /// Copies a file of random bytes once.
+    pub(super) fn copy(&mut self, job: &Copy, seed: u64, limit: Duration, peers: &Peers) -> Result<Copied> {
+        let ((), copied) = self.copy_beside(job, seed, limit, peers, |_, _, _| ())?;
+        Ok(copied)
+    }
+
+    /// The same, with something else at the same time, which is told the server's address and
+    /// when the copy is over.
+    pub(super) fn copy_beside<T: Send>(
+        &mut self,
+        job: &Copy,
+        seed: u64,
+        limit: Duration,
+        peers: &Peers,
+        beside: impl FnOnce(&Emulator, Ipv4Addr, &AtomicBool) -> T + Send,
+    ) -> Result<(T, Copied)> {
+        self.calm()?;
+        self.equip(job.system, &job.channel, peers)?;
+        let content = content(seed, job.bytes);
+        let run = self.next_run();
+        let files = Files::new(&self.scratch, run);
+        fs::write(files.source(job.direction), &content).map_err(failed_with("the file to be copied"))?;
+        let mut carrier = self.carrier(job, &files)?;
+        let began = self.begin(&job.channel, seed)?;
+        let over = AtomicBool::new(false);
+        let (emulator, server) = (&self.emulator, self.base(job.system));
+        let (done, ended) = thread::scope(|scope| {
+            let beside = scope.spawn(|| beside(emulator, server, &over));
+            let ended = carrier.carry(self, job.direction, &files, began + limit);
+            let took = began.elapsed().as_secs_f64();
+            over.store(true, Ordering::Release);
+            let done = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (done, ended.map(|ended| ended.then_some(took)))
+        });
+        let (seconds, report) = (ended?, self.report()?);
+        if seconds.is_some() {
+            self.finish(carrier, job.direction, &files)?;
+            let copy = fs::read(files.copy(job.direction)).map_err(failed_with("the copy"))?;
+            if blake3::hash(&copy) != blake3::hash(&content) {
+                return Err(failed(format!("{}: the copy differs from the file", job.system.name())));
+            }
+        }
+        files.remove();
+        let resumed = resumed(&report, job.direction, seconds.is_some());
+        Ok((done, Copied { seconds, resumed, report }))
+    }
+
+    /// Writes a file from the guest, with small ones at the same time; what those took.
+    pub(super) fn copy_beside_small(
+        &mut self,
+        job: &Copy,
+        seed: u64,
+        limit: Duration,
+        peers: &Peers,
+    ) -> Result<(Vec<f64>, Report)> {
+        self.calm()?;
+        self.equip(job.system, &job.channel, peers)?;
+        let run = self.next_run();
+        let files = Files::new(&self.scratch, run);
+        fs::write(files.source(Direction::Write), content(seed, job.bytes))
+            .map_err(failed_with("the file to be copied"))?;
+        let mut carrier = self.carrier(job, &files)?;
+        let Carrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest does this".into())) };
+        let began = self.begin(&job.channel, seed)?;
+        let took = guest.copy_beside_small(&files, began + limit)?;
+        let report = self.report()?;
+        let took = took.ok_or_else(|| failed("the copy with small files beside it did not end in time".into()))?;
+        self.finish(carrier, Direction::Write, &files)?;
+        files.remove();
+        Ok((took, report))
+    }
+
+    /// Whoever is to carry the file, all set.
+    fn carrier(&mut self, job: &Copy, files: &Files) -> Result<Carrier> {
+        if job.system != System::Linux {
+            return carrier::line(self, job, files).map(Carrier::Program);
+        }
+        let mut guest = self.guest.take().ok_or_else(|| failed("there is no guest".into()))?;
+        guest.prepare(job.direction, files)?;
+        Ok(Carrier::Guest(Box::new(guest)))
+    }
+
+    /// After a copy that has ended. A guest whose copy has not cannot be talked to: the next run
+    /// gets another.
+    fn finish(&mut self, carrier: Carrier, direction: Direction, files: &Files) -> Result<()> {
+        if let Carrier::Guest(mut guest) = carrier {
+            self.calm()?;
+            guest.finish(direction, files)?;
+            self.guest = Some(*guest);
+        }
+        Ok(())
+    }
+
+    /// The server's address for a system.
+    pub(super) fn base(&self, system: System) -> Ipv4Addr {
+        let tunnel = self.tunnel.as_ref().filter(|_| system.has_link());
+        tunnel.map_or_else(|| self.emulator.addr(Station::Base), Tunnel::base)
+    }
+
+    /// Lets the run's weather begin.
+    pub(super) fn begin(&mut self, channel: &Config, seed: u64) -> Result<Instant> {
+        self.emulator.begin(channel.clone(), seed).map_err(|e| failed(e.to_string()))?;
+        let clock = self.emulator.clock().map_err(|e| failed(e.to_string()))?;
+        Ok(clock.instant(Time::ZERO))
+    }
+
+    pub(super) fn report(&self) -> Result<Report> {
+        self.emulator.report().map_err(|e| failed(e.to_string()))
+    }
+
+    /// Configures a station by `ip`.
+    pub(super) fn ip(emulator: &Emulator, at: Station, line: &str) -> Result<()> {
+        let run = || Command::new("ip").args(line.split_whitespace()).output();
+        let output = emulator.within(at, run).map_err(failed_with("ip"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+    }
+}
+
+/// Who carries a file.
+enum Carrier {
+    /// A program on the mobile: its command line.
+    Program(Vec<String>),
+    /// A guest on the mobile.
+    Guest(Box<Guest>),
+}
+
+impl Carrier {
+    /// Carries the file; whether that was done in time.
+    fn carry(&mut self, bench: &Bench, direction: Direction, files: &Files, limit: Instant) -> Result<bool> {
+        let line = match self {
+            Carrier::Guest(guest) => return guest.copy(direction, files, limit),
+            Carrier::Program(line) => line,
+        };
+        let environment = carrier::environment(&bench.scratch);
+        let start = Start { environment: &environment, ..Start::new(carrier::LOG, line) };
+        let mut program = Program::start(&bench.emulator, &bench.scratch, Station::Mobile(0), &start)?;
+        match program.ended(limit)? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(_) => Err(failed(program.words())),
+        }
+    }
+}
+
+/// The channel while something is prepared.
+fn preparation() -> Config {
+    Config {
+        rate: Rate::mbit(1000),
+        duplex: Duplex::Full,
+        queue_frames: 10_000,
+        delay: Duration::ZERO,
+        ..Config::default()
+    }
+}
+
+fn serve(emulator: &Emulator, scratch: &Scratch, binary: &Path) -> Result<Program> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let line: Vec<String> = [
+        text(binary.to_owned()),
+        "serve".into(),
+        text(scratch.path("srv")),
+        "--listen".into(),
+        "0.0.0.0:2049".into(),
+        "--state".into(),
+        text(scratch.path("state")),
+        "--squash".into(),
+        "none".into(),
+        "--json".into(),
+    ]
+    .into();
+    let mut server =
+        Program::start(emulator, scratch, Station::Base, &Start { talks: true, ..Start::new("serve", &line) })?;
+    let ready = server.talk()?.until(Instant::now() + READY, |line| line.contains("\"listen\"").then_some(()));
+    ready.map_err(|e| failed(format!("{e}; {}", server.words())))?;
+    Ok(server)
+}
+
+/// The bytes of a seed's file: noise, which nothing can compress.
+fn content(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut content = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    Rng::stream(seed, "file").fill(&mut content);
+    content
+}
+
+/// When the file's bytes flowed again, after each outage that the copy met: the first long frame
+/// in the file's direction that got through. By the channel's own records, so that all systems
+/// are measured alike.
+fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
+    let from = match direction {
+        Direction::Read => Side::Base,
+        Direction::Write => Side::Mobile,
+    };
+    let data =
+        |f: &&channel::FrameRecord| f.from == from && f.fate == Fate::Delivered && f.bytes as u64 >= DATA_FRAME_MIN;
+    let delay = report.config.delay;
+    let after = |end: Time| {
+        let arrivals = report.journal.frames.iter().filter(data).map(|f| f.end + delay).filter(|at| *at >= end);
+        match arrivals.min() {
+            Some(at) => Some(at.since(end).as_secs_f64()),
+            None if ended => None,
+            None => Some(f64::INFINITY),
+        }
+    };
+    report.config.outages.iter().filter_map(|o| after(o.start + o.length)).collect()
+}

@@ -1,0 +1,204 @@
+//! What a guest is made of: QEMU, a static busybox, a kernel with its modules. All of it is
+//! found on the machine, or a kernel is fetched by apt-get.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::super::peers::find;
+
+/// Modules that the guest needs, roughly in the order of their loading. A kernel has some of them
+/// built in, and not every version has each.
+const MODULES: [&str; 17] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "netfs",
+    "fscache",
+    "sunrpc",
+    "grace",
+    "lockd",
+    "nfs_acl",
+    "nfs_localio",
+    "nfs",
+    "nfsv3",
+];
+/// Those without which there is no NFS, unless they are built in.
+const NEEDED: [&str; 2] = ["virtio_net", "nfsv3"];
+/// How deep a kernel's directory of modules is searched.
+const DEPTH_MAX: u32 = 12;
+
+/// Everything for a guest.
+#[derive(Debug)]
+pub(in super::super) struct Kernel {
+    pub(super) qemu: PathBuf,
+    pub(super) busybox: PathBuf,
+    pub(super) image: PathBuf,
+    pub(super) modules: Vec<Module>,
+    /// As in 6.1.0-56-amd64.
+    pub(in super::super) version: String,
+}
+
+/// What is missing, and how to get it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in super::super) struct Missing(pub(in super::super) String);
+
+/// A kernel module's file, compressed or not.
+#[derive(Debug)]
+pub(super) struct Module(PathBuf);
+
+impl Module {
+    /// The module itself.
+    pub(super) fn read(&self) -> io::Result<Vec<u8>> {
+        let unpack = match self.0.extension().and_then(|e| e.to_str()) {
+            Some("xz") => "xz",
+            Some("zst") => "zstd",
+            Some("gz") => "gzip",
+            _ => return fs::read(&self.0),
+        };
+        let output = Command::new(unpack).arg("-dc").stdin(File::open(&self.0)?).stderr(Stdio::null()).output()?;
+        if output.status.success() { Ok(output.stdout) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// As the kernel calls it.
+    fn name(path: &Path) -> Option<String> {
+        let (name, _) = path.file_name()?.to_str()?.split_once(".ko")?;
+        Some(name.replace('-', "_"))
+    }
+}
+
+impl Kernel {
+    /// Looks in an unpacked kernel package if one is given, else on this machine, else asks
+    /// apt-get for one.
+    pub(in super::super) fn find(package: Option<&Path>) -> Result<Kernel, Missing> {
+        let need = |program: &str, hint: &str| find(program).ok_or_else(|| Missing(format!("install {hint}")));
+        let qemu = need("qemu-system-x86_64", "qemu-system-x86")?;
+        let busybox = need("busybox", "busybox-static")?;
+        need("ip", "iproute2")?;
+        if !is_static(&busybox) {
+            return Err(Missing("install busybox-static: busybox here needs libraries".into()));
+        }
+        let with = |root: &Path| {
+            let (image, version, modules) = kernel_in(root)?;
+            Some(Kernel { qemu: qemu.clone(), busybox: busybox.clone(), image, modules, version })
+        };
+        if let Some(package) = package {
+            let why = || Missing(format!("{}: no boot/vmlinuz-* with its lib/modules", package.display()));
+            return with(package).ok_or_else(why);
+        }
+        if let Some(kernel) = with(Path::new("/")) {
+            return Ok(kernel);
+        }
+        let fetched = fetch().map_err(|why| Missing(format!("name a kernel package by --kernel DIR ({why})")))?;
+        with(&fetched).ok_or_else(|| Missing(format!("{} has no kernel with NFS", fetched.display())))
+    }
+}
+
+/// The last kernel in `root` that has what it takes: image, version, modules.
+fn kernel_in(root: &Path) -> Option<(PathBuf, String, Vec<Module>)> {
+    let mut images: Vec<PathBuf> = entries(&root.join("boot"));
+    images.sort();
+    images.into_iter().rev().find_map(|image| {
+        let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+        let places = [root.join("lib/modules"), root.join("usr/lib/modules")];
+        let modules = places.iter().find_map(|place| modules_in(&place.join(&version)))?;
+        Some((image, version, modules))
+    })
+}
+
+fn modules_in(directory: &Path) -> Option<Vec<Module>> {
+    let built_in = fs::read_to_string(directory.join("modules.builtin")).ok()?;
+    let is_built_in = |name: &str| built_in.lines().any(|l| Module::name(Path::new(l)).as_deref() == Some(name));
+    let mut files = Vec::new();
+    collect(&directory.join("kernel"), DEPTH_MAX, &mut files);
+    let find = |name: &str| files.iter().find(|f| Module::name(f).as_deref() == Some(name));
+    if NEEDED.iter().any(|name| find(name).is_none() && !is_built_in(name)) {
+        return None;
+    }
+    Some(MODULES.iter().filter_map(|name| find(name).cloned().map(Module)).collect())
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).map(|all| all.flatten().map(|e| e.path()).collect()).unwrap_or_default()
+}
+
+/// All files below a directory; links are not followed.
+fn collect(directory: &Path, depth: u32, to: &mut Vec<PathBuf>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    for path in entries(directory) {
+        match fs::symlink_metadata(&path) {
+            Ok(m) if m.is_dir() => collect(&path, depth, to),
+            Ok(m) if m.is_file() => to.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a program needs no loader: none is named at its beginning (PT_INTERP of ELF).
+fn is_static(program: &Path) -> bool {
+    let head = fs::read(program).unwrap_or_default();
+    let head = head.get(..4096).unwrap_or(&head);
+    head.starts_with(b"\x7fELF") && !head.windows(8).any(|w| w == b"ld-linux" || w == b"/ld-musl")
+}
+
+/// Fetches the distribution's kernel and unpacks it where it is found the next time.
+fn fetch() -> Result<PathBuf, String> {
+    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute()).or_else(home);
+    let cache = cache.ok_or("there is no cache directory")?.join("remora/guest");
+    if kernel_in(&cache).is_some() {
+        return Ok(cache);
+    }
+    let io = |e: io::Error| e.to_string();
+    fs::create_dir_all(&cache).map_err(io)?;
+    let run = |program: &str, arguments: &[&str]| -> Result<String, String> {
+        let output = Command::new(program).args(arguments).current_dir(&cache).stdin(Stdio::null()).output();
+        let output = output.map_err(|_| format!("there is no {program}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() { Ok(text) } else { Err(format!("{program} {} failed", arguments.join(" "))) }
+    };
+    let depends = run("apt-cache", &["depends", "linux-image-amd64"])?;
+    let package = depends.lines().find_map(|l| l.trim().strip_prefix("Depends: linux-image-"));
+    let package = format!("linux-image-{}", package.ok_or("apt-get knows no kernel")?);
+    run("apt-get", &["download", &package])?;
+    let is_package = |p: &PathBuf| p.extension().is_some_and(|e| e == "deb");
+    let file = entries(&cache).into_iter().find(is_package).ok_or("apt-get downloaded nothing")?;
+    run("dpkg-deb", &["-x", &file.to_string_lossy(), "."])?;
+    fs::remove_file(file).map_err(io)?;
+    Ok(cache)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_found_by_their_names() {
+        let names = ["net/sunrpc/sunrpc.ko", "kernel/drivers/virtio/virtio-net.ko.xz", "modules.dep"];
+        let names = names.map(|n| Module::name(Path::new(n)));
+        assert_eq!(names, [Some("sunrpc".to_owned()), Some("virtio_net".to_owned()), None]);
+    }
+
+    #[test]
+    fn a_kernel_needs_its_modules() {
+        let root = tempfile::tempdir().unwrap();
+        let modules = root.path().join("lib/modules/6.1");
+        fs::create_dir_all(root.path().join("boot")).unwrap();
+        fs::create_dir_all(modules.join("kernel/fs")).unwrap();
+        fs::write(root.path().join("boot/vmlinuz-6.1"), "").unwrap();
+        fs::write(modules.join("modules.builtin"), "kernel/drivers/net/virtio_net.ko\n").unwrap();
+        assert!(kernel_in(root.path()).is_none(), "no NFS");
+        for name in ["nfsv3.ko", "sunrpc.ko.xz", "other.ko"] {
+            fs::write(modules.join("kernel/fs").join(name), "").unwrap();
+        }
+        let (_, version, modules) = kernel_in(root.path()).unwrap();
+        let names: Vec<_> = modules.iter().map(|m| Module::name(&m.0).unwrap()).collect();
+        assert_eq!((version.as_str(), names), ("6.1", vec!["sunrpc".to_owned(), "nfsv3".to_owned()]));
+    }
+}

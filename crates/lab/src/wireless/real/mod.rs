@@ -1,0 +1,246 @@
+//! The same jobs in real time: real programs in real namespaces on the emulated link.
+//!
+//! A [`Bench`](bench::Bench) is a link with `remora serve` on its base side. Runs are spread
+//! over several benches, which hardly notice one another: a link of 1 Mbit/s is light work. A
+//! run's weather begins when its copy does; it ends when the copying program does, and then the
+//! copy is compared with the file. A run in which the emulator was late is not counted and made
+//! again once.
+//!
+//! It needs root. Nothing is left behind, see [`remora_host::emulate`] and [`scratch`].
+
+mod bench;
+mod carrier;
+mod experiments;
+mod guest;
+mod peers;
+mod program;
+mod scratch;
+mod small;
+mod ssh;
+mod tcp;
+mod tunnel;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, Side};
+use remora_host::emulate::Report;
+use remora_sim::copy::Direction;
+
+use super::cell::{Emulation, Measure, Sample};
+use super::job::{Copy, Job, System};
+use super::runner::{RunError, Runner, Source};
+use super::simulated::Simulator;
+use bench::Bench;
+use peers::Peers;
+
+pub use experiments::{all, named};
+pub use peers::Peer;
+
+/// What was asked for, or why it is not to be had.
+type Result<T> = std::result::Result<T, RunError>;
+
+/// How often a run in which the emulator was late is made.
+const TRIES: u32 = 2;
+
+/// How real runs are made.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Remora's binary.
+    pub binary: PathBuf,
+    /// How late a frame may be handed over in a valid run.
+    pub lateness_max: Duration,
+    /// Whether others' systems run, too.
+    pub others: Option<Others>,
+}
+
+/// How others' systems are run.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// So many guests at a time, for the Linux kernel's client.
+    pub guests: NonZeroUsize,
+    /// An unpacked kernel package for them; `None`: it is looked for.
+    pub kernel: Option<PathBuf>,
+}
+
+/// Real programs on the emulator.
+#[derive(Debug)]
+pub struct Real {
+    setup: Setup,
+    peers: Peers,
+    /// Benches without work.
+    idle: Mutex<Idle>,
+    guests: Turns,
+}
+
+impl Real {
+    /// Looks for others' systems; no bench yet.
+    pub fn new(setup: Setup) -> Real {
+        let others = setup.others.as_ref();
+        let peers = others.map(|o| Peers::find(o.kernel.as_deref())).unwrap_or_default();
+        let guests = Turns::new(others.map_or(1, |o| o.guests.get()));
+        Real { setup, peers, idle: Mutex::default(), guests }
+    }
+
+    /// The others' systems, those that are not here, too.
+    pub fn peers(&self) -> &[Peer] {
+        self.peers.all()
+    }
+
+    /// Whether a bench can be had: rights, devices, this very program.
+    pub fn check(&self) -> Result<()> {
+        self.on_a_bench(None, |_| Ok(()))
+    }
+
+    /// Does `work` on an idle bench or a new one. A bench on which something went wrong is not
+    /// used again.
+    fn on_a_bench<T>(&self, system: Option<System>, work: impl FnOnce(&mut Bench) -> Result<T>) -> Result<T> {
+        let idle = self.idle().pop_best(system);
+        let mut bench = idle.map_or_else(|| Bench::start(&self.setup), Ok)?;
+        let done = work(&mut bench)?;
+        self.idle().0.push(bench);
+        Ok(done)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a run until the emulator was in time; what it gave, and the emulator's word.
+    fn valid<T>(
+        &self,
+        system: Option<System>,
+        mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>,
+    ) -> Result<(T, Emulation)> {
+        let mut late = 0.0;
+        for again in 0..TRIES {
+            let (made, report) = self.on_a_bench(system, &mut run)?;
+            late = report.lateness.max.as_secs_f64() * 1e3;
+            if report.valid() {
+                return Ok((made, Emulation { lateness_ms: late, repeated: again > 0 }));
+            }
+        }
+        Err(failed(format!("not valid: a frame was handed over {late:.1} ms late, and so again")))
+    }
+
+    fn copy(&self, job: &Copy, seed: u64, limit: Duration) -> Result<Sample> {
+        let _turn = (job.system == System::Linux).then(|| self.guests.take());
+        let (copied, emulation) = self.valid(Some(job.system), |bench| {
+            let copied = bench.copy(job, seed, limit, &self.peers)?;
+            let report = copied.report.clone();
+            // What it left on its way may come back later.
+            if copied.seconds.is_none() {
+                *bench = Bench::start(&self.setup)?;
+            }
+            Ok((copied, report))
+        })?;
+        let mut values = vec![(Measure::Seconds, copied.seconds.unwrap_or(f64::INFINITY))];
+        if let Some(longest) = copied.resumed.into_iter().reduce(f64::max) {
+            values.push((Measure::Resume, longest));
+        }
+        let floor_seconds = floor_seconds(&job.channel, seed, job.direction, job.bytes)?;
+        let simulated = job.system.client().is_some().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
+        let simulated = simulated.transpose()?.and_then(|s| s.value(Measure::Seconds));
+        Ok(Sample { values, floor_seconds, emulation: Some(emulation), simulated, ..Sample::default() })
+    }
+}
+
+impl Runner for Real {
+    fn source(&self) -> Source {
+        Source::Real
+    }
+
+    fn takes(&self, job: &Job) -> bool {
+        match job {
+            Job::Copy(copy) => copy.system.is_ours() || self.peers.has(copy.system),
+            Job::SmallOperations(small) => small.system.is_ours() || self.peers.has(small.system),
+            Job::Tcp(_) => true,
+            Job::Testbed(_) | Job::Saturation(_) => false,
+        }
+    }
+
+    fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample> {
+        match job {
+            Job::Copy(job) => self.copy(job, seed, limit),
+            Job::SmallOperations(job) => {
+                let _turn = (job.system == System::Linux).then(|| self.guests.take());
+                let (values, emulation) =
+                    self.valid(Some(job.system), |bench| small::run(bench, job, seed, limit, &self.peers))?;
+                Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
+            }
+            Job::Tcp(job) => {
+                let (values, emulation) =
+                    self.valid(job.link.then_some(System::LinkAdaptive), |bench| tcp::run(bench, job, seed))?;
+                Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
+            }
+            Job::Testbed(_) | Job::Saturation(_) => Err(RunError::Unsupported),
+        }
+    }
+}
+
+/// What the best sender would have needed, in seconds.
+fn floor_seconds(channel: &Config, seed: u64, direction: Direction, bytes: u64) -> Result<Option<f64>> {
+    let from = match direction {
+        Direction::Read => Side::Base,
+        Direction::Write => Side::Mobile,
+    };
+    let floor = remora_channel::floor(channel, seed, from, bytes, Time::ZERO).map_err(|e| failed(e.to_string()))?;
+    Ok(floor.map(Time::as_secs_f64))
+}
+
+fn failed(why: String) -> RunError {
+    RunError::Failed(why)
+}
+
+/// An error about `what`.
+fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
+    move |e| RunError::Failed(format!("{what}: {e}"))
+}
+
+/// Benches without work.
+#[derive(Debug, Default)]
+struct Idle(Vec<Bench>);
+
+impl Idle {
+    /// The one that is equipped best for a system; a guest is not kept idle for another's sake.
+    fn pop_best(&mut self, system: Option<System>) -> Option<Bench> {
+        let fits = |bench: &Bench| bench.fits(system);
+        let best = self.0.iter().enumerate().max_by_key(|(_, bench)| fits(bench))?.0;
+        Some(self.0.swap_remove(best))
+    }
+}
+
+/// So many may do something at a time; the others wait.
+#[derive(Debug)]
+struct Turns {
+    free: Mutex<usize>,
+    given_back: Condvar,
+}
+
+/// Permission, until it is dropped.
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    fn new(count: usize) -> Turns {
+        Turns { free: Mutex::new(count), given_back: Condvar::new() }
+    }
+
+    fn take(&self) -> Turn<'_> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self.given_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.given_back.notify_one();
+    }
+}

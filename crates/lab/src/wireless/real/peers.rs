@@ -1,0 +1,92 @@
+//! Which of today's systems are on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Serialize;
+
+use super::super::job::System;
+use super::guest::{Kernel, Missing};
+
+/// Systems of others, and what of them is here.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    guest: Option<Kernel>,
+    all: Vec<Peer>,
+}
+
+/// Another's system.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Peer {
+    /// What reports call it.
+    pub name: &'static str,
+    /// Its version, if it is here.
+    pub version: Option<String>,
+    /// What it takes to have it, if it is not.
+    pub missing: Option<String>,
+    #[serde(skip)]
+    system: System,
+}
+
+impl Peers {
+    /// Looks for all of them; `kernel` is an unpacked kernel package for the guest.
+    pub(super) fn find(kernel: Option<&Path>) -> Peers {
+        let guest = Kernel::find(kernel);
+        let linux = guest.as_ref().map(|k| format!("Linux {}", k.version)).map_err(|Missing(why)| why.clone());
+        let ssh = |copies: &str, install: &str| {
+            let missing = [copies, "ssh", "ssh-keygen", "sshd"].into_iter().find(|p| find(p).is_none());
+            missing.map_or(Ok(()), |p| {
+                Err(format!("install {}", if p == copies { install } else { "openssh-client and openssh-server" }))
+            })
+        };
+        let libnfs = find("nfs-cp").ok_or_else(|| "install libnfs-utils".to_owned()).map(|p| libnfs_version(&p));
+        let scp = ssh("scp", "openssh-client").map(|()| said("ssh", "-V"));
+        let rsync = ssh("rsync", "rsync").map(|()| said("rsync", "--version"));
+        let all = [(System::Linux, linux), (System::Libnfs, libnfs), (System::Scp, scp), (System::Rsync, rsync)];
+        let peer = |(system, found): (System, Result<String, String>)| {
+            let (version, missing) = match found {
+                Ok(version) => (Some(version), None),
+                Err(missing) => (None, Some(missing)),
+            };
+            Peer { name: system.name(), version, missing, system }
+        };
+        Peers { guest: guest.ok(), all: all.map(peer).into() }
+    }
+
+    /// All that were looked for.
+    pub(super) fn all(&self) -> &[Peer] {
+        &self.all
+    }
+
+    /// Whether this one is here.
+    pub(super) fn has(&self, system: System) -> bool {
+        self.all.iter().any(|p| p.system == system && p.version.is_some())
+    }
+
+    /// What guests are made of.
+    pub(super) fn guest(&self) -> Option<&Kernel> {
+        self.guest.as_ref()
+    }
+}
+
+/// A program on the path, or where administrators' programs are.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|p| p.join(program)).find(|p| p.is_file())
+}
+
+/// The first line that a program says of itself.
+fn said(program: &str, flag: &str) -> String {
+    let output = Command::new(program).arg(flag).output();
+    let text = output.map(|o| String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or(program).trim().to_owned()
+}
+
+/// The tools of libnfs do not tell; the library's name does, roughly.
+fn libnfs_version(program: &Path) -> String {
+    let output = Command::new("ldd").arg(program).output();
+    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    let library = text.split_whitespace().find(|w| w.starts_with("libnfs.so"));
+    library.map_or_else(|| "libnfs".to_owned(), str::to_owned)
+}

@@ -1,0 +1,157 @@
+//! A program in a station: started, waited for within limits, and ended.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remora_host::emulate::{Emulator, Station};
+
+use super::scratch::Scratch;
+use super::{Result, failed, failed_with};
+
+/// How often a program is asked whether it has ended: small against what is measured.
+const POLL: Duration = Duration::from_millis(1);
+/// How much of a program's last words is repeated, in bytes.
+const WORDS_MAX: u64 = 1000;
+/// Lines of a program's output that wait for us; more block it.
+const LINES_MAX: usize = 1000;
+
+/// A running program; dropping it ends it and all it has started.
+#[derive(Debug)]
+pub(super) struct Program {
+    name: String,
+    child: Child,
+    /// What it says on its standard error, and unless it talks to us on its standard output.
+    log: PathBuf,
+}
+
+/// What to start.
+pub(super) struct Start<'a> {
+    /// What errors call it.
+    pub(super) name: &'a str,
+    /// The program and its arguments.
+    pub(super) line: &'a [String],
+    /// The environment on top of ours.
+    pub(super) environment: &'a [(&'a str, String)],
+    /// Whether it is talked to: its input and output are pipes then.
+    pub(super) talks: bool,
+}
+
+impl<'a> Start<'a> {
+    /// A program without a conversation.
+    pub(super) fn new(name: &'a str, line: &'a [String]) -> Start<'a> {
+        Start { name, line, environment: &[], talks: false }
+    }
+}
+
+impl Program {
+    pub(super) fn start(emulator: &Emulator, scratch: &Scratch, at: Station, start: &Start<'_>) -> Result<Program> {
+        let Some((program, arguments)) = start.line.split_first() else {
+            return Err(failed(format!("{}: no program", start.name)));
+        };
+        let log = scratch.path("log").join(start.name);
+        let file = fs::File::create(&log).map_err(failed_with("the log of a program"))?;
+        let mut command: Command =
+            emulator.command(at, program).ok_or_else(|| failed("there is no such station".into()))?;
+        command.args(arguments).envs(start.environment.iter().map(|(k, v)| (k, v)));
+        if start.talks {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        } else {
+            let same = file.try_clone().map_err(failed_with("the log of a program"))?;
+            command.stdin(Stdio::null()).stdout(same);
+        }
+        command.stderr(file);
+        let child = emulator.spawn(command).map_err(failed_with(start.name))?;
+        Ok(Program { name: start.name.to_owned(), child, log })
+    }
+
+    /// Its conversation, once.
+    pub(super) fn talk(&mut self) -> Result<Talk> {
+        let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} does not talk", self.name)))?;
+        Ok(Talk { lines: lines(stdout).map_err(failed_with(&self.name))? })
+    }
+
+    /// Its input, once.
+    pub(super) fn input(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Waits for its end; `None` if that is not until `limit`.
+    pub(super) fn ended(&mut self, limit: Instant) -> Result<Option<ExitStatus>> {
+        loop {
+            match self.child.try_wait().map_err(failed_with(&self.name))? {
+                None if Instant::now() < limit => thread::sleep(POLL),
+                status => return Ok(status),
+            }
+        }
+    }
+
+    /// Its last words.
+    pub(super) fn words(&self) -> String {
+        format!("{}: {}", self.name, last_words(&self.log))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Killing the first process of its PID namespace kills all that it has started.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a program prints, line by line.
+#[derive(Debug)]
+pub(super) struct Talk {
+    lines: Receiver<String>,
+}
+
+impl Talk {
+    /// The first line that `wanted` makes something of.
+    pub(super) fn until<T>(&self, limit: Instant, mut wanted: impl FnMut(&str) -> Option<T>) -> Result<T> {
+        loop {
+            let left = limit.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => match wanted(&line) {
+                    Some(found) => return Ok(found),
+                    None => continue,
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(failed("it did not say what was expected in time".into()));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(failed("it ended too early".into())),
+            }
+        }
+    }
+}
+
+/// A thread that takes what is said, so that nobody is held up by our not listening.
+fn lines(stdout: ChildStdout) -> std::io::Result<Receiver<String>> {
+    let (to, lines) = sync_channel(LINES_MAX);
+    thread::Builder::new().name("listener".into()).spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            // Whoever does not listen any more misses nothing.
+            let _ = to.try_send(String::from_utf8_lossy(&line).trim().to_owned());
+            line.clear();
+        }
+    })?;
+    Ok(lines)
+}
+
+fn last_words(log: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = fs::File::open(log)?;
+        let start = file.metadata()?.len().saturating_sub(WORDS_MAX);
+        file.seek(SeekFrom::Start(start))?;
+        let mut words = Vec::new();
+        file.take(WORDS_MAX).read_to_end(&mut words)?;
+        Ok(String::from_utf8_lossy(&words).trim().replace('\n', "; "))
+    };
+    read().ok().filter(|w| !w.is_empty()).unwrap_or_else(|| "it said nothing".into())
+}

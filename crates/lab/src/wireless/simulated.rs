@@ -1,0 +1,155 @@
+//! Jobs in virtual time.
+
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, ErrorModel};
+use remora_sim::PacketKind;
+use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, MobileCopy};
+use remora_sim::saturation::{self, SaturationConfig};
+use remora_sim::small::{self, SmallConfig};
+use remora_sim::testbed;
+
+use super::cell::{Measure, Packet, Sample};
+use super::job::{Copy, Job, Saturation, SmallOperations, System, Testbed};
+use super::runner::{RunError, Runner, Source};
+
+/// The cores in virtual time: a minute takes milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simulator;
+
+impl Runner for Simulator {
+    fn source(&self) -> Source {
+        Source::Simulated
+    }
+
+    fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample, RunError> {
+        match job {
+            Job::Testbed(job) => on_testbed(job, seed, limit),
+            Job::Copy(job) => copy(job, seed, limit),
+            Job::SmallOperations(job) => small_operations(job, seed, limit),
+            Job::Saturation(job) => saturation(job, seed),
+            Job::Tcp(_) => Err(RunError::Unsupported),
+        }
+    }
+}
+
+fn make(config: &CopyConfig, seed: u64) -> Result<CopyResult, RunError> {
+    copy::run(config, seed).map_err(|e| RunError::Failed(e.to_string()))
+}
+
+/// What a copy took; infinite if it was cut off.
+fn seconds(copy: &MobileCopy) -> f64 {
+    copy.seconds.unwrap_or(f64::INFINITY)
+}
+
+fn on_testbed(job: &Testbed, seed: u64, limit: Duration) -> Result<Sample, RunError> {
+    let mut config = testbed::copy_config(job.treatment, job.direction, job.bad_mean, job.block, job.mobiles);
+    config.progress = job.packets;
+    config.limit = limit;
+    let result = make(&config, seed)?;
+    // NFS/W 95 reports the same one of its two mobiles.
+    let copy = result.first();
+    Ok(Sample {
+        values: vec![(Measure::Seconds, seconds(copy))],
+        floor_seconds: None, // the testbed's hosts are slower than its channel
+        packets: copy.packets.iter().filter_map(packet).collect(),
+        ..Sample::default()
+    })
+}
+
+fn packet(packet: &remora_sim::Packet) -> Option<Packet> {
+    let again = match packet.kind {
+        PacketKind::Call => false,
+        PacketKind::Retransmission => true,
+        PacketKind::Probe | PacketKind::Reply => return None,
+    };
+    Some(Packet { seconds: packet.at.as_secs_f64(), number: packet.number, again })
+}
+
+/// A copy between hosts that cost no time.
+fn config(
+    system: System,
+    channel: &Config,
+    direction: Direction,
+    bytes: u64,
+    limit: Duration,
+) -> Result<CopyConfig, RunError> {
+    let client = system.client().ok_or(RunError::Unsupported)?;
+    Ok(CopyConfig {
+        channel: channel.clone(),
+        link: system.has_link().then(|| copy::link_on(channel)),
+        bytes,
+        limit,
+        ..CopyConfig::new(client, direction)
+    })
+}
+
+fn copy(job: &Copy, seed: u64, limit: Duration) -> Result<Sample, RunError> {
+    let mut config = config(job.system, &job.channel, job.direction, job.bytes, limit)?;
+    config.handoffs = job
+        .hand_offs
+        .iter()
+        .map(|h| remora_sim::copy::HandOff { at: h.at, length: h.length, signalled: h.announced })
+        .collect();
+    let result = make(&config, seed)?;
+    let copy = result.first();
+    let mut values = vec![(Measure::Seconds, seconds(copy))];
+    let outages = job.channel.outages.iter().map(|o| o.start + o.length);
+    let ends = outages.chain(job.hand_offs.iter().map(|h| h.at + h.length));
+    if let Some(longest) = ends.filter_map(|end| resumed(copy, end)).reduce(f64::max) {
+        values.push((Measure::Resume, longest));
+    }
+    Ok(Sample { values, floor_seconds: copy.floor_seconds, ..Sample::default() })
+}
+
+/// How long after `end` bytes flowed again; infinite if they never did, `None` if all had been
+/// there before.
+fn resumed(copy: &MobileCopy, end: Time) -> Option<f64> {
+    match copy.first_bytes_after(end) {
+        Some(wait) => Some(wait.as_secs_f64()),
+        None if copy.seconds.is_some() => None,
+        None => Some(f64::INFINITY),
+    }
+}
+
+fn small_operations(job: &SmallOperations, seed: u64, limit: Duration) -> Result<Sample, RunError> {
+    let bulk = config(job.system, &job.channel, Direction::Write, job.bytes, limit)?;
+    let config = SmallConfig { own_client: job.second_client, ..SmallConfig::under(bulk) };
+    let result = small::run(&config, seed).map_err(|e| RunError::Failed(e.to_string()))?;
+    let latency = |l: &Option<Duration>| l.map_or(f64::INFINITY, |l| l.as_secs_f64());
+    Ok(Sample { values: of_latencies(result.latencies.iter().map(latency).collect()), ..Sample::default() })
+}
+
+/// What is told of latencies, in seconds; infinite: not done by the limit.
+pub(super) fn of_latencies(mut latencies: Vec<f64>) -> Vec<(Measure, f64)> {
+    latencies.sort_by(f64::total_cmp);
+    let at = |percent| percentile(&latencies, percent);
+    let values = [(Measure::LatencyMedian, at(50)), (Measure::Latency95, at(95)), (Measure::LatencyMax, at(100))];
+    values.into_iter().filter_map(|(m, v)| Some((m, v?))).collect()
+}
+
+/// The smallest of the sorted values that so many percent of them do not exceed.
+fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+fn saturation(job: &Saturation, seed: u64) -> Result<Sample, RunError> {
+    let run = |errors: ErrorModel, good: usize| {
+        let channel = Config { errors, ..job.channel.clone() };
+        let (link, destinations, length) = (copy::link_on(&channel), job.destinations, job.length);
+        let config = SaturationConfig { channel, link, destinations, good, length };
+        saturation::run(&config, seed).map_err(|e| RunError::Failed(e.to_string()))
+    };
+    if !job.one_good {
+        let result = run(job.channel.errors.clone(), 0)?;
+        return Ok(Sample { values: vec![(Measure::Utilisation, result.utilisation)], ..Sample::default() });
+    }
+    let result = run(job.channel.errors.clone(), 1)?;
+    // Its fair share is its part of what the link carries when all channels are good.
+    let fair = run(ErrorModel::None, 0)?.delivered.iter().sum::<u64>() as f64 / job.destinations.max(1) as f64;
+    let good = result.delivered.first().copied().unwrap_or_default() as f64;
+    let values = vec![(Measure::Utilisation, result.utilisation), (Measure::GoodShare, good / fair.max(1.0))];
+    Ok(Sample { values, ..Sample::default() })
+}

@@ -1,0 +1,138 @@
+//! An experiment's outcome as a table of text.
+
+use std::fmt::Write;
+
+use super::cell::Measure;
+use super::outcome::{CellOutcome, ExperimentOutcome, Report};
+use super::runner::Source;
+use super::stats::Summary;
+use crate::report::table::Table;
+
+impl Report {
+    /// All of it for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for experiment in &self.experiments {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{}: {}\n{}", experiment.name, experiment.about, table(experiment).to_text());
+            for cell in &experiment.cells {
+                for failed in &cell.failures {
+                    let _ = writeln!(out, "  failed: {}, seed {}: {}", place(cell), failed.seed, failed.why);
+                }
+            }
+        }
+        for peer in &self.peers {
+            let (version, missing) = (peer.version.as_deref(), peer.missing.as_deref());
+            let _ = match missing {
+                None => writeln!(out, "{}: {}", peer.name, version.unwrap_or_default()),
+                Some(missing) => writeln!(out, "{}: skipped, {missing}", peer.name),
+            };
+        }
+        let source = match self.source {
+            Source::Real => "Real programs on the emulator, in real time",
+            Source::Simulated | Source::Paper => "Simulated, in virtual time",
+        };
+        let _ = writeln!(
+            out,
+            "{source}; {} from {}. Medians; the interval holds the median with 95 %. Runs cut off are shown as > the \
+             limit and rank above all others.",
+            count(self.seeds, "seed"),
+            self.first_seed
+        );
+        out
+    }
+}
+
+/// A number of things.
+pub(super) fn count(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Where a cell stands.
+pub(super) fn place(cell: &CellOutcome) -> String {
+    cell.labels.iter().map(|l| l.level.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// What a column has for a cell.
+type Show = dyn Fn(&CellOutcome) -> Option<String>;
+
+/// A column of figures: its heading, and what it has for a cell.
+struct Column {
+    heading: String,
+    cell: Box<Show>,
+}
+
+impl Column {
+    fn new(heading: impl Into<String>, cell: impl Fn(&CellOutcome) -> Option<String> + 'static) -> Column {
+        Column { heading: heading.into(), cell: Box::new(cell) }
+    }
+}
+
+/// The table: a row for each cell; columns that would be empty are left out.
+pub(super) fn table(outcome: &ExperimentOutcome) -> Table {
+    let mut columns = Vec::new();
+    for (n, measure) in outcome.experiment.measures.iter().enumerate() {
+        columns.extend(of_measure(*measure, n == 0));
+    }
+    let compared = outcome.experiment.baseline.is_some() || outcome.cells.iter().any(|c| c.paper.is_some());
+    columns.extend(of_floor_and_papers(outcome.experiment.measures.first().copied().filter(|_| compared)));
+    columns.retain(|column| outcome.cells.iter().any(|c| (column.cell)(c).is_some()));
+
+    let axes = outcome.cells.first().map(|c| c.labels.iter().map(|l| l.axis.to_owned()).collect()).unwrap_or_default();
+    let mut head: Vec<String> = axes;
+    let left = head.len();
+    head.extend(columns.iter().map(|c| c.heading.clone()));
+    let row = |cell: &CellOutcome| {
+        let names = cell.labels.iter().map(|l| l.level.clone());
+        names.chain(columns.iter().map(|column| (column.cell)(cell).unwrap_or_default())).collect()
+    };
+    Table { left, head, rows: outcome.cells.iter().map(row).collect() }
+}
+
+fn of_measure(measure: Measure, whole: bool) -> Vec<Column> {
+    let of = move |figure: fn(&Summary) -> Option<f64>| {
+        move |c: &CellOutcome| figure(c.summary(measure)?).map(|v| show(v, c.limit_seconds, measure.digits()))
+    };
+    let interval = move |c: &CellOutcome| {
+        let summary = c.summary(measure)?;
+        let show = |v| show(v, c.limit_seconds, measure.digits());
+        Some(format!("{} .. {}", show(summary.low?), show(summary.high?)))
+    };
+    let mut columns =
+        vec![Column::new(measure.heading(), of(|s| Some(s.median))), Column::new("95 % interval", interval)];
+    if whole {
+        columns.push(Column::new("min", of(|s| Some(s.min))));
+        columns.push(Column::new("max", of(|s| Some(s.max))));
+    }
+    if measure.is_limited() {
+        let cut = move |c: &CellOutcome| c.summary(measure).map(|s| s.censored).filter(|n| *n > 0);
+        columns.push(Column::new("cut off", move |c| cut(c).map(|n| n.to_string())));
+    }
+    columns
+}
+
+/// `compared`: the measure whose mean stands beside the papers', if it does.
+fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
+    let mean = move |c: &CellOutcome| c.summary(compared?)?.mean;
+    let percent = |v: f64| format!("{:.0} %", v.round() + 0.0); // no minus before a zero
+    vec![
+        Column::new("x floor", |c| {
+            let limit = c.limit_seconds / c.floor()?;
+            Some(show(c.ratio?.median, limit, 2))
+        }),
+        Column::new("fastest", |c| c.fastest.filter(|f| *f).map(|_| "*".to_owned())),
+        Column::new("simulated", |c| Some(show(c.simulated?.median, c.limit_seconds, 2))),
+        Column::new("off by", |c| c.difference_percent.map(|d| format!("{d:+.1} %"))),
+        Column::new("late ms", |c| c.lateness_ms_max.map(|l| format!("{l:.1}"))),
+        Column::new("repeated", |c| Some(c.repeated.len()).filter(|n| *n > 0).map(|n| n.to_string())),
+        Column::new("mean", move |c| mean(c).map(|v| format!("{v:.1}"))),
+        Column::new("paper", |c| c.paper.as_ref().map(|p| format!("{:.1}", p.mean))),
+        Column::new("reduction", move |c| c.reduction_percent.map(percent)),
+        Column::new("paper's", move |c| c.paper_reduction_percent.map(percent)),
+    ]
+}
+
+/// A figure, or `>limit` for what was cut off there.
+fn show(value: f64, limit: f64, digits: usize) -> String {
+    if value.is_finite() { format!("{value:.digits$}") } else { format!(">{limit:.0}") }
+}
