@@ -16,6 +16,8 @@ Examples:
   remora serve ~/files                       share a directory on this machine
   remora ls -l nfs://127.0.0.1/
   remora cp -r photos nfs://nas/export/      to any NFSv3 server
+  remora lab wireless --list                 experiments with bad links
+  remora link keys                           first step to a better poor hop
 
 Exit codes:
   0    success

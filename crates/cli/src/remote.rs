@@ -38,8 +38,15 @@ macro_rules! ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     session: Session,
-    transport: Transport,
-    limits: Arc<OnceCell<Limits>>,
+    info: Arc<OnceCell<Info>>,
+}
+
+/// What FSINFO says.
+#[derive(Clone, Debug)]
+struct Info {
+    limits: Limits,
+    /// Of the mounted directory, if the server says.
+    attr: Option<Attr>,
 }
 
 /// An object on a server.
@@ -63,8 +70,8 @@ impl Node {
 }
 
 impl Remote {
-    pub(crate) fn new(session: Session, transport: Transport) -> Remote {
-        Remote { session, transport, limits: Arc::default() }
+    pub(crate) fn new(session: Session) -> Remote {
+        Remote { session, info: Arc::default() }
     }
 
     /// The connection.
@@ -72,15 +79,27 @@ impl Remote {
         &self.session
     }
 
-    /// The largest blocks; asked once.
+    /// The largest blocks.
     pub(crate) async fn limits(&self) -> Result<Limits> {
+        Ok(self.info().await?.limits)
+    }
+
+    /// Asked once.
+    async fn info(&self) -> Result<&Info> {
         let ask = || async {
             let info = ask!(self, FsInfo(self.session.root().clone()))?;
             // A server that says nothing gets blocks that every server takes.
             let known = |n: u32| if n == 0 { 8192 } else { n };
-            Ok::<_, ClientError>(Limits { read_max: known(info.read_max), write_max: known(info.write_max) })
+            let limits = Limits { read_max: known(info.read_max), write_max: known(info.write_max) };
+            Ok::<_, ClientError>(Info { limits, attr: info.attr })
         };
-        self.limits.get_or_try_init(ask).await.copied()
+        self.info.get_or_try_init(ask).await
+    }
+
+    /// The mounted directory.
+    async fn root(&self) -> Result<Node> {
+        let attr = self.info().await.ok().and_then(|i| i.attr.clone());
+        self.node(self.session.root().clone(), attr).await
     }
 
     /// Attributes.
@@ -113,8 +132,9 @@ impl Remote {
     /// What the path below the mounted directory means. Relative symbolic
     /// links on the way are followed, a last one only with `follow`.
     pub(crate) async fn walk(&self, parts: &[String], follow: bool) -> Result<Node> {
-        let root = self.session.root().clone();
-        let mut way = vec![self.node(root, None).await?];
+        // Both at once, for a round trip may be long.
+        let (root, first) = tokio::join!(self.root(), self.first(parts));
+        let (mut way, mut first) = (vec![root?], first);
         let mut todo: Vec<Bytes> = parts.iter().rev().map(|p| Bytes::copy_from_slice(p.as_bytes())).collect();
         let mut links = 0;
         while let Some(name) = todo.pop() {
@@ -129,7 +149,10 @@ impl Remote {
                 _ if !here.is_dir() => return Err(Status::NotDir.into()),
                 _ => {}
             }
-            let next = self.lookup(&here.fh, &name).await?;
+            let next = match first.take() {
+                Some(found) => found?,
+                None => self.lookup(&here.fh, &name).await?,
+            };
             if next.attr.kind != FileType::SymLink || (todo.is_empty() && !follow) {
                 way.push(next);
                 continue;
@@ -146,6 +169,12 @@ impl Remote {
             todo.extend(target.rsplit(|b| *b == b'/').map(Bytes::copy_from_slice));
         }
         way.pop().ok_or_else(|| Status::Inval.into())
+    }
+
+    /// What the first part means, if it is a name.
+    async fn first(&self, parts: &[String]) -> Option<Result<Node>> {
+        let name = parts.first().filter(|p| !matches!(p.as_str(), "" | "." | ".."))?;
+        Some(self.lookup(self.session.root(), name.as_bytes()).await)
     }
 
     /// The directory that holds the last part, and that part's name; `None` for the mounted
@@ -175,7 +204,7 @@ impl Remote {
 
     async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
         // A page over UDP is small, because one lost fragment loses all of it.
-        let (dir_count, max_count) = match self.transport {
+        let (dir_count, max_count) = match self.session.transport() {
             Transport::Udp => (2048, 8192),
             Transport::Tcp => (16 << 10, 64 << 10),
         };

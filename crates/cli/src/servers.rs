@@ -2,7 +2,7 @@
 
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Options, Session, Target};
+use remora_host::client::{self, ClientError, Options, Target};
 use remora_wire::rpc::AuthUnix;
 
 use crate::args::{Auto, LinkArgs, Proto, Retry};
@@ -99,44 +99,35 @@ impl Servers {
     }
 
     async fn mount(&mut self, target: Target, path: &str, names_left: usize) -> Result<(String, Remote), ClientError> {
-        let options = self.options(target.transport);
-        let (path, session) = match mount_first(&target, &candidates(path, names_left), &options).await? {
-            Ok(mounted) => mounted,
+        let options = self.options();
+        let mut paths = candidates(path, names_left);
+        let (nth, session) = match client::mount_first(&target, &paths, options.clone()).await {
             // Deep paths of which much does not exist yet.
-            Err(refusal) => match client::exports(&target, &options).await {
-                Ok(exports) => mount_first(&target, &holding(path, exports), &options).await?.map_err(|_| refusal)?,
+            Err(refusal @ ClientError::Mount { .. }) => match client::exports(&target, &options).await {
+                Ok(exports) => {
+                    paths = holding(path, exports);
+                    if paths.is_empty() {
+                        return Err(refusal);
+                    }
+                    let mounted = client::mount_first(&target, &paths, options).await;
+                    mounted.map_err(|e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e })?
+                }
                 Err(_) => return Err(refusal),
             },
+            mounted => mounted?,
         };
-        let remote = Remote::new(session, target.transport);
+        let path = paths.swap_remove(nth);
+        let remote = Remote::new(session);
         self.mounted.push(Mounted { target, path: path.clone(), remote: remote.clone() });
         Ok((path, remote))
     }
 
-    fn options(&self, transport: Transport) -> Options {
+    fn options(&self) -> Options {
         // Where the system has no random numbers, the time makes do: the first xid need only
         // differ from the last run's.
         let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
-        Options { config: config(&self.link, transport), seed, clock: self.clock }
+        Options { config: config(&self.link), seed, clock: self.clock }
     }
-}
-
-/// Mounts the first of the paths that the server agrees to; the inner error is its first
-/// refusal, which is about the likeliest path and says most.
-async fn mount_first(
-    target: &Target,
-    paths: &[String],
-    options: &Options,
-) -> Result<Result<(String, Session), ClientError>, ClientError> {
-    let mut refusal = None;
-    for path in paths {
-        match client::mount(target, path, options.clone()).await {
-            Ok(session) => return Ok(Ok((path.clone(), session))),
-            Err(e @ ClientError::Mount { .. }) => refusal = refusal.or(Some(e)),
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(Err(refusal.unwrap_or(ClientError::Closed)))
 }
 
 /// The paths to try to mount for `path`: itself without its last `names_left` names, and what
@@ -161,15 +152,16 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|c| !c.is_empty() && *c != ".")
 }
 
-fn transport(proto: Proto) -> Transport {
+fn transport(proto: Proto) -> Option<Transport> {
     match proto {
-        Proto::Udp => Transport::Udp,
-        Proto::Tcp => Transport::Tcp,
+        Proto::Auto => None,
+        Proto::Udp => Some(Transport::Udp),
+        Proto::Tcp => Some(Transport::Tcp),
     }
 }
 
 /// The flags, resolved.
-fn config(link: &LinkArgs, transport: Transport) -> Config {
+fn config(link: &LinkArgs) -> Config {
     let retry = match link.retry {
         Retry::Adaptive => RetryPolicy::Adaptive,
         Retry::Exponential => {
@@ -194,7 +186,8 @@ fn config(link: &LinkArgs, transport: Transport) -> Config {
         },
         cred: own_credentials(),
         give_up: Some(link.timeout).filter(|t| !t.is_zero()),
-        ..Config::new(transport)
+        // The transport is chosen with each line.
+        ..Config::new(Transport::Udp)
     }
 }
 

@@ -11,8 +11,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Place, Running, is_root, names, noise, until};
-use libtest_mimic::{Arguments, Failed, Trial};
+use common::trials::{find, program, trial};
+use common::{Place, Running, names, noise, until};
+use libtest_mimic::Arguments;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -29,41 +30,6 @@ fn main() {
     ];
     // One after the other: each is to be judged by its own time.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
-}
-
-/// A trial, or its place-holder where something it needs is missing.
-fn trial(name: &'static str, programs: &[&str], root: bool, run: fn(), tell: bool) -> Trial {
-    let missing = programs.iter().find(|p| find(p).is_none()).map(|p| format!("{p} is not installed"));
-    let missing = missing.or_else(|| (root && !is_root()).then(|| "needs root".to_owned()));
-    let missing =
-        missing.or_else(|| (root && !can_make_namespaces()).then(|| "cannot make network namespaces".to_owned()));
-    let Some(reason) = missing else {
-        return Trial::test(name, move || {
-            run();
-            Ok(())
-        });
-    };
-    if common::require_all() {
-        return Trial::test(name, move || Err(Failed::from(reason)));
-    }
-    if tell {
-        println!("SKIPPED {name}: {reason}");
-    }
-    Trial::test(name, || Ok(())).with_ignored_flag(true)
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|p| p.join(program)).find(|p| p.is_file())
-}
-
-fn program(name: &str) -> Command {
-    Command::new(find(name).unwrap_or_else(|| name.into()))
-}
-
-fn can_make_namespaces() -> bool {
-    program("unshare").args(["--net", "--pid", "--fork", "true"]).output().is_ok_and(|o| o.status.success())
 }
 
 fn piped(mut command: Command) -> Command {

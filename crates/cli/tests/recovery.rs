@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{Daemon, Place, names, noise, until};
 use serde_json::Value;
@@ -98,6 +99,32 @@ fn two_uploads_to_one_place_do_not_meet() {
     assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
 }
 
+/// Where round trips are long, calls of an upload go side by side that otherwise wait for one
+/// another.
+#[test]
+fn uploads_over_a_long_way_leave_the_copies_and_nothing_else() {
+    let p = Place::new();
+    fs::create_dir(p.srv("dir")).unwrap();
+    fs::write(p.here("f"), noise(100_000, 5)).unwrap();
+    fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::File::open(p.here("f")).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "40ms"]);
+    // To a new name, over what has it, and into a directory.
+    for (to, copy) in [("/new", "new"), ("/new", "new"), ("/dir", "dir/f")] {
+        let report = p.ok(&["cp", "--json", "f", &relay.udp_url(to)]);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let [all, mounting, copying] =
+            ["seconds", "mount_seconds", "copy_seconds"].map(|k| report[k].as_f64().unwrap());
+        assert!(mounting >= 0.08 && copying >= 0.24 && (mounting + copying - all).abs() < 1e-6, "{report}");
+        let meta = fs::metadata(p.srv(copy)).unwrap();
+        assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o640, 1_000_000_000), "{copy}");
+        assert!(fs::read(p.srv(copy)).unwrap() == noise(100_000, 5));
+    }
+    p.run(&["cp", "f", &relay.udp_url("/none/f/")]).expect(1, &["no such"]);
+    assert_eq!((names(&p.srv("")), names(&p.srv("dir"))), (vec!["dir".into(), "new".into()], vec!["f".into()]));
+}
+
 /// Slow enough over TCP to be cut short: one small block at a time.
 const PLODDING: &[&str] = &["--block", "1K", "--window", "1"];
 
@@ -125,12 +152,12 @@ fn server_dies(
 
 #[test]
 fn a_download_outlives_its_server_over_tcp() {
-    server_dies(PLODDING, |s| [s.url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+    server_dies(PLODDING, |s| [s.url("/f?proto=tcp"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
 }
 
 #[test]
 fn an_upload_outlives_its_server_over_tcp() {
-    server_dies(PLODDING, |s| ["f".into(), s.url("/f")], |p| p.here("f"), |p| p.srv("f"));
+    server_dies(PLODDING, |s| ["f".into(), s.url("/f?proto=tcp")], |p| p.here("f"), |p| p.srv("f"));
 }
 
 #[test]

@@ -12,6 +12,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nfs-ganesha", "a foreign NFS server"),
     ("nfs-ganesha-vfs", "its access to the local disk"),
     ("rpcbind", "the portmapper it registers with"),
+    ("iproute2", "addresses and routes in network namespaces"),
+    ("openssh-client", "scp, and what rsync goes through"),
+    ("openssh-server", "their other end"),
+    ("rsync", "another way to copy"),
+    ("qemu-system-x86", "a guest with the Linux kernel's NFS client"),
+    ("busybox-static", "the programs in it"),
 ];
 
 /// The longest that one run of apt-get may take, in seconds.

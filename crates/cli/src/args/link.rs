@@ -13,7 +13,7 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub(crate) struct LinkArgs {
-    /// Transport, whatever the URL says
+    /// Transport, whatever the URL says [default: auto]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
     /// Give up when the server has given no sign of life for so long; 0: never
@@ -79,7 +79,11 @@ fn auto(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<Auto, String
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Proto {
+    /// What serves best: datagrams, and streams beside them where losses are scattered
+    Auto,
+    /// Datagrams only
     Udp,
+    /// One stream
     Tcp,
 }
 

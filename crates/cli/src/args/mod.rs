@@ -1,21 +1,29 @@
 //! The command line, as clap parses it. What flags mean is resolved where they are used.
 
+mod channel;
+mod emulate;
+mod handoff;
 mod link;
+pub(crate) mod tunnel;
+mod wireless;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remora_base::Rate;
 
+pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
+pub(crate) use emulate::{Emulate, Inside};
+pub(crate) use handoff::{HandOff, Phase};
 pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
+pub(crate) use wireless::Wireless;
 
 use crate::{exit, units};
 
 /// Remote files over links that drop, stall and crawl.
 ///
-/// URLs are `nfs://host[:port]/path[?proto=udp|tcp&mountport=N]`; any NFSv3 server will do.
+/// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]`; any NFSv3 server will do.
 #[derive(Parser, Debug)]
 #[command(name = "remora", version, after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -49,6 +57,12 @@ pub(crate) enum Command {
     /// Watch three clients copy a file over a bad link
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
+    /// Run an end of a poor hop: frames that are lost are sent again
+    #[command(after_help = tunnel::HELP)]
+    Link(tunnel::Tunnel),
+    /// Tell the clients of this machine that the link goes away for a moment, or is back
+    #[command(after_help = handoff::HELP)]
+    Handoff(HandOff),
     /// Experiments
     Lab(Lab),
 }
@@ -97,8 +111,8 @@ upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora).
 --verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
 
 --json prints one object at the end: files, directories, symlinks, skipped, failed, verified
-(counts); bytes (copied now), resumed_bytes (kept from before), seconds, requests,
-retransmissions; errors (a list of texts).";
+(counts); bytes (copied now), resumed_bytes (kept from before), seconds (of these mount_seconds until
+the first server was mounted, copy_seconds since), requests, retransmissions; errors (a list of texts).";
 
 impl Command {
     /// What messages call it.
@@ -114,6 +128,8 @@ impl Command {
             Command::Df(_) => "df",
             Command::Serve(_) => "serve",
             Command::Demo(_) => "demo",
+            Command::Link(_) => "link",
+            Command::Handoff(_) => "handoff",
             Command::Lab(_) => "lab",
         }
     }
@@ -310,9 +326,16 @@ pub(crate) enum Experiment {
     /// Emulate a poor link between clients and a server, over UDP
     #[command(after_help = RELAY_HELP)]
     Relay(Box<Relay>),
+    /// Run programs on both sides of an emulated link, in network namespaces (root)
+    #[command(after_help = emulate::HELP)]
+    Emulate(Box<Emulate>),
+    #[command(hide = true)]
+    Inside(Inside),
+    /// The papers' experiments over wireless links and those beyond, in virtual time
+    #[command(after_help = wireless::HELP)]
+    Wireless(Wireless),
 }
 
-/// The defaults are the testbed of NFS/W 95 without its errors.
 #[derive(Args, Debug)]
 pub(crate) struct Relay {
     /// Where clients send to; port 0 picks a free one
@@ -321,64 +344,11 @@ pub(crate) struct Relay {
     /// The server behind the link
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) server: SocketAddr,
-    /// How fast bits leave
-    #[arg(long, default_value = "1Mbit")]
-    pub(crate) rate: Rate,
-    /// Whether both directions share the medium
-    #[arg(long, value_enum, default_value = "half")]
-    pub(crate) duplex: Duplex,
-    /// Propagation delay, one way
-    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::duration)]
-    pub(crate) delay: Duration,
-    /// Frames that wait at each side
-    #[arg(long, value_name = "FRAMES", default_value = "50")]
-    pub(crate) queue: usize,
-    /// Longest frame in bytes
-    #[arg(long, value_name = "BYTES", default_value = "1500")]
-    pub(crate) mtu: usize,
-    /// Probability that a frame is lost, whatever the weather
-    #[arg(long, value_name = "P", default_value = "0")]
-    pub(crate) loss: f64,
-    /// Mean length of bad periods; 0: there are none
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::duration)]
-    pub(crate) bad_mean: Duration,
-    /// Mean length of good periods
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
-    pub(crate) good_mean: Duration,
-    /// The law of their lengths
-    #[arg(long, value_enum, default_value = "uniform")]
-    pub(crate) distribution: Distribution,
-    /// Nothing gets through from START for LENGTH, as in 10s+5s; may be given several times
-    #[arg(long, value_name = "START+LENGTH", value_parser = outage)]
-    pub(crate) outage: Vec<(Duration, Duration)>,
-    /// Hold frames back until they get through, as an ideal link layer would
-    #[arg(long)]
-    pub(crate) hold: bool,
-    /// The same seed makes the same weather
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) channel: ChannelArgs,
     /// Print an object each second, and one for each client at the end
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-fn outage(text: &str) -> Result<(Duration, Duration), String> {
-    let (start, length) =
-        text.split_once('+').ok_or_else(|| format!("'{text}' is not an outage: expected one as in 10s+5s"))?;
-    Ok((units::duration(start)?, units::duration(length)?))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Duplex {
-    Half,
-    Full,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Distribution {
-    Uniform,
-    Deterministic,
-    Exponential,
 }
 
 #[cfg(test)]
@@ -389,11 +359,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn outages_are_checked() {
-        assert_eq!(outage("10s+500ms"), Ok((Duration::from_secs(10), Duration::from_millis(500))));
-        assert!(outage("10s").is_err() && outage("+").is_err());
     }
 }

@@ -1,8 +1,12 @@
 //! The commands, a module each.
 
 mod cat;
+mod channel;
 mod demo;
 mod df;
+mod emulate;
+mod handoff;
+mod link;
 mod ls;
 mod mkdir;
 mod mv;
@@ -10,6 +14,7 @@ mod relay;
 mod rm;
 mod serve;
 mod stat;
+mod wireless;
 
 use crate::args::{Command, Experiment};
 use crate::cp;
@@ -28,10 +33,15 @@ pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
         Command::Stat(args) => interruptible(stat::run(args)).await,
         Command::Df(args) => interruptible(df::run(args)).await,
         Command::Demo(args) => interruptible(demo::run(args)).await,
+        Command::Handoff(args) => handoff::run(args).await,
         // These tidy up after a signal themselves.
         Command::Serve(args) => serve::run(args).await,
+        Command::Link(args) => link::run(args).await,
         Command::Lab(lab) => match lab.experiment {
             Experiment::Relay(args) => relay::run(*args).await,
+            Experiment::Emulate(args) => emulate::run(*args).await,
+            Experiment::Inside(args) => emulate::inside(args).await,
+            Experiment::Wireless(args) => interruptible(wireless::run(args)).await,
         },
     }
 }

@@ -4,13 +4,13 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use remora_base::Time;
-use remora_channel::{self as channel, Config, ErrorModel, Outage, SideStats};
+use remora_channel::SideStats;
 use remora_host::Clock;
 use remora_host::relay;
 use serde::Serialize;
 
-use crate::args::{self, Relay};
+use super::channel;
+use crate::args::Relay;
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 
@@ -50,14 +50,13 @@ struct Side {
 }
 
 pub(crate) async fn run(args: Relay) -> Result {
-    let config = config(&args);
-    config.validate().map_err(|e| Error::Usage(e.to_string()))?;
-    let relay = relay::Relay::start(args.listen, args.server, config, args.seed, Clock::start())
+    let (config, seed) = (channel::config(&args.channel)?, args.channel.seed);
+    let relay = relay::Relay::start(args.listen, args.server, config, seed, Clock::start())
         .map_err(|e| Error::refused("cannot start", e.to_string()))?;
     if args.json {
-        out::json(&Ready { listen: relay.addr(), server: args.server, seed: args.seed })?;
+        out::json(&Ready { listen: relay.addr(), server: args.server, seed })?;
     } else {
-        out::text(&format!("relaying {} to {} over UDP, seed {}\n", relay.addr(), args.server, args.seed))?;
+        out::text(&format!("relaying {} to {} over UDP, seed {}\n", relay.addr(), args.server, seed))?;
     }
     let stop = interrupt::wait();
     tokio::pin!(stop);
@@ -86,38 +85,6 @@ fn show(args: &Relay, lines: &[Line], last: &mut Vec<String>) -> Result {
     let news: String = texts.iter().enumerate().filter(|(i, t)| last.get(*i) != Some(t)).map(|(_, t)| &t[..]).collect();
     *last = texts;
     out::text(&news)
-}
-
-fn config(args: &Relay) -> Config {
-    let errors = if args.bad_mean.is_zero() {
-        ErrorModel::None
-    } else {
-        ErrorModel::TwoState {
-            distribution: match args.distribution {
-                args::Distribution::Uniform => channel::Distribution::Uniform,
-                args::Distribution::Deterministic => channel::Distribution::Deterministic,
-                args::Distribution::Exponential => channel::Distribution::Exponential,
-            },
-            good_mean: args.good_mean,
-            bad_mean: args.bad_mean,
-        }
-    };
-    let outages = args.outage.iter().map(|(start, length)| Outage { start: Time::ZERO + *start, length: *length });
-    Config {
-        rate: args.rate,
-        duplex: match args.duplex {
-            args::Duplex::Half => channel::Duplex::Half,
-            args::Duplex::Full => channel::Duplex::Full,
-        },
-        delay: args.delay,
-        queue_frames: args.queue,
-        mtu: args.mtu,
-        loss: args.loss,
-        errors,
-        outages: outages.collect(),
-        hold: args.hold,
-        trace_frames: 0,
-    }
 }
 
 impl Line {

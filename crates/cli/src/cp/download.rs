@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use remora_host::client::{ClientError, download};
+use remora_host::client::{ClientError, receive};
+use remora_wire::nfs3::Attr;
 
 use super::job::{Job, count};
 use super::journal::Identity;
@@ -72,8 +73,10 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
 /// Gets what is missing, and looks whether the source stayed what it was.
 async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result {
     let failed = |e| Error::remote(url)(e);
-    receive(job, remote, source, part).await.map_err(failed)?;
-    let now = remote.getattr(&source.fh).await.map_err(failed)?;
+    let now = match get(job, remote, source, part).await.map_err(failed)? {
+        Some(attr) => attr,
+        None => remote.getattr(&source.fh).await.map_err(failed)?,
+    };
     if now.size < source.attr.size || part.bytes() < source.attr.size {
         return Err(Error::refused(url, "became shorter while it was copied"));
     }
@@ -90,12 +93,14 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
     Ok(())
 }
 
-async fn receive(job: &Job, remote: &Remote, source: &Node, part: &Part) -> Result<(), ClientError> {
+/// Returns the attributes that the last READ found, if it said.
+async fn get(job: &Job, remote: &Remote, source: &Node, part: &Part) -> Result<Option<Attr>, ClientError> {
     let missing = part.missing(source.attr.size);
     if missing.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let limits = remote.limits().await?;
+    let mut attr = None;
     for range in missing {
         let sink = |at, data: bytes::Bytes| -> io::Result<()> {
             part.write(at, &data)?;
@@ -103,9 +108,9 @@ async fn receive(job: &Job, remote: &Remote, source: &Node, part: &Part) -> Resu
             Ok(())
         };
         tokio::select! {
-            end = download(remote.session(), source.fh.clone(), range, limits, sink) => drop(end?),
+            done = receive(remote.session(), source.fh.clone(), range, limits, sink) => attr = done?.attr,
             e = part.keep_saving() => return Err(e.into()),
         }
     }
-    Ok(())
+    Ok(attr)
 }

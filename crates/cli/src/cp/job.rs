@@ -1,8 +1,8 @@
 //! What all parts of one `cp` share: its flags, its counts and its failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -26,6 +26,9 @@ pub(crate) struct Job {
     pub(crate) kept: Kept,
     pub(crate) counts: Counts,
     failures: Mutex<Failures>,
+    began: Instant,
+    /// Until the first server was mounted.
+    mounting: OnceLock<Duration>,
 }
 
 /// How many of what have been copied.
@@ -57,6 +60,8 @@ struct Report {
     bytes: u64,
     resumed_bytes: u64,
     seconds: f64,
+    mount_seconds: f64,
+    copy_seconds: f64,
     requests: u64,
     retransmissions: u64,
     errors: Vec<String>,
@@ -78,7 +83,14 @@ impl Job {
             kept,
             counts: Counts::default(),
             failures: Mutex::default(),
+            began: Instant::now(),
+            mounting: OnceLock::new(),
         }
+    }
+
+    /// A server was mounted. Of several the first counts: others are mounted between copies.
+    pub(crate) fn mounted(&self) {
+        let _ = self.mounting.set(self.began.elapsed());
     }
 
     /// Takes note of a failure; only what makes all that follows fail, too, is passed on.
@@ -104,7 +116,9 @@ impl Job {
     }
 
     /// The end: prints the report and says how it went.
-    pub(crate) fn finish(&self, took: Duration) -> Result {
+    pub(crate) fn finish(&self) -> Result {
+        let took = self.began.elapsed();
+        let mounting = self.mounting.get().copied().unwrap_or(took);
         let (requests, retransmissions) = self.progress.calls();
         if self.progress.clear() {
             out::say(summary(self.progress.done(), took, retransmissions));
@@ -122,6 +136,8 @@ impl Job {
                 bytes: self.progress.done(),
                 resumed_bytes: self.progress.before(),
                 seconds: took.as_secs_f64(),
+                mount_seconds: mounting.as_secs_f64(),
+                copy_seconds: took.saturating_sub(mounting).as_secs_f64(),
                 requests,
                 retransmissions,
                 errors: std::mem::take(&mut failures.texts),

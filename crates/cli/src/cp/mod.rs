@@ -22,9 +22,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use remora_host::client::Target;
+use remora_host::client::{ClientError, Target};
 use remora_wire::nfs3::{FileType, Status};
 
 use crate::args::Cp;
@@ -33,6 +32,7 @@ use crate::interrupt::Kept;
 use crate::remote::Node;
 use crate::servers::{Place, Servers};
 use job::Job;
+use remote_part::Early;
 use upload::Destination;
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
@@ -50,7 +50,6 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
             ));
         }
     };
-    let started = Instant::now();
     let job = Arc::new(Job::new(&args, kept));
     let mut servers = Servers::new(args.link.clone());
     let result = if download {
@@ -62,7 +61,7 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
         Ok(()) | Err(Error::Reported(_)) => {}
         Err(e) => drop(job.settle(Err(e))),
     }
-    job.finish(started.elapsed())
+    job.finish()
 }
 
 async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], dest: &Path) -> Result {
@@ -73,6 +72,7 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], de
     }
     for url in urls {
         let place = servers.place(url).await?;
+        job.mounted();
         job.progress.watch(place.remote.session());
         job.settle(download_one(job, &place, dest, is_dir).await)?;
     }
@@ -101,35 +101,79 @@ async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) ->
 
 async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
     let place = servers.place(url).await?;
+    job.mounted();
     job.progress.watch(place.remote.session());
-    let there = match place.remote.walk(&place.parts, true).await {
-        Err(e) if e.status() == Some(Status::NoEnt) => None,
-        there => Some(there.map_err(Error::remote(url))?),
+    // Side by side, for a round trip may be long.
+    let (there, early) = tokio::join!(place.remote.walk(&place.parts, false), begin_early(job, &place, sources));
+    let into = match find_out(&place, there).await {
+        Ok((None, _)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
+            Err(Error::refused(url, "no such directory"))
+        }
+        Ok((Some(dir), _)) => Ok(Into::Directory(dir)),
+        Ok((None, found)) => Ok(Into::Name { found, early: early.clone() }),
+        Err(e) => Err(Error::remote(url)(e)),
     };
-    let dir = there.filter(Node::is_dir);
-    if dir.is_none() && (sources.len() > 1 || (place.is_dir && !job.recursive)) {
-        return Err(Error::refused(url, "no such directory"));
+    if let (Some(early), Err(_) | Ok(Into::Directory(_))) = (early, &into) {
+        early.discard(&place.remote).await;
     }
+    let into = into?;
     for source in sources {
-        job.settle(upload_one(job, &place, dir.as_ref(), Path::new(source)).await)?;
+        job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
     }
     Ok(())
 }
 
-async fn upload_one(job: &Arc<Job>, place: &Place, into: Option<&Node>, source: &Path) -> Result {
+/// Which directory the place is, if it is or leads to one, and what else it is.
+async fn find_out(
+    place: &Place,
+    there: std::result::Result<Node, ClientError>,
+) -> std::result::Result<(Option<Node>, Option<Node>), ClientError> {
+    let found = match there {
+        Err(e) if e.status() == Some(Status::NoEnt) => return Ok((None, None)),
+        found => found?,
+    };
+    let leads_to = match found.attr.kind {
+        // One that leads nowhere is replaced.
+        FileType::SymLink => place.remote.walk(&place.parts, true).await.ok(),
+        _ => Some(found.clone()),
+    };
+    Ok((leads_to.filter(Node::is_dir), Some(found)))
+}
+
+/// Where uploads go.
+enum Into {
+    /// Under their own names.
+    Directory(Node),
+    /// The one under the name that the URL gives, where this was found, and may have been begun.
+    Name { found: Option<Node>, early: Option<Early> },
+}
+
+/// Makes the hidden file for an upload before it is known what has its name, if that is likely
+/// all right.
+async fn begin_early(job: &Job, place: &Place, sources: &[String]) -> Option<Early> {
+    let ([source], [name]) = (sources, &place.parts[..]) else { return None };
+    let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
+    let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
+    if !is_file || !is_plain || job.resume || !place.remote.session().is_far() {
+        return None;
+    }
+    Early::make(&place.remote, Path::new(source), name.as_bytes()).await
+}
+
+async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
     let here = |e| Error::local(source.display())(e);
     let meta = if job.recursive { fs::symlink_metadata(source) } else { fs::metadata(source) }.map_err(here)?;
     let dest = match into {
-        Some(dir) => {
+        Into::Directory(dir) => {
             let name = local_name(source).ok_or_else(|| Error::refused(source.display(), "has no name"))?;
             let url = format!("{}/{}", place.url.trim_end_matches('/'), crate::out::shown(&name));
-            Destination { remote: place.remote.clone(), dir: dir.clone(), name, url }
+            Destination::new(&place.remote, dir, name, url)
         }
-        None => {
+        Into::Name { found, early } => {
             let parent = place.remote.parent(&place.parts).await.map_err(Error::remote(&place.url))?;
             let (dir, name) = parent.ok_or_else(|| Error::refused(&place.url, "is not a directory"))?;
-            let name = name.as_bytes().to_vec();
-            Destination { remote: place.remote.clone(), dir, name, url: place.url.clone() }
+            let dest = Destination::new(&place.remote, &dir, name.as_bytes().to_vec(), place.url.clone());
+            Destination { old: Some(found.clone()), early: early.clone(), ..dest }
         }
     };
     if meta.is_dir() && !job.recursive {

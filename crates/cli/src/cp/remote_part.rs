@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{FileType, Status};
+use remora_wire::nfs3::{FileType, SetAttr, Status};
 
 use super::job::Job;
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
@@ -36,6 +36,28 @@ pub(crate) struct RemotePart {
     kept: Kept,
 }
 
+/// A file under its hidden name that was made before anything was known of its directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Early {
+    node: Node,
+    name: Vec<u8>,
+}
+
+impl Early {
+    /// Makes it in the mounted directory. What stands in the way stays, and then there is none.
+    pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<Early> {
+        let name = hidden_name(remote, source, name);
+        let node = remote.create(remote.session().root(), &name).await.ok()?;
+        Some(Early { node, name })
+    }
+
+    /// It was not to be.
+    pub(crate) async fn discard(&self, remote: &Remote) {
+        // Best effort: there is nobody to tell.
+        let _ = remote.remove(remote.session().root(), &self.name).await;
+    }
+}
+
 impl RemotePart {
     /// Makes one for `dest`, or when resuming takes up the one that is there if it is of the
     /// same source.
@@ -45,10 +67,8 @@ impl RemotePart {
         identity: &Identity,
         dest: &Destination,
     ) -> Result<RemotePart, ClientError> {
-        let key = key(source, dest);
-        // Copies of other sources, or by other people, have other keys and other names.
-        let name = part_name(&dest.name, &format!("-{}", &key[..8]));
-        let journal_path = journal_path(&key);
+        let name = hidden_name(&dest.remote, source, &dest.name);
+        let journal_path = journal_path(&key(source, dest));
         let lock = match journal_path.as_ref().map(|p| LockFile::acquire(&with_suffix(p, ".lock"))) {
             Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
             // Where nothing can be written, copies get in each other's way at worst.
@@ -59,7 +79,10 @@ impl RemotePart {
         let (node, journal) = match reopen(old, identity, dest, &name).await? {
             Some(found) => found,
             None => {
-                let node = create(dest, &name).await?;
+                let node = match &dest.early {
+                    Some(early) => early.node.clone(),
+                    None => create(dest, &name).await?,
+                };
                 let journal = Journal::new(identity.clone(), node.attr.fileid);
                 (node, journal)
             }
@@ -109,12 +132,20 @@ impl RemotePart {
         }
     }
 
-    /// All of it is there: gives it its name.
-    pub(crate) async fn finish(mut self) -> Result<(), ClientError> {
+    /// All of it is there: gives it its name, and side by side with that the attributes that
+    /// it has not got yet.
+    pub(crate) async fn finish(mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
         let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
-        self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await?;
+        let dress = async {
+            match attr {
+                Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
+                None => Ok(()),
+            }
+        };
+        let (dressed, renamed) = tokio::join!(dress, self.remote.rename(&self.node, (dir, &self.name), (dir, to)));
+        renamed?;
         self.forget();
-        Ok(())
+        dressed
     }
 
     /// Nothing can come of it any more.
@@ -140,16 +171,25 @@ impl Drop for RemotePart {
     }
 }
 
+/// The hidden name for a copy. Those of other sources, or by other people, have other ones.
+fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
+    part_name(name, &format!("-{}", &hash(remote, source, name, "")[..8]))
+}
+
 /// Names a copy by who copies what to where, however the URL puts it.
 fn key(source: &Path, dest: &Destination) -> String {
+    let dir = &dest.dir.attr;
+    hash(&dest.remote, source, &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
+}
+
+fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
     let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    let server = dest.remote.session().server();
+    let server = remote.session().server();
     let server = server.rsplit_once(':').map_or(server, |(ip, _port)| ip);
-    let (user, dir) = (rustix::process::geteuid().as_raw(), &dest.dir.attr);
-    let numbers = format!("{user} {} {}", dir.fsid, dir.fileid);
+    let who_where = format!("{} {dir}", rustix::process::geteuid().as_raw());
     let parts: [&[u8]; 5] =
-        [&host, numbers.as_bytes(), server.as_bytes(), &dest.name, source.as_os_str().as_encoded_bytes()];
+        [&host, who_where.as_bytes(), server.as_bytes(), name, source.as_os_str().as_encoded_bytes()];
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);

@@ -179,7 +179,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination) -> Resu
                 skip(job, &entry.path().display().to_string(), UNFINISHED);
                 continue;
             }
-            let dest = Destination { remote: remote.clone(), dir: node.clone(), name, url };
+            let dest = Destination::new(&remote, &node, name, url);
             if entry.file_type().is_ok_and(|t| t.is_dir()) {
                 todo.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
             } else {

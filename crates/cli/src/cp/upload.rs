@@ -5,15 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::client::{ClientError, upload};
+use remora_host::client::{self, ClientError, Progress};
 use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
 
 use super::job::{Job, count};
 use super::journal::Identity;
-use super::remote_part::RemotePart;
+use super::remote_part::{Early, RemotePart};
 use super::verify;
 use crate::exit::{Error, Result};
 use crate::remote::{Node, Remote};
@@ -24,8 +23,19 @@ pub(crate) struct Destination {
     pub(crate) remote: Remote,
     pub(crate) dir: Node,
     pub(crate) name: Vec<u8>,
-    /// For messages, and to find the journal again.
+    /// What has this name, or that nothing has it, if that was just seen.
+    pub(crate) old: Option<Option<Node>>,
+    /// The hidden file, if it was made already.
+    pub(crate) early: Option<Early>,
+    /// For messages.
     pub(crate) url: String,
+}
+
+impl Destination {
+    /// A name in a directory, of which nothing else is known.
+    pub(crate) fn new(remote: &Remote, dir: &Node, name: Vec<u8>, url: String) -> Destination {
+        Destination { remote: remote.clone(), dir: dir.clone(), name, old: None, early: None, url }
+    }
 }
 
 /// Copies `source` to `dest`, which is replaced when all is on the server's disk.
@@ -35,9 +45,17 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     let file = File::open(source).map_err(here)?;
     let identity = Identity::of_local(&file.metadata().map_err(here)?);
     job.progress.expect(identity.size());
-    let old = dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?;
+    let old = match &dest.old {
+        Some(old) => old.clone(),
+        None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
+    };
     if let Some(old) = old {
-        check_replaceable(&old, &dest.url)?;
+        if let Err(e) = check_replaceable(&old, &dest.url) {
+            if let Some(early) = &dest.early {
+                early.discard(&dest.remote).await;
+            }
+            return Err(e);
+        }
         if job.resume && is_there(job, &file, &identity, &dest.remote, &old).await.map_err(there)? {
             job.progress.skip(identity.size());
             count(&job.counts.files);
@@ -46,8 +64,8 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     }
     let part = RemotePart::open(job, source, &identity, dest).await.map_err(there)?;
     job.progress.skip(part.bytes());
-    match fill(job, source, &file, &identity, &part, dest).await {
-        Ok(()) => {}
+    let last = match fill(job, source, &file, &identity, &part, dest).await {
+        Ok(last) => last,
         // Kept, for --resume.
         Err(e) if e.is_lost() => return Err(e),
         Err(e) => {
@@ -57,8 +75,8 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
                 e => e,
             });
         }
-    }
-    part.finish().await.map_err(there)?;
+    };
+    part.finish(last).await.map_err(there)?;
     count(&job.counts.files);
     Ok(())
 }
@@ -99,7 +117,8 @@ fn reopen(file: &File) -> io::Result<File> {
 }
 
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
-/// should be.
+/// should be. Where round trips are long mode and time are left to be set together with the
+/// name; they are returned then.
 async fn fill(
     job: &Job,
     source: &Path,
@@ -107,19 +126,23 @@ async fn fill(
     identity: &Identity,
     part: &RemotePart,
     dest: &Destination,
-) -> Result {
+) -> Result<Option<SetAttr>> {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
-    send(job, file, part, identity.size()).await.map_err(there)?;
+    let seen = send(job, file, part, identity.size()).await.map_err(there)?;
     let meta = file.metadata().map_err(here)?;
-    let attr = dest.remote.setattr(&part.node.fh, copied_attributes(&meta)).await.map_err(there)?;
-    if attr.size != identity.size() {
+    let wanted = copied_attributes(&meta);
+    let is_late = seen.is_some() && !job.verify && dest.remote.session().is_far();
+    let set =
+        if is_late { None } else { Some(dest.remote.setattr(&part.node.fh, wanted.clone()).await.map_err(there)?) };
+    if set.as_ref().map(|attr| attr.size).or(seen) != Some(identity.size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
     if Identity::of_local(&meta) != *identity {
         let name = source.display();
         job.note(&format!("{name}: changed while it was copied; the copy may be a mixture of old and new"));
     }
+    let Some(attr) = set else { return Ok(Some(wanted)) };
     if job.verify {
         let node = Node { fh: part.node.fh.clone(), attr };
         if !verify::same(reopen(file).map_err(here)?, &dest.remote, &node).await.map_err(there)? {
@@ -127,7 +150,7 @@ async fn fill(
         }
         count(&job.counts.verified);
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Permission bits and the time of modification.
@@ -138,27 +161,41 @@ pub(crate) fn copied_attributes(meta: &fs::Metadata) -> SetAttr {
     SetAttr { mode: Some(meta.mode() & 0o777), mtime: SetTime::To(mtime), ..SetAttr::NONE }
 }
 
-async fn send(job: &Job, file: &File, part: &RemotePart, size: u64) -> Result<(), ClientError> {
+/// Returns the size that the server says the file has, if it was just said.
+async fn send(job: &Job, file: &File, part: &RemotePart, size: u64) -> Result<Option<u64>, ClientError> {
     let missing = part.missing(size);
     if missing.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let limits = part.remote.limits().await?;
-    let mut pace = Pace::default();
+    let mut sending = Sending { job, file, part };
+    let mut seen = None;
     for range in missing {
-        let mut at = range.start;
-        while at < range.end {
-            let step = at..range.end.min(at.saturating_add(pace.bytes));
-            let started = Instant::now();
-            let progress = |bytes| job.progress.add(bytes);
-            upload(part.remote.session(), part.node.fh.clone(), step.clone(), limits, |p| read(file, p), progress)
-                .await?;
-            part.committed(step.clone())?;
-            pace.took(started.elapsed());
-            at = step.end;
-        }
+        let fh = part.node.fh.clone();
+        seen = seen.max(client::send(part.remote.session(), fh, range, limits, &mut sending).await?);
     }
-    Ok(())
+    Ok(seen)
+}
+
+/// A file on its way.
+struct Sending<'a> {
+    job: &'a Job,
+    file: &'a File,
+    part: &'a RemotePart,
+}
+
+impl Progress for Sending<'_> {
+    fn read(&mut self, piece: Range<u64>) -> io::Result<Bytes> {
+        read(self.file, piece)
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.job.progress.add(bytes);
+    }
+
+    fn stable(&mut self, piece: Range<u64>) -> io::Result<()> {
+        self.part.committed(piece)
+    }
 }
 
 fn read(file: &File, piece: Range<u64>) -> io::Result<Bytes> {
@@ -168,46 +205,4 @@ fn read(file: &File, piece: Range<u64>) -> io::Result<Bytes> {
         _ => e,
     })?;
     Ok(data.into())
-}
-
-/// How much is sent before a COMMIT: what takes a second or few, so that an interruption
-/// loses no more, and a fast link is not held up.
-struct Pace {
-    bytes: u64,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { bytes: 256 << 10 }
-    }
-}
-
-impl Pace {
-    const BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
-    const GOOD: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
-
-    fn took(&mut self, time: Duration) {
-        if time < *Pace::GOOD.start() {
-            self.bytes = (self.bytes * 2).min(*Pace::BYTES.end());
-        } else if time > *Pace::GOOD.end() {
-            self.bytes = (self.bytes / 2).max(*Pace::BYTES.start());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commits_come_every_few_seconds_at_any_rate() {
-        for bytes_per_second in [8_000u64, 125_000, 12_500_000] {
-            let mut pace = Pace::default();
-            for _ in 0..40 {
-                pace.took(Duration::from_secs_f64(pace.bytes as f64 / bytes_per_second as f64));
-            }
-            let seconds = pace.bytes as f64 / bytes_per_second as f64;
-            assert!((0.9..8.5).contains(&seconds), "{bytes_per_second} B/s: {seconds} s");
-        }
-    }
 }

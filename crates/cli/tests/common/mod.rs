@@ -1,6 +1,8 @@
 //! Runs the built binary: commands to their end, servers and relays beside them.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod trials;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;

@@ -1,0 +1,88 @@
+//! The flags that describe an emulated channel.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use remora_base::Rate;
+use serde::Deserialize;
+
+use crate::units;
+
+/// The defaults are the testbed of NFS/W 95 without its errors.
+#[derive(Args, Debug)]
+pub(crate) struct ChannelArgs {
+    /// How fast bits leave
+    #[arg(long, default_value = "1Mbit")]
+    pub(crate) rate: Rate,
+    /// What the mobile sends leaves as in this Mahimahi trace, instead of at --rate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace_up: Option<PathBuf>,
+    /// The same for what the base sends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace_down: Option<PathBuf>,
+    /// Whether both directions share the medium
+    #[arg(long, value_enum, default_value = "half")]
+    pub(crate) duplex: Duplex,
+    /// Propagation delay, one way
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::duration)]
+    pub(crate) delay: Duration,
+    /// Frames that wait at each side
+    #[arg(long, value_name = "FRAMES", default_value = "50")]
+    pub(crate) queue: usize,
+    /// Longest frame in bytes
+    #[arg(long, value_name = "BYTES", default_value = "1500")]
+    pub(crate) mtu: usize,
+    /// Probability that a frame is lost, whatever the weather
+    #[arg(long, value_name = "P", default_value = "0")]
+    pub(crate) loss: f64,
+    /// Mean length of bad periods; 0: there are none
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::duration)]
+    pub(crate) bad_mean: Duration,
+    /// Mean length of good periods
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub(crate) good_mean: Duration,
+    /// The law of their lengths
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub(crate) distribution: Distribution,
+    /// Nothing gets through from START for LENGTH, as in 10s+5s; may be given several times
+    #[arg(long, value_name = "START+LENGTH", value_parser = outage)]
+    pub(crate) outage: Vec<(Duration, Duration)>,
+    /// Hold frames back until they get through, as an ideal link layer would
+    #[arg(long)]
+    pub(crate) hold: bool,
+    /// The same seed makes the same weather
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+}
+
+fn outage(text: &str) -> Result<(Duration, Duration), String> {
+    let (start, length) =
+        text.split_once('+').ok_or_else(|| format!("'{text}' is not an outage: expected one as in 10s+5s"))?;
+    Ok((units::duration(start)?, units::duration(length)?))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Duplex {
+    Half,
+    Full,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Distribution {
+    Uniform,
+    Deterministic,
+    Exponential,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outages_are_checked() {
+        assert_eq!(outage("10s+500ms"), Ok((Duration::from_secs(10), Duration::from_millis(500))));
+        assert!(outage("10s").is_err() && outage("+").is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! The flags of `remora handoff`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use remora_host::handoff::EXPECTED_MAX;
+
+use crate::units;
+
+pub(crate) const HELP: &str = "\
+Clients send nothing while the link is away, so that nothing is lost and no timer backs off, and
+everything unanswered at once when it is back. Root tells the clients of all users.
+
+Examples:
+  remora handoff begin --for 2s
+  remora handoff end";
+
+#[derive(Args, Debug)]
+pub(crate) struct HandOff {
+    #[command(subcommand)]
+    pub(crate) phase: Phase,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Phase {
+    /// The link goes away for a moment
+    Begin {
+        /// How long clients wait if no end is announced: 1ms to 60s
+        #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = expected)]
+        expected: Duration,
+    },
+    /// The link is back
+    End,
+}
+
+fn expected(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text)?;
+    let is_possible = time >= Duration::from_millis(1) && time <= EXPECTED_MAX;
+    if is_possible { Ok(time) } else { Err(format!("'{text}' is not from 1ms to {EXPECTED_MAX:?}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked() {
+        assert_eq!(expected("2s"), Ok(Duration::from_secs(2)));
+        assert!(expected("0").is_err() && expected("61s").is_err() && expected("soon").is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! The flags of `remora lab wireless`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use remora_lab::wireless::SEEDS_MAX;
+
+use crate::units;
+
+pub(crate) const HELP: &str = "\
+Everything is simulated: the real client, server and link code in virtual time, on all processors.
+With --real, real programs run on an emulated link instead; a second takes a second.
+
+Examples:
+  remora lab wireless --list
+  remora lab wireless treatments two-mobiles         NFS/W 95's tables, ours beside the papers'
+  remora lab wireless --seeds 30 --html wireless.html
+  remora lab wireless --real --list
+  remora lab wireless --real --peers bursts --html real.html
+  remora lab wireless bursts --json | jq '.experiments[].cells[] | [.labels, .ratio.median]'
+
+--json prints one object: version, source, command, first_seed, seeds, experiments (name, about,
+origin, cells); each cell: labels (by axis), source, settings, limit_seconds, seeds, results
+(measure, summary, values; null: cut off at the limit), floor_seconds, ratio, paper,
+reduction_percent, paper_reduction_percent, failures. A summary: runs, censored, median, low and
+high (95 % interval of the median), min, max, mean (of the runs that ended). With --real there are
+also peers, and in each cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
+docs/wireless.md and docs/peers.md have more.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Wireless {
+    /// Which experiments; all if none is named
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<String>,
+    /// List the experiments
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Seeds for each cell; fewer than 6 give no interval
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    pub(crate) seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "FIRST", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Three seeds only; with --real and no names: check and bursts only
+    #[arg(long, conflicts_with = "seeds")]
+    pub(crate) quick: bool,
+    /// Only cells at this level, as in "80 ms" or scp; of several, those on one axis are alternatives
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) only: Vec<String>,
+    /// Run real programs in network namespaces on an emulated link, in real time (root)
+    #[arg(long, conflicts_with = "threads")]
+    pub(crate) real: bool,
+    /// Run others' systems, too: the Linux kernel's NFS client in a guest, libnfs, scp, rsync
+    #[arg(long, requires = "real")]
+    pub(crate) peers: bool,
+    /// Runs at a time, each on a link of its own
+    #[arg(long, value_name = "N", default_value = "8", requires = "real")]
+    pub(crate) jobs: NonZeroUsize,
+    /// How late the emulator may hand over a frame in a valid run
+    #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
+    pub(crate) lateness_max: Duration,
+    /// Guests at a time; each keeps half a processor busy
+    #[arg(long, value_name = "N", default_value = "2", requires = "peers")]
+    pub(crate) guests: NonZeroUsize,
+    /// An unpacked linux-image package for the guest [default: this machine's kernel, or one from
+    /// apt-get]
+    #[arg(long, value_name = "DIR", requires = "peers")]
+    pub(crate) kernel: Option<PathBuf>,
+    /// Threads; the results do not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print an object with every run instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and figures, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}

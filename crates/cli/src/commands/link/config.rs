@@ -1,0 +1,191 @@
+//! Flags and file together: what an end is told.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use remora_host::link::{self, PublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_link::{Class, Duplex, Mode, Scheduler};
+
+use super::file::{File, Text, Time, Whose};
+use super::{key_error, load_key};
+use crate::args::tunnel::{self, Base, Ends, Mobile};
+use crate::exit::{Error, Result, io_text};
+
+const DEVICE: &str = "rlink0";
+/// What the kernel takes for a device's name, in bytes.
+const DEVICE_MAX: usize = 15;
+const MTU: u16 = 1500;
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 51900);
+const KEEPALIVE: Duration = Duration::from_secs(5);
+const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
+
+/// A base's settings.
+pub(super) fn base(args: &Base) -> Result<Settings> {
+    let file = File::load(args.ends.config.as_deref(), Whose::Base)?;
+    let mut mobiles = Vec::new();
+    for text in &args.mobile {
+        mobiles.push(mobile_flag(text).map_err(Error::Usage)?);
+    }
+    if mobiles.is_empty() {
+        for m in file.mobile.iter().map(|m| m.get_ref()) {
+            mobiles.push(link::Mobile {
+                name: m.name.clone().unwrap_or_else(|| m.address.0.to_string()),
+                key: m.key.0,
+                secret: secret(m.psk.as_deref())?,
+                address: m.address.0,
+                routes: m.routes.iter().map(|r| r.0).collect(),
+            });
+        }
+    }
+    if mobiles.is_empty() {
+        return Err(Error::Usage("no mobile is named: --mobile KEY=ADDR says who may call".into()));
+    }
+    let listen = args.listen.or(file.listen.as_ref().map(|l| l.get_ref().0)).unwrap_or(LISTEN);
+    settings(&args.ends, file, Role::Base { listen, mobiles })
+}
+
+/// A mobile's settings. Looks up the base's name.
+pub(super) fn mobile(args: &Mobile) -> Result<Settings> {
+    let file = File::load(args.ends.config.as_deref(), Whose::Mobile)?;
+    let told = file.base.as_ref().map(|b| b.get_ref().clone());
+    let told = told.as_ref();
+    let endpoint = args.base.as_ref().or(told.map(|b| &b.endpoint));
+    let endpoint = endpoint.ok_or_else(|| Error::Usage("where is the base? --base HOST:PORT says so".into()))?;
+    let key = match &args.base_key {
+        Some(text) => Some(text.parse().map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
+        None => told.map(|b| b.key.0),
+    };
+    let key: PublicKey = key.ok_or_else(|| {
+        Error::Usage("what is the base's key? --base-key KEY says so; remora link keys prints it there".into())
+    })?;
+    let psk = args.psk.as_deref().or(told.and_then(|b| b.psk.as_deref()));
+    let routes = if args.route.is_empty() {
+        told.map(|b| b.routes.iter().map(|r| r.0).collect()).unwrap_or_default()
+    } else {
+        args.route.clone()
+    };
+    let keepalive = args.keepalive.or(told.and_then(|b| b.keepalive.as_ref().map(|k| k.0.0))).unwrap_or(KEEPALIVE);
+    if keepalive < KEEPALIVE_MIN {
+        return Err(Error::Usage(format!("a sign of life more often than every {KEEPALIVE_MIN:?} is too much")));
+    }
+    let role = Role::Mobile { base: resolve(endpoint)?, key, secret: secret(psk)?, routes, keepalive };
+    settings(&args.ends, file, role)
+}
+
+fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
+    let addresses =
+        if ends.address.is_empty() { file.address.iter().map(|a| a.0).collect() } else { ends.address.clone() };
+    if addresses.is_empty() {
+        return Err(Error::Usage("what is this end's address in the tunnel? --address ADDR/LEN says so".into()));
+    }
+    if let Some(bare) = addresses.iter().find(|a| is_network(a)) {
+        return Err(Error::Usage(format!(
+            "{bare} is a network's address: one of an end is needed, as in 10.78.0.1/24"
+        )));
+    }
+    let device = ends.device.clone().or(file.device).unwrap_or_else(|| DEVICE.into());
+    if device.is_empty()
+        || device.len() > DEVICE_MAX
+        || device.contains(['/', ' ', '%', '@'])
+        || device.starts_with('.')
+    {
+        return Err(Error::Usage(format!(
+            "'{device}' cannot be a device's name: 1 to {DEVICE_MAX} letters and digits"
+        )));
+    }
+    let class = |c: tunnel::Class| match c {
+        tunnel::Class::Interactive => Class::Interactive,
+        tunnel::Class::Default => Class::Default,
+        tunnel::Class::Bulk => Class::Bulk,
+    };
+    // Flags last: a later entry wins.
+    let in_file = [
+        (Class::Interactive, &file.lifetime.interactive),
+        (Class::Default, &file.lifetime.default),
+        (Class::Bulk, &file.lifetime.bulk),
+    ];
+    let in_file = in_file.into_iter().filter_map(|(c, t)| t.as_ref().map(|Text(Time(t))| (c, *t)));
+    let lifetimes = in_file.chain(ends.lifetime.iter().map(|(c, t)| (class(*c), *t))).collect();
+    let tuning = Tuning {
+        rate: ends.rate.or(file.rate.map(|r| r.0)),
+        duplex: ends.duplex.or(file.duplex).map(|d| match d {
+            crate::args::Duplex::Half => Duplex::Half,
+            crate::args::Duplex::Full => Duplex::Full,
+        }),
+        mode: ends.mode.or(file.mode).map(|m| match m {
+            tunnel::Mode::Arq => Mode::Arq,
+            tunnel::Mode::None => Mode::None,
+        }),
+        scheduler: ends.scheduler.or(file.scheduler).map(|s| match s {
+            tunnel::Scheduler::RoundRobin => Scheduler::RoundRobin,
+            tunnel::Scheduler::Airtime => Scheduler::Airtime,
+        }),
+        queue_delay: ends.queue_delay.or(file.queue_delay.map(|t| t.0.0)),
+        lifetimes,
+    };
+    let outer_mtu = ends.mtu.or(file.mtu).unwrap_or(MTU);
+    let identity = load_key(ends, file.key)?;
+    Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
+}
+
+/// `10.78.0.0/24` is no end's address, but `10.78.0.0/32` and `/31` are.
+fn is_network(net: &IpNet) -> bool {
+    net.addr() == net.network() && net.max_prefix_len() - net.prefix_len() > 1
+}
+
+/// Reads `KEY=ADDR[,NET]...`; keys may end in `=` themselves.
+fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
+    let bad = |why: String| format!("--mobile {text}: {why}");
+    let (key, places) = text.rsplit_once('=').ok_or_else(|| bad("expected KEY=ADDR, as in AbC...=10.78.0.2".into()))?;
+    let key = key.parse().map_err(|e| bad(format!("{e}")))?;
+    let mut places = places.split(',').map(str::trim);
+    let address = places.next().unwrap_or_default();
+    let address: IpAddr = address.parse().map_err(|_| bad(format!("'{address}' is not an address")))?;
+    let routes = places.map(|r| r.parse().map_err(|_| bad(format!("'{r}' is not a network, as in 192.168.7.0/24"))));
+    let routes = routes.collect::<Result<Vec<IpNet>, String>>()?;
+    Ok(link::Mobile { name: address.to_string(), key, secret: None, address, routes })
+}
+
+fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
+    path.map(|p| SharedSecret::load(p).map_err(|e| key_error(p, &e))).transpose()
+}
+
+fn resolve(endpoint: &str) -> Result<SocketAddr> {
+    let mut found = endpoint.to_socket_addrs().map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => Error::Usage(format!("'{endpoint}': expected HOST:PORT")),
+        _ => Error::refused(endpoint, format!("cannot find its address: {}", io_text(&e))),
+    })?;
+    found.next().ok_or_else(|| Error::refused(endpoint, "has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_host::link::Identity;
+
+    #[test]
+    fn mobiles_are_read_from_flags() {
+        let key = Identity::generate().unwrap().public;
+        let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64")).unwrap();
+        assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 2));
+        for (bad, why) in [
+            (format!("{key}"), "not a key"),
+            ("10.78.0.2".into(), "expected KEY=ADDR"),
+            ("short=10.78.0.2".into(), "not a key"),
+            (format!("{key}=10.78.0.2,lan"), "'lan' is not a network"),
+        ] {
+            let error = mobile_flag(&bad).map(|_| ()).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn networks_are_not_addresses() {
+        for (net, is) in [("10.0.0.0/24", true), ("10.0.0.1/24", false), ("10.0.0.0/31", false), ("10.0.0.0/32", false)]
+        {
+            assert_eq!(is_network(&net.parse().unwrap()), is, "{net}");
+        }
+    }
+}

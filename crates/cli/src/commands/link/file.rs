@@ -1,0 +1,238 @@
+//! The configuration file of an end, in TOML. Unknown keys are errors that name their line.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use remora_base::Rate;
+use remora_host::link::PublicKey;
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use crate::args::Duplex;
+use crate::args::tunnel::{Mode, Scheduler};
+use crate::exit::{Error, Result, io_text};
+use crate::units;
+
+pub(super) const BASE_EXAMPLE: &str = r#"# The base of a link: remora link base --config FILE. Flags come before this file.
+
+key = "/var/lib/remora/link.key"   # from `remora link keys`; a relative path is beside this file
+listen = "0.0.0.0:51900"           # UDP; where mobiles call
+address = ["10.78.0.1/24"]         # this end in the tunnel, and the tunnel's network
+rate = "1Mbit"                     # what the hop carries; without it, that is learned
+#device = "rlink0"
+#mtu = 1500                        # longest IP packet on the hop
+#duplex = "half"                   # or "full": each direction has its own medium
+#mode = "arq"                      # or "none": nothing is sent again
+#scheduler = "airtime"             # or "round-robin"
+#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped
+#forward = true                    # pass packets on between networks while the link is up
+
+#[lifetime]                        # how long packets are worth sending, by class (DSCP)
+#interactive = "200ms"
+#bulk = "20s"
+
+[[mobile]]
+name = "robot"
+key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="   # what `remora link keys` prints there
+address = "10.78.0.2"
+#routes = ["192.168.7.0/24"]       # networks behind it
+#psk = "robot.psk"                 # a secret shared with it, on top of the keys
+"#;
+
+pub(super) const MOBILE_EXAMPLE: &str = r#"# A mobile of a link: remora link mobile --config FILE. Flags come before this file.
+
+key = "/var/lib/remora/link.key"   # from `remora link keys`; a relative path is beside this file
+address = ["10.78.0.2/24"]         # this end in the tunnel, and the tunnel's network
+rate = "1Mbit"                     # what the hop carries; without it, that is learned
+#device = "rlink0"
+#mtu = 1500                        # longest IP packet on the hop
+#mode = "arq"                      # or "none": nothing is sent again
+#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped
+#forward = true                    # pass packets on between networks while the link is up
+
+#[lifetime]                        # how long packets are worth sending, by class (DSCP)
+#interactive = "200ms"
+#bulk = "20s"
+
+[base]
+endpoint = "base.example.net:51900"
+key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="   # what `remora link keys` prints there
+routes = ["192.168.1.0/24"]        # reached through the tunnel; "0.0.0.0/0" for everything
+#keepalive = "5s"                  # a sign of life after so much silence
+#psk = "robot.psk"                 # a secret shared with it, on top of the keys
+"#;
+
+/// A file of either end.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    pub(super) key: Option<PathBuf>,
+    pub(super) device: Option<String>,
+    #[serde(default)]
+    pub(super) address: Vec<Text<IpNet>>,
+    pub(super) mtu: Option<u16>,
+    pub(super) rate: Option<Text<Rate>>,
+    pub(super) duplex: Option<Duplex>,
+    pub(super) mode: Option<Mode>,
+    pub(super) scheduler: Option<Scheduler>,
+    pub(super) queue_delay: Option<Text<Time>>,
+    #[serde(default)]
+    pub(super) forward: bool,
+    #[serde(default)]
+    pub(super) lifetime: Lifetime,
+    /// A base's alone.
+    pub(super) listen: Option<Spanned<Text<SocketAddr>>>,
+    /// A base's alone.
+    #[serde(default)]
+    pub(super) mobile: Vec<Spanned<MobileTable>>,
+    /// A mobile's alone.
+    pub(super) base: Option<Spanned<BaseTable>>,
+}
+
+/// How long packets are worth sending.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lifetime {
+    pub(super) interactive: Option<Text<Time>>,
+    pub(super) default: Option<Text<Time>>,
+    pub(super) bulk: Option<Text<Time>>,
+}
+
+/// `[[mobile]]` at a base.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MobileTable {
+    pub(super) name: Option<String>,
+    pub(super) key: Text<PublicKey>,
+    pub(super) address: Text<IpAddr>,
+    #[serde(default)]
+    pub(super) routes: Vec<Text<IpNet>>,
+    pub(super) psk: Option<PathBuf>,
+}
+
+/// `[base]` at a mobile.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BaseTable {
+    pub(super) endpoint: String,
+    pub(super) key: Text<PublicKey>,
+    #[serde(default)]
+    pub(super) routes: Vec<Text<IpNet>>,
+    pub(super) keepalive: Option<Text<Time>>,
+    pub(super) psk: Option<PathBuf>,
+}
+
+/// Whose file it is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Whose {
+    Base,
+    Mobile,
+}
+
+impl File {
+    /// Reads the file at `path`; without one, nothing is set.
+    pub(super) fn load(path: Option<&Path>, whose: Whose) -> Result<File> {
+        let Some(path) = path else { return Ok(File::default()) };
+        let text = std::fs::read_to_string(path).map_err(|e| Error::refused(path.display(), io_text(&e)))?;
+        let mut file = File::parse(&text, whose).map_err(|why| Error::Usage(format!("{}: {why}", path.display())))?;
+        file.beside(path.parent().unwrap_or(Path::new("")));
+        Ok(file)
+    }
+
+    fn parse(text: &str, whose: Whose) -> Result<File, String> {
+        let file: File = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
+        let stray = match whose {
+            Whose::Base => file.base.as_ref().map(|b| ("[base]", "a mobile's", b.span())),
+            Whose::Mobile => {
+                let listen = file.listen.as_ref().map(|l| ("listen", "a base's", l.span()));
+                listen.or_else(|| file.mobile.first().map(|m| ("[[mobile]]", "a base's", m.span())))
+            }
+        };
+        let Some((key, whose, span)) = stray else { return Ok(file) };
+        let line = 1 + text.get(..span.start).unwrap_or(text).matches('\n').count();
+        Err(format!("line {line}: {key} belongs in {whose} file"))
+    }
+
+    /// Relative paths are meant from where the file is.
+    fn beside(&mut self, dir: &Path) {
+        let paths = self.key.iter_mut();
+        let paths = paths.chain(self.mobile.iter_mut().filter_map(|m| m.get_mut().psk.as_mut()));
+        let paths = paths.chain(self.base.iter_mut().filter_map(|b| b.get_mut().psk.as_mut()));
+        paths.for_each(|p| *p = dir.join(&*p));
+    }
+}
+
+/// A value that is written as text.
+#[derive(Clone, Debug)]
+pub(super) struct Text<T>(pub(super) T);
+
+/// A length of time, as flags have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time(pub(super) Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        units::duration(text).map(Time)
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Text).map_err(|e| de::Error::custom(format!("'{text}': {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_examples_are_right_as_they_are_and_with_all_that_is_optional() {
+        for (text, whose) in [(BASE_EXAMPLE, Whose::Base), (MOBILE_EXAMPLE, Whose::Mobile)] {
+            File::parse(text, whose).unwrap();
+            let all: String = text
+                .lines()
+                .map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l).to_owned() + "\n")
+                .collect();
+            let file = File::parse(&all, whose).unwrap_or_else(|e| panic!("{e}"));
+            assert!(file.forward && file.lifetime.bulk.is_some() && file.device.as_deref() == Some("rlink0"));
+        }
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        for (text, whose, words) in [
+            ("key = \"k\"\nspeed = 3\n", Whose::Base, &["line 2", "speed"][..]),
+            ("rate = \"fast\"", Whose::Base, &["line 1", "rate", "'fast' is not a rate"]),
+            ("\naddress = [\"10.0.0.1\"]", Whose::Mobile, &["line 2", "10.0.0.1"]),
+            ("[[mobile]]\nname = \"x\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 1", "key"]),
+            ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 2", "not a key"]),
+            ("mtu = 70000", Whose::Base, &["line 1", "mtu"]),
+            ("[lifetime]\nbulk = \"soon\"", Whose::Base, &["line 2", "bulk", "length of time"]),
+            ("mode = \"some\"", Whose::Base, &["line 1", "arq"]),
+            ("\n\nlisten = \"0.0.0.0:1\"", Whose::Mobile, &["line 3", "listen", "a base's"]),
+            ("key = 7", Whose::Base, &["line 1"]),
+            ("= 3", Whose::Base, &["line 1"]),
+        ] {
+            let error = File::parse(text, whose).map(|_| ()).unwrap_err();
+            assert!(words.iter().all(|w| error.contains(w)), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_beside_the_file() {
+        let mut file = File { key: Some("a.key".into()), ..File::default() };
+        file.beside(Path::new("/etc/remora"));
+        assert_eq!(file.key, Some("/etc/remora/a.key".into()));
+        file.key = Some("/b.key".into());
+        file.beside(Path::new("/etc/remora"));
+        assert_eq!(file.key, Some("/b.key".into()));
+    }
+}

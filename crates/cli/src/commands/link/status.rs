@@ -1,0 +1,87 @@
+//! `remora link status` and `remora link handoff`: over the control sockets of running links.
+
+use std::path::PathBuf;
+
+use remora_host::handoff::{EXPECTED_MAX, Signal};
+use remora_host::link::{PeerReport, Report, control};
+
+use super::view::state_text;
+use crate::args::tunnel::{Handoff, Phase, Status};
+use crate::exit::{Error, Result};
+use crate::{out, units};
+
+pub(super) fn show(args: &Status) -> Result {
+    for path in running(args.device.as_deref())? {
+        let report = control::status(&path).map_err(Error::local(path.display()))?;
+        if args.json {
+            out::json(&report)?;
+        } else {
+            out::text(&text(&report))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn hand_off(args: &Handoff) -> Result {
+    let signal = match args.phase {
+        Phase::Begin { expected } if expected > EXPECTED_MAX || expected.is_zero() => {
+            return Err(Error::Usage(format!("a cell switch takes more than nothing and at most {EXPECTED_MAX:?}")));
+        }
+        Phase::Begin { expected } => Signal::Begin(expected),
+        Phase::End => Signal::End,
+    };
+    for path in running(args.device.as_deref())? {
+        control::hand_off(&path, signal).map_err(Error::local(path.display()))?;
+    }
+    Ok(())
+}
+
+/// The control sockets of links on `device`, or of all.
+fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
+    let Some(dir) = control::directory() else {
+        return Err(Error::refused("no link", "XDG_RUNTIME_DIR is not set: links of this user have no control socket"));
+    };
+    let mut paths = control::sockets(&dir).map_err(Error::local(dir.display()))?;
+    if let Some(device) = device {
+        paths.retain(|p| control::device_of(p) == device);
+    }
+    if paths.is_empty() {
+        return Err(Error::refused("no link", "none runs here for this user"));
+    }
+    Ok(paths)
+}
+
+fn text(report: &Report) -> String {
+    let rate = report.rate_bits.map_or_else(|| "rate not known yet".to_owned(), |b| format!("{b} bit/s"));
+    let mut text = format!("{} on {}, packets up to {} bytes, {rate}\n", report.role, report.device, report.mtu);
+    for peer in &report.peers {
+        text.push_str(&peer_text(peer));
+    }
+    let drops = report.drops.total();
+    if drops > 0 {
+        text.push_str(&format!("  {drops} datagrams and packets went nowhere; --json says why\n"));
+    }
+    text
+}
+
+fn peer_text(p: &PeerReport) -> String {
+    let f = &p.figures;
+    let at = p.endpoint.map_or_else(|| "nowhere yet".to_owned(), |e| e.to_string());
+    let trip = f.round_trip_ms.map_or_else(String::new, |ms| format!(", round trip {ms:.1} ms"));
+    format!(
+        "  {} ({}) at {at}: {}{trip}\n    queue {} packets ({}), {} sent and not acknowledged\n    \
+         sent {}, received {}; {} frames, {} again; {} given up, {} dropped\n",
+        p.name,
+        p.address.map_or_else(|| "-".to_owned(), |a| a.to_string()),
+        state_text(p),
+        f.queue_packets,
+        units::human(f.queue_bytes as u64),
+        f.unacknowledged,
+        units::human(f.acknowledged_bytes),
+        units::human(f.delivered_bytes),
+        f.frames,
+        f.retransmitted,
+        f.abandoned,
+        f.dropped,
+    )
+}

@@ -1,0 +1,376 @@
+//! `remora lab emulate`, as a program and as a library: real packets through namespaces, and
+//! nothing left of them afterwards. As root only; see `common::trials` for where it is not.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::trials::{find, program, trial};
+use common::{Place, Running, noise, until};
+use libtest_mimic::Arguments;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::{Block, PcapNgReader};
+use remora_base::Rate;
+use remora_channel::{Config, Duplex, ErrorModel, Fate, Side};
+use remora_host::emulate::{Emulator, Report, Setup, Station};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket, sockopt};
+use serde_json::Value;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trial = |name, run| trial(name, &["unshare"], true, run, !arguments.list);
+    let trials = vec![
+        trial("the_self_test_passes", the_self_test_passes),
+        trial("an_echo_comes_back_at_the_pace_of_the_channel", an_echo_comes_back_at_the_pace_of_the_channel),
+        trial("a_saturated_link_carries_what_its_rate_allows", a_saturated_link_carries_what_its_rate_allows),
+        trial("the_same_offers_have_the_same_fates_in_virtual_time", same_offers_same_fates),
+        trial("a_copy_over_nfs_crosses_bad_weather", a_copy_over_nfs_crosses_bad_weather),
+        trial("mobiles_reach_the_base_and_one_another", mobiles_reach_the_base_and_one_another),
+        trial("the_exit_code_is_the_commands", the_exit_code_is_the_commands),
+        trial("captures_say_what_became_of_each_frame", captures_say_what_became_of_each_frame),
+        trial("nothing_is_left_after_kill_9", || nothing_is_left_after("KILL", -1)),
+        trial("nothing_is_left_after_ctrl_c", || nothing_is_left_after("INT", 130)),
+        trial("nothing_is_left_after_the_command", nothing_is_left_after_the_command),
+        trial("without_rights_it_says_so", without_rights_it_says_so),
+    ];
+    // One after the other: they measure time.
+    libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
+}
+
+/// A build machine may be busy, and these tests are not about that.
+const PATIENT: Duration = Duration::from_millis(50);
+
+/// A setup whose programs are started by the built binary, not by this test.
+fn setup(config: Config) -> Setup {
+    let inside = [env!("CARGO_BIN_EXE_remora"), "lab", "inside"].map(Into::into).to_vec();
+    Setup { config, inside, lateness_max: PATIENT, ..Setup::default() }
+}
+
+/// Runs the command, which must succeed, and takes the report from the last line it printed.
+fn report(p: &Place, args: &[&str]) -> Value {
+    let text = p.ok(&[&["lab", "emulate", "--json", "--lateness-max", "50ms"], args].concat());
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+fn the_self_test_passes() {
+    let p = Place::new();
+    let out = p.run(&["lab", "emulate", "--self-test", "--json", "--lateness-max", "50ms"]);
+    let result: Value = serde_json::from_str(&out.stdout).unwrap_or_default();
+    assert_eq!((out.code, &result["passed"]), (0, &true.into()), "{out:?}");
+    assert_eq!(result["checks"].as_array().map(Vec::len), Some(6), "{out:?}");
+}
+
+/// An ICMP echo request of so many bytes on the wire, and its checksum (RFC 1071).
+fn echo_request(bytes: usize) -> Vec<u8> {
+    let mut m = vec![0; bytes - 20];
+    m[0] = 8;
+    m[4..8].copy_from_slice(&[0x52, 0x45, 0, 1]);
+    let sum: u32 = m.chunks(2).map(|c| u32::from(u16::from_be_bytes([c[0], c[1]]))).sum();
+    m[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    m
+}
+
+fn an_echo_comes_back_at_the_pace_of_the_channel() {
+    let emulator = Emulator::start(setup(Config::default())).unwrap();
+    let socket =
+        emulator.within(Station::Mobile(0), || Ok(socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP))?));
+    let socket = socket.unwrap();
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(5))).unwrap();
+    let began = Instant::now();
+    let to = SocketAddrV4::new(emulator.addr(Station::Base), 0);
+    sendto(&socket, &echo_request(1000), SendFlags::empty(), &to).unwrap();
+    let mut reply = [0; 1500];
+    let (_, n) = recv(&socket, &mut reply, RecvFlags::empty()).unwrap();
+    let took = began.elapsed();
+    assert_eq!((n, reply[20]), (1000, 0), "an echo reply");
+    // Twice 8 ms of airtime and 2 ms of delay.
+    let exact = Duration::from_millis(20);
+    assert!((exact..exact + PATIENT).contains(&took), "{took:?}");
+}
+
+fn bound(emulator: &Emulator, station: Station) -> UdpSocket {
+    let socket = emulator.within(station, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9))).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+/// Sends datagrams of `bytes` bytes on the wire from `from` to `to`, one every `every`.
+fn stream(emulator: &Emulator, from: &UdpSocket, to: Station, bytes: usize, every: Duration, during: Duration) {
+    let (began, to) = (Instant::now(), emulator.addr(to));
+    let mut due = Duration::ZERO;
+    while due < during {
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
+        from.send_to(&noise(bytes - 28, 1), (to, 9)).unwrap();
+        due += every;
+    }
+}
+
+fn a_saturated_link_carries_what_its_rate_allows() {
+    let config = Config { rate: Rate::mbit(10), queue_frames: 20, ..Config::default() };
+    let mut emulator = Emulator::start(setup(config.clone())).unwrap();
+    let (base, mobile) = (bound(&emulator, Station::Base), bound(&emulator, Station::Mobile(0)));
+    for duplex in [Duplex::Half, Duplex::Full] {
+        emulator.begin(Config { duplex, ..config.clone() }, 1).unwrap();
+        let (every, during) = (Duration::from_micros(800), Duration::from_secs(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| stream(&emulator, &base, Station::Mobile(0), 1500, every, during));
+            stream(&emulator, &mobile, Station::Base, 1500, every, during);
+        });
+        until("the queues are empty", || {
+            let r = emulator.report().unwrap();
+            r.lanes.iter().all(|l| l.stats.frames_sent + l.stats.frames_queue_full == l.stats.frames_offered)
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let r = emulator.report().unwrap();
+        for lane in &r.lanes {
+            // A frame takes 1.2 ms; both streams together offer a frame each 0.4 ms.
+            let share = if duplex == Duplex::Half { 2.4 } else { 1.2 };
+            let carried = lane.stats.datagrams_delivered as f64 / (1000.0 / share);
+            assert!((0.93..1.1).contains(&carried), "{duplex:?} {carried} {lane:?}");
+            assert!(lane.stats.frames_queue_full > 0, "{lane:?}");
+            assert_eq!(lane.stats.frames_sent, lane.stats.datagrams_delivered, "{lane:?}");
+        }
+    }
+}
+
+/// Traffic of two mobiles, both ways, in bad weather.
+fn babel(emulator: &mut Emulator, seed: u64) -> Report {
+    let sockets: Vec<UdpSocket> = emulator.stations().map(|s| bound(emulator, s)).collect();
+    emulator.begin(emulator.setup().config.clone(), seed).unwrap();
+    let during = Duration::from_secs(3);
+    let shared = &*emulator;
+    std::thread::scope(|scope| {
+        for (i, from) in sockets.iter().enumerate() {
+            for to in if i == 0 { vec![Station::Mobile(0), Station::Mobile(1)] } else { vec![Station::Base] } {
+                let bytes = 200 + 300 * i;
+                scope.spawn(move || stream(shared, from, to, bytes, Duration::from_millis(3), during));
+            }
+        }
+    });
+    emulator.report().unwrap()
+}
+
+fn same_offers_same_fates() {
+    let errors = ErrorModel::bursts(Duration::from_millis(160));
+    for duplex in [Duplex::Half, Duplex::Full] {
+        let config = Config { errors: errors.clone(), loss: 0.1, duplex, queue_frames: 10, ..Config::default() };
+        let mut emulator = Emulator::start(Setup { mobiles: 2, journal: 100_000, ..setup(config) }).unwrap();
+        for seed in [1, 2] {
+            let r = babel(&mut emulator, seed);
+            let frames = &r.journal.frames;
+            assert_eq!((r.journal.missed, r.seed), (0, seed));
+            assert!(frames.len() > 1000, "{}", frames.len());
+            for fate in [Fate::Delivered, Fate::QueueFull, Fate::BadPeriod, Fate::RandomLoss] {
+                assert!(frames.iter().any(|f| f.fate == fate), "{duplex:?} {seed} no {fate:?}");
+            }
+            assert_eq!(&r.journal.replay(&r.config, seed, 2).unwrap(), frames);
+            assert_ne!(&r.journal.replay(&r.config, seed + 1, 2).unwrap(), frames, "another seed");
+        }
+    }
+}
+
+fn a_copy_over_nfs_crosses_bad_weather() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(300_000, 3)).unwrap();
+    let serve = format!(
+        "{} serve {} --listen 0.0.0.0:2049 --state {} --squash none",
+        env!("CARGO_BIN_EXE_remora"),
+        p.srv("").display(),
+        p.state().display()
+    );
+    let copy = format!(
+        "until {0} ls nfs://$REMORA_BASE_ADDR/ 2>/dev/null; do sleep 0.1; done; {0} cp -q --verify nfs://$REMORA_BASE_ADDR/f .",
+        env!("CARGO_BIN_EXE_remora")
+    );
+    let flags = ["--bad-mean", "80ms", "--seed", "5", "--rate", "2Mbit", "--base", &serve];
+    let r = report(&p, &[&flags[..], &["--", "sh", "-c", &copy]].concat());
+    assert_eq!(fs::read(p.here("f")).unwrap(), noise(300_000, 3));
+    assert_eq!((&r["valid"], &r["exit_code"], &r["strays"]), (&true.into(), &0.into(), &0.into()), "{r}");
+    let down = &r["lanes"][0];
+    assert_eq!(down["from"], "base");
+    // Twice, for it is verified.
+    assert!(down["bytes"].as_u64().unwrap() > 600_000 && down["bad"].as_u64().unwrap() > 0, "{r}");
+}
+
+fn mobiles_reach_the_base_and_one_another() {
+    let config = Config { rate: Rate::mbit(10), ..Config::default() };
+    let emulator = Emulator::start(Setup { mobiles: 3, ..setup(config) }).unwrap();
+    let sockets: Vec<UdpSocket> = emulator.stations().map(|s| bound(&emulator, s)).collect();
+    for (from, a) in sockets.iter().zip(emulator.stations()) {
+        for (to, b) in sockets.iter().zip(emulator.stations()).filter(|(_, b)| *b != a) {
+            from.send_to(b"hello", (emulator.addr(b), 9)).unwrap();
+            let mut buffer = [0; 16];
+            until("a datagram", || to.recv(&mut buffer).is_ok_and(|n| &buffer[..n] == b"hello"));
+        }
+    }
+    let r = emulator.report().unwrap();
+    let frames = |mobile, from| {
+        let lane = r.lanes.iter().find(|l| l.lane.mobile == mobile && l.lane.from == from).unwrap();
+        lane.stats.frames_offered
+    };
+    for mobile in 0..3 {
+        // To the base and to two others; from the base, and from two others by way of it.
+        assert_eq!((frames(mobile, Side::Mobile), frames(mobile, Side::Base)), (3, 3), "{r:?}");
+    }
+    assert_eq!((r.strays, r.refused), (0, 0));
+}
+
+fn the_exit_code_is_the_commands() {
+    let p = Place::new();
+    let run = |args: &[&str]| p.run(&[&["lab", "emulate"], args].concat());
+    let out = run(&["--", "sh", "-c", "cat /proc/sys/net/ipv4/tcp_congestion_control; ls /sys/class/net; exit 7"]);
+    assert_eq!((out.code, &out.stdout[..]), (7, "cubic\nlo\nremora0\n"), "{}", out.stderr);
+    assert!(out.stderr.contains("VALID") && out.stderr.contains("mobile 1 to base: 0 frames"), "{}", out.stderr);
+    assert_eq!(run(&["--", "sh", "-c", "kill -9 $$"]).code, 128 + 9);
+    // In a process group of its own, as shells make them.
+    assert_eq!(run(&["--", "setsid", "sh", "-c", "exit 5"]).code, 5);
+    run(&["--", "/no/such/program"]).expect(127, &["/no/such/program"]);
+    run(&["--mobiles", "9"]).expect(2, &["1 to 8"]);
+    run(&["--congestion", "frobnicate"]).expect(1, &["frobnicate", "there are:"]);
+    run(&["--mobile", "2=true"]).expect(2, &["no mobile 2"]);
+    run(&["--trace-up", "/dev/null"]).expect(2, &["/dev/null"]);
+    run(&["--rate", "0bit"]).expect(2, &["--rate"]);
+}
+
+/// The packets of a capture: time, comment, length.
+fn read_capture(path: &Path) -> Vec<(Duration, String, usize)> {
+    let mut reader = PcapNgReader::new(File::open(path).unwrap()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(EnhancedPacketBlock { timestamp, data, options, .. }) = block.unwrap() {
+            let comment = options.iter().find_map(|o| match o {
+                EnhancedPacketOption::Comment(c) => Some(c.to_string()),
+                _ => None,
+            });
+            packets.push((timestamp, comment.unwrap(), data.len()));
+        }
+    }
+    packets
+}
+
+fn captures_say_what_became_of_each_frame() {
+    let p = Place::new();
+    // 1000 bytes of payload at twice the rate: the queue overflows.
+    let flood = "i=0; while [ $i -lt 400 ]; do head -c 1000 /dev/zero > /dev/udp/$REMORA_BASE_ADDR/9; sleep 0.004; \
+                 i=$((i+1)); done; sleep 0.3";
+    let bash = find("bash").unwrap();
+    let flags = ["--bad-mean", "160ms", "--loss", "0.1", "--queue", "5", "--seed", "3", "--pcap", "captures"];
+    let r = report(&p, &[&flags[..], &["--", bash.to_str().unwrap(), "-c", flood]].concat());
+    let sent = read_capture(&p.here("captures/mobile-1.pcapng"));
+    let received = read_capture(&p.here("captures/base.pcapng"));
+    let count = |all: &[(Duration, String, usize)], what: &str| all.iter().filter(|(_, c, _)| c == what).count() as u64;
+    let up = &r["lanes"][1];
+    for (comment, counter) in [
+        ("sent: delivered", "delivered"),
+        ("sent: lost, bad period", "bad"),
+        ("sent: lost, random", "random"),
+        ("dropped: queue full", "queue_full"),
+    ] {
+        assert!(count(&sent, comment) > 0, "{comment}: {r}");
+        assert_eq!(count(&sent, comment), up[counter].as_u64().unwrap(), "{comment}: {r}");
+    }
+    assert_eq!(count(&received, "received"), up["delivered"].as_u64().unwrap(), "{r}");
+    for capture in [&sent, &received] {
+        assert!(capture.is_sorted_by_key(|(at, _, _)| *at), "in the order of time");
+    }
+    assert!(sent.iter().filter(|(_, _, n)| *n == 1028).count() >= 400);
+    // Each arrives its airtime and the delay after it was sent.
+    let took = Duration::from_nanos(1028 * 8000) + Duration::from_millis(2);
+    let arrivals: BTreeSet<Duration> = received.iter().map(|(at, _, _)| *at).collect();
+    for (at, comment, bytes) in &sent {
+        if comment == "sent: delivered" && *bytes == 1028 {
+            assert!(arrivals.contains(&(*at + took)), "{at:?}");
+        }
+    }
+    if find("tcpdump").is_some() {
+        let out = program("tcpdump").args(["-n", "-r"]).arg(p.here("captures/mobile-1.pcapng")).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains("IP 10.77.0.2") && text.contains("10.77.0.1.9: UDP, length 1000"), "{text}");
+    }
+}
+
+/// The network namespaces that processes are in, or have open.
+fn namespaces(processes: impl Iterator<Item = PathBuf>) -> BTreeSet<String> {
+    let of = |process: PathBuf| {
+        let fds = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+        let links = fds.chain([process.join("ns/net")]).filter_map(|p| fs::read_link(p).ok());
+        links.map(|l| l.to_string_lossy().into_owned()).filter(|l| l.starts_with("net:")).collect::<Vec<_>>()
+    };
+    processes.flat_map(of).collect()
+}
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path())
+}
+
+/// The processes that have `marker` among their arguments; zombies have none.
+fn marked(marker: &str) -> impl Iterator<Item = PathBuf> {
+    processes().filter(move |process| {
+        let args = fs::read(process.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&args).split('\0').any(|a| a == marker)
+    })
+}
+
+/// Others may be emulating, too: what counts is that none of `ours` is left.
+fn until_gone(marker: &str, ours: &BTreeSet<String>) {
+    until("all processes gone", || marked(marker).count() == 0);
+    until("all namespaces gone", || namespaces(processes()).is_disjoint(ours));
+}
+
+fn nothing_is_left_after(signal: &str, code: i32) {
+    let p = Place::new();
+    let marker = &format!("4{}", std::process::id());
+    let devices = fs::read_to_string("/proc/net/dev").unwrap().lines().count();
+    // One that stays, one that leaves its session, one whose parent ends, one that will not end.
+    let programs = format!(
+        "sleep {marker} & setsid sleep {marker} & (setsid sh -c 'sleep {marker} & sleep {marker} &' &); \
+         trap '' TERM INT HUP; sleep {marker}; sleep {marker}"
+    );
+    let args = ["lab", "emulate", "--base", &programs, "--", "sh", "-c", &programs];
+    let mut command = p.command(&args);
+    // Pipes would be kept open by what should not be left.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let running = Running::start(command);
+    until("its programs", || marked(marker).count() >= 10);
+    let ours = namespaces(marked(marker));
+    assert!(ours.len() == 2 && ours.is_disjoint(&namespaces(["/proc/self".into()].into_iter())), "{ours:?}");
+    running.signal(signal);
+    assert_eq!(running.finish().code, code);
+    until_gone(marker, &ours);
+    assert_eq!(fs::read_to_string("/proc/net/dev").unwrap().lines().count(), devices);
+}
+
+fn nothing_is_left_after_the_command() {
+    let p = Place::new();
+    let marker = &format!("5{}", std::process::id());
+    let began = Instant::now();
+    let command = format!("setsid sleep {marker} & readlink /proc/self/ns/net; exit 3");
+    let out = p.run(&["lab", "emulate", "--", "sh", "-c", &command]);
+    assert_eq!(out.code, 3, "{}", out.stderr);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    until_gone(marker, &BTreeSet::from([out.stdout.trim().to_owned()]));
+}
+
+fn without_rights_it_says_so() {
+    let p = Place::new();
+    // Somewhere that nobody may enter, too.
+    let dir = tempfile::Builder::new().permissions(open_to_all()).tempdir().unwrap();
+    let binary = dir.path().join("remora");
+    fs::copy(env!("CARGO_BIN_EXE_remora"), &binary).unwrap();
+    let mut command = Command::new(&binary);
+    command.args(["lab", "emulate", "--", "true"]).uid(65534).gid(65534).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command).finish().expect(1, &["takes root"]);
+    // The process that enters a station is of no use to anybody else.
+    p.run(&["lab", "inside", "/proc/self/ns/net", "true"]).expect(1, &["only the emulator"]);
+}
+
+fn open_to_all() -> fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
