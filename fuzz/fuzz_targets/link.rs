@@ -41,6 +41,7 @@ impl World {
             1 => {
                 let packet = Packet {
                     flow: bytes.len() as u64 % 3,
+                    responsive: false,
                     class: Class::Default,
                     bytes: Bytes::copy_from_slice(bytes),
                 };

@@ -1,12 +1,12 @@
 //! The same jobs in real time: real programs in real namespaces on the emulated link.
 //!
-//! A [`Bench`](bench::Bench) is a link with `remora serve` on its base side. Runs are spread
+//! A `Bench` is a link with `remora serve` on its base side. Runs are spread
 //! over several benches, which hardly notice one another: a link of 1 Mbit/s is light work. A
 //! run's weather begins when its copy does; it ends when the copying program does, and then the
 //! copy is compared with the file. A run in which the emulator was late is not counted and made
 //! again once.
 //!
-//! It needs root. Nothing is left behind, see [`remora_host::emulate`] and [`scratch`].
+//! It needs root. Nothing is left behind, see [`remora_host::emulate`] and `scratch`.
 
 mod bench;
 mod carrier;
