@@ -31,6 +31,7 @@ fn main() {
         trial("a_saturated_link_carries_what_its_rate_allows", a_saturated_link_carries_what_its_rate_allows),
         trial("the_same_offers_have_the_same_fates_in_virtual_time", same_offers_same_fates),
         trial("a_copy_over_nfs_crosses_bad_weather", a_copy_over_nfs_crosses_bad_weather),
+        trial("an_announced_switch_loses_nothing", an_announced_switch_loses_nothing),
         trial("mobiles_reach_the_base_and_one_another", mobiles_reach_the_base_and_one_another),
         trial("the_exit_code_is_the_commands", the_exit_code_is_the_commands),
         trial("captures_say_what_became_of_each_frame", captures_say_what_became_of_each_frame),
@@ -175,20 +176,27 @@ fn same_offers_same_fates() {
     }
 }
 
-fn a_copy_over_nfs_crosses_bad_weather() {
-    let p = Place::new();
-    fs::write(p.srv("f"), noise(300_000, 3)).unwrap();
-    let serve = format!(
+/// The command of a server of `p`'s files, for the base.
+fn serve(p: &Place) -> String {
+    format!(
         "{} serve {} --listen 0.0.0.0:2049 --state {} --squash none",
         env!("CARGO_BIN_EXE_remora"),
         p.srv("").display(),
         p.state().display()
-    );
-    let copy = format!(
-        "until {0} ls nfs://$REMORA_BASE_ADDR/ 2>/dev/null; do sleep 0.1; done; {0} cp -q --verify nfs://$REMORA_BASE_ADDR/f .",
-        env!("CARGO_BIN_EXE_remora")
-    );
-    let flags = ["--bad-mean", "80ms", "--seed", "5", "--rate", "2Mbit", "--base", &serve];
+    )
+}
+
+/// Shell: waits until that server answers.
+fn served() -> String {
+    format!("until {} ls nfs://$REMORA_BASE_ADDR/ 2>/dev/null; do sleep 0.1; done", env!("CARGO_BIN_EXE_remora"))
+}
+
+fn a_copy_over_nfs_crosses_bad_weather() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(300_000, 3)).unwrap();
+    let remora = env!("CARGO_BIN_EXE_remora");
+    let copy = format!("{}; {remora} cp -q --verify nfs://$REMORA_BASE_ADDR/f .", served());
+    let flags = ["--bad-mean", "80ms", "--seed", "5", "--rate", "2Mbit", "--base", &serve(&p)];
     let r = report(&p, &[&flags[..], &["--", "sh", "-c", &copy]].concat());
     assert_eq!(fs::read(p.here("f")).unwrap(), noise(300_000, 3));
     assert_eq!((&r["valid"], &r["exit_code"], &r["strays"]), (&true.into(), &0.into(), &0.into()), "{r}");
@@ -196,6 +204,32 @@ fn a_copy_over_nfs_crosses_bad_weather() {
     assert_eq!(down["from"], "base");
     // Twice, for it is verified.
     assert!(down["bytes"].as_u64().unwrap() > 600_000 && down["bad"].as_u64().unwrap() > 0, "{r}");
+}
+
+/// The hand-off signal from end to end: `remora handoff` beside a `remora cp` that writes, and a
+/// switch of a second during which nothing gets through.
+fn an_announced_switch_loses_nothing() {
+    let frames_lost = |signal: &str| {
+        let p = Place::new();
+        fs::write(p.here("f"), noise(500_000, 4)).unwrap();
+        let remora = env!("CARGO_BIN_EXE_remora");
+        let switch = signal.replace("remora", remora);
+        let copy = format!(
+            "export REMORA_HANDOFF_DIR={}/handoff\n({switch}) & {}\n{remora} cp -q f nfs://$REMORA_BASE_ADDR/",
+            p.here("").display(),
+            served()
+        );
+        // What is queued when the signal comes, at most 50 frames, is gone by the time of the switch.
+        let flags = ["--outage", "3s+1s", "--rate", "1Mbit", "--base", &serve(&p)];
+        let r = report(&p, &[&flags[..], &["--", "sh", "-c", &copy]].concat());
+        assert_eq!((&r["valid"], &r["exit_code"]), (&true.into(), &0.into()), "{r}");
+        assert_eq!(fs::read(p.srv("f")).unwrap(), noise(500_000, 4));
+        r["lanes"].as_array().unwrap().iter().map(|lane| lane["bad"].as_u64().unwrap()).sum::<u64>()
+    };
+    let announced = frames_lost("sleep 2.2; remora handoff begin --for 20s; sleep 2; remora handoff end");
+    let unannounced = frames_lost("true");
+    assert_eq!(announced, 0);
+    assert!(unannounced > 3, "{unannounced}");
 }
 
 fn mobiles_reach_the_base_and_one_another() {
