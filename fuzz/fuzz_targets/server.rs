@@ -14,11 +14,13 @@ use remora_server::{Config, Export, Exports, Limits, Server, cache};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount};
+use remora_wire::{Reader, Xdr, mount, nfs2};
 
 /// Kinds of command: a procedure's number with a new xid, and with this bit with the last one
 /// again, as a retransmission has it.
 const AGAIN: u8 = 0x40;
+/// The procedure is NFSv2's.
+const VERSION_2: u8 = 0x20;
 /// The bytes are the whole message.
 const WHOLE: u8 = 0x80;
 /// More than the server may hold with these limits and inputs this small, in bytes.
@@ -30,6 +32,7 @@ struct World {
     now: Time,
     xid: u32,
     root: Fh,
+    root_v2: Bytes,
 }
 
 impl World {
@@ -46,28 +49,43 @@ impl World {
             now: Time::ZERO,
             xid: 0,
             root: Fh(Bytes::new()),
+            root_v2: Bytes::new(),
         };
         world.root = world.mount()?;
+        world.root_v2 = world.mount_v2()?;
         Some(world)
+    }
+
+    /// The results of MNT of the root.
+    fn mnt(&mut self, vers: u32) -> Option<Reader> {
+        let mut args = Vec::new();
+        mount::Call::Mnt(Bytes::from_static(b"/")).encode(&mut args);
+        let reply = self.send(self.call(mount::PROGRAM, vers, 1, &args))?;
+        let mut r = Reader::new(reply);
+        ReplyHeader::decode(&mut r).ok()?;
+        Some(r)
+    }
+
+    fn mount_v2(&mut self) -> Option<Bytes> {
+        match mount::ReplyV1::decode(1, &mut self.mnt(mount::VERSION_1)?).ok()? {
+            mount::ReplyV1::Mnt(Ok(fh)) => Some(fh.to_bytes()),
+            _ => None,
+        }
     }
 
     /// The root's handle, asked for as a client asks.
     fn mount(&mut self) -> Option<Fh> {
-        let mut args = Vec::new();
-        mount::Call::Mnt(Bytes::from_static(b"/")).encode(&mut args);
-        let reply = self.send(self.call(mount::PROGRAM, 1, &args))?;
-        let mut r = Reader::new(reply);
-        ReplyHeader::decode(&mut r).ok()?;
+        let mut r = self.mnt(mount::VERSION)?;
         match mount::Reply::decode(1, &mut r).ok()? {
             mount::Reply::Mnt(Ok(mounted)) => Some(mounted.fh),
             _ => None,
         }
     }
 
-    fn call(&self, prog: u32, proc: u32, args: &[u8]) -> Bytes {
+    fn call(&self, prog: u32, vers: u32, proc: u32, args: &[u8]) -> Bytes {
         let cred = OpaqueAuth::unix(&AuthUnix { uid: 1000, gid: 1000, ..AuthUnix::default() });
         let mut out = Vec::new();
-        CallHeader { xid: self.xid, prog, vers: 3, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
+        CallHeader { xid: self.xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
         out.extend_from_slice(args);
         out.into()
     }
@@ -80,11 +98,14 @@ impl World {
         if kind & AGAIN == 0 {
             self.xid += 1;
         }
-        let mut args = self.root.to_bytes().to_vec();
-        args.extend_from_slice(bytes);
+        let (vers, root) = match kind & VERSION_2 {
+            0 => (nfs3::VERSION, self.root.to_bytes()),
+            _ => (nfs2::VERSION, self.root_v2.clone()),
+        };
+        let args = [&root[..], bytes].concat();
         let proc = u32::from(kind & 0x1f);
-        if let Some(reply) = self.send(self.call(nfs3::PROGRAM, proc, &args)) {
-            self.check(proc, reply);
+        if let Some(reply) = self.send(self.call(nfs3::PROGRAM, vers, proc, &args)) {
+            self.check(vers, proc, reply);
         }
     }
 
@@ -111,14 +132,21 @@ impl World {
     }
 
     /// What the server sends after success is what a client can read.
-    fn check(&self, proc: u32, reply: Bytes) {
+    fn check(&self, vers: u32, proc: u32, reply: Bytes) {
         let mut r = Reader::new(reply);
         let header = ReplyHeader::decode(&mut r).expect("checked when it was sent");
         assert_eq!(header.xid, self.xid);
-        if let (Outcome::Success, Some(proc)) = (header.outcome, nfs3::Proc::from_number(proc)) {
-            nfs3::Reply::decode(proc, &mut r).expect("results of the procedure called");
-            assert_eq!(r.remaining(), 0);
+        if header.outcome != Outcome::Success {
+            return;
         }
+        if vers == nfs2::VERSION {
+            let proc = nfs2::Proc::from_number(proc).expect("a procedure that succeeded");
+            nfs2::Reply::decode(proc, &mut r).expect("results of the procedure called");
+        } else {
+            let proc = nfs3::Proc::from_number(proc).expect("a procedure that succeeded");
+            nfs3::Reply::decode(proc, &mut r).expect("results of the procedure called");
+        }
+        assert_eq!(r.remaining(), 0);
     }
 }
 

@@ -45,21 +45,32 @@ pub(crate) async fn interruptible(work: impl Future<Output = Result> + Send + 's
 
 /// Waits for Ctrl-C, termination or hang-up; returns the signal's number.
 pub(crate) async fn wait() -> u8 {
-    let (interrupt, terminate, hangup) = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
-    let number = tokio::select! {
-        () = once(interrupt) => interrupt,
-        () = once(terminate) => terminate,
-        () = once(hangup) => hangup,
-    };
-    number.as_raw_value() as u8
+    catch().await
 }
 
-async fn once(kind: SignalKind) {
-    match signal(kind) {
-        Ok(mut stream) => {
-            stream.recv().await;
+/// From the call on, not only once it is waited for, these signals do nothing but end the wait.
+pub(crate) fn catch() -> impl Future<Output = u8> {
+    let (interrupt, terminate, hangup) = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
+    let (interrupted, terminated, hung_up) = (once(interrupt), once(terminate), once(hangup));
+    async move {
+        let number = tokio::select! {
+            () = interrupted => interrupt,
+            () = terminated => terminate,
+            () = hung_up => hangup,
+        };
+        number.as_raw_value() as u8
+    }
+}
+
+fn once(kind: SignalKind) -> impl Future<Output = ()> {
+    let stream = signal(kind);
+    async move {
+        match stream {
+            Ok(mut stream) => {
+                stream.recv().await;
+            }
+            // Without a handler the signal ends the process, as it always did.
+            Err(_) => std::future::pending().await,
         }
-        // Without a handler the signal ends the process, as it always did.
-        Err(_) => std::future::pending().await,
     }
 }

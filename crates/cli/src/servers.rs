@@ -192,7 +192,7 @@ fn config(link: &LinkArgs) -> Config {
 }
 
 /// Servers are asked in the name of whoever runs this.
-fn own_credentials() -> AuthUnix {
+pub(crate) fn own_credentials() -> AuthUnix {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     AuthUnix {

@@ -34,6 +34,7 @@ fn main() {
         trial("an_announced_switch_loses_nothing", an_announced_switch_loses_nothing),
         trial("mobiles_reach_the_base_and_one_another", mobiles_reach_the_base_and_one_another),
         trial("the_exit_code_is_the_commands", the_exit_code_is_the_commands),
+        trial("the_examples_copy_what_they_say", the_examples_copy_what_they_say),
         trial("captures_say_what_became_of_each_frame", captures_say_what_became_of_each_frame),
         trial("nothing_is_left_after_kill_9", || nothing_is_left_after("KILL", -1)),
         trial("nothing_is_left_after_ctrl_c", || nothing_is_left_after("INT", 130)),
@@ -64,7 +65,46 @@ fn the_self_test_passes() {
     let out = p.run(&["lab", "emulate", "--self-test", "--json", "--lateness-max", "50ms"]);
     let result: Value = serde_json::from_str(&out.stdout).unwrap_or_default();
     assert_eq!((out.code, &result["passed"]), (0, &true.into()), "{out:?}");
-    assert_eq!(result["checks"].as_array().map(Vec::len), Some(6), "{out:?}");
+    assert_eq!(result["checks"].as_array().map(Vec::len), Some(7), "{out:?}");
+}
+
+/// The first command in a text that begins like this; its lines but the last end in a backslash.
+fn example(text: &str, beginning: &str) -> String {
+    let from = text.find(beginning).unwrap_or_else(|| panic!("no example of {beginning}"));
+    let mut command = String::new();
+    for line in text[from..].lines() {
+        match line.strip_suffix('\\') {
+            Some(part) => command += part,
+            None => return command + line,
+        }
+    }
+    command
+}
+
+/// Runs a line of a page as people do, with `remora` on the path.
+fn run_example(p: &Place, line: &str) {
+    let binary = Path::new(env!("CARGO_BIN_EXE_remora"));
+    let path = [binary.parent().unwrap().to_str().unwrap(), &std::env::var("PATH").unwrap()].join(":");
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]).current_dir(p.here("")).env("PATH", path).env("XDG_STATE_HOME", p.state());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = Running::start(command).finish();
+    assert_eq!(out.code, 0, "{line}: {out:?}");
+}
+
+fn the_examples_copy_what_they_say() {
+    let p = Place::new();
+    let content = noise(64 << 10, 1);
+    fs::create_dir(p.here("files")).unwrap();
+    fs::write(p.here("big.iso"), &content).unwrap();
+    fs::write(p.srv("a"), &content).unwrap();
+    let readme = example(include_str!("../../../README.md"), "remora lab emulate ");
+    run_example(&p, &readme);
+    assert!(fs::read(p.here("files/big.iso")).unwrap() == content, "{readme}");
+    let help = p.ok(&["lab", "emulate", "--help"]);
+    let copy = example(&help, "remora lab emulate --base 'remora serve").replace("/srv", p.srv("").to_str().unwrap());
+    run_example(&p, &copy);
+    assert!(fs::read(p.here("a")).unwrap() == content, "{copy}");
 }
 
 /// An ICMP echo request of so many bytes on the wire, and its checksum (RFC 1071).

@@ -256,3 +256,22 @@ fn some_failures_do_not_stop_the_rest() {
     assert_eq!((&report["files"], &report["failed"]), (&2.into(), &1.into()));
     assert_eq!(names(&p.srv("")), ["a", "c"]);
 }
+
+/// On a long path a copy gets its name while its end is on the way. Here there is no room for the
+/// end, and the name is taken back.
+#[test]
+fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
+    let p = Place::new();
+    let Some(_there) = Small::mount(p.srv("")) else {
+        let name = "a_copy_whose_end_does_not_fit_loses_its_name_again";
+        return skipped(name, "cannot mount a small file system (needs root)");
+    };
+    let big = p.state().join("big");
+    fs::write(&big, noise((1 << 20) + 20_000, 1)).unwrap();
+    let s = p.serve(&[]);
+    let far = ["--rate", "4Mbit", "--duplex", "full", "--queue", "1000", "--delay", "110ms"];
+    let relay = p.relay_at(0, &s, &far);
+    p.run(&["cp", big.to_str().unwrap(), &relay.udp_url("/f")]).expect(1, &["no space left on the server's disk"]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+}

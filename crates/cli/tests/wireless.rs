@@ -10,6 +10,7 @@ fn an_unknown_experiment_is_2_and_the_list_is_shown() {
     p.run(&["lab", "wireless", "frobnicate"]).expect(2, &["frobnicate", "block-size", "saturation"]);
     p.run(&["lab", "wireless", "--seeds", "0"]).expect(2, &["1..=1000"]);
     p.run(&["lab", "wireless", "--quick", "--seeds", "5"]).expect(2, &["--seeds"]);
+    p.run(&["lab", "wireless", "loss", "--only", "10%"]).expect(2, &["'10%'", "loss: 0 %, 1 %", "system: stock"]);
 }
 
 #[test]
@@ -33,4 +34,28 @@ fn tables_json_and_a_page() {
     let object: serde_json::Value = serde_json::from_str(&p.ok(&[&args[..], &["--json"]].concat())).unwrap();
     assert_eq!(object["experiments"][0]["cells"].as_array().map(Vec::len), Some(2));
     p.run(&["lab", "wireless", "zero-errors", "--html", "nowhere/page.html"]).expect(1, &["nowhere/page.html"]);
+}
+
+/// All names in an object and in what is in it, but those of axes.
+fn names(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::Object(all) => {
+            let inside = all.iter().filter(|(name, _)| *name != "labels" && *name != "settings");
+            all.keys().cloned().chain(inside.flat_map(|(_, v)| names(v))).collect()
+        }
+        serde_json::Value::Array(all) => all.iter().flat_map(names).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn the_help_names_all_that_json_has() {
+    let p = Place::new();
+    let object = p.ok(&["lab", "wireless", "zero-errors", "--quick", "--json"]);
+    let help = p.ok(&["lab", "wireless", "--help"]);
+    let named: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    for name in names(&serde_json::from_str(&object).unwrap()) {
+        // Of what a paper has: see docs/wireless.md.
+        assert!(named.contains(&name.as_str()) || name == "place", "{name} is not in the help");
+    }
 }

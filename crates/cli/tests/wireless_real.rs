@@ -22,6 +22,8 @@ fn main() {
         trial("peers_over_ssh_arrive_intact", ssh, || peers_arrive_intact(&["scp", "rsync"])),
         trial("libnfs_arrives_intact", &["unshare", "nfs-cp"], || peers_arrive_intact(&["libnfs"])),
         trial("linux_arrives_intact", &["unshare", "ip", "qemu-system-x86_64", "busybox"], linux_arrives_intact),
+        trial("an_announced_switch_is_heard_of", &["unshare"], a_switch_is_heard_of),
+        trial("what_was_run_before_ctrl_c_is_reported", &["unshare"], what_was_run_is_reported),
         trial("nothing_is_left_after_kill_9", &["unshare"], || nothing_is_left_after("KILL")),
         trial("nothing_is_left_after_ctrl_c", &["unshare"], || nothing_is_left_after("INT")),
     ];
@@ -80,6 +82,38 @@ fn linux_arrives_intact() {
         }
     }
     all_well(&check(&Place::new(), &more, &["Linux NFS"]), 1);
+}
+
+/// A run fails if an announcement finds nobody who listens.
+fn a_switch_is_heard_of() {
+    let p = Place::new();
+    let levels = ["read", "announced", "Remora", "Remora + link"];
+    let only: Vec<&str> = levels.iter().flat_map(|level| ["--only", level]).collect();
+    let args = ["lab", "wireless", "--real", "--json", "--lateness-max", "50ms", "--seeds", "1", "handoff"];
+    let report: Value = serde_json::from_str(&p.ok(&[&args[..], &only].concat())).unwrap();
+    let cells = report["experiments"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2, "{report}");
+    for cell in cells {
+        let resumed = cell["results"][0]["values"][0].as_f64();
+        assert!(resumed.is_some_and(|s| s < 1.0), "not at once after the switch: {cell}");
+    }
+}
+
+fn what_was_run_is_reported() {
+    let p = Place::new();
+    let out = p.here("out");
+    let args =
+        ["lab", "wireless", "--real", "--seeds", "1", "--jobs", "1", "--lateness-max", "50ms", "check", "bursts"];
+    let mut command = p.command(&[&args[..], &["--only", "read", "--only", "Remora", "--only", "80 ms"]].concat());
+    command.stdout(fs::File::create(&out).unwrap());
+    let running = Running::start(command);
+    let said = || fs::read_to_string(&out).unwrap();
+    until("the first table", || said().contains("Remora"));
+    running.signal("INT");
+    assert_eq!(running.finish().code, 130);
+    let said = said();
+    assert_eq!(said.matches("bursts: ").count(), 1, "{said}");
+    assert!(said.contains("Interrupted: not all runs were made."), "{said}");
 }
 
 /// Network namespaces, scratch directories, and processes that have to do with one.

@@ -26,7 +26,7 @@ use crate::pending::{Pending, Sent};
 pub use crate::probes::PROBE_MAX;
 use crate::probes::{Heard, Probes};
 use crate::request::{Class, Expect};
-use crate::rtt::{Mean, Rtt};
+use crate::rtt::{Base, Mean, Rtt};
 use crate::window::Seen;
 
 /// The time between probes at first.
@@ -39,6 +39,10 @@ const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
+/// The time from one burst to the next that is reckoned with before two were seen: at least this,
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// and so many round trips. What is lost on long paths is mostly sent again by those who run them.
+const INTERVAL_TRIPS: u32 = 0;
 /// How long after somebody waited for something small blocks are kept short.
 const FOREGROUND_LASTS: Duration = Duration::from_secs(1);
 
@@ -50,7 +54,7 @@ pub(crate) struct Adaptive {
     infers: bool,
     rtt: [Rtt; Class::ALL.len()],
     /// What round trips of file data come to beside the time the slowest hop works on them.
-    base: Rtt,
+    base: Base,
     null_rtt: Rtt,
     /// How much later than what was sent after them the answers to changes come.
     behind: Rtt,
@@ -94,7 +98,8 @@ struct Reorder {
 
 impl Reorder {
     fn window(&self, shortest: Duration) -> Duration {
-        Duration::from_millis(1) + shortest * self.steps / 4
+        // Even a server that answers in order does not always, least of all what it writes to a disk.
+        Duration::from_millis(1) + shortest / 16 + shortest * self.steps / 4
     }
 
     fn on_spurious(&mut self) {
@@ -175,20 +180,18 @@ impl Adaptive {
     }
 
     fn sample(&mut self, now: Time, call: &Pending, rtt: Duration, alone: bool) {
-        // The first base is that of the shortest so far: all were of one size until now.
-        let at_best = if self.base.min().is_none() { self.rtt(call.class).min() } else { None };
-        let airtime = self.airtime(call.bytes()).filter(|_| call.class.is_bulk());
-        let base = airtime.map(|t| at_best.unwrap_or(rtt).min(rtt).saturating_sub(t));
         // A request that had the pipe to itself sets the minimum afresh if it is much longer
         // than the one on record: the path has changed.
         let long = alone && self.shortest(call).is_some_and(|s| rtt > s * 2);
+        let frame = self.frame_time().unwrap_or_default();
         let r = &mut self.rtt[call.class as usize];
-        for (r, sample) in [(r, Some(rtt)), (&mut self.base, base)] {
-            let Some(sample) = sample else { continue };
-            if long {
-                r.forget_min();
-            }
-            r.sample(now, sample);
+        if long {
+            r.forget_min();
+            self.base.forget();
+        }
+        r.sample(now, rtt);
+        if call.class.is_bulk() {
+            self.base.sample(now, rtt, frames(call.bytes()), frame);
         }
     }
 
@@ -206,10 +209,8 @@ impl Adaptive {
     /// The least time that a call like this takes.
     fn shortest(&self, call: &Pending) -> Option<Duration> {
         let seen = self.rtt(call.class).min()?;
-        match (self.base.min(), self.airtime(call.bytes())) {
-            (Some(base), Some(airtime)) if call.class.is_bulk() => Some(base + airtime),
-            _ => Some(seen),
-        }
+        let frame = self.frame_time().filter(|_| call.class.is_bulk());
+        frame.and_then(|frame| self.base.trip(frames(call.bytes()), frame)).or(Some(seen))
     }
 
     /// The time between two replies is what the slowest hop needs for the second, if that had
@@ -412,7 +413,9 @@ impl Adaptive {
         let rtt = self.rtt(call.class);
         if !call.class.is_bulk() {
             let bulk = [Class::Read, Class::Write].into_iter().filter_map(|c| self.rtt(c).smoothed());
-            let queue = bulk.map(|(mean, _)| mean).max().unwrap_or_default();
+            // Where nothing was lost yet it is the queue that is longer now and then.
+            let more = if self.last_burst.is_none() { 2 } else { 0 };
+            let queue = bulk.map(|(mean, dev)| mean + dev * more).max().unwrap_or_default();
             let usual = rtt.smoothed().map_or(INITIAL_TIMEOUT / 2, |(mean, dev)| mean + dev * 2 + PROBE_MIN);
             return sent.at + usual.max(self.queue_ahead(queue));
         }
@@ -461,16 +464,20 @@ impl Adaptive {
     }
 
     /// What the block size is chosen from.
-    pub(crate) fn link(&self, now: Time) -> LinkView {
+    pub(crate) fn link(&self, now: Time, mtu: u32) -> LinkView {
         let known = self.burst_interval.mean().filter(|_| self.burst_interval.samples() >= 2);
         // A burst that has not come yet counts as soon as it is overdue.
         let quiet = now.since(self.last_burst.unwrap_or(self.began)).min(Duration::from_secs(20));
-        let interval = known.unwrap_or(Duration::from_secs(1));
+        let trip = self.small_trip();
+        let unknown = trip.map_or(INTERVAL_MIN, |t| (t * INTERVAL_TRIPS).max(INTERVAL_MIN));
+        let interval = known.unwrap_or(unknown);
         LinkView {
             frame_time: self.frame_time(),
+            trip,
             is_bad: self.last_burst.is_some(),
             burst_interval: interval.max(if known.is_some() { quiet / 4 } else { quiet }),
             shared: self.last_foreground.is_some_and(|t| now.since(t) < FOREGROUND_LASTS),
+            mtu,
         }
     }
 

@@ -10,12 +10,19 @@
 //! Over TCP nothing is lost with a fragment; there a block is what the link carries in
 //! [`HEAD_OF_LINE`], so that small requests behind it do not wait long.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::Transport;
 
 /// IP payload of a full frame: an MTU of 1500 bytes less the IP header.
 pub const FRAME_PAYLOAD: u32 = 1480;
+/// An Ethernet's MTU, and what is taken for a path's where that is out of [`PATH_MTUS`].
+pub(crate) const MTU: u32 = 1500;
+/// MTUs that say how packets travel; that of a loopback device does not.
+const PATH_MTUS: RangeInclusive<u32> = 576..=9000;
+/// Bytes of an IP header.
+const IP_HEADER: u32 = 20;
 /// Bytes of the UDP header.
 const UDP_HEADER: u32 = 8;
 /// What a block costs beside its data, in frames: RPC and NFS headers, the request or reply
@@ -25,6 +32,8 @@ const OVERHEAD: f64 = 0.2;
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
 /// The same while people wait for small requests behind it.
 const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
+/// From this round trip on a path is long, and the first blocks with it.
+pub(crate) const LONG_TRIP: Duration = Duration::from_millis(200);
 /// Largest block over UDP: a datagram has at most 65,507 bytes.
 const UDP_MAX: u32 = 61_440;
 /// Largest block over UDP that is chosen from the link: a few of them fit a device queue of
@@ -53,10 +62,14 @@ pub(crate) struct LinkView {
     pub frame_time: Option<Duration>,
     /// The time from one burst of losses to the next, as far as known.
     pub burst_interval: Duration,
+    /// The shortest round trip of something small, when measured.
+    pub trip: Option<Duration>,
     /// Something was lost already.
     pub is_bad: bool,
     /// People wait for small requests that share it.
     pub shared: bool,
+    /// The longest packet that the path takes, in bytes.
+    pub mtu: u32,
 }
 
 impl LinkView {
@@ -71,24 +84,45 @@ impl BlockSize {
         let max = if transport == Transport::Udp { UDP_MAX } else { TCP_MAX };
         match (self, transport) {
             (BlockSize::Fixed(n), _) => n.clamp(1024, max),
-            (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header).min(UDP_CHOSEN_MAX),
+            (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header, link),
             (BlockSize::FromLink, Transport::Tcp) => tcp_bytes(link),
         }
     }
 }
 
 fn udp_frames(link: LinkView) -> u32 {
-    // Before anything is measured: the papers' knee, or what gets through a slow link best.
-    let first = if link.is_bad { 1 } else { 4 };
+    // Before anything is measured: the papers' knee, or what gets through a slow link best; on a
+    // long path more, for it takes a while to learn.
+    let is_long = link.trip.is_some_and(|t| t >= LONG_TRIP);
+    let first = if link.is_bad {
+        1
+    } else if is_long {
+        8
+    } else {
+        4
+    };
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return first };
     let best = (OVERHEAD * link.burst_interval.as_secs_f64() / frame).sqrt();
     let most = link.head_of_line().as_secs_f64() / frame;
     best.min(most).round().clamp(1.0, 64.0) as u32
 }
 
-fn from_frames(frames: u32, header: u32) -> u32 {
-    let data = (frames * FRAME_PAYLOAD).saturating_sub(UDP_HEADER + header) & !3;
-    data.max(1024)
+/// The data of a block that fills so many frames. Packets that are shorter or longer than a frame
+/// (a tunnel's, or those of a link layer that cuts them up by itself) are filled, too: what is left
+/// over for one more costs as much as a whole one.
+fn from_frames(frames: u32, header: u32, link: LinkView) -> u32 {
+    let mtu = if PATH_MTUS.contains(&link.mtu) { link.mtu } else { MTU };
+    // All fragments but the last are multiples of 8 bytes (RFC 791).
+    let packet = (mtu - IP_HEADER) & !7;
+    let payload = if packet <= FRAME_PAYLOAD {
+        frames * packet
+    } else {
+        let bytes = frames * FRAME_PAYLOAD;
+        let packets = if link.shared { bytes / packet } else { bytes.div_ceil(packet) };
+        packets.clamp(1, UDP_CHOSEN_MAX / packet) * packet
+    };
+    let data = payload.saturating_sub(UDP_HEADER + header) & !3;
+    data.clamp(1024, UDP_CHOSEN_MAX)
 }
 
 fn tcp_bytes(link: LinkView) -> u32 {
@@ -102,12 +136,30 @@ fn tcp_bytes(link: LinkView) -> u32 {
 mod tests {
     use super::*;
 
+    /// Nothing was measured but a round trip.
+    fn unknown(trip_ms: Option<u64>, is_bad: bool) -> LinkView {
+        let trip = trip_ms.map(Duration::from_millis);
+        LinkView { frame_time: None, burst_interval: Duration::from_secs(1), trip, is_bad, shared: false, mtu: MTU }
+    }
+
+    #[test]
+    fn first_blocks_are_short_but_on_a_long_path() {
+        for (trip_ms, is_bad, frames) in
+            [(None, false, 4), (Some(100), false, 4), (Some(600), false, 8), (Some(600), true, 1)]
+        {
+            let bytes = BlockSize::FromLink.bytes(Transport::Udp, 128, unknown(trip_ms, is_bad));
+            assert_eq!(fragments(bytes + 128), frames, "{trip_ms:?} {is_bad}");
+        }
+    }
+
     fn udp(frame_us: u64, burst_ms: u64) -> u32 {
         let link = LinkView {
             frame_time: Some(Duration::from_micros(frame_us)),
             burst_interval: Duration::from_millis(burst_ms),
+            trip: None,
             is_bad: true,
             shared: false,
+            mtu: MTU,
         };
         BlockSize::FromLink.bytes(Transport::Udp, 128, link)
     }
@@ -118,6 +170,25 @@ mod tests {
             let bytes = udp(frame_us, burst_ms);
             assert_eq!(fragments(bytes + 128), frames, "{frame_us} us, a burst each {burst_ms} ms");
             assert!(fragments(bytes + 128 + 4) > frames);
+        }
+    }
+
+    #[test]
+    fn blocks_fill_the_packets_of_the_path() {
+        for (mtu, shared, frames, packets, of) in [
+            (1420, false, 4, 4, 1400),
+            (4292, false, 4, 2, 4272),
+            (4292, true, 4, 1, 4272),
+            (4292, false, 1, 1, 4272),
+            (4292, false, 20, 3, 4272),
+            (9000, false, 8, 1, 8976),
+            (65_536, false, 4, 4, 1480),
+            (0, false, 4, 4, 1480),
+        ] {
+            let link = LinkView { mtu, shared, ..unknown(None, false) };
+            let message = from_frames(frames, 128, link) + 128 + UDP_HEADER;
+            assert_eq!(message.div_ceil(of), packets, "{mtu}: {message}");
+            assert!(message + 4 > packets * of, "{mtu}: {message}");
         }
     }
 
@@ -133,8 +204,10 @@ mod tests {
             let link = LinkView {
                 frame_time: Some(Duration::from_micros(us)),
                 burst_interval: Duration::from_secs(1),
+                trip: None,
                 is_bad: false,
                 shared: false,
+                mtu: MTU,
             };
             BlockSize::FromLink.bytes(Transport::Tcp, 128, link)
         };
@@ -143,7 +216,7 @@ mod tests {
 
     #[test]
     fn fixed_sizes_are_clamped() {
-        let link = LinkView { frame_time: None, burst_interval: Duration::from_secs(1), is_bad: false, shared: false };
+        let link = unknown(None, false);
         let fixed = |n, t| BlockSize::Fixed(n).bytes(t, 128, link);
         assert_eq!(fixed(0, Transport::Udp), 1024);
         assert_eq!(fixed(8192, Transport::Udp), 8192);

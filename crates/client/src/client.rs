@@ -16,7 +16,7 @@ use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
 use crate::adaptive::Adaptive;
-use crate::block::fragments;
+use crate::block::{LONG_TRIP, fragments};
 use crate::config::{Config, Transport};
 use crate::pending::Pending;
 use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
@@ -27,7 +27,7 @@ const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 /// The most READs and WRITEs of a frame or less that pass the window at a time.
 const SMALL_MAX: u32 = 8;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
-const LONG_TRIP: Duration = Duration::from_millis(50);
+const TAIL_TRIP: Duration = Duration::from_millis(50);
 
 /// What the client tells its user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +63,13 @@ pub struct Stats {
     pub bad_xid: u64,
     /// Messages that were no RPC reply.
     pub garbled: u64,
+}
+
+impl Stats {
+    /// Messages sent again whose original was not answered, so far: they were lost, or are late.
+    pub fn lost(&self) -> u64 {
+        self.retransmissions.saturating_sub(self.spurious)
+    }
 }
 
 /// The NFS client core. See [`Core`](remora_base::Core) for the law it follows.
@@ -131,6 +138,11 @@ impl<T> Lanes<T> {
     }
 }
 
+/// Whether people wait for it while file data moves; a COMMIT is part of the moving.
+fn is_awaited(request: &Request, class: Class) -> bool {
+    !class.is_bulk() && !matches!(request, Request::Nfs(nfs3::Call::Commit(_)))
+}
+
 impl Client {
     /// A client of the server at `server`; `seed` draws the first xid.
     pub fn new(config: Config, server: Peer, seed: u64, now: Time) -> Client {
@@ -180,7 +192,8 @@ impl Client {
         self.stats.requests += 1;
         let xid = self.take_xid();
         let class = self.class_of(&request);
-        if !class.is_bulk() {
+        let is_shared = self.flight.requests > 0 || self.queued.requests > 0;
+        if is_shared && is_awaited(&request, class) {
             self.adaptive.on_foreground(now);
         }
         let pending = Pending {
@@ -237,7 +250,7 @@ impl Client {
     }
 
     fn block(&self, header: u32, max: u32) -> u32 {
-        let link = self.adaptive.link(self.now);
+        let link = self.adaptive.link(self.now, self.config.path_mtu);
         self.config.block.bytes(self.config.transport, header, link).min(max).max(1)
     }
 
@@ -251,9 +264,24 @@ impl Client {
     /// its way at a time where round trips are long, else none.
     pub fn sync_tail(&self) -> u64 {
         match self.adaptive.small_trip() {
-            Some(trip) if trip >= LONG_TRIP => u64::from(self.window()) * u64::from(self.read_block(u32::MAX)),
+            Some(trip) if trip >= TAIL_TRIP => u64::from(self.window()) * u64::from(self.read_block(u32::MAX)),
             _ => 0,
         }
+    }
+
+    /// Whether the path is long: something small takes 200 ms at least, there and back.
+    pub fn is_long(&self) -> bool {
+        self.adaptive.small_trip().is_some_and(|trip| trip >= LONG_TRIP)
+    }
+
+    /// Whether everything submitted is on its way: nothing waits to be sent, or to be sent again.
+    pub fn is_all_sent(&self) -> bool {
+        self.waiting.is_empty() && self.resend.is_empty()
+    }
+
+    /// From now on requests are given up as [`Config::give_up`] says with this value.
+    pub fn set_give_up(&mut self, patience: Option<Duration>) {
+        self.config.give_up = patience;
     }
 
     /// Counters.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use remora_wire::rpc::AuthUnix;
 
+use crate::block::MTU;
 use crate::{BlockSize, RetryPolicy};
 
 /// What carries the messages.
@@ -43,6 +44,9 @@ pub struct Config {
     pub give_up: Option<Duration>,
     /// The most requests waiting for their turn.
     pub waiting_max: usize,
+    /// The longest packet that the path to the server takes whole, in bytes: blocks chosen from
+    /// the link fill such packets. What is below 576 or above 9000 counts as 1500.
+    pub path_mtu: u32,
 }
 
 impl Config {
@@ -56,6 +60,7 @@ impl Config {
             cred: AuthUnix::default(),
             give_up: None,
             waiting_max: 4096,
+            path_mtu: MTU,
         }
     }
 

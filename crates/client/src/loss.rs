@@ -12,13 +12,15 @@ const LOG_MAX: usize = 256;
 /// Transmissions after which what was counted counts half.
 const MEMORY: f64 = 256.0;
 /// Losses before which they say nothing of their kind,
-const LOSSES_MIN: f64 = 8.0;
+const LOSSES_MIN: f64 = 3.0;
+/// and before which it takes clearer signs that they come one by one.
+const LOSSES_FEW: f64 = 8.0;
 /// and the share of transmissions below which they do not matter,
 const SHARE_MIN: f64 = 1.0 / 16.0;
 /// once there were so many.
 const ENOUGH: f64 = 80.0;
-/// How much likelier a loss is after a loss before it counts as a burst.
-const BURST: f64 = 0.2;
+/// How much likelier a loss is after a loss before it counts as a burst: of few, of many.
+const BURST: (f64, f64) = (0.1, 0.2);
 
 /// A transmission in the order in which it was sent.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,8 @@ impl LossMeter {
         if self.after_loss.of < LOSSES_MIN.max(counted * SHARE_MIN) {
             return Some(0.0).filter(|_| counted >= ENOUGH);
         }
-        if self.after_loss.value() - self.after_success.value() > BURST {
+        let burst = if self.after_loss.of < LOSSES_FEW { BURST.0 } else { BURST.1 };
+        if self.after_loss.value() - self.after_success.value() > burst {
             return Some(0.0);
         }
         let lost = (self.after_loss.lost + self.after_success.lost) / counted;
@@ -154,7 +157,40 @@ mod tests {
 
     #[test]
     fn little_evidence_is_no_evidence() {
-        assert_eq!(estimate(20, 2, |seq| seq % 5 == 0), None);
+        assert_eq!(estimate(11, 2, |seq| seq % 5 == 0), None);
+        assert_eq!(estimate(20, 5, |seq| seq < 10), Some(0.0));
+    }
+
+    /// Whether, and after how many transmissions of two frames, a verdict was that frames are
+    /// lost one by one.
+    fn verdict(lost: impl Iterator<Item = bool>) -> Option<usize> {
+        let mut meter = LossMeter::default();
+        let is_one_by_one = |(seq, lost): (usize, bool)| {
+            meter.on_sent(seq as u64, 2);
+            meter.on_fate(seq as u64, lost);
+            meter.independent().is_some_and(|p| p > 0.03)
+        };
+        lost.enumerate().position(is_one_by_one)
+    }
+
+    #[test]
+    fn independent_loss_is_soon_told_from_bursts() {
+        let mut soon = 0;
+        let mut wrong = 0;
+        for seed in 0..200 {
+            let mut rng = Rng::stream(seed, "fates");
+            soon += u32::from(verdict((0..100).map(|_| rng.chance(0.19))).is_some_and(|n| n < 40));
+            for mean in [4, 8, 16] {
+                let mut fates = Vec::new();
+                while fates.len() < 800 {
+                    fates.extend((0..rng.below(160)).map(|_| false));
+                    fates.extend((0..rng.below(2 * mean)).map(|_| true));
+                }
+                wrong += u32::from(verdict(fates.into_iter()).is_some());
+            }
+        }
+        assert!(soon > 150, "{soon} of 200 verdicts of independent loss within 40 transmissions");
+        assert!(wrong < 12, "{wrong} of 600 runs in bursts were taken for it");
     }
 
     #[test]

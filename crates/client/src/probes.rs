@@ -27,8 +27,15 @@ const PROBES_PATIENT: u32 = 10;
 const PROBE_MAX_LATER: Duration = Duration::from_secs(1);
 /// How many probes go out at the first pace: longer than a burst lasts.
 const PROBES_AT_FIRST_PACE: u32 = 24;
-/// Probes remembered: more than can be on their way.
-const PROBES_KEPT: usize = 64;
+/// After so many without an answer, some 12 s, there are fewer: a link that was to retransmit may
+/// hold those of the last 20 s, and all of them go before the data when it is back.
+const PROBES_BEFORE_LONG: u32 = 128;
+/// The time between probes then: so many times the first pace, but between these.
+const LONG: u32 = 8;
+const PROBE_LONG: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
+/// Probes remembered: those of more than a minute. The first answer after a silence, to whichever of
+/// them, must be known for what it is.
+const PROBES_KEPT: usize = 512;
 /// Silences in a row, with nothing answered in time between them, after which that is taken
 /// for the path's way.
 const UNSETTLED_MAX: u32 = 3;
@@ -152,7 +159,9 @@ impl Probes {
             (overdue + first, first.saturating_mul(1 << self.unheard.min(16)).min(most))
         } else {
             let growth = 1.25f64.powi(self.fruitless.saturating_sub(PROBES_AT_FIRST_PACE).min(64) as i32);
-            (overdue, pace.mul_f64(growth).min(PROBE_MAX))
+            let early = pace.mul_f64(growth).min(PROBE_MAX);
+            let late = (pace * LONG).clamp(PROBE_LONG.0, PROBE_LONG.1);
+            (overdue, if self.unheard < PROBES_BEFORE_LONG { early } else { late })
         };
         self.last.map_or(first, |last| first.max(last + interval))
     }
@@ -187,6 +196,9 @@ mod tests {
     fn a_silence_that_delayed_makes_patient_and_a_loss_does_away_with_that() {
         let mut probes = Probes::default();
         assert_eq!(schedule(&mut probes, 4), [0, 12, 24, 36]);
+        let mut probes = Probes::default();
+        let long = schedule(&mut probes, 200);
+        assert_eq!((long[127] - long[126], long[128] - long[127], long[199] - long[198]), (100, 200, 200));
         let mut probes = Probes::default();
         assert!(hear(&mut probes, 1000, 200, true));
         let times = schedule(&mut probes, 14);

@@ -45,6 +45,41 @@ impl Rtt {
     }
 }
 
+/// The shortest round trips of messages of various lengths. What is kept is what was measured, for
+/// the time that a frame takes on the slowest hop may turn out to be another than it seemed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base {
+    /// Round trip and frames of the best of this spell and of the last.
+    best: [Option<(Duration, f64)>; 2],
+    spell_began: Time,
+}
+
+impl Base {
+    /// A round trip of something of `frames` frames, of which each takes `frame`.
+    pub(crate) fn sample(&mut self, now: Time, rtt: Duration, frames: f64, frame: Duration) {
+        if now.since(self.spell_began) > MIN_LIFE {
+            self.best = [None, self.best[0]];
+            self.spell_began = now;
+        }
+        let rest = |(rtt, frames): (Duration, f64)| rtt.as_secs_f64() - frames * frame.as_secs_f64();
+        if self.best[0].is_none_or(|best| rest((rtt, frames)) < rest(best)) {
+            self.best[0] = Some((rtt, frames));
+        }
+    }
+
+    /// The least that something of `frames` frames takes, if each takes `frame`.
+    pub(crate) fn trip(&self, frames: f64, frame: Duration) -> Option<Duration> {
+        let airtime = frame.mul_f64(frames);
+        let trip = |(rtt, had): (Duration, f64)| rtt.saturating_sub(frame.mul_f64(had)) + airtime;
+        self.best.into_iter().flatten().map(trip).min()
+    }
+
+    /// Forgets all: what is measured has changed.
+    pub(crate) fn forget(&mut self) {
+        self.best = [None; 2];
+    }
+}
+
 /// A mean that follows its samples by an eighth of their distance, and the mean deviation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mean {
@@ -79,6 +114,16 @@ impl Mean {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_guess_of_a_frames_time_does_no_lasting_harm() {
+        let ms = Duration::from_millis;
+        let mut base = Base::default();
+        base.sample(Time::ZERO, ms(700), 1.0, ms(400));
+        base.sample(Time::ZERO, ms(320), 1.0, ms(400));
+        assert_eq!(base.trip(4.0, ms(400)), Some(ms(1600)));
+        assert_eq!(base.trip(4.0, ms(12)), Some(ms(356)));
+    }
 
     #[test]
     fn a_minimum_is_forgotten_after_two_spells() {

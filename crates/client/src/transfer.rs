@@ -270,6 +270,12 @@ impl Upload {
         std::mem::take(&mut self.stable)
     }
 
+    /// Whether nothing remains to be asked for unless something fails: what has not been answered
+    /// is synchronous WRITEs and the last COMMIT.
+    pub fn is_all_asked(&self) -> bool {
+        self.todo.is_empty() && self.flying_unstable == 0 && self.uncommitted.is_empty()
+    }
+
     /// Whether all is on stable storage.
     pub fn is_done(&self) -> bool {
         self.todo.is_empty() && self.flying == 0 && self.is_all_committed()

@@ -9,11 +9,14 @@
 //! for, a lost block means noise, and the queue shows congestion earlier. Only when a round
 //! loses half of what it sends, which no burst of noise does for long, the window is halved.
 //!
-//! It begins with two requests, or on a long path with what such a path may hold, and goes to
-//! what the path does hold as soon as the spacing of replies tells the slowest hop's pace (as
-//! BBR does with its bandwidth-delay product).
+//! It begins with two requests, or on a long path with what such a path may hold; of that as much
+//! as a device queue holds goes out at once and the rest at the pace of such a path, so that the
+//! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
+//! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product).
 
 use std::time::Duration;
+
+use remora_base::Time;
 
 use crate::WindowSize;
 
@@ -32,6 +35,11 @@ const REQUESTS_MAX: u64 = 128;
 const LONG_PATH_RATE: f64 = 125_000.0;
 /// The most bytes that are sent at once at first: fewer than a device queue of 50 frames holds.
 const INITIAL_MAX: f64 = 65_536.0;
+/// A block's reply comes later than something small's by a third of that round trip, or this, if
+/// it is less: two of the longest blocks.
+const FIRST_BLOCKS: Duration = Duration::from_millis(200);
+/// The most bytes that are sent before the first reply: a round trip of 2 s.
+const UNANSWERED_MAX: f64 = 4.0 * INITIAL_MAX;
 
 /// Requests for file data that are on their way, or about to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +101,10 @@ pub(crate) struct Window {
     bytes: u64,
     least: u64,
     phase: Phase,
+    /// What `bytes` grows to, at [`LONG_PATH_RATE`], before the first reply.
+    unanswered_max: u64,
+    /// When the first request for file data was sent.
+    began: Option<Time>,
     /// The last round lost half of what it sent.
     lossy: bool,
     round: Round,
@@ -100,26 +112,51 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(rule: WindowSize) -> Window {
-        Window { rule, bytes: 0, least: 0, phase: Phase::Fresh, lossy: false, round: Round::default() }
-    }
-
-    /// Whether one more of `bytes` bytes may be sent.
-    pub(crate) fn admits(&self, flight: Flight, bytes: u32) -> bool {
-        match self.rule {
-            WindowSize::Fixed(n) => flight.requests < n.max(1),
-            WindowSize::Adaptive => {
-                flight.requests < REQUESTS_MIN || flight.bytes.saturating_add(u64::from(bytes)) <= self.bytes
-            }
+        Window {
+            rule,
+            bytes: 0,
+            least: 0,
+            phase: Phase::Fresh,
+            unanswered_max: 0,
+            began: None,
+            lossy: false,
+            round: Round::default(),
         }
     }
 
-    /// How many more of `block` bytes may be sent.
+    /// When one more of `bytes` bytes may be sent: [`Time::ZERO`] for at once, `None` for not
+    /// before something is answered.
+    pub(crate) fn opens_at(&self, flight: Flight, bytes: u32) -> Option<Time> {
+        let total = flight.bytes.saturating_add(u64::from(bytes));
+        match self.rule {
+            WindowSize::Fixed(n) => (flight.requests < n.max(1)).then_some(Time::ZERO),
+            WindowSize::Adaptive if flight.requests < REQUESTS_MIN || total <= self.bytes => Some(Time::ZERO),
+            WindowSize::Adaptive if total <= self.most() => {
+                // Half of what went out at once has left the queue by then.
+                let left = total.saturating_sub(self.bytes / 2);
+                self.began.map(|t| t + Duration::from_secs_f64(left as f64 / LONG_PATH_RATE))
+            }
+            WindowSize::Adaptive => None,
+        }
+    }
+
+    /// What the window comes to without another reply.
+    fn most(&self) -> u64 {
+        if self.phase == Phase::Fresh { self.bytes.max(self.unanswered_max) } else { self.bytes }
+    }
+
+    /// Takes note that a request for file data was sent.
+    pub(crate) fn on_sent(&mut self, now: Time) {
+        self.began.get_or_insert(now);
+    }
+
+    /// How many more of `block` bytes may be sent, now or in a moment.
     pub(crate) fn room(&self, flight: Flight, block: u32) -> u32 {
         let least = REQUESTS_MIN.saturating_sub(flight.requests);
         match self.rule {
             WindowSize::Fixed(n) => n.max(1).saturating_sub(flight.requests),
             WindowSize::Adaptive => {
-                let more = self.bytes.saturating_sub(flight.bytes) / u64::from(block.max(1));
+                let more = self.most().saturating_sub(flight.bytes) / u64::from(block.max(1));
                 least.max(u32::try_from(more).unwrap_or(u32::MAX))
             }
         }
@@ -128,7 +165,9 @@ impl Window {
     /// Before there was any file data: `trip` is the round trip of something small.
     pub(crate) fn prepare(&mut self, trip: Duration) {
         if self.phase == Phase::Fresh {
-            self.bytes = (LONG_PATH_RATE * trip.as_secs_f64()).min(INITIAL_MAX) as u64;
+            let held = LONG_PATH_RATE * (trip + (trip / 3).min(FIRST_BLOCKS)).as_secs_f64();
+            self.bytes = held.min(INITIAL_MAX) as u64;
+            self.unanswered_max = held.min(UNANSWERED_MAX) as u64;
         }
     }
 
@@ -165,6 +204,7 @@ impl Window {
     }
 
     fn open(&mut self, block: u64, seen: &Seen) {
+        self.bytes = self.most();
         self.phase = Phase::Opening;
         if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
             let pipe = shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
@@ -221,6 +261,10 @@ mod tests {
         }
     }
 
+    fn admits(w: &Window, flight: Flight, bytes: u32) -> bool {
+        w.opens_at(flight, bytes) == Some(Time::ZERO)
+    }
+
     fn size(w: &Window) -> u32 {
         w.room(Flight::default(), BLOCK)
     }
@@ -250,10 +294,22 @@ mod tests {
 
     #[test]
     fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
-        for (trip_ms, requests) in [(1, 2), (60, 2), (300, 9), (600, 16), (60_000, 16)] {
+        for (trip_ms, at_once, later) in [(1, 2, 2), (60, 2, 2), (300, 12, 12), (600, 16, 24), (60_000, 16, 64)] {
             let mut w = Window::new(WindowSize::Adaptive);
             w.prepare(Duration::from_millis(trip_ms));
-            assert_eq!(size(&w), requests, "{trip_ms} ms");
+            assert_eq!(size(&w), later, "{trip_ms} ms");
+            w.on_sent(Time::ZERO);
+            let mut flight = Flight::default();
+            let mut last = Time::ZERO;
+            for n in 0..later {
+                let at = w.opens_at(flight, BLOCK).unwrap_or(Time::MAX);
+                assert_eq!(at > Time::ZERO, n >= at_once, "{trip_ms} ms, request {n}: {at:?}");
+                assert!(at >= last, "{trip_ms} ms");
+                (last, _) = (at, flight.add(BLOCK));
+            }
+            assert_eq!(w.opens_at(flight, BLOCK), None, "{trip_ms} ms");
+            // The first reply comes then; until shortly before there was something to send.
+            assert!(last < Time::from_millis(trip_ms.max(1)), "{trip_ms} ms: {last:?}");
         }
     }
 
@@ -263,7 +319,9 @@ mod tests {
         w.prepare(Duration::from_secs(1));
         w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
         assert_eq!(size(&w), 5);
-        assert!(!w.admits(Flight { requests: 5, bytes: 0 }, 1) && w.admits(Flight { requests: 4, bytes: 1 << 40 }, 1));
+        assert!(
+            !admits(&w, Flight { requests: 5, bytes: 0 }, 1) && admits(&w, Flight { requests: 4, bytes: 1 << 40 }, 1)
+        );
     }
 
     #[test]
@@ -271,7 +329,7 @@ mod tests {
         let mut w = Window::new(WindowSize::Adaptive);
         w.prepare(Duration::from_secs(1));
         let mut flight = Flight::default();
-        while w.admits(flight, 16_384) {
+        while admits(&w, flight, 16_384) {
             flight.add(16_384);
         }
         assert_eq!((flight.requests, flight.bytes), (4, 65_536));

@@ -13,6 +13,8 @@ use std::os::unix::net::UnixDatagram as Sender;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::UnixDatagram;
@@ -23,9 +25,14 @@ pub const EXPECTED_MAX: Duration = Duration::from_secs(60);
 const DIR_VARIABLE: &str = "REMORA_HANDOFF_DIR";
 /// Longer messages are garbage.
 const MESSAGE_MAX: usize = 64;
-/// The most sockets of a directory that are told, and the most directories.
+/// The most names in a client directory that are looked at.
 const SOCKETS_MAX: usize = 1024;
+/// The most names of each place where directories of users are; `/tmp` may have many others.
+const NAMES_MAX: usize = 16_384;
+/// The most directories of users that are told.
 const DIRS_MAX: usize = 1024;
+/// The least time between two announcements of a [`Herald`].
+const ANNOUNCE_EVERY: Duration = Duration::from_millis(20);
 
 /// What is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +150,44 @@ pub fn announce(signal: Signal) -> io::Result<usize> {
     Ok(told)
 }
 
+/// Announces from a thread of its own, for whoever cannot wait for directories to be read.
+#[derive(Debug)]
+pub struct Herald {
+    latest: SyncSender<()>,
+    signal: Arc<Mutex<Option<Signal>>>,
+}
+
+impl Herald {
+    /// Begins; announcements that are under way when it is dropped are still made.
+    pub fn start() -> io::Result<Herald> {
+        Herald::start_with(|signal| drop(announce(signal)))
+    }
+
+    fn start_with(mut announce: impl FnMut(Signal) + Send + 'static) -> io::Result<Herald> {
+        let (latest, news) = sync_channel(1);
+        let signal = Arc::new(Mutex::new(None));
+        let shared = signal.clone();
+        let thread = std::thread::Builder::new().name("hand-off".into());
+        thread.spawn(move || {
+            while news.recv().is_ok() {
+                let signal = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(signal) = signal {
+                    announce(signal);
+                    std::thread::sleep(ANNOUNCE_EVERY);
+                }
+            }
+        })?;
+        Ok(Herald { latest, signal })
+    }
+
+    /// Has it announced soon, unless another takes its place before: then that one alone.
+    pub fn tell(&self, signal: Signal) {
+        *self.signal.lock().unwrap_or_else(PoisonError::into_inner) = Some(signal);
+        // Full: it is about to look anyway.
+        let _ = self.latest.try_send(());
+    }
+}
+
 /// Tells the clients that listen in `dir`; returns how many were told.
 pub fn announce_in(dir: &Path, signal: Signal) -> io::Result<usize> {
     let sockets = match sockets(dir) {
@@ -165,8 +210,8 @@ fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
         // No link: root sends into directories of others.
         named && fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket() && m.uid() == owner)
     };
-    let entries = fs::read_dir(dir)?.filter_map(Result::ok).map(|e| e.path());
-    Ok(entries.filter(is_client).take(SOCKETS_MAX).collect())
+    let entries = fs::read_dir(dir)?.take(SOCKETS_MAX).filter_map(Result::ok).map(|e| e.path());
+    Ok(entries.filter(is_client).collect())
 }
 
 /// Removes the sockets of processes that are gone.
@@ -215,7 +260,10 @@ fn own_dir() -> io::Result<PathBuf> {
 
 /// Where the clients of all users may be.
 fn other_dirs() -> Vec<PathBuf> {
-    let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok).map(|e| e.path());
+    let list = |dir: &Path| {
+        let names = fs::read_dir(dir).into_iter().flatten().take(NAMES_MAX);
+        names.filter_map(Result::ok).map(|e| e.path())
+    };
     let runtime = list(Path::new("/run/user")).map(|d| d.join("remora/handoff"));
     let is_temporary =
         |d: &PathBuf| d.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("remora-handoff-"));
@@ -268,6 +316,23 @@ mod tests {
         assert_eq!(ears[0].ignored(), 4);
         drop(ears);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "sockets go with their owners");
+    }
+
+    #[test]
+    fn a_herald_skips_what_is_out_of_date_and_ends_with_the_latest() {
+        let (told, heard) = std::sync::mpsc::channel();
+        let began = std::time::Instant::now();
+        let herald = Herald::start_with(move |signal| told.send((began.elapsed(), signal)).unwrap()).unwrap();
+        let signal = |ms| Signal::Begin(Duration::from_millis(ms));
+        for ms in 1..10_000 {
+            herald.tell(signal(ms));
+        }
+        herald.tell(Signal::End);
+        drop(herald);
+        let heard: Vec<_> = heard.iter().collect();
+        assert_eq!(heard.last().unwrap().1, Signal::End);
+        let bound = began.elapsed().as_millis() / ANNOUNCE_EVERY.as_millis() + 1;
+        assert!(heard.len() as u128 <= bound, "{} announcements in {:?}", heard.len(), began.elapsed());
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ mod clock;
 pub mod emulate;
 pub mod handoff;
 pub mod link;
+pub mod portmap;
 pub mod relay;
 pub mod server;
 

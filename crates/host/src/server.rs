@@ -40,6 +40,7 @@ mod cost;
 mod counters;
 mod datagram;
 mod executor;
+mod gathering;
 mod hub;
 mod options;
 mod outbox;

@@ -4,12 +4,14 @@ mod serve_kit;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_vfs::MemFs;
+use remora_vfs::memory::OpKind;
+use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::mount;
-use remora_wire::nfs3::{Call, Fh, Reply};
+use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status, WriteArgs};
 use remora_wire::rpc::Outcome;
 use serve_kit::*;
 
@@ -148,4 +150,44 @@ fn handles_outlive_a_restart() {
     let (_serving, addr) = start(remora_host::server::Options { listen, ..options(dir.disk()) });
     assert_eq!(Udp::connect(addr).read(&fh, 100), "still here");
     assert_eq!(Tcp::connect(addr).read(&fh, 100), "still here");
+}
+
+/// Sends `n` stable writes of a byte each in one go; their replies' statuses.
+fn write_stably(tcp: &mut Tcp, fh: &Fh, n: u64) -> Vec<Option<Status>> {
+    let write = |offset| WriteArgs { fh: fh.clone(), offset, count: 1, stable: Stable::FileSync, data: "x".into() };
+    let calls: Vec<Call> = (0..n).map(|i| Call::Write(write(i))).collect();
+    tcp.send_raw(&calls.iter().flat_map(|c| fragments(&nfs_message(xid(), c), 1 << 20)).collect::<Vec<u8>>());
+    calls.iter().map(|c| nfs_reply(c, &tcp.receive()).status()).collect()
+}
+
+#[test]
+fn stable_writes_that_come_while_a_flush_runs_share_the_next() {
+    let fs = Arc::new(MemFs::new(1));
+    fs.defer();
+    let flushes = Arc::new(AtomicUsize::new(0));
+    let count = flushes.clone();
+    fs.set_fault(move |kind| {
+        if kind == OpKind::Flush {
+            count.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    });
+    let (serving, addr) = start(options(fs.clone()));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let fh = tcp.create(&root, "f");
+    assert_eq!(write_stably(&mut tcp, &fh, 64), [None; 64]);
+    let (id, _) = fs.lookup(&Cred { uid: 0, gid: 0, gids: vec![] }, &fs.root(), b"f").unwrap();
+    assert_eq!(fs.read_durable(&id).unwrap().len(), 64);
+    let flushes = flushes.load(Relaxed);
+    assert!((1..=32).contains(&flushes), "{flushes} flushes for 64 writes");
+
+    // A flush that fails is reported to all that it was for; then all is well again.
+    fs.clear_fault();
+    fs.fail_next(OpKind::Flush, Status::Io, 1);
+    let statuses = write_stably(&mut tcp, &fh, 16);
+    assert!(statuses.contains(&Some(Status::Io)), "{statuses:?}");
+    assert_eq!(write_stably(&mut tcp, &fh, 16), [None; 16]);
+    assert_eq!(serving.shutdown().abandoned, 0);
 }

@@ -1,16 +1,19 @@
 //! The wireless laboratory: what it reports of runs, and that the runs are what they should be.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use remora_base::Rng;
 use remora_lab::wireless::{
-    Job, Measure, Options, Page, Report, RunError, Runner, Sample, Simulator, Source, Treatment, named, run,
+    self, Cell, Experiment, ExperimentOutcome, Figure, Job, Label, Measure, Options, Page, PlanError, Report, RunError,
+    Runner, Sample, Simulator, Source, System, Treatment, Work, named, real,
 };
 use serde_json::Value;
 
 /// Gives figures of its own, at once: those with no changes take twice as long, seed 3 is cut
 /// off, seed 4 fails.
+#[derive(Debug)]
 struct Made;
 
 impl Runner for Made {
@@ -35,6 +38,10 @@ impl Runner for Made {
     }
 }
 
+fn run(options: Options, runner: impl Runner) -> Report {
+    wireless::run(options, runner).unwrap()
+}
+
 fn options(names: &[&str], first_seed: u64, seeds: u64, threads: usize) -> Options {
     let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
     Options {
@@ -44,6 +51,7 @@ fn options(names: &[&str], first_seed: u64, seeds: u64, threads: usize) -> Optio
         threads: NonZeroUsize::new(threads).unwrap(),
         only: Vec::new(),
         peers: Vec::new(),
+        conditions: None,
         bar: false,
         command: "remora lab wireless --test".into(),
     }
@@ -63,32 +71,21 @@ fn cell<'a>(report: &'a Value, experiment: &str, levels: &[&str]) -> &'a Value {
 }
 
 #[test]
-fn json_has_what_the_help_says() {
-    let report = json(&run(&options(&["treatments", "bursts"], 1, 2, 2), &Made));
-    for key in ["version", "command", "first_seed", "seeds", "experiments"] {
-        assert!(!report[key].is_null(), "{key}");
-    }
+fn json_has_the_runs_and_what_they_amount_to() {
+    let report = json(&run(options(&["treatments", "bursts"], 1, 2, 2), Made));
+    assert_eq!((&report["source"], &report["complete"]), (&"simulated".into(), &true.into()));
     let linear = cell(&report, "treatments", &["read", "80 ms", "linear"]);
-    for key in
-        ["labels", "source", "settings", "limit_seconds", "seeds", "results", "floor_seconds", "ratio", "failures"]
-    {
-        assert!(!linear[key].is_null(), "{key}");
-    }
-    assert_eq!(linear["source"], "simulated");
     assert_eq!(linear["seeds"], serde_json::json!([1, 2]));
     assert_eq!(linear["reduction_percent"].as_f64().map(f64::round), Some(50.0));
     let result = &linear["results"][0];
     assert_eq!((&result["measure"], result["values"].as_array().map(Vec::len)), (&Value::from("seconds"), Some(2)));
-    for key in ["runs", "censored", "median", "low", "high", "min", "max", "mean"] {
-        assert!(result["summary"].get(key).is_some(), "{key}");
-    }
     let settings = &cell(&report, "bursts", &["write", "500 ms", "Remora"])["settings"];
     assert_eq!((&settings["kind"], &settings["channel"]["errors"]["bad_mean_ms"]), (&"copy".into(), &500.0.into()));
 }
 
 #[test]
 fn the_papers_numbers_stand_beside_ours() {
-    let report = json(&run(&options(&["treatments", "zero-errors", "two-mobiles", "block-size"], 1, 1, 2), &Made));
+    let report = json(&run(options(&["treatments", "zero-errors", "two-mobiles", "block-size"], 1, 1, 2), Made));
     for (experiment, levels, mean) in [
         ("treatments", &["read", "40 ms", "no changes"][..], 49.2),
         ("treatments", &["write", "80 ms", "linear + retransmit"], 14.8),
@@ -105,16 +102,29 @@ fn the_papers_numbers_stand_beside_ours() {
 
 #[test]
 fn runs_that_were_cut_off_or_failed_are_shown() {
-    let report = run(&options(&["outages"], 2, 2, 1), &Made);
+    let report = run(options(&["outages"], 2, 2, 1), Made);
     let text = report.to_text();
     assert!(text.contains(">300") && !text.contains("inf"), "{text}");
     let resumed = &json(&report)["experiments"][0]["cells"][0]["results"][0];
     assert_eq!((&resumed["summary"]["censored"], &resumed["values"][1]), (&1.into(), &Value::Null));
 
-    let report = run(&options(&["zero-errors"], 4, 1, 1), &Made);
+    let report = run(options(&["zero-errors"], 4, 1, 1), Made);
     assert_eq!(report.failures(), 2);
     assert!(report.to_text().contains("failed: read, seed 4: as told"), "{}", report.to_text());
     assert!(report.to_html().unwrap().contains("Failed: write, seed 4: as told"));
+}
+
+/// How many panels its figures have: one for each combination of levels on the axes that a figure
+/// does not name.
+fn panels(experiment: &Experiment) -> usize {
+    let of = |figure: &Figure| {
+        let rest = |cell: &Cell| -> String {
+            let others = cell.labels.iter().filter(|l| l.axis != figure.x && l.axis != figure.lines);
+            others.map(|l| format!("{}={};", l.axis, l.level)).collect()
+        };
+        (experiment.cells)().iter().map(rest).collect::<BTreeSet<_>>().len()
+    };
+    experiment.figures.iter().map(of).sum()
 }
 
 #[test]
@@ -122,11 +132,11 @@ fn a_page_has_every_figure_and_needs_nothing_from_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("wireless.html");
     let page = Page::reserve(&path).unwrap();
-    let report = run(&options(&[], 1, 3, 2), &Made);
+    let report = run(options(&[], 1, 3, 2), Made);
     page.write(&report).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("<strong>simulated</strong>") && text.contains("remora lab wireless --test"));
-    assert!(text.matches("<svg").count() > 20);
+    assert_eq!(text.matches("<svg").count(), wireless::all().into_iter().map(panels).sum::<usize>());
     assert!(!text.contains("src=") && !text.contains("href=\"http"), "it needs something from elsewhere");
     assert!(!text.contains("NaN") && !text.contains(">inf"), "a figure is none");
     assert!(Page::reserve(&directory.path().join("nowhere/x.html")).is_err());
@@ -135,7 +145,7 @@ fn a_page_has_every_figure_and_needs_nothing_from_elsewhere() {
 #[test]
 fn the_simulator_gives_the_same_on_any_number_of_threads() {
     let names = ["zero-errors", "packets"];
-    let [one, two] = [1, 2].map(|threads| json(&run(&options(&names, 1, 2, threads), &Simulator)));
+    let [one, two] = [1, 2].map(|threads| json(&run(options(&names, 1, 2, threads), Simulator)));
     assert_eq!(one, two);
     for experiment in one["experiments"].as_array().unwrap() {
         for cell in experiment["cells"].as_array().unwrap() {
@@ -163,4 +173,152 @@ fn every_kind_of_job_can_be_simulated() {
             assert!(main.is_some_and(|v| v > 0.0), "{name}: {:?}", cell.labels);
         }
     }
+}
+
+fn plan(names: &[&str], only: &[&str]) -> Result<Work<Made>, PlanError> {
+    let only = only.iter().map(|o| (*o).to_owned()).collect();
+    Work::plan(Options { only, ..options(names, 1, 2, 2) }, Made)
+}
+
+/// The text of each cell's place, of the experiments that are left.
+fn places(work: &Work<Made>) -> Vec<String> {
+    work.run(|_| ());
+    let report = work.report();
+    let levels = |labels: &[Label]| labels.iter().map(|l| l.level.clone()).collect::<Vec<_>>().join(", ");
+    let of = |e: &ExperimentOutcome| e.cells.iter().map(|c| format!("{}: {}", e.name, levels(&c.labels))).collect();
+    report.experiments.iter().flat_map(|e| -> Vec<String> { of(e) }).collect()
+}
+
+#[test]
+fn only_some_cells_are_run() {
+    let some = plan(&["bursts", "loss"], &["write", "Remora", "stock", "80 ms", "5 %"]).unwrap();
+    let expected = [
+        "bursts: write, 80 ms, stock",
+        "bursts: write, 80 ms, Remora",
+        "loss: write, 5 %, stock",
+        "loss: write, 5 %, Remora",
+    ];
+    assert_eq!(places(&some), expected);
+    // An experiment that has the axis and not the level has nothing to offer.
+    assert_eq!(places(&plan(&["bursts", "treatments"], &["read", "500 ms", "stock"]).unwrap()).len(), 1);
+}
+
+#[test]
+fn a_level_that_there_is_not_is_an_error_that_names_those_there_are() {
+    let error = plan(&["bursts", "loss"], &["write", "80ms"]).unwrap_err();
+    assert!(matches!(&error, PlanError::Level { level, .. } if level == "80ms"));
+    let text = error.to_string();
+    for words in ["'80ms'", "direction: read, write", "bad mean: 0 ms, 40 ms, 80 ms", "loss: 0 %, 1 %"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // Each is there, but nothing is at both.
+    let error = plan(&["treatments", "loss"], &["linear", "5 %", "write", "stock", "80 ms"]).map(|work| places(&work));
+    assert!(error.is_ok(), "alternatives on different axes of different experiments");
+    assert!(plan(&["handoff"], &["announced", "Remora"]).is_ok());
+    let others = Options {
+        only: vec!["scp".into()],
+        experiments: real::named(&["check".into()]).unwrap(),
+        ..options(&[], 1, 1, 1)
+    };
+    assert!(matches!(Work::plan(others, NoPeers).map(|_| ()), Err(PlanError::Nothing(_))));
+}
+
+/// Has only what is ours.
+struct NoPeers;
+
+impl Runner for NoPeers {
+    fn source(&self) -> Source {
+        Source::Real
+    }
+
+    fn takes(&self, job: &Job) -> bool {
+        matches!(job, Job::Copy(copy) if copy.system.is_ours())
+    }
+
+    fn run(&self, _: &Job, _: u64, _: Duration) -> Result<Sample, RunError> {
+        Err(RunError::Unsupported)
+    }
+}
+
+#[test]
+fn what_was_run_before_an_interruption_is_reported() {
+    let work = plan(&["zero-errors", "bursts"], &[]).unwrap();
+    let none = work.report();
+    assert!(!none.complete && none.experiments.is_empty());
+    let told = std::sync::Mutex::new(Vec::new());
+    work.run(|ended| {
+        // The first has ended, the second may be under way.
+        let report = work.report();
+        assert_eq!(report.experiments[0].cells.iter().map(|c| c.seeds.len()).sum::<usize>(), 4);
+        told.lock().unwrap().push(ended.name);
+    });
+    assert_eq!(told.into_inner().unwrap(), ["zero-errors", "bursts"], "in the table's order");
+    let report = work.report();
+    assert!(report.complete && !work.rest(&report).contains("zero-errors:"), "nothing is told twice");
+}
+
+/// A race of which one system lacks a seed.
+struct Race;
+
+impl Runner for Race {
+    fn source(&self) -> Source {
+        Source::Real
+    }
+
+    fn run(&self, job: &Job, seed: u64, _: Duration) -> Result<Sample, RunError> {
+        let Job::Copy(copy) = job else { return Err(RunError::Unsupported) };
+        let seconds = match (copy.system, seed) {
+            // Slow where it is compared, fast where the other is not there.
+            (System::Adaptive, 1 | 2) => 12.0,
+            (System::Adaptive, _) => 1.0,
+            (System::Scp, 1 | 2) => 11.0,
+            (System::Libnfs, _) => 20.0,
+            _ => return Err(RunError::Failed("as told".into())),
+        };
+        Ok(Sample { values: vec![(Measure::Seconds, seconds)], ..Sample::default() })
+    }
+}
+
+#[test]
+fn the_fastest_is_so_with_the_seeds_that_all_have() {
+    let race = |only: &[&str], seeds| {
+        let only = ["read"].iter().chain(only).map(|o| (*o).to_owned()).collect();
+        let experiments = real::named(&["check".into()]).unwrap();
+        let report = json(&run(Options { only, experiments, ..options(&[], 1, seeds, 1) }, Race));
+        let cells = report["experiments"][0]["cells"].as_array().unwrap().clone();
+        cells.iter().map(|c| c["fastest"].as_bool()).collect::<Vec<_>>()
+    };
+    assert_eq!(race(&["Remora", "libnfs", "scp"], 9), [Some(false), Some(false), Some(true)]);
+    assert_eq!(race(&["Remora", "libnfs"], 9), [Some(true), Some(false)]);
+    assert_eq!(race(&["Remora", "rsync"], 9), [None, None], "no run of rsync's");
+    assert_eq!(race(&["Remora"], 9), [None], "no race");
+}
+
+#[test]
+fn a_measure_that_a_run_has_not_is_null_in_its_place() {
+    struct Early;
+    impl Runner for Early {
+        fn source(&self) -> Source {
+            Source::Simulated
+        }
+
+        fn run(&self, _: &Job, seed: u64, _: Duration) -> Result<Sample, RunError> {
+            let resume = (seed != 2).then_some((Measure::Resume, seed as f64));
+            let values = resume.into_iter().chain([(Measure::Seconds, 9.0)]).collect();
+            Ok(Sample { values, ..Sample::default() })
+        }
+    }
+    let report = json(&run(options(&["outages"], 1, 3, 1), Early));
+    let cell = &report["experiments"][0]["cells"][0];
+    assert_eq!(cell["seeds"], serde_json::json!([1, 2, 3]));
+    assert_eq!(cell["results"][0]["values"], serde_json::json!([1.0, null, 3.0]));
+    assert_eq!(cell["results"][1]["values"], serde_json::json!([9.0, 9.0, 9.0]));
+}
+
+#[test]
+fn the_footer_says_where_there_is_only_one_seed() {
+    let footer = |names: &[&str]| run(options(names, 7, 2, 1), Made).footer();
+    assert!(footer(&["packets"]).contains("; 1 seed from 7."));
+    assert!(footer(&["packets", "zero-errors"]).contains("; 2 seeds from 7 (packets: 1)."));
+    assert!(footer(&["zero-errors"]).contains("; 2 seeds from 7."));
 }

@@ -16,6 +16,14 @@ const POLL_EVERY_LEARNING: u32 = 6;
 /// TCP whose packets take long keeps more of them waiting.
 const PACKET_FRAMES: usize = 3;
 
+/// What a packet that was held may take of the way out where no rate is known.
+const SPACING_UNKNOWN: Duration = Duration::from_millis(20);
+
+/// An answer waits this part of a frame's time for a packet to ride on,
+const ANSWER_PART: u32 = 6;
+/// or this long if that is less.
+const ANSWER_DELAY_MAX: Duration = Duration::from_millis(2);
+
 /// Whether lost frames are sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
@@ -203,6 +211,23 @@ impl Config {
     /// What a frame of `len` bytes takes of the medium, in bytes.
     pub(crate) fn cost(&self, len: usize) -> u64 {
         len.saturating_add(self.overhead) as u64
+    }
+
+    /// How long an answer may wait for a packet to ride on: what a frame brings often makes the
+    /// layer above send one, and on a shared medium an answer by itself is airtime lost.
+    pub(crate) fn answer_delay(&self) -> Duration {
+        match (self.rate, self.duplex) {
+            (Some(rate), Duplex::Half) => (rate.airtime(self.cost_max()) / ANSWER_PART).min(ANSWER_DELAY_MAX),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The most time between two packets that were held, the second of `len` bytes: what the hop
+    /// needs for it.
+    pub(crate) fn spacing_max(&self, len: usize) -> Duration {
+        let frames = len.div_ceil(self.chunk_max());
+        let cost = len.saturating_add(frames.saturating_mul(self.overhead)) as u64;
+        self.rate.map_or(SPACING_UNKNOWN, |rate| rate.airtime(cost))
     }
 
     /// What the longest frame takes, in bytes.

@@ -21,7 +21,7 @@ use crate::sender::{Sender, Told};
 use crate::{Config, GaveUp, Mode, Packet, PeerStats, State};
 
 /// The gap between probes is at most this part of the outage so far,
-const PROBE_PART: u32 = 16;
+const PROBE_PART: u32 = 32;
 /// or this part of it while others wait for the medium.
 const PROBE_PART_BUSY: u32 = 8;
 /// In an outage of more than a minute probes come more rarely: this part of it, up to a second.
@@ -31,8 +31,14 @@ const LONG_MAX: Duration = Duration::from_secs(1);
 const PROBE_AIRTIME_PART: u32 = 8;
 /// An answer that usually takes longer than this many frames comes a long way.
 const LONG_WAY_FRAMES: u32 = 8;
-/// Frames after which an acknowledgement rides on DATA though it is not due.
-const RIDE_AFTER: u32 = 4;
+/// Packets whose senders do not take them for lost when later ones arrive first need not wait for
+/// what is sent again, where that takes longer than this (802.11 holds for 100 ms) and it comes a
+/// long way.
+const ORDER_WITHIN: Duration = Duration::from_millis(100);
+/// Frames after which an acknowledgement rides on DATA though it is not due,
+const RIDE_AFTER: u32 = 2;
+/// and where answers that were asked for tell the rate.
+const RIDE_AFTER_LEARNING: u32 = 4;
 
 /// What is known of the channel.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +63,6 @@ pub(crate) struct Destination {
     channel: Channel,
     lag: Lag,
     polls: Polls,
-    /// Frames since one asked for an acknowledgement.
-    since_poll: u32,
     /// It is heard again but has not said what became of the frames sent before: it is to be
     /// asked at once, for there may be nothing else to send.
     must_ask: bool,
@@ -81,7 +85,6 @@ impl Destination {
             channel: Channel::Good,
             lag: Lag::default(),
             polls: Polls::new(),
-            since_poll: 0,
             must_ask: false,
             heard_at: now,
             owes_cts: false,
@@ -218,7 +221,11 @@ impl Destination {
         let chosen = due.or_else(|| {
             let waiting = if self.sender.has_room(config) { self.queue.pop(now, aim, config) } else { None };
             let first = self.sender.next_number();
-            self.sender.admit(waiting?, config);
+            let waiting = waiting?;
+            let near = ORDER_WITHIN.max(aim.frame * LONG_WAY_FRAMES);
+            let is_near = self.lag.mean().is_none_or(|mean| mean <= near);
+            let ordered = waiting.packet.responsive || is_near;
+            self.sender.admit(waiting, ordered, config);
             self.sender.take(first)
         });
         self.count();
@@ -239,7 +246,8 @@ impl Destination {
         let ack_cost = config.cost(1 + remora_wire::link::ACK_MIN);
         let every = self.polls.every(ack_cost, config.cost_max(), contended, config.poll_every());
         let last = !self.is_ready(config);
-        let poll = last || crowded || self.since_poll + 1 >= every;
+        // What an acknowledgement that came unasked has told need not be asked.
+        let poll = last || crowded || self.sender.flight().unasked() + 1 >= every as usize;
         let mut data = self.sender.frame(seq, poll, None)?;
         data.ack = self.rider(now, &data, config);
         Some(data)
@@ -250,7 +258,6 @@ impl Destination {
         self.stats.data_frames += 1;
         self.stats.data_bytes += data.packet.as_ref().map_or(0, Bytes::len) as u64;
         self.stats.riding_acks += u64::from(data.ack.is_some());
-        self.since_poll = if data.poll { 0 } else { self.since_poll + 1 };
         self.stats.retransmitted += u64::from(self.sender.sent(seq, data.poll, departure));
     }
 
@@ -281,9 +288,9 @@ impl Destination {
         Some(Frame::Ack(ack))
     }
 
-    /// Takes a DATA frame; what it releases goes to `out`.
-    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config, out: &mut Vec<Bytes>) {
-        match self.receiver.data(now, data, config, out) {
+    /// Takes a DATA frame.
+    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config) {
+        match self.receiver.data(now, data, config) {
             Arrival::New => {}
             Arrival::Duplicate => self.stats.duplicates += 1,
             Arrival::Refused => self.stats.refused += 1,
@@ -291,8 +298,8 @@ impl Destination {
     }
 
     /// Takes a probe.
-    pub(crate) fn take_rts(&mut self, now: Time, rts: remora_wire::link::Rts, out: &mut Vec<Bytes>) {
-        match self.receiver.rts(now, rts, out) {
+    pub(crate) fn take_rts(&mut self, now: Time, rts: remora_wire::link::Rts, config: &Config) {
+        match self.receiver.rts(now, rts, config) {
             Arrival::Refused => self.stats.refused += 1,
             _ => self.owes_cts = true,
         }
@@ -306,8 +313,9 @@ impl Destination {
         let outlived = matches!(self.channel, Channel::Suspect { probes: 2.., .. });
         self.polls.learn(&fates, outlived);
         if let Some(tx) = echoed {
-            if tx.polled {
-                self.lag.sample(now, now.since(tx.departure.at));
+            // An answer that comes before we thought that the frame had left tells nothing of that.
+            if tx.polled && now >= tx.departure.at {
+                self.lag.sample(now, now.since(tx.departure.at), pacer.slack(&tx.departure, config));
             }
             let lost = fates.iter().filter(|lost| **lost).count() as u64;
             pacer.confirm(now, &tx.departure, tx.polled, lost, &self.lag, config);
@@ -341,7 +349,8 @@ impl Destination {
     /// The acknowledgement that rides on `data`, if one is to and fits.
     fn rider(&mut self, now: Time, data: &Data, config: &Config) -> Option<Ack> {
         let due = self.receiver.ack_at().is_some_and(|at| at <= now);
-        if !due && self.receiver.unacknowledged() < RIDE_AFTER {
+        let after = if config.rate.is_some() { RIDE_AFTER } else { RIDE_AFTER_LEARNING };
+        if !due && self.receiver.unacknowledged() < after {
             return None;
         }
         let ack = self.receiver.ack()?;
@@ -383,7 +392,8 @@ mod tests {
         for (silence, busy, expected) in [
             (ms(0), false, ms(6)),
             (ms(0), true, ms(48)),
-            (ms(160), false, ms(10)),
+            (ms(160), false, ms(6)),
+            (ms(320), false, ms(10)),
             (ms(160), true, ms(48)),
             (ms(500), true, ms(62) + ms(1) / 2),
             (ms(30_000), false, ms(100)),

@@ -33,12 +33,14 @@ pub(crate) struct Tx {
 pub(crate) struct Flight {
     log: VecDeque<Tx>,
     next: u64,
+    /// The latest stamp that was echoed, or the one before the first.
+    echoed: u64,
 }
 
 impl Flight {
     /// Begins with the stamp `first`.
     pub(crate) fn new(first: u64) -> Flight {
-        Flight { log: VecDeque::new(), next: first }
+        Flight { log: VecDeque::new(), next: first, echoed: first.saturating_sub(1) }
     }
 
     /// The stamp of the next transmission.
@@ -63,6 +65,7 @@ impl Flight {
         // something longer ago than the log goes tells nothing, one from the future neither.
         let age = u64::from((self.next as u16).wrapping_sub(stamp));
         let echoed = self.next.checked_sub(age).filter(|_| age > 0)?;
+        self.echoed = self.echoed.max(echoed);
         if first.stamp <= echoed { self.log.pop_front() } else { None }
     }
 
@@ -72,6 +75,16 @@ impl Flight {
         let mut awaited = self.log.iter().filter(|tx| tx.polled).map(|tx| tx.departure.at);
         let first = awaited.next();
         if patient { awaited.next().or(first) } else { first }
+    }
+
+    /// How far the next stamp is ahead of what the other end has seen, at most.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.next - self.echoed
+    }
+
+    /// How many transmissions with open fates there are after the latest that asks for an answer.
+    pub(crate) fn unasked(&self) -> usize {
+        self.log.iter().rev().take_while(|tx| !tx.polled).count()
     }
 
     /// The latest transmission.

@@ -21,6 +21,8 @@ pub(crate) struct RecentMin {
     least: Option<(Duration, Time)>,
     /// The shortest since the value above became stale, and since when it is.
     next: Option<(Duration, Time)>,
+    /// The last one that nothing of ours can have delayed, if it was much longer.
+    clear: Option<Duration>,
 }
 
 impl RecentMin {
@@ -40,6 +42,19 @@ impl RecentMin {
             }
             _ => (self.least, self.next) = (Some((value, now)), None),
         }
+    }
+
+    /// Takes a value that nothing of ours can have delayed, for nothing else was under way. Two of
+    /// them in a row that exceed the shortest by more than `slack` tell that the path has become
+    /// longer; true then.
+    pub(crate) fn sample_clear(&mut self, now: Time, value: Duration, slack: Duration) -> bool {
+        let is_longer = self.least.is_some_and(|(least, _)| value > least + slack);
+        match self.clear.take() {
+            _ if !is_longer => self.sample(now, value),
+            None => self.clear = Some(value),
+            Some(before) => (self.least, self.next) = (Some((value.min(before), now)), None),
+        }
+        is_longer && self.clear.is_none()
     }
 
     /// The shortest.
@@ -62,13 +77,17 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
-    /// Takes a measurement.
-    pub(crate) fn sample(&mut self, now: Time, lag: Duration) {
+    /// Takes a measurement; `clear` is the time by which it may exceed the shortest if nothing of
+    /// ours can have delayed it.
+    pub(crate) fn sample(&mut self, now: Time, lag: Duration, clear: Option<Duration>) {
         self.smoothed = Some(match self.smoothed {
             None => (lag, lag / 2),
             Some((mean, dev)) => ((mean * 7 + lag) / 8, (dev * 3 + mean.abs_diff(lag)) / 4),
         });
-        self.least.sample(now, lag);
+        match clear {
+            None => self.least.sample(now, lag),
+            Some(slack) => drop(self.least.sample_clear(now, lag, slack)),
+        }
     }
 
     /// The mean.
@@ -101,7 +120,7 @@ mod tests {
         let mut lag = Lag::default();
         assert_eq!(lag.patience(ms(12)), ms(186));
         for i in 0..100 {
-            lag.sample(Time::from_millis(i), ms(10));
+            lag.sample(Time::from_millis(i), ms(10), None);
         }
         assert_eq!((lag.mean(), lag.least()), (Some(ms(10)), Some(ms(10))));
         assert!(lag.patience(ms(12)) < ms(25), "{:?}", lag.patience(ms(12)));

@@ -6,7 +6,8 @@
 //! window of numbered frames with selective repeat, and a channel state: a missed
 //! acknowledgement makes it *suspect*, and then nothing but short probes goes to it until it
 //! is heard again (channel-state-dependent scheduling). Packets leave the other end in order
-//! within their flow, and no flow waits for another.
+//! within their flow (on long ways only those of senders that need it), and no flow waits for
+//! another.
 //!
 //! docs/link.md says how it works and why the limits are what they are.
 
@@ -18,6 +19,7 @@ mod flight;
 mod handoff;
 mod lag;
 mod link;
+mod outlet;
 mod pacer;
 mod packet;
 mod polls;

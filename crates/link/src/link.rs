@@ -185,6 +185,7 @@ impl Link {
         let before = destination.state();
         let mut released = Vec::new();
         act(destination, &mut self.pacer, &self.config, &mut released);
+        released.extend(std::iter::from_fn(|| destination.receiver.pop(now)));
         for packet in released {
             destination.stats.delivered += 1;
             destination.stats.delivered_bytes += packet.len() as u64;
@@ -276,7 +277,7 @@ impl Link {
                     return Some(self.transmit(now, peer, &Frame::Plain(packet)).0);
                 }
                 Some(Chosen::Numbered(seq)) => {
-                    let crowded = self.pacer.wants_poll(self.config.cost_max(), &self.config);
+                    let crowded = self.pacer.wants_poll(self.config.cost_max(), contended, &self.config);
                     let Some(data) = destination.frame(now, seq, crowded, contended, &self.config) else { continue };
                     let frame = Frame::Data(data);
                     let (transmit, departure) = self.transmit(now, peer, &frame);
@@ -322,10 +323,10 @@ impl Link {
                     if let Some(ack) = data.ack.take() {
                         destination.take_told(now, &ack, pacer, config);
                     }
-                    destination.take_data(now, data, config, released);
+                    destination.take_data(now, data, config);
                 }
                 Frame::Ack(ack) | Frame::Cts(ack) => destination.take_told(now, &ack, pacer, config),
-                Frame::Rts(rts) => destination.take_rts(now, rts, released),
+                Frame::Rts(rts) => destination.take_rts(now, rts, config),
                 Frame::Plain(packet) => released.push(packet),
                 Frame::HandOffAck(name) => destination.handoffs.acknowledged(name),
                 Frame::HandOff(signal) => phase = destination.handoffs.heard(now, signal),
@@ -341,8 +342,8 @@ impl Link {
     fn time_out(&mut self, now: Time, peer: Peer) {
         let frame_time = self.frame_time();
         let mut over = Vec::new();
-        self.with(now, peer, |destination, pacer, config, released| {
-            destination.receiver.handle_timeout(now, config, released);
+        self.with(now, peer, |destination, pacer, config, _| {
+            destination.receiver.handle_timeout(now, config);
             while let Some(change) = destination.handoffs.handle_timeout(now) {
                 destination.suspect(now);
                 over.extend(
@@ -408,6 +409,7 @@ impl Core for Link {
             [
                 d.handoffs.timeout(),
                 d.receiver.hold_until(&self.config),
+                d.receiver.leaves_at(),
                 if d.handoffs.holds() { None } else { self.ack_at(d, alone) },
                 d.probe_at().map(|at| at.max(opens)),
                 d.missed_at(frame_time, &self.config),

@@ -25,6 +25,12 @@ const FIRST_FRAMES: u64 = 4;
 const LEVEL_ROUNDS: u32 = 3;
 /// Frames in a train whose rate is measured, at least.
 const TRAIN_FRAMES: u64 = 8;
+/// So many late answers in a row make us ask whether the path has become longer,
+const LATE_MAX: u32 = 3;
+/// and so much later again, if it has not.
+const DOUBT_AGAIN: Duration = Duration::from_secs(5);
+/// It is doubled each time, but for the last of so many.
+const DOUBTS_VAIN_MAX: u32 = 6;
 /// How long a learned maximum is believed.
 const RATE_SPELL: Duration = Duration::from_secs(2);
 
@@ -37,6 +43,10 @@ pub(crate) struct Departure {
     pub(crate) at: Time,
     /// Bytes of DATA sent up to and with it.
     total: u64,
+    /// Whether nothing else was under way.
+    clear: bool,
+    /// Bytes heard before.
+    heard: u64,
 }
 
 /// Whether a frame may go.
@@ -66,8 +76,26 @@ pub(crate) struct Pacer {
     corrected: u64,
     /// Bytes sent when an acknowledgement was last asked for.
     asked: u64,
+    /// Bytes heard.
+    heard: u64,
     round_trip: RecentMin,
+    doubt: Doubt,
     learned: Learned,
+}
+
+/// Whether the path has become longer, which late answers alone do not tell: they may have waited
+/// in the device. So a few of them make us wait until nothing is under way, and send two frames
+/// by themselves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doubt {
+    /// Late answers in a row.
+    late: u32,
+    /// Whether we find out now.
+    is_open: bool,
+    /// When we may do so again.
+    again_at: Time,
+    /// How many times in a row it was not.
+    vain: u32,
 }
 
 /// The rate at which bytes arrive.
@@ -78,6 +106,8 @@ struct Learned {
     began: Time,
     /// The train being measured.
     train: Option<Train>,
+    /// Bytes sent when we last let the medium idle: a train across that says nothing of its rate.
+    paused_at: Option<u64>,
     /// Until the level is found: the rate to grow from, rounds without growth, and the bytes
     /// whose arrival ends this round.
     grown_to: u64,
@@ -105,7 +135,9 @@ impl Pacer {
             confirmed: 0,
             corrected: 0,
             asked: 0,
+            heard: 0,
             round_trip: RecentMin::default(),
+            doubt: Doubt::default(),
             learned: Learned { began: now, ..Learned::default() },
         }
     }
@@ -131,13 +163,20 @@ impl Pacer {
 
     /// Whether as much is under way as may be.
     pub(crate) fn is_shut(&self, config: &Config) -> bool {
-        config.mode == Mode::Arq && self.under_way() >= self.limit(config)
+        let most = if self.doubt.is_open { 1 } else { self.limit(config) };
+        config.mode == Mode::Arq && self.under_way() >= most
     }
 
     /// Whether so much has been sent since an acknowledgement was asked for that the next
-    /// frame should ask for one.
-    pub(crate) fn wants_poll(&self, next: u64, config: &Config) -> bool {
-        (self.sent + next - self.asked.max(self.confirmed)) * 2 >= self.limit(config)
+    /// frame should ask for one; `contended` if other destinations wait.
+    pub(crate) fn wants_poll(&self, next: u64, contended: bool, config: &Config) -> bool {
+        // The answer is to be back before all that may be is under way. Where the rate is learned
+        // there is less of that, where answers are late the device may hold more than it should, and
+        // where several destinations wait it matters to know of a bad channel soon.
+        let unasked = self.sent + next - self.asked.max(self.confirmed);
+        let in_time = !contended && self.rate.is_some() && self.round_trip.get().is_some() && self.doubt.late == 0;
+        let (part, of) = if in_time { (3, 4) } else { (1, 2) };
+        self.doubt.is_open || unasked * of >= self.limit(config) * part
     }
 
     /// The frame just sent asks for an acknowledgement.
@@ -148,6 +187,7 @@ impl Pacer {
     /// A frame came in that took `cost` bytes of the medium. On a shared medium what the
     /// device has to send had to wait for it.
     pub(crate) fn heard(&mut self, now: Time, cost: u64, config: &Config) {
+        self.heard += cost;
         if let (Some(rate), Duplex::Half) = (self.rate, config.duplex) {
             let waited = rate.airtime(cost).min(self.waits);
             if self.free_at + waited > now {
@@ -160,19 +200,29 @@ impl Pacer {
     /// A frame goes that takes `cost` bytes of the medium; `is_data` if an acknowledgement of
     /// it can be missed.
     pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &Config) -> Departure {
-        if self.sent == self.confirmed {
+        let clear = self.sent == self.confirmed;
+        if clear {
             self.learned.train = None;
+            // All that was sent has left, as far as it is acknowledged at all.
+            if config.mode == Mode::Arq {
+                self.free_at = self.free_at.min(now);
+            }
         }
-        self.free_at = self.free_at.max(now);
         if let Some(rate) = self.rate {
+            let frame = rate.airtime(config.cost_max());
+            if is_data && now > self.free_at + frame {
+                self.learned.paused_at = Some(self.sent);
+            }
+            self.free_at = self.free_at.max(now);
             self.free_at += rate.airtime(cost);
-            let most = rate.airtime(config.cost_max());
-            self.waits = (self.waits + most).min(most * 2);
+            self.waits = (self.waits + frame).min(frame * 2);
+        } else {
+            self.free_at = now;
         }
         if is_data {
             self.sent += cost;
         }
-        Departure { sent: now, at: self.free_at, total: self.sent }
+        Departure { sent: now, at: self.free_at, total: self.sent, clear, heard: self.heard }
     }
 
     /// An acknowledgement told that `departure` has arrived, and all before it have left;
@@ -187,7 +237,7 @@ impl Pacer {
         config: &Config,
     ) {
         if at_once {
-            self.round_trip.sample(now, now.since(departure.sent));
+            self.measure(now, departure, config);
             self.correct(now, departure, lag, config);
         }
         if let Some(rate) = self.rate {
@@ -200,6 +250,51 @@ impl Pacer {
         let train = self.product().max(TRAIN_FRAMES * config.cost_max());
         self.learned.take(now, self.confirmed, lost, train, config.cost_max());
         self.learned.round(self.confirmed, self.sent);
+    }
+
+    /// By how much an answer may exceed the shortest round trip and still be no sign of a longer
+    /// path: `None` if it may have waited behind other frames of ours.
+    pub(crate) fn slack(&self, departure: &Departure, config: &Config) -> Option<Duration> {
+        self.is_clear(departure, config).then(|| self.late_by(config))
+    }
+
+    /// Whether nothing of ours can have delayed the answer to `departure`, and nothing of the
+    /// other end's: two ends that take each other's queues for a longer path would add to them
+    /// without end.
+    fn is_clear(&self, departure: &Departure, config: &Config) -> bool {
+        departure.clear && self.heard - departure.heard <= config.cost_max() * 2
+    }
+
+    fn late_by(&self, config: &Config) -> Duration {
+        let frames = self.airtime(config.cost_max()) * (stations(config) + 1);
+        self.round_trip.get().unwrap_or_default() / 4 + frames + SLACK_MIN
+    }
+
+    /// Takes the round trip of `departure`, and finds out whether the path is longer than it was.
+    fn measure(&mut self, now: Time, departure: &Departure, config: &Config) {
+        let (value, slack) = (now.since(departure.sent), self.late_by(config));
+        let is_late = self.round_trip.get().is_some_and(|least| value > least + slack);
+        if self.rate.is_some() && self.is_clear(departure, config) {
+            let is_longer = self.round_trip.sample_clear(now, value, slack);
+            if is_longer {
+                self.learned.restart();
+                self.doubt = Doubt::default();
+            }
+            self.doubt.is_open &= is_late && !is_longer;
+            return;
+        }
+        self.round_trip.sample(now, value);
+        // It was sent by itself, and still others were in its way: this is not the time to find out.
+        self.doubt.is_open &= !departure.clear;
+        // Who still looks for the rate keeps a queue.
+        let counts = is_late && self.rate.is_some();
+        self.doubt.late = if counts { self.doubt.late + 1 } else { 0 };
+        if self.doubt.late >= LATE_MAX && now >= self.doubt.again_at {
+            // Several destinations with bad channels have many late answers, and it costs airtime.
+            let vain = (self.doubt.vain + 1).min(DOUBTS_VAIN_MAX);
+            let again_at = now + DOUBT_AGAIN * (1 << (vain - 1));
+            self.doubt = Doubt { late: 0, is_open: true, again_at, vain };
+        }
     }
 
     /// `departure` must have left by now, whether or not it arrived.
@@ -238,7 +333,10 @@ impl Pacer {
         let frame = config.cost_max();
         let product = self.product();
         match self.rate {
-            Some(_) => product + (u64::from(config.poll_every()) + SPARE_FRAMES) * frame,
+            Some(_) => {
+                let more = (product / 8).saturating_sub(2 * frame);
+                product + more + (u64::from(config.poll_every()) + SPARE_FRAMES) * frame
+            }
             None if self.round_trip.is_stale() => FIRST_FRAMES * frame,
             None if self.learned.is_level() => product + product / 8 + SPARE_FRAMES * frame,
             None => product * 2 + FIRST_FRAMES * frame,
@@ -255,6 +353,11 @@ impl Pacer {
 }
 
 impl Learned {
+    /// The level is to be found anew.
+    fn restart(&mut self) {
+        (self.grown_to, self.flat_rounds) = (0, 0);
+    }
+
     fn best(&self) -> u64 {
         self.spells[0].max(self.spells[1])
     }
@@ -272,6 +375,10 @@ impl Learned {
             self.train = Some(Train { first: confirmed, began: now, lost: 0 });
             return;
         };
+        if self.paused_at.is_some_and(|at| (train.first..confirmed).contains(&at)) {
+            *train = Train { first: confirmed, began: now, lost: 0 };
+            return;
+        }
         train.lost += lost * frame;
         let bytes = confirmed.saturating_sub(train.first);
         if bytes < length {
@@ -330,7 +437,7 @@ mod tests {
     fn opens_after(frames: u32, ms: u64) -> Duration {
         let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
         let (mut pacer, mut lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
-        lag.sample(Time::ZERO, Duration::from_millis(5));
+        lag.sample(Time::ZERO, Duration::from_millis(5), None);
         let first = pacer.send(Time::ZERO, FRAME, true, &config);
         for _ in 1..frames {
             pacer.send(Time::ZERO, FRAME, true, &config);

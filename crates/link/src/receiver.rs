@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use remora_base::Time;
-use remora_wire::link::{Ack, Data, Part, Rts, WINDOW_MAX, expand};
+use remora_wire::link::{Ack, Data, Part, Place, Rts, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
+use crate::outlet::{Before, Outlet, Released};
 
 /// Bytes held for reordering; more, and the oldest gap is given up.
 const HELD_BYTES_MAX: usize = 4 << 20;
@@ -46,6 +47,7 @@ pub(crate) struct Receiver {
     /// Frames since the last acknowledgement.
     unacknowledged: u32,
     hold_timeouts: u64,
+    outlet: Outlet,
 }
 
 /// One life of the peer.
@@ -65,6 +67,10 @@ struct Stream {
     /// Packets of which the first chunks have been released, by the number of the next chunk.
     begun: BTreeMap<u64, Begun>,
     held_bytes: usize,
+    /// The highest number that was passed over without having arrived, 0 at first.
+    skipped: u64,
+    /// Complete and in their place: to be taken away.
+    released: Vec<Released>,
     /// The time it is.
     now: Time,
 }
@@ -79,6 +85,9 @@ enum Slot {
 
 #[derive(Clone, Debug)]
 struct Chunk {
+    came: Time,
+    /// The chunk before it in its flow.
+    prev: Option<u64>,
     part: Part,
     bytes: Bytes,
 }
@@ -87,18 +96,34 @@ struct Chunk {
 #[derive(Clone, Debug)]
 struct Begun {
     since: Time,
+    /// The chunk before its first one in its flow.
+    prev: Option<u64>,
     chunks: u8,
     bytes: BytesMut,
 }
 
 impl Receiver {
-    /// Takes a DATA frame; what may be released goes to `out`.
-    pub(crate) fn data(&mut self, now: Time, data: Data, config: &Config, out: &mut Vec<Bytes>) -> Arrival {
-        let floor = data.seq.wrapping_sub(data.back);
-        let Some(stream) = self.stream(now, data.epoch, floor, data.stamp) else { return Arrival::Refused };
-        stream.raise_floor(expand(stream.next, floor), out);
-        let follows = stream.pass(data.stamp);
-        let seq = expand(stream.next, data.seq);
+    /// Takes a DATA frame.
+    pub(crate) fn data(&mut self, now: Time, data: Data, config: &Config) -> Arrival {
+        let (stream, seq, stamp) = match data.place {
+            Place::Full { epoch, seq, stamp, back } => {
+                let floor = seq.wrapping_sub(back);
+                let Some(stream) = self.stream(now, epoch, floor, stamp) else { return Arrival::Refused };
+                stream.raise_floor(expand(stream.next, floor));
+                let seq = expand(stream.next, seq);
+                (stream, seq, stamp)
+            }
+            // Whoever sends such a one was once answered by this end; if that was before this end
+            // began anew, it must ask again.
+            Place::Short { seq, stamp } => {
+                let Some(stream) = &mut self.stream else { return Arrival::Refused };
+                stream.now = now;
+                let seq = expand_byte(stream.next, seq);
+                let stamp = expand_byte(1 << 32 | u64::from(stream.stamp), stamp) as u16;
+                (stream, seq, stamp)
+            }
+        };
+        let follows = stream.pass(stamp);
         if seq >= stream.next + WINDOW_MAX {
             return Arrival::Refused;
         }
@@ -108,25 +133,31 @@ impl Receiver {
             // `seq` is at least `next`, which is far above any distance of 16 bits.
             let prev = (data.prev > 0).then(|| seq - u64::from(data.prev));
             let part = data.part;
-            stream.insert(seq, prev, data.packet.map(|bytes| Chunk { part, bytes }), out);
+            stream.insert(seq, prev, data.packet.map(|bytes| Chunk { came: now, prev, part, bytes }));
             Arrival::New
         };
         self.unacknowledged = self.unacknowledged.saturating_add(1);
-        let at_once = data.poll || !follows || arrival != Arrival::New || self.unacknowledged >= config.ack_every;
-        self.want_ack(if at_once { now } else { now + config.ack_delay });
+        let at_once = !follows || arrival != Arrival::New || self.unacknowledged >= config.ack_every;
+        self.want_ack(match data.poll {
+            _ if at_once => now,
+            true => now + config.answer_delay(),
+            false => now + config.ack_delay,
+        });
+        self.let_out(now, config);
         arrival
     }
 
     /// Takes a probe.
-    pub(crate) fn rts(&mut self, now: Time, rts: Rts, out: &mut Vec<Bytes>) -> Arrival {
+    pub(crate) fn rts(&mut self, now: Time, rts: Rts, config: &Config) -> Arrival {
         let Some(stream) = self.stream(now, rts.epoch, rts.floor, rts.stamp) else { return Arrival::Refused };
-        stream.raise_floor(expand(stream.next, rts.floor), out);
+        stream.raise_floor(expand(stream.next, rts.floor));
         stream.pass(rts.stamp);
+        self.let_out(now, config);
         Arrival::New
     }
 
     /// Gives up gaps that nobody will fill any more.
-    pub(crate) fn handle_timeout(&mut self, now: Time, config: &Config, out: &mut Vec<Bytes>) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, config: &Config) {
         while self.hold_until(config).is_some_and(|at| at <= now) {
             let Some(stream) = &mut self.stream else { return };
             self.hold_timeouts += 1;
@@ -137,11 +168,22 @@ impl Receiver {
                 // now all those that have not arrived.
                 (_, Some((_, seq))) => {
                     stream.arrivals.pop_front();
-                    stream.raise_floor(seq, out);
+                    stream.raise_floor(seq);
                 }
-                _ => return,
+                _ => break,
             }
         }
+        self.let_out(now, config);
+    }
+
+    /// The next packet that leaves now.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Bytes> {
+        self.outlet.pop(now)
+    }
+
+    /// When the next packet leaves.
+    pub(crate) fn leaves_at(&self) -> Option<Time> {
+        self.outlet.next_at()
     }
 
     /// When [`handle_timeout`](Receiver::handle_timeout) is due.
@@ -178,12 +220,21 @@ impl Receiver {
 
     /// Chunks that wait for an earlier one, and packets that wait for their next.
     pub(crate) fn held(&self) -> usize {
-        self.stream.as_ref().map_or(0, |s| s.waits.len() + s.begun.len())
+        self.stream.as_ref().map_or(0, |s| s.waits.len() + s.begun.len()) + self.outlet.waiting()
     }
 
     /// Times a gap was given up because what was behind it had been held long enough.
     pub(crate) fn hold_timeouts(&self) -> u64 {
         self.hold_timeouts
+    }
+
+    /// Sends on their way the packets that are in their place.
+    fn let_out(&mut self, now: Time, config: &Config) {
+        let Some(stream) = &mut self.stream else { return };
+        for packet in stream.released.drain(..) {
+            let most = config.spacing_max(packet.bytes.len());
+            self.outlet.push(now, packet, most);
+        }
     }
 
     fn want_ack(&mut self, at: Time) {
@@ -199,6 +250,7 @@ impl Receiver {
             }
             self.past = self.stream.as_ref().map(|s| (s.epoch, now));
             self.stream = Some(Stream::new(epoch, floor, stamp));
+            self.outlet.open();
             (self.ack_at, self.unacknowledged) = (None, 0);
         }
         let stream = self.stream.as_mut()?;
@@ -218,6 +270,8 @@ impl Stream {
             arrivals: VecDeque::new(),
             begun: BTreeMap::new(),
             held_bytes: 0,
+            skipped: 0,
+            released: Vec::new(),
             now: Time::ZERO,
         }
     }
@@ -231,7 +285,7 @@ impl Stream {
         ahead == 1
     }
 
-    fn insert(&mut self, seq: u64, prev: Option<u64>, chunk: Option<Chunk>, out: &mut Vec<Bytes>) {
+    fn insert(&mut self, seq: u64, prev: Option<u64>, chunk: Option<Chunk>) {
         let waits_for = prev.filter(|prev| *prev >= self.next && !matches!(self.slots.get(prev), Some(Slot::Released)));
         match waits_for {
             Some(prev) => {
@@ -242,14 +296,14 @@ impl Stream {
             }
             None => {
                 self.slots.insert(seq, Slot::Released);
-                self.join(seq, chunk, out);
-                self.release_after(seq, out);
+                self.join(seq, chunk);
+                self.release_after(seq);
             }
         }
-        self.settle(out);
+        self.settle();
         while self.held_bytes > HELD_BYTES_MAX {
             match (self.arrivals.front().copied(), self.oldest_begun()) {
-                (Some((_, first)), _) => self.raise_floor(first, out),
+                (Some((_, first)), _) => self.raise_floor(first),
                 (None, Some((_, seq))) => drop(self.forget(seq)),
                 (None, None) => break,
             }
@@ -257,24 +311,37 @@ impl Stream {
     }
 
     /// Adds a chunk that has been released to its packet, if those before it are there; a packet
-    /// whose last it is goes to `out`. One without bytes ends the packet that waits for it.
-    fn join(&mut self, seq: u64, chunk: Option<Chunk>, out: &mut Vec<Bytes>) {
+    /// whose last it is is complete. One without bytes ends the packet that waits for it.
+    fn join(&mut self, seq: u64, chunk: Option<Chunk>) {
         let begun = self.forget(seq);
-        let Some(Chunk { part, bytes }) = chunk else { return };
+        let Some(Chunk { came, prev, part, bytes }) = chunk else {
+            self.skipped = self.skipped.max(seq);
+            return;
+        };
         let mut begun = match begun {
-            _ if part == Part::WHOLE => return out.push(bytes),
-            None if part.index() == 0 => Begun { since: self.now, chunks: 0, bytes: BytesMut::new() },
+            _ if part == Part::WHOLE => return self.complete(came, prev, seq, bytes),
+            None if part.index() == 0 => Begun { since: self.now, prev, chunks: 0, bytes: BytesMut::new() },
             Some(begun) if part.index() == begun.chunks => begun,
             _ => return,
         };
         begun.bytes.extend_from_slice(&bytes);
         begun.chunks += 1;
         if part.is_last() {
-            out.push(begun.bytes.freeze());
+            self.complete(came, begun.prev, seq, begun.bytes.freeze());
         } else {
             self.held_bytes += begun.bytes.len();
             self.begun.insert(seq + 1, begun);
         }
+    }
+
+    /// A packet may go: its last chunk is `last`, and `prev` the one before its first.
+    fn complete(&mut self, came: Time, prev: Option<u64>, last: u64, bytes: Bytes) {
+        let before = match prev {
+            None => Before::Nothing,
+            Some(prev) if prev <= self.skipped => Before::Unknown,
+            Some(prev) => Before::Chunk(prev),
+        };
+        self.released.push(Released { came, before, last, bytes });
     }
 
     /// The packet that waits for chunk `seq` waits no more.
@@ -290,43 +357,44 @@ impl Stream {
     }
 
     /// Releases what waits for `done`, and what waits for that.
-    fn release_after(&mut self, done: u64, out: &mut Vec<Bytes>) {
+    fn release_after(&mut self, done: u64) {
         let mut turn = VecDeque::from([done]);
         while let Some(done) = turn.pop_front() {
             while let Some(&(_, seq)) = self.waits.range((done, 0)..=(done, u64::MAX)).next() {
                 self.waits.remove(&(done, seq));
-                self.release(seq, out);
+                self.release(seq);
                 turn.push_back(seq);
             }
         }
     }
 
-    fn release(&mut self, seq: u64, out: &mut Vec<Bytes>) {
+    fn release(&mut self, seq: u64) {
         if let Some(slot @ Slot::Held(_)) = self.slots.get_mut(&seq)
             && let Slot::Held(chunk) = std::mem::replace(slot, Slot::Released)
         {
             self.held_bytes -= chunk.as_ref().map_or(0, |c| c.bytes.len());
-            self.join(seq, chunk, out);
+            self.join(seq, chunk);
         }
     }
 
     /// Nothing below `floor` will come any more.
-    fn raise_floor(&mut self, floor: u64, out: &mut Vec<Bytes>) {
+    fn raise_floor(&mut self, floor: u64) {
         if floor <= self.next {
             return;
         }
         self.next = floor;
-        self.settle(out);
+        self.skipped = self.skipped.max(floor - 1);
+        self.settle();
     }
 
     /// Moves `next` over what has arrived, and releases what waited for anything below it,
     /// in order of number, which is the order within each flow.
-    fn settle(&mut self, out: &mut Vec<Bytes>) {
+    fn settle(&mut self) {
         loop {
             while let Some(&(prev, seq)) = self.waits.first().filter(|(prev, _)| *prev < self.next) {
                 self.waits.remove(&(prev, seq));
-                self.release(seq, out);
-                self.release_after(seq, out);
+                self.release(seq);
+                self.release_after(seq);
             }
             while self.slots.first_key_value().is_some_and(|(seq, _)| *seq < self.next) {
                 self.slots.pop_first();

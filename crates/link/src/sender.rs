@@ -6,17 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_wire::link::{Ack, CHUNKS_MAX, Data, Part, Rts, expand};
+use remora_wire::link::{Ack, CHUNKS_MAX, Data, PREV_MAX, Part, Place, Rts, expand};
 
 use crate::flight::{Flight, Tx};
 use crate::pacer::Departure;
 use crate::queue::Waiting;
 use crate::{Config, GaveUp, Packet};
 
+/// Low bytes tell numbers apart that are so far ahead of what the other end has seen.
+const SHORT_AHEAD_MAX: u64 = 127;
+
 /// The sending half of one destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     epoch: u16,
+    /// Whether the peer has acknowledged anything of this life.
+    known: bool,
     /// The number of the next chunk.
     next: u64,
     /// Everything below this has arrived, as far as the peer has said.
@@ -27,6 +32,8 @@ pub(crate) struct Sender {
     due: BTreeSet<u64>,
     flight: Flight,
     flows: BTreeMap<u64, Tail>,
+    /// Flows of which nothing is outstanding any more, by their last chunk: forgotten later.
+    idle: BTreeMap<u64, u64>,
     gave_up: GaveUp,
 }
 
@@ -72,12 +79,14 @@ impl Sender {
         let first = (1 << 32) + u64::from(first);
         Sender {
             epoch,
+            known: false,
             next: first,
             arrived: first,
             outstanding: BTreeMap::new(),
             due: BTreeSet::new(),
             flight: Flight::new(first),
             flows: BTreeMap::new(),
+            idle: BTreeMap::new(),
             gave_up: GaveUp::default(),
         }
     }
@@ -123,16 +132,20 @@ impl Sender {
     }
 
     /// Cuts a packet into chunks that are to be sent and gives them their numbers.
-    pub(crate) fn admit(&mut self, waiting: Waiting, config: &Config) {
+    ///
+    /// If it is not `ordered` it does not wait for what is before it in its flow.
+    pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, config: &Config) {
         let Packet { flow, class, mut bytes, .. } = waiting.packet;
         let limits = config.limits.get(class);
         let chunks = bytes.len().div_ceil(config.chunk_max()).clamp(1, usize::from(CHUNKS_MAX)) as u8;
         for index in 0..chunks {
             let seq = self.next;
             self.next += 1;
+            self.forget_flows();
             let tail = self.flows.entry(flow).or_insert(Tail { last: seq, outstanding: 0 });
-            // The window is shorter than 2^16, and the tail is within it.
-            let prev = (seq - tail.last) as u16;
+            self.idle.remove(&tail.last);
+            // The window is shorter than 2^16, and the tail is within it or idle.
+            let prev = if ordered || index > 0 { (seq - tail.last) as u16 } else { 0 };
             *tail = Tail { last: seq, outstanding: tail.outstanding + 1 };
             let sent = Sent {
                 flow,
@@ -146,6 +159,13 @@ impl Sender {
             };
             self.outstanding.insert(seq, sent);
             self.due.insert(seq);
+        }
+    }
+
+    /// Forgets the flows that have been idle for so long that their last chunk need not be named.
+    fn forget_flows(&mut self) {
+        while let Some(entry) = self.idle.first_entry().filter(|e| *e.key() + PREV_MAX < self.next) {
+            self.flows.remove(&entry.remove());
         }
     }
 
@@ -184,19 +204,19 @@ impl Sender {
     /// [`sent`](Sender::sent).
     pub(crate) fn frame(&self, seq: u64, poll: bool, ack: Option<Ack>) -> Option<Data> {
         let sent = self.outstanding.get(&seq)?;
+        let (packet, part) = (sent.packet.clone(), sent.part);
+        Some(Data { place: self.place(seq), prev: sent.prev, poll, ack, packet, part })
+    }
+
+    /// Which chunk and transmission this is, as short as the other end understands it: it is
+    /// known to have all that is below `arrived` and to have seen the stamp last echoed.
+    fn place(&self, seq: u64) -> Place {
+        let stamp = self.flight.next_stamp();
+        if self.known && !self.owes_floor() && (self.next - self.arrived).max(self.flight.ahead()) <= SHORT_AHEAD_MAX {
+            return Place::Short { seq: seq as u8, stamp: stamp as u8 };
+        }
         let back = (seq - self.floor()) as u16;
-        Some(Data {
-            epoch: self.epoch,
-            seq: seq as u16,
-            stamp: self.flight.next_stamp() as u16,
-            back,
-            // What is below the floor is not waited for.
-            prev: if sent.prev > back { 0 } else { sent.prev },
-            poll,
-            ack,
-            packet: sent.packet.clone(),
-            part: sent.part,
-        })
+        Place::Full { epoch: self.epoch, seq: seq as u16, stamp: stamp as u16, back }
     }
 
     /// Notes that packet `seq` was sent; true if it was not for the first time.
@@ -229,6 +249,7 @@ impl Sender {
         if next > self.next {
             return told;
         }
+        self.known = true;
         self.arrived = self.arrived.max(next);
         while let Some(entry) = self.outstanding.first_entry().filter(|e| *e.key() < next) {
             let seq = *entry.key();
@@ -292,7 +313,7 @@ impl Sender {
         if let Some(tail) = self.flows.get_mut(&sent.flow) {
             tail.outstanding -= 1;
             if tail.outstanding == 0 {
-                self.flows.remove(&sent.flow);
+                self.idle.insert(tail.last, sent.flow);
             }
         }
     }

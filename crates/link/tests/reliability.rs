@@ -11,7 +11,7 @@ use common::{Medium, World, label, packet};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
 use remora_link::{Class, Codel, Config, Event, Limits, Link, Mode, PerClass, State};
-use remora_wire::link::Frame;
+use remora_wire::link::{Data, Frame, Place};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -130,7 +130,7 @@ proptest! {
         for (number, (mut bytes, kind, to_base, wait)) in frames.into_iter().enumerate() {
             // Kinds that mean something are more telling than noise.
             if let Some(first) = bytes.first_mut().filter(|_| kind < 8) {
-                *first = [0x80, 0xc0, 0xe0, 0xf8, 1, 2, 3, 5][usize::from(kind)];
+                *first = [0x82, 0xc0, 0xe2, 0xf8, 1, 2, 3, 5][usize::from(kind)];
             }
             let (from, to) = if to_base { (1, 0) } else { (0, 1) };
             world.send(from, to, packet(1, number as u32, 100, Class::Default));
@@ -234,7 +234,7 @@ fn numbers_wrap_around() {
         link.add_peer(Time::ZERO, common::peer(1));
         link.enqueue(Time::ZERO, common::peer(1), packet(1, 0, 8, Class::Default));
         match link.poll_transmit(Time::ZERO).map(|t| Frame::decode(t.payload)) {
-            Some(Ok(Frame::Data(data))) => data.seq,
+            Some(Ok(Frame::Data(Data { place: Place::Full { seq, .. }, .. }))) => seq,
             other => panic!("{other:?}"),
         }
     };
@@ -264,6 +264,7 @@ fn without_retransmission_each_frame_goes_once() {
     assert_eq!((stats.data_frames, stats.retransmitted, world.view(1, 0).stats.acks), (200, 0, 0));
     assert_eq!(world.delivered[1].len() as u64, 200 - world.lost);
     assert!((30..=90).contains(&world.lost), "{}", world.lost);
+    assert!(world.device_max <= 2, "{} frames in the device", world.device_max);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn a_small_call_does_not_wait_behind_a_bulk_flow() {
 #[test]
 fn both_ways_share_a_half_duplex_hop_without_filling_the_devices() {
     // The rate as it is, a wrong one, and none.
-    for (rate, least, most) in [(Some(Rate::mbit(1)), 0.88, 9), (Some(Rate::mbit(2)), 0.8, 32), (None, 0.88, 16)] {
+    for (rate, least, most) in [(Some(Rate::mbit(1)), 0.88, 9), (Some(Rate::mbit(2)), 0.8, 34), (None, 0.88, 16)] {
         let config = Config { rate, ..Config::default() };
         let mut world = World::new(&config, Medium::new(1), 2);
         let mut next = 0;

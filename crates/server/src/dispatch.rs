@@ -3,9 +3,11 @@
 
 use bytes::Bytes;
 use remora_wire::rpc::{CallError, CallHeader, OpaqueAuth, Outcome, RPC_VERSION};
-use remora_wire::{Reader, mount, nfs3};
+use remora_wire::{Reader, mount, nfs2, nfs3, portmap};
 
 use crate::auth::{self, Caller};
+use crate::job::Form;
+use crate::{Version, v2};
 
 /// What a message turned out to be.
 #[derive(Debug)]
@@ -14,10 +16,14 @@ pub(crate) enum Incoming {
     NotACall,
     /// A call that is answered with its header alone.
     Refused { xid: u32, outcome: Outcome },
-    /// NULL of either program: a ping. Any credential will do.
+    /// NULL of any program: a ping. Any credential will do.
     Null { xid: u32 },
-    /// A call of the MOUNT program.
-    Mount { xid: u32, caller: Caller, call: mount::Call },
+    /// A call of the MOUNT program, in the version that goes with this one of NFS.
+    Mount { xid: u32, caller: Caller, version: Version, call: mount::Call },
+    /// A call of the portmapper. Any credential will do.
+    Portmap { xid: u32, call: portmap::Call },
+    /// A call of NFSv2 that is answered without executing anything.
+    Answered { xid: u32, reply: nfs2::Reply },
     /// A call of the NFS program.
     Nfs(NfsCall),
 }
@@ -29,12 +35,13 @@ pub(crate) struct NfsCall {
     pub(crate) cred: OpaqueAuth,
     pub(crate) caller: Caller,
     pub(crate) call: nfs3::Call,
+    pub(crate) form: Form,
     /// The arguments as they came, for the duplicate request cache.
     pub(crate) args: Bytes,
 }
 
-/// Reads a message.
-pub(crate) fn read(message: Bytes) -> Incoming {
+/// Reads a message. `portmap` says whether we are a portmapper.
+pub(crate) fn read(message: Bytes, portmap: bool) -> Incoming {
     let mut r = Reader::new(message);
     let header = match CallHeader::decode(&mut r) {
         Ok(header) => header,
@@ -47,36 +54,73 @@ pub(crate) fn read(message: Bytes) -> Incoming {
         }
     };
     let xid = header.xid;
-    call(header, r).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
+    call(header, r, portmap).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
 }
 
-fn call(header: CallHeader, r: Reader) -> Result<Incoming, Outcome> {
-    let version = match header.prog {
-        nfs3::PROGRAM => nfs3::VERSION,
-        mount::PROGRAM => mount::VERSION,
-        _ => return Err(Outcome::ProgUnavail),
-    };
-    if header.vers != version {
-        return Err(Outcome::ProgMismatch { low: version, high: version });
+/// A program that we run, in a version that we speak.
+#[derive(Clone, Copy)]
+enum Program {
+    Nfs(Version),
+    Mount(Version),
+    Portmap,
+}
+
+fn program(prog: u32, vers: u32, portmap: bool) -> Result<Program, Outcome> {
+    let spoken = |low, high| Err(Outcome::ProgMismatch { low, high });
+    match (prog, vers) {
+        (nfs3::PROGRAM, nfs2::VERSION) => Ok(Program::Nfs(Version::V2)),
+        (nfs3::PROGRAM, nfs3::VERSION) => Ok(Program::Nfs(Version::V3)),
+        (nfs3::PROGRAM, _) => spoken(nfs2::VERSION, nfs3::VERSION),
+        // Version 2 is version 1 and a procedure that we have not.
+        (mount::PROGRAM, mount::VERSION_1 | 2) => Ok(Program::Mount(Version::V2)),
+        (mount::PROGRAM, mount::VERSION) => Ok(Program::Mount(Version::V3)),
+        (mount::PROGRAM, _) => spoken(mount::VERSION_1, mount::VERSION),
+        (portmap::PROGRAM, portmap::VERSION) if portmap => Ok(Program::Portmap),
+        (portmap::PROGRAM, _) if portmap => spoken(portmap::VERSION, portmap::VERSION),
+        _ => Err(Outcome::ProgUnavail),
     }
+}
+
+fn call(header: CallHeader, r: Reader, portmap: bool) -> Result<Incoming, Outcome> {
+    let program = program(header.prog, header.vers, portmap)?;
     if header.proc == 0 {
         return Ok(Incoming::Null { xid: header.xid });
     }
-    let caller = auth::caller(&header.cred)?;
-    if header.prog == mount::PROGRAM { mount_call(&header, caller, r) } else { nfs_call(&header, caller, r) }
+    match program {
+        Program::Nfs(Version::V2) => nfs2_call(&header, auth::caller(&header.cred)?, r),
+        Program::Nfs(Version::V3) => nfs3_call(&header, auth::caller(&header.cred)?, r),
+        Program::Mount(version) => mount_call(&header, auth::caller(&header.cred)?, version, r),
+        Program::Portmap => portmap_call(&header, r),
+    }
 }
 
-fn mount_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
+fn mount_call(header: &CallHeader, caller: Caller, version: Version, mut r: Reader) -> Result<Incoming, Outcome> {
     let call = mount::Call::decode(header.proc, &mut r).ok_or(Outcome::ProcUnavail)?;
     let call = call.map_err(|_| Outcome::GarbageArgs)?;
-    Ok(Incoming::Mount { xid: header.xid, caller, call })
+    Ok(Incoming::Mount { xid: header.xid, caller, version, call })
 }
 
-fn nfs_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
+fn portmap_call(header: &CallHeader, mut r: Reader) -> Result<Incoming, Outcome> {
+    let call = portmap::Call::decode(header.proc, &mut r).ok_or(Outcome::ProcUnavail)?;
+    Ok(Incoming::Portmap { xid: header.xid, call: call.map_err(|_| Outcome::GarbageArgs)? })
+}
+
+fn nfs3_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
     let proc = nfs3::Proc::from_number(header.proc).ok_or(Outcome::ProcUnavail)?;
     let args = r.clone().rest();
     let call = nfs3::Call::decode(proc, &mut r).map_err(|_| Outcome::GarbageArgs)?;
-    Ok(Incoming::Nfs(NfsCall { xid: header.xid, cred: header.cred.clone(), caller, call, args }))
+    Ok(Incoming::Nfs(NfsCall { xid: header.xid, cred: header.cred.clone(), caller, call, form: Form::V3, args }))
+}
+
+fn nfs2_call(header: &CallHeader, caller: Caller, mut r: Reader) -> Result<Incoming, Outcome> {
+    let proc = nfs2::Proc::from_number(header.proc).ok_or(Outcome::ProcUnavail)?;
+    let args = r.clone().rest();
+    let call = nfs2::Call::decode(proc, &mut r).map_err(|_| Outcome::GarbageArgs)?;
+    let (xid, form) = (header.xid, Form::V2(proc));
+    Ok(match v2::to_v3(call) {
+        Ok(call) => Incoming::Nfs(NfsCall { xid, cred: header.cred.clone(), caller, call, form, args }),
+        Err(reply) => Incoming::Answered { xid, reply },
+    })
 }
 
 #[cfg(test)]
@@ -95,10 +139,18 @@ mod tests {
     fn what_cannot_be_called_is_answered_as_the_rfc_says() {
         let (nfs, mnt) = (nfs3::PROGRAM, mount::PROGRAM);
         for (message, want) in [
-            (message(100_000, 2, 0, 0, &[]), Outcome::ProgUnavail),
-            (message(nfs, 2, 0, 0, &[]), Outcome::ProgMismatch { low: 3, high: 3 }),
-            (message(nfs, 4, 1, 0, &[]), Outcome::ProgMismatch { low: 3, high: 3 }),
-            (message(mnt, 1, 1, 0, &[]), Outcome::ProgMismatch { low: 3, high: 3 }),
+            (message(100_001, 2, 0, 0, &[]), Outcome::ProgUnavail),
+            (message(nfs, 1, 0, 0, &[]), Outcome::ProgMismatch { low: 2, high: 3 }),
+            (message(nfs, 4, 1, 0, &[]), Outcome::ProgMismatch { low: 2, high: 3 }),
+            (message(mnt, 0, 1, 0, &[]), Outcome::ProgMismatch { low: 1, high: 3 }),
+            (message(mnt, 4, 1, 0, &[]), Outcome::ProgMismatch { low: 1, high: 3 }),
+            (message(nfs, 2, 18, 0, &[]), Outcome::ProcUnavail),
+            (message(nfs, 2, 1, 0, &[0; 31]), Outcome::GarbageArgs),
+            (message(nfs, 2, 1, 6, &[0; 32]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
+            (message(mnt, 2, 7, 0, &[]), Outcome::ProcUnavail),
+            (message(portmap::PROGRAM, 3, 3, 0, &[]), Outcome::ProgMismatch { low: 2, high: 2 }),
+            (message(portmap::PROGRAM, 2, 5, 0, &[]), Outcome::ProcUnavail),
+            (message(portmap::PROGRAM, 2, 3, 0, &[0; 15]), Outcome::GarbageArgs),
             (message(nfs, 3, 22, 0, &[]), Outcome::ProcUnavail),
             (message(mnt, 3, 6, 0, &[]), Outcome::ProcUnavail),
             (message(nfs, 3, 1, 0, &[0, 0, 0, 65]), Outcome::GarbageArgs),
@@ -106,11 +158,20 @@ mod tests {
             (message(mnt, 3, 1, 0, &[0, 0, 9, 0]), Outcome::GarbageArgs),
             (message(nfs, 3, 1, 6, &[]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
         ] {
-            match read(message) {
+            match read(message, true) {
                 Incoming::Refused { xid: 5, outcome } => assert_eq!(outcome, want),
                 other => panic!("{other:?} instead of {want:?}"),
             }
         }
+    }
+
+    #[test]
+    fn who_is_no_portmapper_has_no_such_program() {
+        let ask = |vers, on| read(message(portmap::PROGRAM, vers, 4, 0, &[]), on);
+        for vers in [2, 3] {
+            assert!(matches!(ask(vers, false), Incoming::Refused { outcome: Outcome::ProgUnavail, .. }));
+        }
+        assert!(matches!(ask(2, true), Incoming::Portmap { xid: 5, call: portmap::Call::Dump }));
     }
 
     #[test]
@@ -119,20 +180,21 @@ mod tests {
         // The credential's length follows six words of header and its flavor.
         long[28..32].copy_from_slice(&401u32.to_be_bytes());
         let want = Outcome::AuthError(Outcome::AUTH_BADCRED);
-        assert!(matches!(read(long.into()), Incoming::Refused { xid: 5, outcome } if outcome == want));
+        assert!(matches!(read(long.into(), false), Incoming::Refused { xid: 5, outcome } if outcome == want));
     }
 
     #[test]
     fn pings_need_no_credential_and_noise_no_answer() {
-        assert!(matches!(read(message(nfs3::PROGRAM, 3, 0, 6, &[])), Incoming::Null { xid: 5 }));
-        assert!(matches!(read(message(mount::PROGRAM, 3, 0, 6, &[])), Incoming::Null { xid: 5 }));
+        for (prog, vers) in [(nfs3::PROGRAM, 2), (nfs3::PROGRAM, 3), (mount::PROGRAM, 1), (mount::PROGRAM, 3)] {
+            assert!(matches!(read(message(prog, vers, 0, 6, &[]), false), Incoming::Null { xid: 5 }));
+        }
         for noise in [&b""[..], b"abc", &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2], &[0, 0, 0, 1, 0, 0, 0, 0]] {
-            assert!(matches!(read(Bytes::copy_from_slice(noise)), Incoming::NotACall));
+            assert!(matches!(read(Bytes::copy_from_slice(noise), false), Incoming::NotACall));
         }
         let version = [0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 3];
         let want = Outcome::RpcMismatch { low: 2, high: 2 };
         assert!(
-            matches!(read(Bytes::copy_from_slice(&version)), Incoming::Refused { xid: 5, outcome } if outcome == want)
+            matches!(read(Bytes::copy_from_slice(&version), false), Incoming::Refused { xid: 5, outcome } if outcome == want)
         );
     }
 }

@@ -10,9 +10,9 @@ use remora_wire::mount;
 use remora_wire::nfs3::{Fh, Status};
 use siphasher::sip::SipHasher24;
 
-use crate::Network;
 use crate::auth::Caller;
 use crate::handle::Signer;
+use crate::{Network, Version};
 
 /// The user and group number of nobody in particular, by custom.
 pub const ANONYMOUS: u32 = 65534;
@@ -111,7 +111,7 @@ pub struct Exports {
 
 /// An export and its number in handles.
 pub(crate) struct Exported {
-    id: u64,
+    pub(crate) id: u64,
     pub(crate) export: Export,
 }
 
@@ -151,14 +151,14 @@ impl Exports {
 
     /// The export and object behind `fh`, for the client at `ip`.
     pub(crate) fn resolve(&self, fh: &Fh, ip: IpAddr) -> Result<(&Exported, FileId), Status> {
-        let (id, file) = self.signer.verify(fh)?;
+        let (id, file) = self.signer.verify(fh, self.list.iter().map(|e| e.id))?;
         let exported = self.list.iter().find(|e| e.id == id).ok_or(Status::Stale)?;
         if exported.export.allows(ip) { Ok((exported, file)) } else { Err(Status::Access) }
     }
 
-    /// The handle of object `id` of `exported`.
-    pub(crate) fn handle(&self, exported: &Exported, id: &FileId) -> Fh {
-        self.signer.sign(exported.id, id)
+    /// The handle of object `id` of `exported`, for clients of `version`.
+    pub(crate) fn handle(&self, exported: &Exported, id: &FileId, version: Version) -> Fh {
+        self.signer.sign(exported.id, id, version)
     }
 
     /// The export whose name is the longest head of `path`, and the components behind it.

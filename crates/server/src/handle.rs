@@ -7,21 +7,43 @@
 //! | 0 to 40  | [`FileId`]                                             |
 //! | 8        | SipHash-2-4 of all the bytes before it                 |
 //!
+//! The 32 bytes of NFSv2's handles are too few for that. There the export is not written down
+//! but signed for, zeros at the front of the id (its inode number is rarely a large one) are
+//! counted instead, and of the id's hint there is as much as fits:
+//!
+//! | bytes | what                                                                  |
+//! |-------|-----------------------------------------------------------------------|
+//! | 1     | layout version                                                        |
+//! | 1     | zeros left out at the front of the id (3 bits), length of what follows |
+//! | 22    | [`FileId`], zeros behind it                                           |
+//! | 8     | SipHash-2-4 of the layout, the export and the other bytes             |
+//!
 //! Without the signature a client could guess the handle of a file that lies outside its
 //! export, or that its permissions hide.
 
 use std::hash::Hasher;
 
 use remora_vfs::FileId;
+use remora_wire::nfs2::FH_SIZE;
 use remora_wire::nfs3::{FH_MAX, Fh, Status};
 use siphasher::sip::SipHasher24;
 
+use crate::Version;
+
 const LAYOUT: u8 = 1;
+const LAYOUT_SHORT: u8 = 2;
 const EXPORT_AT: usize = 1;
 const ID_AT: usize = EXPORT_AT + 8;
 const MAC_LEN: usize = 8;
 
+/// Bytes of the id in a short handle.
+const SHORT_ID: usize = FH_SIZE - 2 - MAC_LEN;
+/// Where the bits of the length end and those of the zeros begin.
+const ZEROS_SHIFT: u32 = 5;
+const ZEROS_MAX: usize = 7;
+
 const _: () = assert!(ID_AT + FileId::MAX + MAC_LEN <= FH_MAX as usize);
+const _: () = assert!(FileId::NAME <= SHORT_ID && SHORT_ID < 1 << ZEROS_SHIFT);
 
 /// Makes and checks handles.
 #[derive(Clone)]
@@ -33,40 +55,91 @@ impl Signer {
         Signer(SipHasher24::new_with_key(key))
     }
 
-    /// The handle of object `id` in export `export`.
-    pub(crate) fn sign(&self, export: u64, id: &FileId) -> Fh {
+    /// The handle of object `id` in export `export`, for clients of `version`.
+    pub(crate) fn sign(&self, export: u64, id: &FileId, version: Version) -> Fh {
+        match version {
+            Version::V2 => self.sign_short(export, id),
+            Version::V3 => self.sign_long(export, id),
+        }
+    }
+
+    fn sign_long(&self, export: u64, id: &FileId) -> Fh {
         let mut out = Vec::with_capacity(ID_AT + id.as_bytes().len() + MAC_LEN);
         out.push(LAYOUT);
         out.extend_from_slice(&export.to_be_bytes());
         out.extend_from_slice(id.as_bytes());
-        out.extend_from_slice(&self.mac(&out).to_be_bytes());
+        out.extend_from_slice(&self.mac(&[&out]).to_be_bytes());
         Fh(out.into())
     }
 
-    /// The export and object that `fh` stands for.
+    fn sign_short(&self, export: u64, id: &FileId) -> Fh {
+        let zeros = id.as_bytes().iter().take(ZEROS_MAX).take_while(|b| **b == 0).count();
+        let kept = id.as_bytes().iter().skip(zeros).take(SHORT_ID);
+        let mut out = Vec::with_capacity(FH_SIZE);
+        out.push(LAYOUT_SHORT);
+        out.push((zeros << ZEROS_SHIFT | kept.len()) as u8);
+        out.extend(kept);
+        out.resize(FH_SIZE - MAC_LEN, 0);
+        out.extend_from_slice(&self.mac_short(export, &out).to_be_bytes());
+        Fh(out.into())
+    }
+
+    /// The export, one of `exports`, and the object that `fh` stands for.
     ///
     /// What cannot be a handle of ours is [`Status::BadHandle`]; a wrong signature is
     /// [`Status::Stale`], as after a change of key, so that clients look the file up again.
-    pub(crate) fn verify(&self, fh: &Fh) -> Result<(u64, FileId), Status> {
+    pub(crate) fn verify(&self, fh: &Fh, exports: impl Iterator<Item = u64>) -> Result<(u64, FileId), Status> {
         let (signed, mac) = fh.0.split_last_chunk::<MAC_LEN>().ok_or(Status::BadHandle)?;
-        let (head, id) = signed.split_first_chunk::<ID_AT>().ok_or(Status::BadHandle)?;
-        let [layout, export @ ..] = head;
-        let id = FileId::new(id).ok_or(Status::BadHandle)?;
-        if *layout != LAYOUT {
-            return Err(Status::BadHandle);
+        let mac = u64::from_be_bytes(*mac);
+        match signed.first() {
+            Some(&LAYOUT) => self.verify_long(signed, mac),
+            Some(&LAYOUT_SHORT) => self.verify_short(signed, mac, exports),
+            _ => Err(Status::BadHandle),
         }
-        // One comparison of whole words: its time does not tell how many bytes were right.
-        if self.mac(signed) ^ u64::from_be_bytes(*mac) != 0 {
+    }
+
+    fn verify_long(&self, signed: &[u8], mac: u64) -> Result<(u64, FileId), Status> {
+        let (head, id) = signed.split_first_chunk::<ID_AT>().ok_or(Status::BadHandle)?;
+        let [_, export @ ..] = head;
+        let id = FileId::new(id).ok_or(Status::BadHandle)?;
+        if !same(self.mac(&[signed]), mac) {
             return Err(Status::Stale);
         }
         Ok((u64::from_be_bytes(*export), id))
     }
 
-    fn mac(&self, bytes: &[u8]) -> u64 {
+    fn verify_short(
+        &self,
+        signed: &[u8],
+        mac: u64,
+        mut exports: impl Iterator<Item = u64>,
+    ) -> Result<(u64, FileId), Status> {
+        let [_, lengths, kept @ ..] = signed else { return Err(Status::BadHandle) };
+        if kept.len() != SHORT_ID {
+            return Err(Status::BadHandle);
+        }
+        let (zeros, len) = (usize::from(lengths >> ZEROS_SHIFT), usize::from(lengths & ((1 << ZEROS_SHIFT) - 1)));
+        let kept = kept.get(..len).ok_or(Status::BadHandle)?;
+        let id = FileId::new(&[&[0; ZEROS_MAX][..zeros], kept].concat()).ok_or(Status::BadHandle)?;
+        let export = exports.find(|export| same(self.mac_short(*export, signed), mac));
+        Ok((export.ok_or(Status::Stale)?, id))
+    }
+
+    /// The layout comes first, so that no handle of one layout is one of the other.
+    fn mac_short(&self, export: u64, signed: &[u8]) -> u64 {
+        self.mac(&[&[LAYOUT_SHORT], &export.to_be_bytes(), signed])
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> u64 {
         let mut h = self.0;
-        h.write(bytes);
+        parts.iter().for_each(|part| h.write(part));
         h.finish()
     }
+}
+
+/// One comparison of whole words: its time does not tell how many bytes were right.
+fn same(a: u64, b: u64) -> bool {
+    a ^ b == 0
 }
 
 #[cfg(test)]
@@ -78,50 +151,85 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..=FileId::MAX)
     }
 
+    fn version() -> impl Strategy<Value = Version> {
+        prop_oneof![Just(Version::V2), Just(Version::V3)]
+    }
+
     proptest! {
         #[test]
-        fn handles_come_back_as_they_went(key: [u8; 16], export: u64, bytes in id_bytes()) {
+        fn handles_come_back_as_they_went(key: [u8; 16], export: u64, other: u64, bytes in id_bytes()) {
+            prop_assume!(export != other);
             let (signer, id) = (Signer::new(&key), FileId::new(&bytes).unwrap());
-            let fh = signer.sign(export, &id);
+            let fh = signer.sign(export, &id, Version::V3);
             prop_assert!(fh.0.len() <= FH_MAX as usize);
-            prop_assert_eq!(signer.verify(&fh), Ok((export, id)));
+            prop_assert_eq!(signer.verify(&fh, [].into_iter()), Ok((export, id)));
+            let fh = signer.sign(export, &id, Version::V2);
+            prop_assert_eq!(fh.0.len(), FH_SIZE);
+            let (from, short) = signer.verify(&fh, [other, export].into_iter()).unwrap();
+            prop_assert_eq!(from, export);
+            prop_assert!(id.as_bytes().starts_with(short.as_bytes()));
+            prop_assert!(short == id || short.as_bytes().len() >= FileId::NAME);
+            prop_assert_eq!(signer.verify(&fh, [other].into_iter()), Err(Status::Stale));
         }
 
         #[test]
-        fn any_flipped_bit_is_refused(key: [u8; 16], export: u64, bytes in id_bytes(), bit: prop::sample::Index) {
+        fn any_flipped_bit_is_refused(
+            key: [u8; 16], export: u64, bytes in id_bytes(), bit: prop::sample::Index, version in version(),
+        ) {
             let signer = Signer::new(&key);
-            let mut forged = signer.sign(export, &FileId::new(&bytes).unwrap()).0.to_vec();
+            let mut forged = signer.sign(export, &FileId::new(&bytes).unwrap(), version).0.to_vec();
             let bit = bit.index(forged.len() * 8);
             forged[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(signer.verify(&Fh(forged.into())).is_err());
+            prop_assert!(signer.verify(&Fh(forged.into()), [export].into_iter()).is_err());
         }
 
         #[test]
-        fn made_up_bytes_and_other_keys_are_refused(key: [u8; 16], other: [u8; 16], bytes in prop::collection::vec(any::<u8>(), 0..=64)) {
+        fn made_up_bytes_and_other_keys_are_refused(
+            key: [u8; 16], other: [u8; 16], bytes in prop::collection::vec(any::<u8>(), 0..=64), version in version(),
+        ) {
             prop_assume!(key != other);
-            let id = FileId::new(&[]).unwrap();
-            prop_assert_eq!(Signer::new(&key).verify(&Signer::new(&other).sign(1, &id)), Err(Status::Stale));
-            prop_assert!(Signer::new(&key).verify(&Fh(bytes.into())).is_err());
+            let (id, signer) = (FileId::new(&[]).unwrap(), Signer::new(&key));
+            let foreign = Signer::new(&other).sign(1, &id, version);
+            prop_assert_eq!(signer.verify(&foreign, [1].into_iter()), Err(Status::Stale));
+            prop_assert!(signer.verify(&Fh(bytes.into()), [1].into_iter()).is_err());
+        }
+    }
+
+    #[test]
+    fn short_handles_hold_the_hint_of_all_but_deep_paths() {
+        let signer = Signer::new(&[7; 16]);
+        let id = |ino: u64, hint: usize| {
+            FileId::new(&[&ino.to_be_bytes()[..], &u64::MAX.to_be_bytes(), &vec![9; hint]].concat()).unwrap()
+        };
+        for (ino, hint, kept) in [(1 << 31, 10, 10), (1 << 31, 11, 10), (1 << 39, 9, 9), (u64::MAX, 24, 6), (5, 24, 13)]
+        {
+            let fh = signer.sign(1, &id(ino, hint), Version::V2);
+            assert_eq!(signer.verify(&fh, [1].into_iter()), Ok((1, id(ino, kept))), "{ino:x}");
         }
     }
 
     #[test]
     fn malformed_is_told_from_forged() {
         let signer = Signer::new(&[7; 16]);
-        let good = signer.sign(1, &FileId::new(b"file").unwrap()).0;
-        let change = |at: usize| {
-            let mut b = good.to_vec();
-            b[at] ^= 0xff;
+        let [long, short] = [Version::V3, Version::V2].map(|v| signer.sign(1, &FileId::new(b"file").unwrap(), v).0);
+        let change = |handle: &bytes::Bytes, at: usize, by: u8| {
+            let mut b = handle.to_vec();
+            b[at] ^= by;
             Fh(b.into())
         };
         for (fh, want) in [
-            (Fh(good.slice(..16)), Status::BadHandle),
+            (Fh(long.slice(..16)), Status::BadHandle),
             (Fh(vec![LAYOUT; 64].into()), Status::BadHandle),
-            (change(0), Status::BadHandle),
-            (change(1), Status::Stale),
-            (change(good.len() - 1), Status::Stale),
+            (change(&long, 0, 0xff), Status::BadHandle),
+            (change(&long, 1, 0xff), Status::Stale),
+            (change(&long, long.len() - 1, 0xff), Status::Stale),
+            (Fh(short.slice(..31)), Status::BadHandle),
+            (Fh(vec![LAYOUT_SHORT; 33].into()), Status::BadHandle),
+            (change(&short, 1, 0x1f), Status::BadHandle),
+            (change(&short, 1, 0xe0), Status::Stale),
+            (change(&short, 2, 0xff), Status::Stale),
         ] {
-            assert_eq!(signer.verify(&fh), Err(want), "{fh:?}");
+            assert_eq!(signer.verify(&fh, [1].into_iter()), Err(want), "{fh:?}");
         }
     }
 }

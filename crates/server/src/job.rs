@@ -1,17 +1,21 @@
 //! What an executor does for the server: a call bound to what it needs, and the answer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_base::Peer;
-use remora_wire::nfs3::{self, Attr, Fh, Reply, Status};
+use remora_vfs::{self as vfs, Flush, Ledger};
+use remora_wire::nfs2;
+use remora_wire::nfs3::{self, Attr, Fh, Reply, Stable, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Xdr, mount};
 
 use crate::auth::Caller;
 use crate::cache::FileTimes;
+use crate::cookies::Cookies;
 use crate::exec::{Exec, mnt};
-use crate::{Exports, Limits};
+use crate::{Exports, Limits, Version, v2};
 
 /// Ties an [`Answer`] to its [`Execute`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,6 +35,7 @@ pub struct Execute {
 pub struct Job {
     pub(crate) exports: Arc<Exports>,
     pub(crate) limits: Limits,
+    pub(crate) cookies: Arc<Cookies>,
     pub(crate) peer: Peer,
     pub(crate) xid: u32,
     pub(crate) work: Work,
@@ -39,11 +44,38 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Execute a call.
-    Nfs { caller: Caller, call: nfs3::Call },
-    /// Find the handle of a path.
-    Mount { caller: Caller, path: Bytes },
+    Nfs { caller: Caller, call: nfs3::Call, form: Form },
+    /// Find the handle of a path, for clients of this version.
+    Mount { caller: Caller, path: Bytes, version: Version },
     /// Ask for the times of an object, for the duplicate request cache.
     Times(Fh),
+}
+
+/// How a call came in, and its reply is to go out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// As it is executed.
+    V3,
+    /// As this procedure of version 2.
+    V2(nfs2::Proc),
+}
+
+impl Form {
+    /// The version it belongs to.
+    pub(crate) fn version(self) -> Version {
+        match self {
+            Form::V3 => Version::V3,
+            Form::V2(_) => Version::V2,
+        }
+    }
+
+    /// The reply that `proc` failed with `status` and nothing more is known.
+    pub(crate) fn failed(self, xid: u32, proc: nfs3::Proc, status: Status) -> Bytes {
+        message(xid, Outcome::Success, |out| match self {
+            Form::V3 => Reply::failed(proc, status).encode(out),
+            Form::V2(proc) => nfs2::Reply::failed(proc, v2::status(status)).encode(out),
+        })
+    }
 }
 
 /// What came of a [`Job`].
@@ -64,26 +96,85 @@ pub(crate) enum Failure {
     Other,
 }
 
+/// How far a [`Job`] has come.
+#[derive(Debug)]
+pub enum Started {
+    /// To its end.
+    Done(Answer),
+    /// The change is made, but not stable.
+    Unflushed(Unflushed),
+}
+
+/// A job whose answer must not be given before its changes are stable.
+#[derive(Debug)]
+pub struct Unflushed {
+    next: Flush,
+    further: VecDeque<Flush>,
+    answer: Answer,
+    /// The answer if a flush fails.
+    failed: Answer,
+}
+
+impl Unflushed {
+    /// What it waits for: this flush, or another with its key, that begins from now on.
+    pub fn flush(&self) -> &Flush {
+        &self.next
+    }
+
+    /// That flush has been done and come to `result`.
+    pub fn flushed(mut self, result: vfs::Result<()>) -> Started {
+        if self.next.verdict(result).is_err() {
+            return Started::Done(self.failed);
+        }
+        match self.further.pop_front() {
+            Some(next) => {
+                self.next = next;
+                Started::Unflushed(self)
+            }
+            None => Started::Done(self.answer),
+        }
+    }
+}
+
 impl Job {
-    /// Does it. Blocks as long as the file system does.
+    /// Does it to its end. Blocks as long as the file system does.
     pub fn run(&self) -> Answer {
-        match &self.work {
-            Work::Nfs { caller, call } => self.answer_nfs(call, self.exec(caller).run(call)),
-            Work::Mount { caller, path } => {
-                let result = mnt::mount(&self.exec(caller), path);
-                let failure = result.as_ref().err().map(|e| match e {
-                    mount::MountError::Access => Failure::Denied,
-                    _ => Failure::Other,
-                });
-                Answer {
-                    reply: message(self.xid, Outcome::Success, |out| mount::Reply::Mnt(result).encode(out)),
-                    result: failure.map_or(Ok(()), Err),
-                    times: None,
+        let mut started = self.start();
+        loop {
+            match started {
+                Started::Done(answer) => return answer,
+                Started::Unflushed(unflushed) => {
+                    let result = unflushed.flush().run(1);
+                    started = unflushed.flushed(result);
                 }
             }
+        }
+    }
+
+    /// Does it, but for the flushes that it may share with other jobs.
+    pub fn start(&self) -> Started {
+        match &self.work {
+            Work::Nfs { caller, call, form } if must_be_stable(call) => {
+                let ledger = Arc::<Ledger>::default();
+                let exec = Exec { ledger: Some(ledger.clone()), ..self.exec(caller, form.version()) };
+                let answer = self.run_nfs(&exec, call, *form);
+                let mut further = VecDeque::from(ledger.take());
+                match further.pop_front().filter(|_| answer.result.is_ok()) {
+                    Some(next) => {
+                        let reply = form.failed(self.xid, call.proc(), Status::Io);
+                        let failed = Answer { reply, result: Err(Failure::Other), times: None };
+                        Started::Unflushed(Unflushed { next, further, answer, failed })
+                    }
+                    None => Started::Done(answer),
+                }
+            }
+            Work::Nfs { caller, call, form } => {
+                Started::Done(self.run_nfs(&self.exec(caller, form.version()), call, *form))
+            }
+            Work::Mount { caller, path, version } => Started::Done(self.run_mount(&self.exec(caller, *version), path)),
             Work::Times(fh) => {
-                let attr = self.exec(&None).attr(fh);
-                Answer { reply: Bytes::new(), result: Ok(()), times: attr.as_ref().map(times) }
+                let attr = self.exec(&None, Version::V3).attr(fh);
+                Started::Done(Answer { reply: Bytes::new(), result: Ok(()), times: attr.as_ref().map(times) })
             }
         }
     }
@@ -130,23 +221,80 @@ impl Job {
         self.peer
     }
 
-    fn exec<'a>(&'a self, caller: &'a Caller) -> Exec<'a> {
-        Exec { exports: &self.exports, limits: &self.limits, peer: self.peer, caller }
+    fn exec<'a>(&'a self, caller: &'a Caller, version: Version) -> Exec<'a> {
+        let Job { exports, limits, cookies, peer, .. } = self;
+        Exec { exports, limits, peer: *peer, caller, version, cookies, ledger: None }
     }
 
-    fn answer_nfs(&self, call: &nfs3::Call, reply: Reply) -> Answer {
-        let failure = reply.status().map(|status| match status {
+    fn run_mount(&self, exec: &Exec, path: &Bytes) -> Answer {
+        let result = mnt::mount(exec, path);
+        let result_of_job = result.as_ref().map(drop).map_err(|e| match e {
+            mount::MountError::Access => Failure::Denied,
+            _ => Failure::Other,
+        });
+        let reply = message(self.xid, Outcome::Success, |out| match exec.version {
+            Version::V2 => mount::ReplyV1::Mnt(v2::mounted(result)).encode(out),
+            Version::V3 => mount::Reply::Mnt(result).encode(out),
+        });
+        Answer { reply, result: result_of_job, times: None }
+    }
+
+    fn run_nfs(&self, exec: &Exec, call: &nfs3::Call, form: Form) -> Answer {
+        let (status, times, reply) = match (form, call) {
+            (Form::V2(_), nfs3::Call::ReadDir(a)) => {
+                let res = exec.read_dir_v2(a);
+                let status = res.as_ref().err().copied();
+                let reply = nfs2::Reply::ReadDir(res.map_err(v2::status));
+                (status, None, message(self.xid, Outcome::Success, |out| reply.encode(out)))
+            }
+            _ => {
+                let reply = exec.run(call);
+                let (status, times) = (reply.status(), target_attr(&reply).map(times));
+                let reply = message(self.xid, Outcome::Success, |out| match form {
+                    Form::V3 => reply.encode(out),
+                    Form::V2(proc) => v2::from_v3(proc, reply).encode(out),
+                });
+                (status, times, reply)
+            }
+        };
+        let failure = status.map(|status| match status {
             Status::BadHandle | Status::Stale => Failure::BadHandle,
             Status::Access if self.is_denied(call) => Failure::Denied,
             _ => Failure::Other,
         });
-        let times = target_attr(&reply).map(times);
-        let reply = message(self.xid, Outcome::Success, |out| reply.encode(out));
         Answer { reply, result: failure.map_or(Ok(()), Err), times }
     }
 
     fn is_denied(&self, call: &nfs3::Call) -> bool {
         call.target().is_some_and(|fh| self.exports.resolve(fh, self.peer.addr.ip()).is_err())
+    }
+}
+
+/// Whether the reply to `call` promises that something is on stable storage.
+fn must_be_stable(call: &nfs3::Call) -> bool {
+    match call {
+        nfs3::Call::Write(a) => a.stable != Stable::Unstable,
+        nfs3::Call::SetAttr(_)
+        | nfs3::Call::Create(_)
+        | nfs3::Call::MkDir(_)
+        | nfs3::Call::SymLink(_)
+        | nfs3::Call::MkNod(_)
+        | nfs3::Call::Remove(_)
+        | nfs3::Call::RmDir(_)
+        | nfs3::Call::Rename(_)
+        | nfs3::Call::Link(_)
+        | nfs3::Call::Commit(_) => true,
+        nfs3::Call::Null
+        | nfs3::Call::GetAttr(_)
+        | nfs3::Call::Lookup(_)
+        | nfs3::Call::Access(_)
+        | nfs3::Call::ReadLink(_)
+        | nfs3::Call::Read(_)
+        | nfs3::Call::ReadDir(_)
+        | nfs3::Call::ReadDirPlus(_)
+        | nfs3::Call::FsStat(_)
+        | nfs3::Call::FsInfo(_)
+        | nfs3::Call::PathConf(_) => false,
     }
 }
 

@@ -2,18 +2,19 @@
 //!
 //! [`Server`] is a [`Core`](remora_base::Core): whole messages go in, [`Execute`] events come
 //! out for whoever may block on a disk, and [`Server::complete`] takes their answers. It
-//! speaks NFSv3 (RFC 1813, all 22 procedures) and MOUNT v3 on the same port, over datagrams
-//! and streams alike. Between the two stands the duplicate request [`cache`] (DRC 89), which
+//! speaks NFSv3 (RFC 1813, all 22 procedures), NFSv2 (RFC 1094, all 18) and MOUNT v3 and v1 on
+//! the same port, over datagrams and streams alike. Between the two stands the duplicate request [`cache`] (DRC 89), which
 //! keeps a request that was sent twice from being done twice.
 //!
 //! ```text
 //! bytes -> dispatch -> cache -> Execute{ticket, job}      (events)
-//! bytes <- reply   <- cache <- complete(ticket, answer)   (job.run() on an executor)
+//! bytes <- reply   <- cache <- complete(ticket, answer)   (job.start() and its flushes, or job.run(), on an executor)
 //! ```
 
 mod auth;
 pub mod cache;
 mod connections;
+mod cookies;
 mod dispatch;
 mod exec;
 mod exports;
@@ -23,12 +24,16 @@ mod job;
 mod limits;
 mod mounts;
 mod network;
+mod portmap;
 mod server;
 mod stats;
+mod v2;
+mod version;
 
 pub use exports::{ANONYMOUS, Export, Exports, ExportsError, Squash};
-pub use job::{Answer, Execute, Job, Ticket};
+pub use job::{Answer, Execute, Job, Started, Ticket, Unflushed};
 pub use limits::Limits;
 pub use network::Network;
 pub use server::{Config, Server};
 pub use stats::Stats;
+pub use version::Version;

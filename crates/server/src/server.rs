@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
-use remora_wire::mount;
-use remora_wire::nfs3::{self, Call, Fh, Reply, Status};
+use remora_wire::nfs3::{self, Call, Fh, Status};
 use remora_wire::rpc::Outcome;
+use remora_wire::{mount, portmap};
 
 use crate::auth::Caller;
 use crate::cache::{self, Cache, Completion, Connections, EntryId, Keys, Request, Verdict};
+use crate::cookies::Cookies;
 use crate::dispatch::{self, Incoming, NfsCall};
 use crate::in_flight::InFlight;
-use crate::job::{Answer, Execute, Failure, Job, Ticket, Work, message};
+use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::Mounts;
-use crate::{Exports, Limits, Stats};
+use crate::portmap::Portmap;
+use crate::{Exports, Limits, Stats, Version};
 
 /// What a server serves and within which bounds.
 #[derive(Clone, Debug)]
@@ -29,7 +31,7 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// An NFSv3 and MOUNT v3 server.
+/// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
 ///
 /// Beside [`Core`]'s law: run every [`Execute`] that [`poll_event`](Core::poll_event) brings,
 /// in any order and as many at once as you like, and give each answer to
@@ -47,6 +49,8 @@ pub struct Server {
     pending: BTreeMap<Ticket, Pending>,
     next_ticket: u64,
     mounts: Mounts,
+    cookies: Arc<Cookies>,
+    portmap: Option<Portmap>,
     out: VecDeque<Transmit>,
     events: VecDeque<Execute>,
     stats: Stats,
@@ -89,11 +93,18 @@ impl Server {
             pending: BTreeMap::new(),
             next_ticket: 0,
             mounts: Mounts::new(config.limits.mounts_max),
+            cookies: Arc::default(),
+            portmap: None,
             out: VecDeque::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
             config,
         }
+    }
+
+    /// Makes it a portmapper as well, one that knows of these mappings and no others.
+    pub fn set_portmap(&mut self, mappings: Vec<portmap::Mapping>) {
+        self.portmap = Some(Portmap::new(mappings));
     }
 
     /// Takes the answer to an [`Execute`]. Answers to unknown tickets are counted and dropped.
@@ -168,48 +179,53 @@ impl Server {
 
     fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall) {
         self.stats.nfs_calls += 1;
-        let NfsCall { xid, cred, caller, call, args } = nfs;
+        self.stats.nfs2_calls += u64::from(nfs.form.version() == Version::V2);
+        let NfsCall { xid, cred, caller, call, form, args } = nfs;
         let proc = call.proc();
         let client = from.addr.ip().to_canonical();
         if !self.config.exports.any_allows(client) {
             self.stats.denied += 1;
-            return self.fail(from, xid, proc, Status::Access);
+            return self.send(from, form.failed(xid, proc, Status::Access));
         }
         let bytes = self.charge(from.path, &call, args.len());
         let room = self.in_flight.has_room(&self.config.limits, client, bytes);
         if !self.cache.covers(proc) {
             return match room {
-                true => self.execute(from, xid, bytes, Work::Nfs { caller, call }, Kind::Plain),
-                false => self.turn_away(from, xid, proc),
+                true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Plain),
+                false => self.turn_away(from, xid, form, proc),
             };
         }
-        let request = self.keys.request(from, xid, proc, &cred, &args);
+        let request = Request { version: form.version(), ..self.keys.request(from, xid, proc, &cred, &args) };
         match self.cache.begin(now, &request, &self.live, room) {
             Verdict::Execute(entry) => {
-                self.execute(from, xid, bytes, Work::Nfs { caller, call }, Kind::Cached { request, entry });
+                self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Cached { request, entry });
             }
             Verdict::InProgress | Verdict::Recent => {}
             Verdict::Replay(reply) => self.send(from, reply),
-            Verdict::NoRoom => self.turn_away(from, xid, proc),
-            Verdict::Check(entry) => self.check(request, entry, bytes, caller, call),
+            Verdict::NoRoom => self.turn_away(from, xid, form, proc),
+            Verdict::Check(entry) => self.check(request, entry, bytes, Work::Nfs { caller, call, form }),
         }
     }
 
     /// Asks whether what a repeated call is about has changed since.
-    fn check(&mut self, request: Request, entry: EntryId, bytes: usize, caller: Caller, call: Call) {
-        let target = call.target().cloned().unwrap_or_else(|| Fh(Bytes::new()));
-        let kind = Kind::Check { request, entry, work: Work::Nfs { caller, call } };
+    fn check(&mut self, request: Request, entry: EntryId, bytes: usize, work: Work) {
+        let target = match &work {
+            Work::Nfs { call, .. } => call.target().cloned(),
+            Work::Mount { .. } | Work::Times(_) => None,
+        };
+        let target = target.unwrap_or_else(|| Fh(Bytes::new()));
+        let kind = Kind::Check { request, entry, work };
         self.execute(request.peer, request.xid, bytes, Work::Times(target), kind);
     }
 
     /// There is no room for a request: a datagram will come again by itself; on a stream the
-    /// client would wait long, so it is told to come again.
-    fn turn_away(&mut self, from: Peer, xid: u32, proc: nfs3::Proc) {
-        match from.path {
-            Path::Datagram => self.stats.overload_dropped += 1,
-            Path::Stream(_) => {
+    /// client would wait long, so it is told to come again. Version 2 has no word for that.
+    fn turn_away(&mut self, from: Peer, xid: u32, form: Form, proc: nfs3::Proc) {
+        match (from.path, form) {
+            (Path::Datagram, _) | (_, Form::V2(_)) => self.stats.overload_dropped += 1,
+            (Path::Stream(_), Form::V3) => {
                 self.stats.overload_deferred += 1;
-                self.fail(from, xid, proc, Status::Jukebox);
+                self.send(from, form.failed(xid, proc, Status::Jukebox));
             }
         }
     }
@@ -225,11 +241,11 @@ impl Server {
         JOB_OVERHEAD + args + reply.min(self.config.limits.io_max(path)) as usize
     }
 
-    fn mount(&mut self, from: Peer, xid: u32, caller: Caller, call: mount::Call) {
+    fn mount(&mut self, from: Peer, xid: u32, caller: Caller, version: Version, call: mount::Call) {
         self.stats.mount_calls += 1;
         let client = from.addr.ip().to_canonical();
         let reply = match call {
-            mount::Call::Mnt(path) => return self.mnt(from, xid, caller, path),
+            mount::Call::Mnt(path) => return self.mnt(from, xid, caller, version, path),
             mount::Call::Null => mount::Reply::Void,
             mount::Call::Umnt(path) => {
                 self.mounts.remove(client, Some(&path));
@@ -239,19 +255,28 @@ impl Server {
                 self.mounts.remove(client, None);
                 mount::Reply::Void
             }
+            // All but MNT's replies are the same in both versions.
             mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts.entries())),
             mount::Call::Export => mount::Reply::Export(self.that_fit(from, export_list(&self.config.exports))),
         };
         self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
     }
 
-    fn mnt(&mut self, from: Peer, xid: u32, caller: Caller, path: Bytes) {
+    fn mnt(&mut self, from: Peer, xid: u32, caller: Caller, version: Version, path: Bytes) {
         let bytes = JOB_OVERHEAD + path.len();
         if self.in_flight.has_room(&self.config.limits, from.addr.ip().to_canonical(), bytes) {
-            self.execute(from, xid, bytes, Work::Mount { caller, path: path.clone() }, Kind::Mount(path));
+            self.execute(from, xid, bytes, Work::Mount { caller, path: path.clone(), version }, Kind::Mount(path));
         } else {
             // MOUNT has no word for "later"; clients ask again after silence.
             self.stats.overload_dropped += 1;
+        }
+    }
+
+    fn ask_portmap(&mut self, from: Peer, xid: u32, call: portmap::Call) {
+        self.stats.portmap_calls += 1;
+        match self.portmap.as_ref().and_then(|p| p.answer(from, call)) {
+            Some(reply) => self.send(from, message(xid, Outcome::Success, |out| reply.encode(out))),
+            None => self.refuse(from, xid, Outcome::ProcUnavail),
         }
     }
 
@@ -273,7 +298,9 @@ impl Server {
         self.stats.executed += 1;
         self.in_flight.start(client, bytes);
         self.pending.insert(ticket, Pending { peer, client, bytes, kind });
-        let job = Job { exports: self.config.exports.clone(), limits: self.config.limits, peer, xid, work };
+        let Config { exports, limits, .. } = &self.config;
+        let (exports, cookies) = (exports.clone(), self.cookies.clone());
+        let job = Job { exports, limits: *limits, cookies, peer, xid, work };
         self.events.push_back(Execute { ticket, job });
     }
 
@@ -287,10 +314,6 @@ impl Server {
         };
         *counter += 1;
         self.send(to, message(xid, outcome, |_| {}));
-    }
-
-    fn fail(&mut self, to: Peer, xid: u32, proc: nfs3::Proc, status: Status) {
-        self.send(to, message(xid, Outcome::Success, |out| Reply::failed(proc, status).encode(out)));
     }
 
     fn send(&mut self, to: Peer, payload: Bytes) {
@@ -309,11 +332,17 @@ impl Core for Server {
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         self.stats.messages += 1;
         self.live.heard(from);
-        match dispatch::read(bytes) {
+        match dispatch::read(bytes, self.portmap.is_some()) {
             Incoming::NotACall => self.stats.not_calls += 1,
             Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),
             Incoming::Null { xid } => self.send(from, message(xid, Outcome::Success, |_| {})),
-            Incoming::Mount { xid, caller, call } => self.mount(from, xid, caller, call),
+            Incoming::Mount { xid, caller, version, call } => self.mount(from, xid, caller, version, call),
+            Incoming::Portmap { xid, call } => self.ask_portmap(from, xid, call),
+            Incoming::Answered { xid, reply } => {
+                self.stats.nfs_calls += 1;
+                self.stats.nfs2_calls += 1;
+                self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
+            }
             Incoming::Nfs(call) => self.nfs(now, from, call),
         }
     }

@@ -11,6 +11,10 @@ pub struct Stats {
     pub replies: u64,
     /// Calls of the NFS program that could be read.
     pub nfs_calls: u64,
+    /// Those of them in version 2.
+    pub nfs2_calls: u64,
+    /// Calls of the portmapper that could be read.
+    pub portmap_calls: u64,
     /// Calls of the MOUNT program that could be read.
     pub mount_calls: u64,
     /// Jobs handed out to be executed.

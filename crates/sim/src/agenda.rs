@@ -44,6 +44,11 @@ impl<T> Agenda<T> {
         self.heap.peek().map(|Reverse(e)| e.at)
     }
 
+    /// Everything that is to happen, in no order to rely on.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.heap.iter().map(|Reverse(e)| &e.what)
+    }
+
     /// How many things are to happen.
     pub fn len(&self) -> usize {
         self.heap.len()

@@ -92,7 +92,10 @@ impl CopyConfig {
 
     /// The same with the link protocol as it suits the channel ([`link_on`]).
     pub fn with_link(self) -> CopyConfig {
-        CopyConfig { link: Some(link_on(&self.channel)), ..self }
+        let link = link_on(&self.channel);
+        // As the kernel would tell it of the tunnel's device.
+        let path_mtu = u32::try_from(link.packet_max()).unwrap_or(self.client.path_mtu);
+        CopyConfig { client: remora_client::Config { path_mtu, ..self.client }, link: Some(link), ..self }
     }
 
     /// The channel with the cell switches as outages.

@@ -12,6 +12,7 @@
 //! * [`small`] saves small files meanwhile. The program `small` prints how long that takes.
 //! * [`testbed`] is that of the papers, slow [`hosts`] and all. The program `testbed` prints the
 //!   papers' tables beside what it gives.
+//! * [`drc`] is the load of DRC 89 on its two servers.
 //! * [`saturation`] loads the link protocol alone. The program `link` prints who gets how much.
 
 mod agenda;
@@ -19,6 +20,7 @@ mod client_node;
 pub mod copy;
 mod describe;
 pub mod disk;
+pub mod drc;
 pub mod hosts;
 pub mod net;
 pub mod oracle;
@@ -39,6 +41,6 @@ mod world;
 pub use agenda::Agenda;
 pub use client_node::{ClientNode, User};
 pub use packet_log::{Packet, PacketKind};
-pub use server_node::{Intake, ServerConfig, ServerNode, ServerStats};
+pub use server_node::{Execution, Intake, ServerConfig, ServerNode, ServerStats};
 pub use trace::{NodeId, Trace};
 pub use world::{Fault, Stuck, World};

@@ -1,6 +1,7 @@
 //! Small worlds, precisely scripted: one client, one directory, chosen calls delayed. What a
 //! paper's example needs to happen again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use remora_base::{Path, Time};
@@ -12,7 +13,8 @@ use remora_wire::nfs3::SetAttr;
 use crate::client_node::ClientNode;
 use crate::disk::{DiskModel, Stall};
 use crate::net::{Hop, Medium, Rule};
-use crate::server_node::{ServerConfig, ServerNode};
+use crate::packet_log::Packet;
+use crate::server_node::{Execution, ServerConfig, ServerNode};
 use crate::trace::Trace;
 use crate::workload::{Actor, ActorConfig, Crew, Op, Worker};
 use crate::world::World;
@@ -43,26 +45,47 @@ pub struct Script {
     pub stalls: Vec<Stall>,
 }
 
+/// What came of a script.
+#[derive(Clone, Debug, Default)]
+pub struct Played {
+    /// What the oracle objects to, in words.
+    pub violations: Vec<String>,
+    /// What left the client and came in there.
+    pub packets: Vec<Packet>,
+    /// What the daemons did; xids count from the client's first call, as packets' numbers do.
+    pub executions: Vec<Execution>,
+    /// Every file of the client's directory with its size in the end.
+    pub sizes: BTreeMap<String, u64>,
+}
+
 /// Runs a script; returns what the oracle objects to, in words.
 pub fn run(script: &Script, trace: Trace) -> Vec<String> {
+    play(script, trace).violations
+}
+
+/// Runs a script and keeps all that happened.
+pub fn play(script: &Script, trace: Trace) -> Played {
     let disk = DiskModel { cpu: script.service, ..DiskModel::instant() };
     let config = ServerConfig { cache: script.cache, slots: script.slots, disk, ..ServerConfig::default() };
     let io_max = config.limits.io_max(Path::Datagram);
     let mut server = ServerNode::new(config, 0);
     server.disk_mut().set_stalls(script.stalls.clone());
+    server.log_executions();
     let fs = server.fs().clone();
     let nobody = Cred { uid: 0, gid: 0, gids: Vec::new() };
     let attr = SetAttr { mode: Some(0o777), ..SetAttr::NONE };
     let made = fs.mkdir(&nobody, &fs.root(), HOME.as_bytes(), &attr);
     let (Ok(_), Some(root)) = (made, server.root_handle()) else {
-        return vec!["the server cannot be set up".into()];
+        return Played { violations: vec!["the server cannot be set up".into()], ..Played::default() };
     };
     let home = HOME.to_string();
     let actor = ActorConfig { home, root, fs: fs.clone(), think: Duration::ZERO, io_max, disk_errors: false };
     let actor = Worker::Actor(Actor::scripted(actor, script.operations.clone()));
     let crew = Crew::new(vec![actor], fs.clone());
     let mut world = World::new(0, server, trace);
-    world.add_client(ClientNode::new(script.client.clone(), 0, crew), Medium::Hop(Hop::clean(script.delay)));
+    let mut client = ClientNode::new(script.client.clone(), 0, crew);
+    client.log_packets();
+    world.add_client(client, Medium::Hop(Hop::clean(script.delay)));
     world.net.set_script(0, script.messages.clone());
 
     // Quiet, not merely done: the duplicates that destroy come in last.
@@ -76,5 +99,13 @@ pub fn run(script: &Script, trace: Trace) -> Vec<String> {
         Ok(false) => violations.push("the script did not end".into()),
         Err(stuck) => violations.push(stuck.to_string()),
     }
-    violations
+    let packets = world.clients[0].packets().to_vec();
+    let first = world.server.executions().first().map_or(0, |e| e.xid);
+    let counted = |e: &Execution| Execution { xid: e.xid.wrapping_sub(first), ..*e };
+    let executions = world.server.executions().iter().map(counted).collect();
+    let inside = |path: &[u8]| {
+        Some(String::from_utf8_lossy(path.strip_prefix(HOME.as_bytes())?.strip_prefix(b"/")?).into_owned())
+    };
+    let sizes = tree.iter().filter_map(|(path, node)| Some((inside(path)?, node.attr.size))).collect();
+    Played { violations, packets, executions, sizes }
 }

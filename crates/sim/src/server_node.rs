@@ -20,6 +20,7 @@ use remora_wire::{Reader, Xdr};
 use crate::agenda::Agenda;
 use crate::describe;
 use crate::disk::{Disk, DiskModel};
+use crate::drc::ufs::{Ufs, Volume};
 use crate::net::{client_addr, client_of};
 
 /// What a server is like.
@@ -37,6 +38,8 @@ pub struct ServerConfig {
     pub inbox_bytes_max: usize,
     /// How long work takes.
     pub disk: DiskModel,
+    /// Where given, how long writes take instead; those of one file then wait for one another.
+    pub ufs: Option<Ufs>,
 }
 
 impl Default for ServerConfig {
@@ -48,6 +51,7 @@ impl Default for ServerConfig {
             intake: Intake::WhenFree,
             inbox_bytes_max: 256 << 10,
             disk: DiskModel::instant(),
+            ufs: None,
         }
     }
 }
@@ -78,10 +82,30 @@ pub struct ServerStats {
     pub memory_max: usize,
 }
 
+/// What a daemon did, as a monitor in the kernel would see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Execution {
+    /// Which daemon, from 0.
+    pub daemon: usize,
+    /// Transaction id of the call.
+    pub xid: u32,
+    /// What was called.
+    pub proc: Proc,
+    /// When it took the call up.
+    pub from: Time,
+    /// When it was done; what the call does it did then.
+    pub to: Time,
+}
+
+/// Executions a log holds.
+const EXECUTIONS_MAX: usize = 1 << 16;
+
 /// A job at a daemon, or waiting for one.
 #[derive(Debug)]
 struct Task {
     execute: Execute,
+    /// Since when it is at which daemon, once it is.
+    taken_up: Option<(Time, usize)>,
     /// Whose it is; `None` for a stranger's.
     client: Option<usize>,
     xid: u32,
@@ -99,8 +123,13 @@ pub struct ServerNode {
     inbox_bytes: usize,
     ready: VecDeque<Task>,
     running: Agenda<Task>,
+    /// Jobs whose daemon sleeps until a file is free.
+    asleep: VecDeque<Task>,
     disk: Disk,
+    volume: Option<Volume>,
     rng: Rng,
+    /// If they are kept.
+    executions: Option<Vec<Execution>>,
     /// What each client's non-idempotent request was executed in: the number of crashes before.
     executed: BTreeMap<(usize, u32), u64>,
     stats: ServerStats,
@@ -119,6 +148,7 @@ impl ServerNode {
         let exports = Exports::new(vec![export], &key).unwrap_or_else(|e| unreachable!("one export named '/': {e}"));
         let mut node = ServerNode {
             disk: Disk::new(config.disk.clone(), seed),
+            volume: config.ufs.map(|ufs| Volume::new(ufs, seed)),
             exports: Arc::new(exports),
             fs,
             seed,
@@ -127,7 +157,9 @@ impl ServerNode {
             inbox_bytes: 0,
             ready: VecDeque::new(),
             running: Agenda::new(),
+            asleep: VecDeque::new(),
             rng,
+            executions: None,
             executed: BTreeMap::new(),
             stats: ServerStats::default(),
             config,
@@ -144,6 +176,16 @@ impl ServerNode {
     /// The disk.
     pub fn disk_mut(&mut self) -> &mut Disk {
         &mut self.disk
+    }
+
+    /// Keeps what the daemons do from now on.
+    pub fn log_executions(&mut self) {
+        self.executions = Some(Vec::new());
+    }
+
+    /// What the daemons did, in the order in which it was done, if it is kept.
+    pub fn executions(&self) -> &[Execution] {
+        self.executions.as_deref().unwrap_or_default()
     }
 
     /// Counters.
@@ -166,6 +208,9 @@ impl ServerNode {
         let config = Config { exports: self.exports.clone(), cache: self.config.cache, limits: self.config.limits };
         self.core = Some(Server::new(config, self.seed.wrapping_add(self.stats.crashes), now));
         self.disk.reset(now);
+        if let Some(volume) = &mut self.volume {
+            volume.reset(now);
+        }
     }
 
     /// It goes down. What waits is gone; what was being executed took effect or not, as chance
@@ -178,7 +223,8 @@ impl ServerNode {
         self.inbox_bytes = 0;
         self.ready.clear();
         self.fs.set_time(now);
-        for task in self.running.drain() {
+        let asleep = std::mem::take(&mut self.asleep);
+        for task in self.running.drain().into_iter().chain(asleep) {
             if self.rng.chance(0.5) {
                 self.note_execution(&task);
                 // Nobody is there to take the answer.
@@ -221,12 +267,22 @@ impl ServerNode {
         while let Some((_, task)) = self.running.pop_due(now) {
             self.fs.set_time(now);
             self.note_execution(&task);
+            self.log_execution(now, &task);
+            if let Some(volume) = &mut self.volume {
+                volume.unlock(task.execute.job.nfs_call());
+            }
             let answer = task.execute.job.run();
             if let Some(core) = &mut self.core {
                 core.complete(now, task.execute.ticket, answer);
             }
             self.take_events(task.client, task.xid);
+            if self.config.ufs.is_some_and(|ufs| !ufs.overtaking) {
+                self.wake(now);
+            }
+            // The daemon that is done goes on with what it finds in the queue; only then do those
+            // run that sleep.
             self.pump(now);
+            self.wake(now);
         }
         if let Some(core) = &mut self.core {
             core.handle_timeout(now);
@@ -246,7 +302,12 @@ impl ServerNode {
 
     /// Jobs at a daemon or waiting for one.
     pub fn jobs(&self) -> usize {
-        self.running.len() + self.ready.len()
+        self.busy() + self.ready.len()
+    }
+
+    /// Daemons that are not free.
+    fn busy(&self) -> usize {
+        self.running.len() + self.asleep.len()
     }
 
     /// The handle of the root directory, as MOUNT gives it.
@@ -293,16 +354,51 @@ impl ServerNode {
     fn take_events(&mut self, client: Option<usize>, xid: u32) {
         let Some(core) = &mut self.core else { return };
         while let Some(execute) = core.poll_event() {
-            self.ready.push_back(Task { execute, client, xid });
+            self.ready.push_back(Task { execute, taken_up: None, client, xid });
         }
         self.stats.memory_max = self.stats.memory_max.max(core.memory());
     }
 
     fn start_ready(&mut self, now: Time) {
-        while self.running.len() < self.config.slots.max(1) {
-            let Some(task) = self.ready.pop_front() else { return };
-            let done = self.disk.schedule(now, task.execute.job.nfs_call());
-            self.running.push(done, task);
+        while self.busy() < self.config.slots.max(1) {
+            let Some(mut task) = self.ready.pop_front() else { return };
+            task.taken_up = Some((now, self.free_daemon()));
+            if self.volume.as_mut().is_none_or(|v| v.lock(task.execute.job.nfs_call())) {
+                self.run(now, task);
+            } else {
+                self.asleep.push_back(task);
+            }
+        }
+    }
+
+    /// The daemon that has slept longest for a file that is free now takes it.
+    fn wake(&mut self, now: Time) {
+        let Some(volume) = &mut self.volume else { return };
+        let first = self.asleep.iter().position(|task| volume.lock(task.execute.job.nfs_call()));
+        if let Some(task) = first.and_then(|n| self.asleep.remove(n)) {
+            self.run(now, task);
+        }
+    }
+
+    /// Executes a job for which nothing has to be waited but the disk.
+    fn run(&mut self, now: Time, task: Task) {
+        let call = task.execute.job.nfs_call();
+        let done = self.volume.as_mut().and_then(|v| v.schedule(now, call));
+        let done = done.unwrap_or_else(|| self.disk.schedule(now, call));
+        self.running.push(done, task);
+    }
+
+    /// The first daemon that has nothing to do.
+    fn free_daemon(&self) -> usize {
+        let taken =
+            |n: &usize| self.running.iter().chain(&self.asleep).any(|t| t.taken_up.is_some_and(|(_, d)| d == *n));
+        (0..).find(|n| !taken(n)).unwrap_or(0)
+    }
+
+    fn log_execution(&mut self, now: Time, task: &Task) {
+        let (Some(log), Some((from, daemon))) = (&mut self.executions, task.taken_up) else { return };
+        if let Some(proc) = task.execute.job.nfs_proc().filter(|_| log.len() < EXECUTIONS_MAX) {
+            log.push(Execution { daemon, xid: task.xid, proc, from, to: now });
         }
     }
 

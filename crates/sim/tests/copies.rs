@@ -6,6 +6,7 @@ use std::time::Duration;
 use remora_channel::{Duplex, ErrorModel};
 use remora_client::{Config, Transport};
 use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction};
+use remora_sim::programs::median;
 
 fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> CopyResult {
     let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
@@ -13,6 +14,14 @@ fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> Co
     let config = CopyConfig { channel, ..CopyConfig::new(client, direction) };
     // The bytes are compared in there.
     copy::run(&config, seed).unwrap_or_else(|e| panic!("{direction:?}, seed {seed}: {e}"))
+}
+
+/// The median of the ratios to the floor, and all of them. A copy that was cut off counts as
+/// infinite; here none may be.
+fn median_ratio(results: impl Iterator<Item = CopyResult>) -> (f64, Vec<f64>) {
+    let ratios: Vec<f64> = results.map(|r| r.first().ratio().unwrap_or(f64::INFINITY)).collect();
+    assert_eq!(ratios.iter().filter(|r| r.is_infinite()).count(), 0, "cut off, of {ratios:?}");
+    (median(ratios.clone()), ratios)
 }
 
 #[test]
@@ -37,10 +46,8 @@ fn every_client_copies_byte_for_byte() {
 fn the_default_client_stays_close_to_the_floor() {
     for direction in [Direction::Read, Direction::Write] {
         for bad_mean_ms in [40, 80, 160] {
-            let ratio = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed).first().ratio();
-            let mut ratios: Vec<f64> = (0..11).filter_map(ratio).collect();
-            ratios.sort_by(f64::total_cmp);
-            let median = ratios[ratios.len() / 2];
+            let run = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed);
+            let (median, ratios) = median_ratio((0..11).map(run));
             assert!(median < 1.13, "{direction:?}, {bad_mean_ms} ms: {median} of {ratios:?}");
         }
     }
@@ -62,10 +69,7 @@ fn the_default_client_stays_close_on_other_links_too() {
         for direction in [Direction::Read, Direction::Write] {
             let client = Config::new(Transport::Udp);
             let config = CopyConfig { channel: channel.clone(), bytes, ..CopyConfig::new(client, direction) };
-            let ratio = |seed| copy::run(&config, seed).expect("a copy").first().ratio();
-            let mut ratios: Vec<f64> = (0..seeds).filter_map(ratio).collect();
-            ratios.sort_by(f64::total_cmp);
-            let median = ratios[ratios.len() / 2];
+            let (median, ratios) = median_ratio((0..seeds).map(|seed| copy::run(&config, seed).expect("a copy")));
             assert!(median < median_max, "{name}, {direction:?}: {median} of {ratios:?}");
         }
     }

@@ -10,6 +10,10 @@ pub struct FileId {
 }
 
 impl FileId {
+    /// The bytes at its front that name the object. What follows them is a hint: an id that
+    /// was cut behind them names the same object, which may take longer to find.
+    pub const NAME: usize = 16;
+
     /// The most bytes an id has: what is left of an NFSv3 handle's 64 beside version, export
     /// and signature, with room to spare.
     pub const MAX: usize = 40;

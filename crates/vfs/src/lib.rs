@@ -5,6 +5,7 @@
 //! blocking is allowed: on the host's executor threads, or inline in virtual time.
 
 mod attrs;
+mod flush;
 mod id;
 #[cfg(target_os = "linux")]
 pub mod local;
@@ -12,11 +13,14 @@ pub mod memory;
 mod names;
 mod perm;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 
+pub use flush::{Flush, FlushKey, Flushing, Ledger};
 pub use id::FileId;
 #[cfg(target_os = "linux")]
 pub use local::LocalDisk;
@@ -99,6 +103,15 @@ pub trait Vfs: Send + Sync {
     /// Changes when writes that were not stable may have been lost: at a restart, and when a
     /// flush fails.
     fn verifier(&self) -> [u8; 8];
+
+    /// The same file system for one caller whose changes are stable only when the flushes
+    /// that they note in `ledger` have been done, in that order. A change that fails may have
+    /// noted some, too; they need not be done. `None` if it has no use for that: its changes
+    /// are then as stable as this trait says.
+    fn deferring(&self, ledger: &Arc<Ledger>) -> Option<Box<dyn Vfs>> {
+        let _ = ledger;
+        None
+    }
 
     /// Attributes.
     fn getattr(&self, id: &FileId) -> Result<Attr>;

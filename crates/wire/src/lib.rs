@@ -10,6 +10,7 @@ mod xdr;
 
 pub mod link;
 pub mod mount;
+pub mod nfs2;
 pub mod nfs3;
 pub mod portmap;
 pub mod record;

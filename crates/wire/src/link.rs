@@ -31,6 +31,9 @@ pub const BITMAP_MAX: usize = 128;
 pub const WINDOW_MAX: u64 = BITMAP_MAX as u64 * 8;
 /// The longest header of a DATA frame without an acknowledgement on it, in bytes.
 pub const DATA_HEADER_MAX: usize = 12;
+/// A chunk names the one before it in its flow if that is among so many before it, outstanding or
+/// not.
+pub const PREV_MAX: u64 = 255;
 /// The most chunks of a packet.
 pub const CHUNKS_MAX: u8 = 16;
 /// An acknowledgement with an empty bitmap, in bytes.
@@ -42,8 +45,9 @@ const WITH_ACK: u8 = 0x20;
 const WIDE: u8 = 0x10;
 const VOID: u8 = 0x08;
 const PART: u8 = 0x04;
-/// The bits of a DATA frame's first byte that mean nothing: zero.
-const SPARE: u8 = 0x03;
+const SHORT: u8 = 0x02;
+/// The bit of a DATA frame's first byte that means nothing: zero.
+const SPARE: u8 = 0x01;
 
 const ACK: u8 = 0x01;
 const RTS: u8 = 0x02;
@@ -75,17 +79,11 @@ pub enum Frame {
 /// A packet, or a chunk of one, with its place in its flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Data {
-    /// Which life of the sender this is.
-    pub epoch: u16,
-    /// The chunk's number (its low 16 bits): the same in each retransmission. The chunks of a
-    /// packet have numbers one after another.
-    pub seq: u16,
-    /// The transmission's number: every DATA and RTS to a destination has the next one.
-    pub stamp: u16,
-    /// How far below `seq` the lowest number is that may still be sent. What is lower and
-    /// has not arrived was abandoned.
-    pub back: u16,
-    /// How far below `seq` the previous chunk of the same flow is; 0: none is outstanding.
+    /// Which chunk and which transmission this is.
+    pub place: Place,
+    /// How far below its number that of the previous chunk of the same flow is; 0: none is
+    /// outstanding, and none is among the last [`PREV_MAX`]. 1 in all chunks of a packet but
+    /// the first, and not sent with them.
     pub prev: u16,
     /// The sender asks for an acknowledgement at once.
     pub poll: bool,
@@ -95,6 +93,33 @@ pub struct Data {
     pub packet: Option<Bytes>,
     /// Which chunk this is.
     pub part: Part,
+}
+
+/// Which chunk this is, and which transmission. Every byte of a header is sent thousands of times,
+/// so what the other end knows goes without saying.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Said in full.
+    Full {
+        /// Which life of the sender this is.
+        epoch: u16,
+        /// The chunk's number (its low 16 bits): the same in each retransmission. The chunks of a
+        /// packet have numbers one after another.
+        seq: u16,
+        /// The transmission's number: every DATA and RTS to a destination has the next one.
+        stamp: u16,
+        /// How far below `seq` the lowest number is that may still be sent. What is lower and
+        /// has not arrived was abandoned.
+        back: u16,
+    },
+    /// The low bytes. The other end knows this life, has been told of everything abandoned, and
+    /// expects numbers that are less than half a byte's range away.
+    Short {
+        /// Of the chunk's number.
+        seq: u8,
+        /// Of the transmission's.
+        stamp: u8,
+    },
 }
 
 /// A chunk's place in its packet.
@@ -173,6 +198,12 @@ pub struct HandOff {
     pub expected_ms: Option<u32>,
 }
 
+/// The number nearest to `near` whose low byte is `low`. Numbers start far above 2^8.
+pub fn expand_byte(near: u64, low: u8) -> u64 {
+    let ahead = low.wrapping_sub(near as u8) as i8;
+    near.wrapping_add_signed(i64::from(ahead))
+}
+
 /// The number nearest to `near` whose low 16 bits are `low`. Numbers start far above 2^16.
 pub fn expand(near: u64, low: u16) -> u64 {
     let ahead = low.wrapping_sub(near as u16) as i16;
@@ -243,36 +274,52 @@ impl Frame {
 impl Data {
     /// Bytes in front of the packet.
     pub fn header_len(&self) -> usize {
-        let distances = if self.is_wide() { 4 } else { 2 };
-        7 + distances + usize::from(self.part.last > 0) + self.ack.as_ref().map_or(0, Ack::len)
+        let wide = if self.is_wide() { 2 } else { 1 };
+        let place = match self.place {
+            Place::Full { .. } => 6 + wide,
+            Place::Short { .. } => 2,
+        };
+        let prev = if self.part.index == 0 { wide } else { 0 };
+        1 + place + prev + usize::from(self.part.last > 0) + self.ack.as_ref().map_or(0, Ack::len)
     }
 
     fn is_wide(&self) -> bool {
-        self.back.max(self.prev) > u16::from(u8::MAX)
+        let back = if let Place::Full { back, .. } = self.place { back } else { 0 };
+        back.max(self.prev) > u16::from(u8::MAX)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         let is_part = self.part.last > 0;
+        let is_wide = self.is_wide();
         let flags = [
             (self.poll, POLL),
             (self.ack.is_some(), WITH_ACK),
-            (self.is_wide(), WIDE),
+            (is_wide, WIDE),
             (self.packet.is_none(), VOID),
             (is_part, PART),
+            (matches!(self.place, Place::Short { .. }), SHORT),
         ];
+        let distance = |out: &mut Vec<u8>, value: u16| {
+            if is_wide { out.put_u16(value) } else { out.put_u8(value as u8) }
+        };
         out.put_u8(flags.iter().filter(|(set, _)| *set).fold(DATA, |kind, (_, flag)| kind | flag));
-        out.put_u16(self.epoch);
-        out.put_u16(self.seq);
-        out.put_u16(self.stamp);
-        if self.is_wide() {
-            out.put_u16(self.back);
-            out.put_u16(self.prev);
-        } else {
-            out.put_u8(self.back as u8);
-            out.put_u8(self.prev as u8);
+        match self.place {
+            Place::Full { epoch, seq, stamp, back } => {
+                out.put_u16(epoch);
+                out.put_u16(seq);
+                out.put_u16(stamp);
+                distance(out, back);
+            }
+            Place::Short { seq, stamp } => {
+                out.put_u8(seq);
+                out.put_u8(stamp);
+            }
         }
         if is_part {
             out.put_u8(self.part.index << 4 | self.part.last);
+        }
+        if self.part.index == 0 {
+            distance(out, self.prev);
         }
         if let Some(ack) = &self.ack {
             ack.encode(out);
@@ -286,15 +333,14 @@ impl Data {
         if kind & SPARE != 0 {
             return Err(FrameError::Kind(kind));
         }
-        let (epoch, seq, stamp) = (r.u16()?, r.u16()?, r.u16()?);
-        let (back, prev) = match kind & WIDE != 0 {
-            true => (r.u16()?, r.u16()?),
-            false => (u16::from(r.u8()?), u16::from(r.u8()?)),
+        let distance = |r: &mut Fields| match kind & WIDE != 0 {
+            true => r.u16(),
+            false => r.u8().map(u16::from),
         };
-        // Nothing below `back` is outstanding, the previous packet of a flow neither.
-        if prev > back || u64::from(back) >= WINDOW_MAX {
-            return Err(FrameError::Range);
-        }
+        let place = match kind & SHORT != 0 {
+            true => Place::Short { seq: r.u8()?, stamp: r.u8()? },
+            false => Place::Full { epoch: r.u16()?, seq: r.u16()?, stamp: r.u16()?, back: distance(&mut r)? },
+        };
         let part = match kind & PART != 0 {
             false => Part::WHOLE,
             true => {
@@ -302,13 +348,18 @@ impl Data {
                 Part::new(place >> 4, place & 0x0f).filter(|part| part.last > 0).ok_or(FrameError::Range)?
             }
         };
+        let prev = if part.index == 0 { distance(&mut r)? } else { 1 };
+        let back = if let Place::Full { back, .. } = place { back } else { 0 };
+        if u64::from(back.max(prev)) >= WINDOW_MAX {
+            return Err(FrameError::Range);
+        }
         let ack = if kind & WITH_ACK != 0 { Some(Ack::decode(&mut r)?) } else { None };
         let packet = match kind & VOID != 0 {
             false => Some(r.0),
             true if r.0.is_empty() => None,
             true => return Err(FrameError::Trailing),
         };
-        Ok(Data { epoch, seq, stamp, back, prev, poll: kind & POLL != 0, ack, packet, part })
+        Ok(Data { place, prev, poll: kind & POLL != 0, ack, packet, part })
     }
 }
 
@@ -411,13 +462,18 @@ mod tests {
     fn headers_are_as_small_as_the_slow_hop_asks_for() {
         let ack = Ack { epoch: 1, next: 2, echo: 3, bitmap: Bytes::new() };
         let (packet, part) = (None, Part::WHOLE);
-        let data = Data { epoch: 1, seq: 9, stamp: 9, back: 3, prev: 1, poll: true, ack: None, packet, part };
+        let place = Place::Full { epoch: 1, seq: 9, stamp: 9, back: 3 };
+        let data = Data { place, prev: 1, poll: true, ack: None, packet, part };
         let chunk = Data { part: Part { index: 2, last: 3 }, ..data.clone() };
-        let wide = Data { back: 300, ..chunk.clone() };
+        let wide = Data { prev: 300, part: Part { index: 0, last: 3 }, ..data.clone() };
+        let short = Data { place: Place::Short { seq: 9, stamp: 9 }, ..data.clone() };
+        let short_chunk = Data { part: Part { index: 2, last: 3 }, ..short.clone() };
         let both = Data { ack: Some(ack.clone()), ..data.clone() };
         for (frame, len) in [
             (Frame::Data(data), 9),
-            (Frame::Data(chunk), 10),
+            (Frame::Data(chunk), 9),
+            (Frame::Data(short), 4),
+            (Frame::Data(short_chunk), 4),
             (Frame::Data(wide), DATA_HEADER_MAX),
             (Frame::Data(both), 9 + ACK_MIN),
             (Frame::Ack(ack), 8),
@@ -439,10 +495,11 @@ mod tests {
             (&[0x08], FrameError::Kind(8)),
             (&[DATA | 1, 0, 0, 0, 0, 0, 0, 0, 0], FrameError::Kind(0x81)),
             (&[DATA, 0, 0, 0, 0, 0, 0, 0], FrameError::Short),
-            (&[DATA, 0, 0, 0, 0, 0, 0, 1, 2], FrameError::Range),
+            (&[DATA | WIDE, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0], FrameError::Range),
             (&[DATA | WIDE, 0, 0, 0, 0, 0, 0, 4, 0, 0, 1], FrameError::Range),
             (&[DATA | PART, 0, 0, 0, 0, 0, 0, 0, 0, 0x00], FrameError::Range),
-            (&[DATA | PART, 0, 0, 0, 0, 0, 0, 0, 0, 0x32], FrameError::Range),
+            (&[DATA | PART, 0, 0, 0, 0, 0, 0, 0, 0x32, 0], FrameError::Range),
+            (&[DATA | SHORT, 0, 0], FrameError::Short),
             (&[DATA | VOID, 0, 0, 0, 0, 0, 0, 0, 0, 7], FrameError::Trailing),
             (&[ACK, 0, 0, 0, 0, 0, 0, 129], FrameError::Range),
             (&[ACK, 0, 0, 0, 0, 0, 0, 2, 1], FrameError::Short),
@@ -459,6 +516,9 @@ mod tests {
         let near = 0x5_0000;
         for expected in [near, near + 1, near - 1, near + 0x7fff, near - 0x8000, near + 1024] {
             assert_eq!(expand(near, expected as u16), expected);
+        }
+        for expected in [near, near + 1, near - 1, near + 0x7f, near - 0x80] {
+            assert_eq!(expand_byte(near, expected as u8), expected);
         }
     }
 

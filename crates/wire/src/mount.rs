@@ -1,21 +1,30 @@
-//! MOUNT version 3: from a path to a file handle (RFC 1813, appendix I).
+//! MOUNT versions 1 and 3: from a path to a file handle (RFC 1094, appendix A; RFC 1813,
+//! appendix I).
+//!
+//! The two have the same procedures and differ in what MNT brings: a handle of NFSv2 or of
+//! NFSv3. Version 2, which some clients ask for, is version 1 and PATHCONF.
 
 use bytes::Bytes;
 
+use crate::nfs2;
 use crate::nfs3::Fh;
+use crate::xdr::{get_list, get_result, put_list, put_result};
 use crate::{Error, Reader, Xdr};
 
 /// The program's number.
 pub const PROGRAM: u32 = 100_005;
-/// The version spoken.
+/// The version that goes with NFSv3.
 pub const VERSION: u32 = 3;
+/// The version that goes with NFSv2.
+pub const VERSION_1: u32 = 1;
 /// The longest path in bytes (MNTPATHLEN).
 pub const PATH_MAX: u32 = 1024;
 /// The longest name in bytes (MNTNAMLEN).
 pub const NAME_MAX: u32 = 255;
 
 xdr_enum! {
-    /// Why a path could not be mounted (`mountstat3` without MNT3_OK).
+    /// Why a path could not be mounted (`mountstat3` without MNT3_OK). Version 1 has UNIX
+    /// error numbers there, which are the same below 10,000.
     pub enum MountError {
         /// Not owner.
         Perm = 1,
@@ -38,13 +47,23 @@ xdr_enum! {
     }
 }
 
-/// A mounted directory.
+/// A mounted directory, as version 3 tells of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mounted {
     /// Its handle.
     pub fh: Fh,
     /// Authentication flavors the export takes.
     pub flavors: Vec<u32>,
+}
+
+impl Xdr for Mounted {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.fh.encode(out);
+        crate::xdr::put_array(out, &self.flavors);
+    }
+    fn decode(r: &mut Reader) -> Result<Mounted, Error> {
+        Ok(Mounted { fh: Fh::decode(r)?, flavors: r.array(64)? })
+    }
 }
 
 /// One mount, as DUMP lists it.
@@ -116,35 +135,36 @@ impl Call {
     }
 }
 
-/// A reply of the MOUNT program.
+/// A reply of the MOUNT program in version 3.
+pub type Reply = ReplyOf<Mounted>;
+
+/// A reply of the MOUNT program in version 1.
+pub type ReplyV1 = ReplyOf<nfs2::Fh>;
+
+/// A reply of the MOUNT program whose MNT brings an `M`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
+pub enum ReplyOf<M> {
     /// To [`Call::Null`], [`Call::Umnt`] and [`Call::UmntAll`].
     Void,
     /// To [`Call::Mnt`].
-    Mnt(Result<Mounted, MountError>),
+    Mnt(Result<M, MountError>),
     /// To [`Call::Dump`].
     Dump(Vec<MountEntry>),
     /// To [`Call::Export`].
     Export(Vec<Export>),
 }
 
-impl Reply {
+impl<M: Xdr> ReplyOf<M> {
     /// Appends the results.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Void => {}
-            Reply::Mnt(Ok(m)) => {
-                0u32.encode(out);
-                m.fh.encode(out);
-                crate::xdr::put_array(out, &m.flavors);
-            }
-            Reply::Mnt(Err(e)) => e.encode(out),
-            Reply::Dump(list) => put_list(out, list, |e, out| {
+            ReplyOf::Void => {}
+            ReplyOf::Mnt(res) => put_result(res, out),
+            ReplyOf::Dump(list) => put_list(out, list, |e, out| {
                 e.host.encode(out);
                 e.dir.encode(out);
             }),
-            Reply::Export(list) => put_list(out, list, |e, out| {
+            ReplyOf::Export(list) => put_list(out, list, |e, out| {
                 e.dir.encode(out);
                 put_list(out, &e.groups, |g, out| g.encode(out));
             }),
@@ -152,41 +172,17 @@ impl Reply {
     }
 
     /// Takes the results of procedure `proc`.
-    pub fn decode(proc: u32, r: &mut Reader) -> Result<Reply, Error> {
+    pub fn decode(proc: u32, r: &mut Reader) -> Result<ReplyOf<M>, Error> {
         Ok(match proc {
-            0 | 3 | 4 => Reply::Void,
-            1 => Reply::Mnt(decode_mounted(r)?),
-            2 => Reply::Dump(get_list(r, |r| Ok(MountEntry { host: r.opaque(NAME_MAX)?, dir: r.opaque(PATH_MAX)? }))?),
-            5 => Reply::Export(get_list(r, |r| {
+            0 | 3 | 4 => ReplyOf::Void,
+            1 => ReplyOf::Mnt(get_result(r)?),
+            2 => {
+                ReplyOf::Dump(get_list(r, |r| Ok(MountEntry { host: r.opaque(NAME_MAX)?, dir: r.opaque(PATH_MAX)? }))?)
+            }
+            5 => ReplyOf::Export(get_list(r, |r| {
                 Ok(Export { dir: r.opaque(PATH_MAX)?, groups: get_list(r, |r| r.opaque(NAME_MAX))? })
             })?),
             value => return Err(Error::BadDiscriminant { what: "MOUNT procedure", value }),
         })
     }
-}
-
-fn decode_mounted(r: &mut Reader) -> Result<Result<Mounted, MountError>, Error> {
-    let mut peek = r.clone();
-    if u32::decode(&mut peek)? != 0 {
-        return Ok(Err(MountError::decode(r)?));
-    }
-    *r = peek;
-    Ok(Ok(Mounted { fh: Fh::decode(r)?, flavors: r.array(64)? }))
-}
-
-/// XDR's linked list: a true before each item, a false at the end.
-fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&T, &mut Vec<u8>)) {
-    for item in items {
-        true.encode(out);
-        put(item, out);
-    }
-    false.encode(out);
-}
-
-fn get_list<T>(r: &mut Reader, get: impl Fn(&mut Reader) -> Result<T, Error>) -> Result<Vec<T>, Error> {
-    let mut items = Vec::new();
-    while bool::decode(r)? {
-        items.push(get(r)?);
-    }
-    Ok(items)
 }

@@ -1,5 +1,8 @@
 //! Portmapper version 2: which port a program answers on (RFC 1833, section 3).
 
+use crate::xdr::{get_list, put_list};
+use crate::{Error, Reader, Xdr};
+
 /// The program's number.
 pub const PROGRAM: u32 = 100_000;
 /// The version spoken.
@@ -26,5 +29,92 @@ xdr_struct! {
         pub prot: u32,
         /// Port.
         pub port: u32,
+    }
+}
+
+impl Copy for Mapping {}
+
+/// A call. CALLIT is left out: it makes a portmapper send what others want to whom they want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Nothing, to see whether the portmapper answers.
+    Null,
+    /// Remember this.
+    Set(Mapping),
+    /// Forget this program in this version, whatever the protocol and port.
+    Unset(Mapping),
+    /// On which port is this?
+    GetPort(Mapping),
+    /// What is there?
+    Dump,
+}
+
+impl Call {
+    /// The procedure's number.
+    pub fn proc(&self) -> u32 {
+        match self {
+            Call::Null => 0,
+            Call::Set(_) => 1,
+            Call::Unset(_) => 2,
+            Call::GetPort(_) => PROC_GETPORT,
+            Call::Dump => 4,
+        }
+    }
+
+    /// Appends the arguments.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Call::Null | Call::Dump => {}
+            Call::Set(m) | Call::Unset(m) | Call::GetPort(m) => m.encode(out),
+        }
+    }
+
+    /// Takes the arguments of procedure `proc`; `None` if there is no such procedure.
+    pub fn decode(proc: u32, r: &mut Reader) -> Option<Result<Call, Error>> {
+        let mut mapping = |call: fn(Mapping) -> Call| Mapping::decode(r).map(call);
+        Some(match proc {
+            0 => Ok(Call::Null),
+            1 => mapping(Call::Set),
+            2 => mapping(Call::Unset),
+            PROC_GETPORT => mapping(Call::GetPort),
+            4 => Ok(Call::Dump),
+            _ => return None,
+        })
+    }
+}
+
+/// A reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// To [`Call::Null`].
+    Void,
+    /// To [`Call::Set`] and [`Call::Unset`]: whether it was done.
+    Done(bool),
+    /// To [`Call::GetPort`]: the port, 0 for none.
+    Port(u32),
+    /// To [`Call::Dump`].
+    Dump(Vec<Mapping>),
+}
+
+impl Reply {
+    /// Appends the results.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Void => {}
+            Reply::Done(done) => done.encode(out),
+            Reply::Port(port) => port.encode(out),
+            Reply::Dump(list) => put_list(out, list, Mapping::encode),
+        }
+    }
+
+    /// Takes the results of procedure `proc`.
+    pub fn decode(proc: u32, r: &mut Reader) -> Result<Reply, Error> {
+        Ok(match proc {
+            0 => Reply::Void,
+            1 | 2 => Reply::Done(bool::decode(r)?),
+            PROC_GETPORT => Reply::Port(u32::decode(r)?),
+            4 => Reply::Dump(get_list(r, Mapping::decode)?),
+            value => return Err(Error::BadDiscriminant { what: "portmapper procedure", value }),
+        })
     }
 }

@@ -119,6 +119,46 @@ pub(crate) fn put_array<T: Xdr>(out: &mut Vec<u8>, items: &[T]) {
     items.iter().for_each(|i| i.encode(out));
 }
 
+/// Appends a linked list: a true before each item, a false at the end.
+pub(crate) fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&T, &mut Vec<u8>)) {
+    for item in items {
+        true.encode(out);
+        put(item, out);
+    }
+    false.encode(out);
+}
+
+/// Takes a linked list; the bytes that came bound its length.
+pub(crate) fn get_list<T>(r: &mut Reader, get: impl Fn(&mut Reader) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    let mut items = Vec::new();
+    while bool::decode(r)? {
+        items.push(get(r)?);
+    }
+    Ok(items)
+}
+
+/// Appends a status and what goes with it: 0 before a success; an error begins with its
+/// number, which is never 0.
+pub(crate) fn put_result<O: Xdr, E: Xdr>(res: &Result<O, E>, out: &mut Vec<u8>) {
+    match res {
+        Ok(ok) => {
+            0u32.encode(out);
+            ok.encode(out);
+        }
+        Err(e) => e.encode(out),
+    }
+}
+
+/// Takes what [`put_result`] appends.
+pub(crate) fn get_result<O: Xdr, E: Xdr>(r: &mut Reader) -> Result<Result<O, E>, Error> {
+    let mut after = r.clone();
+    if u32::decode(&mut after)? != 0 {
+        return E::decode(r).map(Err);
+    }
+    *r = after;
+    O::decode(r).map(Ok)
+}
+
 impl Xdr for u32 {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to_be_bytes());

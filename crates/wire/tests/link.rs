@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use remora_wire::link::{Ack, Announcement, BITMAP_MAX, Data, Frame, HandOff, Part, Rts, WINDOW_MAX};
+use remora_wire::link::{Ack, Announcement, BITMAP_MAX, Data, Frame, HandOff, Part, Place, Rts, WINDOW_MAX};
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
     proptest::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
@@ -18,17 +18,21 @@ fn ack() -> impl Strategy<Value = Ack> {
     })
 }
 
+fn place() -> impl Strategy<Value = Place> {
+    let full = (any::<[u16; 3]>(), 0..WINDOW_MAX as u16);
+    prop_oneof![
+        full.prop_map(|([epoch, seq, stamp], back)| Place::Full { epoch, seq, stamp, back }),
+        any::<[u8; 2]>().prop_map(|[seq, stamp]| Place::Short { seq, stamp }),
+    ]
+}
+
 fn data() -> impl Strategy<Value = Data> {
-    let distances = (0..WINDOW_MAX as u16).prop_flat_map(|back| (Just(back), 0..=back));
     let part = (0..16u8, 0..16u8).prop_filter_map("no such chunk", |(index, last)| Part::new(index, last));
     let options = (proptest::option::of(ack()), proptest::option::of(bytes(1500)));
-    (any::<[u16; 3]>(), distances, any::<bool>(), options, part).prop_map(
-        |([epoch, seq, stamp], (back, prev), poll, (ack, packet), part)| Data {
-            epoch,
-            seq,
-            stamp,
-            back,
-            prev,
+    (place(), 0..WINDOW_MAX as u16, any::<bool>(), options, part).prop_map(
+        |(place, prev, poll, (ack, packet), part)| Data {
+            place,
+            prev: if part.index() == 0 { prev } else { 1 },
             poll,
             ack,
             packet,

@@ -45,6 +45,21 @@ fn every_procedure_has_a_call_and_a_reply_that_survive() {
     }
 }
 
+#[test]
+fn every_procedure_of_version_2_has_a_call_and_a_reply_that_survive() {
+    use remora_wire::nfs2;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for proc in nfs2::Proc::ALL {
+        let drawn = proptest::collection::vec(any::<u8>(), 0..600);
+        let survive = |bytes: Vec<u8>| {
+            assert_roundtrip(&Message::Nfs2Call(common::nfs2::call(proc, &mut common::Draw::new(&bytes))));
+            assert_roundtrip(&Message::Nfs2Reply(common::nfs2::reply(proc, &mut common::Draw::new(&bytes))));
+            Ok(())
+        };
+        runner.run(&drawn, survive).unwrap_or_else(|e| panic!("{proc:?}: {e}"));
+    }
+}
+
 /// `record` on a stream, in fragments of these lengths and a last one with what is left.
 fn fragmented(record: &[u8], lengths: &[usize]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), record);

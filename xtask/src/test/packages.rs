@@ -9,6 +9,7 @@ use crate::cmd;
 /// Debian packages beyond a Rust and a C compiler, and what each is for.
 const PACKAGES: &[(&str, &str)] = &[
     ("libnfs-utils", "a foreign NFS client: nfs-ls, nfs-cat, nfs-cp"),
+    ("libnfs-dev", "a foreign NFSv2 client: raw calls for a C program"),
     ("nfs-ganesha", "a foreign NFS server"),
     ("nfs-ganesha-vfs", "its access to the local disk"),
     ("rpcbind", "the portmapper it registers with"),

@@ -24,9 +24,33 @@ became of the frames, and whether the run is VALID: no frame was handed over lat
 Examples:
   remora lab emulate                                    # a shell on the mobile
   remora lab emulate --bad-mean 80ms --base 'iperf3 -s' -- iperf3 -c 10.77.0.1
-  remora lab emulate --base 'remora serve /srv --listen 0.0.0.0:2049' -- remora cp -r nfs://10.77.0.1/ .
+  remora lab emulate --base 'remora serve /srv --listen 0.0.0.0:2049 --squash none' \\
+      -- remora cp -r nfs://10.77.0.1/ .
   remora lab emulate --trace-down verizon.down --trace-up verizon.up --pcap /tmp/run -- ./client
   remora lab emulate --self-test";
+
+/// What has no say in the self-test.
+const NOT_TESTED: [&str; 19] = [
+    "command",
+    "base",
+    "mobile",
+    "mobiles",
+    "congestion",
+    "pcap",
+    "rate",
+    "trace_up",
+    "trace_down",
+    "duplex",
+    "delay",
+    "queue",
+    "mtu",
+    "loss",
+    "bad_mean",
+    "good_mean",
+    "distribution",
+    "outage",
+    "hold",
+];
 
 #[derive(Args, Debug)]
 pub(crate) struct Emulate {
@@ -56,8 +80,9 @@ pub(crate) struct Emulate {
     /// Print the report as an object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Measure whether the emulator does what it says, in about 20 seconds; nothing else is run
-    #[arg(long, conflicts_with_all = ["command", "base", "mobile", "pcap"])]
+    /// Measure whether the emulator does what it says, in about 20 seconds, on channels of its own;
+    /// nothing else is run
+    #[arg(long, conflicts_with_all = NOT_TESTED)]
     pub(crate) self_test: bool,
     /// What to run on mobile 1 [default: $SHELL]
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]

@@ -1,6 +1,8 @@
 //! The command line, as clap parses it. What flags mean is resolved where they are used.
 
+mod bench;
 mod channel;
+mod drc;
 mod emulate;
 mod handoff;
 mod link;
@@ -13,7 +15,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use bench::Bench;
 pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
+pub(crate) use drc::Drc;
 pub(crate) use emulate::{Emulate, Inside};
 pub(crate) use handoff::{HandOff, Phase};
 pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
@@ -63,6 +67,9 @@ pub(crate) enum Command {
     /// Tell the clients of this machine that the link goes away for a moment, or is back
     #[command(after_help = handoff::HELP)]
     Handoff(HandOff),
+    /// Measure how fast a server is, alone or beside another
+    #[command(after_help = bench::HELP)]
+    Bench(Box<Bench>),
     /// Experiments
     Lab(Lab),
 }
@@ -71,6 +78,7 @@ const SERVE_HELP: &str = "\
 Examples:
   remora serve ~/files
   remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 --export music=/srv/media/music
+  remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files    # for clients that ask
   remora serve --cache off ~/files        # to see what the duplicate request cache is for";
 
 const RELAY_HELP: &str = "\
@@ -130,6 +138,7 @@ impl Command {
             Command::Demo(_) => "demo",
             Command::Link(_) => "link",
             Command::Handoff(_) => "handoff",
+            Command::Bench(_) => "bench",
             Command::Lab(_) => "lab",
         }
     }
@@ -256,6 +265,13 @@ pub(crate) struct Serve {
     /// Answer MOUNT on this port, too (it is always answered on the NFS port)
     #[arg(long, value_name = "PORT")]
     pub(crate) mount_port: Option<u16>,
+    /// Answer as a portmapper, too, for clients that do not know the ports: on port 111, or on
+    /// the one given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "111")]
+    pub(crate) portmap: Option<u16>,
+    /// Register with the rpcbind that runs on this machine, until the end
+    #[arg(long, conflicts_with = "portmap")]
+    pub(crate) rpcbind: bool,
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -334,6 +350,9 @@ pub(crate) enum Experiment {
     /// The papers' experiments over wireless links and those beyond, in virtual time
     #[command(after_help = wireless::HELP)]
     Wireless(Wireless),
+    /// DRC 89's load test and its lost write: what a duplicate request cache is for
+    #[command(after_help = drc::HELP)]
+    Drc(Drc),
 }
 
 #[derive(Args, Debug)]

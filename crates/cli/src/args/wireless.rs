@@ -21,13 +21,17 @@ Examples:
   remora lab wireless --real --peers bursts --html real.html
   remora lab wireless bursts --json | jq '.experiments[].cells[] | [.labels, .ratio.median]'
 
---json prints one object: version, source, command, first_seed, seeds, experiments (name, about,
-origin, cells); each cell: labels (by axis), source, settings, limit_seconds, seeds, results
-(measure, summary, values; null: cut off at the limit), floor_seconds, ratio, paper,
+--json prints one object: version, source, complete (false: interrupted), command, first_seed, seeds,
+experiments (name, about, origin, cells); each cell: labels (by axis), source, settings, limit_seconds, seeds, results
+(measure, summary, values; null: cut off at the limit, or not there), floor_seconds, ratio, paper,
 reduction_percent, paper_reduction_percent, failures. A summary: runs, censored, median, low and
 high (95 % interval of the median), min, max, mean (of the runs that ended). With --real there are
-also peers, and in each cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
+also peers, jobs, lateness_ms_bound, and in each cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
 docs/wireless.md and docs/peers.md have more.";
+
+const JOBS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+const GUESTS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+const LATENESS_MAX: &str = "5ms";
 
 #[derive(Args, Debug)]
 pub(crate) struct Wireless {
@@ -46,7 +50,8 @@ pub(crate) struct Wireless {
     /// Three seeds only; with --real and no names: check and bursts only
     #[arg(long, conflicts_with = "seeds")]
     pub(crate) quick: bool,
-    /// Only cells at this level, as in "80 ms" or scp; of several, those on one axis are alternatives
+    /// Only cells at this level, as in "80 ms" or scp; of several, those on one axis are alternatives.
+    /// A level that there is not shows all there are
     #[arg(long, value_name = "LEVEL")]
     pub(crate) only: Vec<String>,
     /// Run real programs in network namespaces on an emulated link, in real time (root)
@@ -56,13 +61,13 @@ pub(crate) struct Wireless {
     #[arg(long, requires = "real")]
     pub(crate) peers: bool,
     /// Runs at a time, each on a link of its own
-    #[arg(long, value_name = "N", default_value = "8", requires = "real")]
+    #[arg(long, value_name = "N", default_value_t = JOBS, requires = "real")]
     pub(crate) jobs: NonZeroUsize,
     /// How late the emulator may hand over a frame in a valid run
-    #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = LATENESS_MAX, requires = "real", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
     /// Guests at a time; each keeps half a processor busy
-    #[arg(long, value_name = "N", default_value = "2", requires = "peers")]
+    #[arg(long, value_name = "N", default_value_t = GUESTS, requires = "peers")]
     pub(crate) guests: NonZeroUsize,
     /// An unpacked linux-image package for the guest [default: this machine's kernel, or one from
     /// apt-get]
@@ -77,4 +82,22 @@ pub(crate) struct Wireless {
     /// Write a page with tables and figures, too
     #[arg(long, value_name = "PAGE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+impl Wireless {
+    /// The flags that count for what real runs give and are not as usual.
+    pub(crate) fn unusual(&self) -> Vec<(&'static str, String)> {
+        let mut flags = Vec::new();
+        if self.jobs != JOBS {
+            flags.push(("--jobs", self.jobs.to_string()));
+        }
+        if units::duration(LATENESS_MAX) != Ok(self.lateness_max) {
+            flags.push(("--lateness-max", format!("{}ms", self.lateness_max.as_secs_f64() * 1e3)));
+        }
+        if self.guests != GUESTS {
+            flags.push(("--guests", self.guests.to_string()));
+        }
+        flags.extend(self.kernel.as_ref().map(|kernel| ("--kernel", kernel.display().to_string())));
+        flags
+    }
 }

@@ -17,6 +17,8 @@ use crate::args::{Emulate, Inside};
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 
+/// How often to look whether the emulator still runs.
+const FAILURE_EVERY: Duration = Duration::from_millis(200);
 /// How long programs may take to end when they are asked to.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -25,14 +27,9 @@ pub(crate) async fn run(args: Emulate) -> Result {
     if args.self_test {
         return self_test(setup, args.json).await;
     }
-    let stop = interrupt::wait();
+    // Signals wait for us until everything is there that they are to end.
+    let stop = interrupt::catch();
     tokio::pin!(stop);
-    // Its first poll is what makes signals wait for us.
-    tokio::select! {
-        biased;
-        number = &mut stop => return Err(Error::Interrupted(number)),
-        () = std::future::ready(()) => {}
-    }
     let emulator = tokio::task::block_in_place(|| Emulator::start(setup)).map_err(cannot_start)?;
     let mut beside = Vec::new();
     if let Some(base) = &args.base {
@@ -50,10 +47,12 @@ pub(crate) async fn run(args: Emulate) -> Result {
     let ended = tokio::select! {
         status = program.ended() => status.map(exit_code).map_err(Error::local("waiting for the command")),
         number = &mut stop => Err(Error::Interrupted(number)),
+        e = failure(&emulator) => Err(stopped(e)),
     };
     beside.push(program);
-    let report = emulator.report().map_err(cannot_start)?;
+    let report = emulator.report();
     end_all(beside).await;
+    let report = report.map_err(stopped)?;
     let code = ended.as_ref().map_or_else(Error::code, |code| *code);
     if args.json {
         out::json(&report::Object::new(&report, code))?
@@ -64,6 +63,21 @@ pub(crate) async fn run(args: Emulate) -> Result {
         0 => Ok(()),
         code => Err(Error::Reported(code)),
     }
+}
+
+/// Waits until the emulator ends by itself.
+async fn failure(emulator: &Emulator) -> EmulateError {
+    let mut ticks = tokio::time::interval(FAILURE_EVERY);
+    loop {
+        ticks.tick().await;
+        if let Some(e) = emulator.failure() {
+            return e;
+        }
+    }
+}
+
+fn stopped(e: EmulateError) -> Error {
+    Error::refused("the emulator has stopped", e.to_string())
 }
 
 async fn self_test(setup: Setup, json: bool) -> Result {

@@ -2,6 +2,7 @@
 
 mod config;
 mod file;
+mod printer;
 mod running;
 mod status;
 mod view;

@@ -1,9 +1,11 @@
 //! The commands, a module each.
 
+mod bench;
 mod cat;
 mod channel;
 mod demo;
 mod df;
+mod drc;
 mod emulate;
 mod handoff;
 mod link;
@@ -37,11 +39,13 @@ pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
         // These tidy up after a signal themselves.
         Command::Serve(args) => serve::run(args).await,
         Command::Link(args) => link::run(args).await,
+        Command::Bench(args) => bench::run(*args).await,
         Command::Lab(lab) => match lab.experiment {
             Experiment::Relay(args) => relay::run(*args).await,
             Experiment::Emulate(args) => emulate::run(*args).await,
             Experiment::Inside(args) => emulate::inside(args).await,
-            Experiment::Wireless(args) => interruptible(wireless::run(args)).await,
+            Experiment::Wireless(args) => wireless::run(args).await,
+            Experiment::Drc(args) => interruptible(drc::run(args)).await,
         },
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use remora_host::portmap::Registration;
 use remora_host::server::{Options, Serving, Snapshot};
 use remora_server::cache::Config as CacheConfig;
 use remora_server::{Config, Export, Exports, Limits, Network, Squash};
@@ -26,6 +27,7 @@ struct Share {
 struct Ready<'a> {
     listen: &'a [SocketAddr],
     mount: Option<SocketAddr>,
+    portmap: Option<SocketAddr>,
     exports: Vec<ReadyExport<'a>>,
 }
 
@@ -49,12 +51,17 @@ pub(crate) async fn run(args: Serve) -> Result {
     let mut options = Options::new(core(&args, &shares)?);
     options.listen = vec![args.listen];
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
+    options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
     let serving = Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))?;
+    // Taken back when it is dropped, however this ends.
+    let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
     announce(&args, &shares, &serving)?;
     interrupt::wait().await;
     if !args.json {
         out::say("remora: serve: shutting down; once more ends it at once");
     }
+    // Before the server stops answering: who asks now is not sent to a closed port.
+    drop(registration);
     let numbers = serving.stats();
     let shutdown = tokio::task::spawn_blocking(move || serving.shutdown().abandoned);
     let abandoned = tokio::select! {
@@ -62,6 +69,14 @@ pub(crate) async fn run(args: Serve) -> Result {
         signal = interrupt::wait() => return Err(Error::Interrupted(signal)),
     };
     farewell(&args, &numbers, abandoned)
+}
+
+/// Tells this machine's rpcbind where we are.
+async fn register(serving: &Serving) -> Result<Registration> {
+    let mappings = serving.mappings();
+    let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, mappings)).await;
+    let failed = |e: String| Error::refused("cannot register", e);
+    done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
 }
 
 /// The directories to share and their names.
@@ -183,17 +198,23 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
 }
 
 fn announce(args: &Serve, shares: &[Share], serving: &Serving) -> Result {
-    let (addrs, mount) = (serving.local_addrs(), serving.mount_addr());
+    let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
     if args.json {
         let exports = shares.iter().map(|s| ReadyExport { directory: &s.dir, names: &s.names }).collect();
-        return out::json(&Ready { listen: addrs, mount, exports });
+        return out::json(&Ready { listen: addrs, mount, portmap, exports });
     }
     let mut text = String::new();
     for addr in addrs {
-        text += &format!("serving NFSv3 and MOUNT on {addr}, UDP and TCP\n");
+        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, UDP and TCP\n");
     }
     if let Some(mount) = mount {
         text += &format!("MOUNT also on {mount}\n");
+    }
+    if let Some(portmap) = portmap {
+        text += &format!("portmapper on {portmap}\n");
+    }
+    if args.rpcbind {
+        text += &format!("registered with rpcbind at {}\n", Registration::RPCBIND);
     }
     for share in shares {
         text += &format!("{} as {}\n", share.dir.display(), share.names.join(", "));

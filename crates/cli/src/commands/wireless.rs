@@ -1,15 +1,19 @@
 //! `remora lab wireless`: the papers' experiments and those beyond, in virtual time or in real.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
-use remora_lab::wireless::real::{self, Others, Real, Setup};
-use remora_lab::wireless::{self, Experiment, Options, Origin, Page, Report, Simulator};
+use remora_lab::wireless::real::{self, HAND_OFF_DIR, Others, Real, Setup};
+use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Page, Runner, Simulator, Work};
 
 use crate::args::Wireless;
 use crate::exit::{Error, Result};
-use crate::out;
+use crate::{interrupt, out};
 
 /// Seeds for each cell with `--quick`.
 const QUICK_SEEDS: u64 = 3;
@@ -26,36 +30,99 @@ pub(crate) async fn run(args: Wireless) -> Result {
     let experiments = named(&names).map_err(|unknown| {
         Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
     })?;
+    if args.real {
+        be_deaf()?;
+    }
+    let stop = interrupt::wait();
+    tokio::pin!(stop);
+    // Its first poll is what makes signals wait for us.
+    tokio::select! {
+        biased;
+        number = &mut stop => return Err(Error::Interrupted(number)),
+        () = std::future::ready(()) => {}
+    }
     let page =
         args.html.as_deref().map(|path| Page::reserve(path).map_err(Error::local(path.display()))).transpose()?;
-    let mut options = options(&args, experiments);
-    let real = args.real.then(|| real_runner(&args)).transpose()?;
-    options.peers = real.as_ref().map(|r| r.peers().to_vec()).unwrap_or_default();
-    // The work keeps all processors busy and cannot be cut short: it has threads of its own, and
-    // a signal ends the process around them.
-    let report = tokio::task::spawn_blocking(move || match &real {
-        Some(real) => wireless::run(&options, real),
-        None => wireless::run(&options, &Simulator),
+    let mut options = options(&args, experiments)?;
+    if !args.real {
+        return work(&args, page, options, Simulator, stop).await;
+    }
+    let real = real_runner(&args)?;
+    options.peers = real.peers().to_vec();
+    work(&args, page, options, real, stop).await
+}
+
+/// Runs it all, and shows what there is at the end, or when a signal of the number that `stop`
+/// gives comes.
+async fn work<R: Runner + Send + 'static>(
+    args: &Wireless,
+    page: Option<Page>,
+    options: Options,
+    runner: R,
+    stop: impl Future<Output = u8>,
+) -> Result {
+    let work = Arc::new(Work::plan(options, runner).map_err(|e| Error::Usage(format!("--only: {e}")))?);
+    let (at_work, quiet) = (work.clone(), args.json);
+    // It keeps all processors busy and cannot be cut short: it has threads of its own.
+    let runs = tokio::task::spawn_blocking(move || {
+        let nobody_reads = AtomicBool::new(false);
+        at_work.run(|ended| {
+            if !quiet && out::text(&ended.to_text()).is_err() {
+                nobody_reads.store(true, Ordering::Relaxed);
+            }
+        });
+        nobody_reads.into_inner()
     });
-    let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
-    show(&args, &report)?;
-    if let (Some(page), Some(path)) = (page, &args.html) {
+    let interrupted = tokio::select! {
+        done = runs => match done.map_err(|e| Error::refused("no results", e.to_string()))? {
+            true => return Err(Error::Pipe),
+            false => None,
+        },
+        number = stop => Some(number),
+    };
+    // A second signal ends what a reader who does not read holds up.
+    let (json, page) = (args.json, page.zip(args.html.clone()));
+    let shown = tokio::task::spawn_blocking(move || show(&work, json, page));
+    let failures = tokio::select! {
+        done = shown => done.map_err(|e| Error::refused("no results", e.to_string()))??,
+        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+    };
+    match (interrupted, failures) {
+        (Some(number), _) => Err(Error::Interrupted(number)),
+        (None, 0) => Ok(()),
+        (None, 1) => Err(Error::refused("the laboratory", "a run failed")),
+        (None, n) => Err(Error::refused("the laboratory", format!("{n} runs failed"))),
+    }
+}
+
+/// Shows what has not been shown yet; how many runs failed.
+fn show<R: Runner>(work: &Work<R>, json: bool, page: Option<(Page, PathBuf)>) -> Result<usize> {
+    let report = work.report();
+    if json {
+        out::json(&report)?;
+    } else {
+        out::text(&work.rest(&report))?;
+    }
+    if let Some((page, path)) = page {
         page.write(&report).map_err(Error::local(path.display()))?;
-        written(path, args.json)?;
+        if !json {
+            out::text(&format!("The report, with figures: {}\n", path.display()))?;
+        }
     }
-    match report.failures() {
-        0 => Ok(()),
-        1 => Err(Error::refused("the laboratory", "a run failed")),
-        n => Err(Error::refused("the laboratory", format!("{n} runs failed"))),
-    }
+    Ok(report.failures())
 }
 
-fn show(args: &Wireless, report: &Report) -> Result {
-    if args.json { out::json(report) } else { out::text(&report.to_text()) }
-}
-
-fn written(path: &Path, json: bool) -> Result {
-    if json { Ok(()) } else { out::text(&format!("The report, with figures: {}\n", path.display())) }
+/// What is measured must not hear of the cell switches of this machine. This process is a client,
+/// too, where it saves small files: it starts anew with nowhere to listen, unless it has done so.
+fn be_deaf() -> Result {
+    let nowhere = Path::new("/dev/null");
+    if std::env::var_os(HAND_OFF_DIR).is_some_and(|dir| Path::new(&dir) == nowhere) {
+        return Ok(());
+    }
+    let binary = std::env::current_exe().map_err(Error::local("this program"))?;
+    let mut again = Command::new(binary);
+    again.args(std::env::args_os().skip(1)).env(HAND_OFF_DIR, nowhere);
+    Err(Error::local("this program")(again.exec()))
 }
 
 /// Real programs: this one and others.
@@ -80,10 +147,10 @@ fn list(real: bool) -> String {
     text
 }
 
-fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Options {
+fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Options> {
     let seeds = if args.quick { QUICK_SEEDS } else { args.seeds };
-    Options {
-        command: command(args, seeds),
+    Ok(Options {
+        command: command(args, &experiments, seeds)?,
         experiments,
         first_seed: args.seed,
         seeds,
@@ -91,18 +158,74 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Options {
         bar: true,
         only: args.only.clone(),
         peers: Vec::new(),
-    }
+        conditions: args
+            .real
+            .then(|| Conditions { jobs: args.jobs.get(), lateness_ms_bound: args.lateness_max.as_secs_f64() * 1e3 }),
+    })
 }
 
 fn threads(args: &Wireless) -> NonZeroUsize {
     args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The command that gives the same figures again.
-fn command(args: &Wireless, seeds: u64) -> String {
-    let names: String = args.experiments.iter().map(|name| format!(" {name}")).collect();
-    let only: String = args.only.iter().map(|level| format!(" --only '{level}'")).collect();
-    let real = if args.real { " --real" } else { "" };
-    let peers = if args.peers { " --peers" } else { "" };
-    format!("remora lab wireless{real}{peers}{names}{only} --seeds {seeds} --seed {}", args.seed)
+/// The command that makes the same runs again, for a shell: with the experiments' names and
+/// whatever of the flags counts and is not as usual.
+fn command(args: &Wireless, experiments: &[&Experiment], seeds: u64) -> Result<String> {
+    let mut words: Vec<String> = ["remora", "lab", "wireless"].map(str::to_owned).into();
+    if args.real {
+        words.push("--real".into());
+    }
+    if args.peers {
+        words.push("--peers".into());
+    }
+    words.extend(experiments.iter().map(|e| e.name.to_owned()));
+    let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    args.only.iter().for_each(|level| flag("--only", level.clone()));
+    flag("--seeds", seeds.to_string());
+    flag("--seed", args.seed.to_string());
+    args.unusual().into_iter().for_each(|(name, value)| flag(name, value));
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Wireless,
+    }
+
+    fn parsed(words: &[&str]) -> Wireless {
+        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
+    }
+
+    #[test]
+    fn the_command_makes_the_same_runs() {
+        let bursts = real::named(&["bursts".into()]).unwrap();
+        for (words, line) in [
+            (&["--quick", "bursts"][..], "remora lab wireless bursts --seeds 3 --seed 1"),
+            (
+                &["--only", "papers' settings", "--only", "80 ms", "--threads", "1"],
+                "remora lab wireless bursts --only \"papers' settings\" --only '80 ms' --seeds 10 --seed 1",
+            ),
+            (
+                &["--real", "--peers", "--jobs", "2", "--lateness-max", "50ms", "--guests", "1", "--kernel", "a b"],
+                "remora lab wireless --real --peers bursts --seeds 10 --seed 1 --jobs 2 --lateness-max 50ms \
+                 --guests 1 --kernel 'a b'",
+            ),
+        ] {
+            let args = parsed(words);
+            let made = command(&args, &bursts, options(&args, bursts.clone()).unwrap().seeds).unwrap();
+            assert_eq!(made, line);
+            let words = shlex::split(&made).unwrap();
+            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
+            let again = parsed(&words);
+            assert_eq!(command(&again, &bursts, again.seeds).unwrap(), line, "it is read as it was meant");
+            assert_eq!((again.jobs, again.lateness_max), (args.jobs, args.lateness_max));
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use remora_wire::nfs3::Attr;
 use serde::{Deserialize, Serialize};
 
+use super::part::sync_dir;
 use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
@@ -105,6 +106,15 @@ impl JournalFile {
 
     /// Replaces what is there.
     pub(crate) fn store(&self, journal: &Journal) -> io::Result<()> {
+        self.replace(journal, false)
+    }
+
+    /// The same, so that it outlives a power failure.
+    pub(crate) fn store_safely(&self, journal: &Journal) -> io::Result<()> {
+        self.replace(journal, true)
+    }
+
+    fn replace(&self, journal: &Journal, safely: bool) -> io::Result<()> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if *closed {
             return Ok(());
@@ -112,7 +122,11 @@ impl JournalFile {
         let new = with_suffix(&self.path, ".new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(journal)?)?;
-        fs::rename(&new, &self.path)
+        if safely {
+            file.sync_data()?;
+        }
+        fs::rename(&new, &self.path)?;
+        if safely { sync_dir(&self.path) } else { Ok(()) }
     }
 
     /// Removes it for good.

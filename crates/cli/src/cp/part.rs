@@ -201,7 +201,7 @@ fn take_up(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Makes a new name safe.
-fn sync_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir)?.sync_all()
 }

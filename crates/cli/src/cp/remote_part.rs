@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use remora_host::client::ClientError;
-use remora_wire::nfs3::{FileType, SetAttr, Status};
+use remora_host::client::{ClientError, Session, Written};
+use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
 
 use super::job::Job;
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
@@ -32,6 +32,8 @@ pub(crate) struct RemotePart {
     /// `None` where there is no place for it: then nothing can be resumed.
     journal_file: Option<JournalFile>,
     _lock: Option<LockFile>,
+    /// It has its final name, or that was asked for, though not all of it is there.
+    is_named: AtomicBool,
     finished: bool,
     kept: Kept,
 }
@@ -59,13 +61,21 @@ impl Early {
 }
 
 impl RemotePart {
-    /// Makes one for `dest`, or when resuming takes up the one that is there if it is of the
-    /// same source.
+    /// Whether `old`, which has the final name, is the unfinished copy of an earlier run that
+    /// ended between naming it and hearing that all of it had arrived.
+    pub(crate) fn is_begun(source: &Path, identity: &Identity, dest: &Destination, old: &Node) -> bool {
+        let journal = journal_path(&key(source, dest)).and_then(|path| JournalFile::at(path).load());
+        journal.is_some_and(|j| j.is_about(identity, old.attr.fileid, old.attr.size))
+    }
+
+    /// Makes one for `dest`, where `old` is now, or when resuming takes up the one that is there if
+    /// it is of the same source.
     pub(crate) async fn open(
         job: &Job,
         source: &Path,
         identity: &Identity,
         dest: &Destination,
+        old: Option<&Node>,
     ) -> Result<RemotePart, ClientError> {
         let name = hidden_name(&dest.remote, source, &dest.name);
         let journal_path = journal_path(&key(source, dest));
@@ -75,9 +85,13 @@ impl RemotePart {
             lock => lock.and_then(Result::ok),
         };
         let journal_file = journal_path.map(JournalFile::at);
-        let old = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
-        let (node, journal) = match reopen(old, identity, dest, &name).await? {
-            Some(found) => found,
+        let known = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
+        let mut is_named = false;
+        let (node, journal) = match reopen(known, identity, dest, &name, old).await? {
+            Some((node, journal)) => {
+                is_named = old.is_some_and(|old| old.attr.fileid == node.attr.fileid);
+                (node, journal)
+            }
             None => {
                 let node = match &dest.early {
                     Some(early) => early.node.clone(),
@@ -96,6 +110,7 @@ impl RemotePart {
             journal: Mutex::new(journal),
             journal_file,
             _lock: lock,
+            is_named: AtomicBool::new(is_named),
             finished: false,
             kept: job.kept.clone(),
         })
@@ -132,17 +147,40 @@ impl RemotePart {
         }
     }
 
-    /// All of it is there: gives it its name, and side by side with that the attributes that
-    /// it has not got yet.
-    pub(crate) async fn finish(mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
+    /// Gives it its name and attributes although its last bytes are still on their way: they are
+    /// ahead on the same path. What is missing is noted first, for `--resume`; where that is
+    /// impossible nothing happens.
+    pub(crate) async fn give_name(&self, attr: SetAttr) -> Result<Option<Named>, ClientError> {
+        let Some(file) = &self.journal_file else { return Ok(None) };
+        let journal = self.journal().clone();
+        if file.store_safely(&journal).is_err() {
+            return Ok(None);
+        }
+        self.saved.store(journal.done.bytes(), Ordering::Relaxed);
+        self.is_named.store(true, Ordering::Relaxed);
+        let sent_again = self.remote.session().stats().retransmissions;
+        let (renamed, set) = tokio::join!(self.rename(), self.remote.setattr(&self.node.fh, attr.clone()));
+        renamed?;
+        // Where that failed it is tried once more when all has arrived.
+        Ok(Some(Named { wanted: attr, set: set.ok(), sent_again }))
+    }
+
+    async fn rename(&self) -> Result<(), ClientError> {
         let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
+        self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await
+    }
+
+    /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
+    /// the attributes that it has not got yet.
+    pub(crate) async fn finish(mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
         let dress = async {
             match attr {
                 Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
                 None => Ok(()),
             }
         };
-        let (dressed, renamed) = tokio::join!(dress, self.remote.rename(&self.node, (dir, &self.name), (dir, to)));
+        let name = async { if self.is_named.load(Ordering::Relaxed) { Ok(()) } else { self.rename().await } };
+        let (dressed, renamed) = tokio::join!(dress, name);
         renamed?;
         self.forget();
         dressed
@@ -151,8 +189,13 @@ impl RemotePart {
     /// Nothing can come of it any more.
     pub(crate) async fn discard(mut self) {
         self.forget();
+        let dir = &self.dest.dir.fh;
         // Best effort: there is nobody to tell.
-        let _ = self.remote.remove(&self.dest.dir.fh, &self.name).await;
+        let _ = self.remote.remove(dir, &self.name).await;
+        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
+        if self.is_named.load(Ordering::Relaxed) && self.remote.lookup(dir, &self.dest.name).await.is_ok_and(is_ours) {
+            let _ = self.remote.remove(dir, &self.dest.name).await;
+        }
     }
 
     fn forget(&mut self) {
@@ -160,6 +203,27 @@ impl RemotePart {
         if let Some(file) = &self.journal_file {
             file.remove();
         }
+    }
+}
+
+/// A copy that got its name and attributes while its last bytes were on their way.
+#[derive(Debug)]
+pub(crate) struct Named {
+    wanted: SetAttr,
+    /// What it then had, if setting them succeeded.
+    set: Option<Attr>,
+    /// How many requests of the session had been sent again by then.
+    sent_again: u64,
+}
+
+impl Named {
+    /// Whether it has these attributes, now that all was answered: it got them after the last
+    /// WRITE, which sets the time, too. A server may do what it got later first, and what was sent
+    /// again later may be done a second time.
+    pub(crate) fn is_last(&self, wanted: &SetAttr, seen: &Written, session: &Session) -> bool {
+        let set = self.set.as_ref().map(|attr| (attr.ctime.secs, attr.ctime.nanos));
+        let is_later = seen.changed.is_some_and(|changed| set.is_some_and(|set| set > changed));
+        is_later && self.wanted == *wanted && session.stats().retransmissions == self.sent_again
     }
 }
 
@@ -208,9 +272,11 @@ async fn reopen(
     identity: &Identity,
     dest: &Destination,
     name: &[u8],
+    old: Option<&Node>,
 ) -> Result<Option<(Node, Journal)>, ClientError> {
     let Some(journal) = journal else { return Ok(None) };
-    let Some(node) = dest.remote.find(&dest.dir.fh, name).await? else { return Ok(None) };
+    // It has its hidden name, or its final one already.
+    let Some(node) = dest.remote.find(&dest.dir.fh, name).await?.or_else(|| old.cloned()) else { return Ok(None) };
     let fits = node.attr.kind == FileType::Regular && journal.is_about(identity, node.attr.fileid, node.attr.size);
     Ok(fits.then_some((node, journal)))
 }

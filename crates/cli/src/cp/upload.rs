@@ -7,12 +7,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use bytes::Bytes;
-use remora_host::client::{self, ClientError, Progress};
+use remora_host::client::{self, ClientError, Progress, Written};
 use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
+use tokio::sync::oneshot;
 
 use super::job::{Job, count};
 use super::journal::Identity;
-use super::remote_part::{Early, RemotePart};
+use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
 use crate::exit::{Error, Result};
 use crate::remote::{Node, Remote};
@@ -49,22 +50,24 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         Some(old) => old.clone(),
         None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
     };
-    if let Some(old) = old {
-        if let Err(e) = check_replaceable(&old, &dest.url) {
+    if let Some(old) = &old {
+        if let Err(e) = check_replaceable(old, &dest.url) {
             if let Some(early) = &dest.early {
                 early.discard(&dest.remote).await;
             }
             return Err(e);
         }
-        if job.resume && is_there(job, &file, &identity, &dest.remote, &old).await.map_err(there)? {
+        let is_begun = job.resume && RemotePart::is_begun(source, &identity, dest, old);
+        if job.resume && !is_begun && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
             job.progress.skip(identity.size());
             count(&job.counts.files);
             return Ok(());
         }
     }
-    let part = RemotePart::open(job, source, &identity, dest).await.map_err(there)?;
+    let part = RemotePart::open(job, source, &identity, dest, old.as_ref()).await.map_err(there)?;
     job.progress.skip(part.bytes());
-    let last = match fill(job, source, &file, &identity, &part, dest).await {
+    let filled = fill(job, source, &file, &identity, &part, dest, old.is_none()).await;
+    let last = match filled {
         Ok(last) => last,
         // Kept, for --resume.
         Err(e) if e.is_lost() => return Err(e),
@@ -118,7 +121,7 @@ fn reopen(file: &File) -> io::Result<File> {
 
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
 /// should be. Where round trips are long mode and time are left to be set together with the
-/// name; they are returned then.
+/// name; they are returned then. `is_free`: nothing had the name when the copy began.
 async fn fill(
     job: &Job,
     source: &Path,
@@ -126,23 +129,28 @@ async fn fill(
     identity: &Identity,
     part: &RemotePart,
     dest: &Destination,
+    is_free: bool,
 ) -> Result<Option<SetAttr>> {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
-    let seen = send(job, file, part, identity.size()).await.map_err(there)?;
+    let Sent { seen, named } = send(job, file, part, identity.size(), is_free).await.map_err(there)?;
     let meta = file.metadata().map_err(here)?;
     let wanted = copied_attributes(&meta);
-    let is_late = seen.is_some() && !job.verify && dest.remote.session().is_far();
-    let set =
-        if is_late { None } else { Some(dest.remote.setattr(&part.node.fh, wanted.clone()).await.map_err(there)?) };
-    if set.as_ref().map(|attr| attr.size).or(seen) != Some(identity.size()) {
+    let is_set = named.is_some_and(|n| n.is_last(&wanted, &seen, dest.remote.session()));
+    let is_late = seen.size.is_some() && !job.verify && dest.remote.session().is_far();
+    let set = if is_set || is_late {
+        None
+    } else {
+        Some(dest.remote.setattr(&part.node.fh, wanted.clone()).await.map_err(there)?)
+    };
+    if set.as_ref().map(|attr| attr.size).or(seen.size) != Some(identity.size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
     if Identity::of_local(&meta) != *identity {
         let name = source.display();
         job.note(&format!("{name}: changed while it was copied; the copy may be a mixture of old and new"));
     }
-    let Some(attr) = set else { return Ok(Some(wanted)) };
+    let Some(attr) = set else { return Ok((!is_set).then_some(wanted)) };
     if job.verify {
         let node = Node { fh: part.node.fh.clone(), attr };
         if !verify::same(reopen(file).map_err(here)?, &dest.remote, &node).await.map_err(there)? {
@@ -161,20 +169,41 @@ pub(crate) fn copied_attributes(meta: &fs::Metadata) -> SetAttr {
     SetAttr { mode: Some(meta.mode() & 0o777), mtime: SetTime::To(mtime), ..SetAttr::NONE }
 }
 
-/// Returns the size that the server says the file has, if it was just said.
-async fn send(job: &Job, file: &File, part: &RemotePart, size: u64) -> Result<Option<u64>, ClientError> {
+/// What came of sending a file.
+#[derive(Default)]
+struct Sent {
+    seen: Written,
+    /// If the copy got its name behind its last bytes.
+    named: Option<Named>,
+}
+
+/// Sends what is missing. A whole copy to a name that `is_free` may get that name while its last
+/// bytes are on their way; if they do not arrive, or the name cannot be given, that is an error.
+async fn send(job: &Job, file: &File, part: &RemotePart, size: u64, is_free: bool) -> Result<Sent, ClientError> {
     let missing = part.missing(size);
     if missing.is_empty() {
-        return Ok(None);
+        return Ok(Sent::default());
     }
     let limits = part.remote.limits().await?;
-    let mut sending = Sending { job, file, part };
-    let mut seen = None;
-    for range in missing {
-        let fh = part.node.fh.clone();
-        seen = seen.max(client::send(part.remote.session(), fh, range, limits, &mut sending).await?);
-    }
-    Ok(seen)
+    let is_whole = missing.first() == Some(&(0..size));
+    let (tell, told) = oneshot::channel();
+    let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
+    let sending = async {
+        let mut sending = Sending { job, file, part, all_sent: tell.take() };
+        let mut seen = Written::default();
+        for range in missing {
+            let fh = part.node.fh.clone();
+            seen = client::send(part.remote.session(), fh, range, limits, &mut sending).await?;
+        }
+        Ok::<_, ClientError>(seen)
+    };
+    let naming = async {
+        // Without a word it is done when all has arrived.
+        let Ok(()) = told.await else { return Ok(None) };
+        part.give_name(copied_attributes(&file.metadata()?)).await
+    };
+    let (seen, named) = tokio::join!(sending, naming);
+    Ok(Sent { seen: seen?, named: named? })
 }
 
 /// A file on its way.
@@ -182,6 +211,8 @@ struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
     part: &'a RemotePart,
+    /// Told when the copy may get its name.
+    all_sent: Option<oneshot::Sender<()>>,
 }
 
 impl Progress for Sending<'_> {
@@ -195,6 +226,13 @@ impl Progress for Sending<'_> {
 
     fn stable(&mut self, piece: Range<u64>) -> io::Result<()> {
         self.part.committed(piece)
+    }
+
+    fn all_sent(&mut self) {
+        if let Some(tell) = self.all_sent.take() {
+            // Whoever gives the name lives as long as this.
+            let _ = tell.send(());
+        }
     }
 }
 

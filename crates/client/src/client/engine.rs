@@ -18,7 +18,10 @@ impl Client {
         let seq = self.take_seq();
         let alone = call.sent.is_none() && self.flight.requests == 0;
         let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.adaptive.strikes(s)));
-        self.bulk_sent += u64::from(call.class.is_bulk());
+        if call.class.is_bulk() {
+            self.bulk_sent += 1;
+            self.window.on_sent(now);
+        }
         let sent = Sent {
             at: now,
             seq,
@@ -187,8 +190,14 @@ impl Client {
         if self.is_bulk_ready() { self.waiting.bulk.pop_front() } else { None }
     }
 
+    /// When the window has room for the next request for file data, if it will have without
+    /// another reply.
+    fn bulk_at(&self) -> Option<Time> {
+        self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.flight, c.bytes()))
+    }
+
     fn is_bulk_ready(&self) -> bool {
-        self.waiting.bulk.front().is_some_and(|c| self.window.admits(self.flight, c.bytes()))
+        self.bulk_at().is_some_and(|t| t <= self.now)
     }
 
     /// Whether something can be sent at once.
@@ -271,6 +280,7 @@ impl Core for Client {
             .is_adaptive()
             .then(|| self.flying_sent().filter_map(|(c, s)| self.adaptive.lost_at(c, s)).min())
             .flatten();
-        [timer, lost, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()
+        let bulk = self.bulk_at().filter(|_| self.connected);
+        [timer, lost, bulk, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use remora_base::Peer;
 use remora_client::{Client, Config, Transport};
 use rustix::net::sockopt;
-use tokio::net::UdpSocket;
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::mount::Options;
@@ -56,18 +56,26 @@ impl Line {
         let failed = |source| ClientError::Connect { server: server.to_string(), source };
         let patience = config.give_up.unwrap_or(PATIENCE);
         let config = Config { transport, ..config };
-        let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
-        let shared = Shared::new(core, options.clock, server.to_string(), is_beside);
-        let task = match transport {
+        let shared = |config| {
+            let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
+            Shared::new(core, options.clock, server.to_string(), is_beside)
+        };
+        let (shared, task) = match transport {
             Transport::Udp => {
                 let socket = bind(server).await.map_err(failed)?;
-                tokio::spawn(driver::run_udp(shared.clone(), socket, server))
+                let path_mtu = path_mtu(&socket, server).unwrap_or(config.path_mtu);
+                let shared = shared(Config { path_mtu, ..config });
+                (shared.clone(), tokio::spawn(driver::run_udp(shared, socket, server)))
             }
             Transport::Tcp => {
                 let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
                 let connecting = tokio::time::timeout(patience, driver::connect(server));
                 let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
-                tokio::spawn(driver::run_tcp(shared.clone(), stream, server))
+                if is_beside {
+                    tune(&stream);
+                }
+                let shared = shared(config);
+                (shared.clone(), tokio::spawn(driver::run_tcp(shared, stream, server)))
             }
         };
         Ok(Line { shared, server, transport, task })
@@ -92,6 +100,12 @@ impl Drop for Line {
     }
 }
 
+/// The MTU of the path as the kernel knows it, less what IPv6 headers have more than IPv4's: 20
+/// bytes, and 8 of a fragment's.
+fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
+    if server.is_ipv4() { sockopt::ip_mtu(socket) } else { sockopt::ipv6_mtu(socket).map(|mtu| mtu.saturating_sub(28)) }
+}
+
 async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).await?;
@@ -99,4 +113,11 @@ async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
     // Best effort: a whole window of replies may come at once.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
     Ok(socket)
+}
+
+/// Small segments, such as requests and the end of a file, that are lost again and again are sent
+/// again at the same pace, not at half the pace each time (Linux, tcp(7); RFC 6298 has the other).
+/// A system that does not have it does without.
+fn tune(stream: &TcpStream) {
+    let _ = sockopt::set_tcp_thin_linear_timeouts(stream, true);
 }

@@ -18,4 +18,4 @@ pub use error::ClientError;
 pub use mount::{Options, exports, mount, mount_first};
 pub use session::Session;
 pub use target::{Target, TargetError};
-pub use transfer::{Downloaded, Limits, Progress, download, receive, send, upload};
+pub use transfer::{Downloaded, Limits, Progress, Written, download, receive, send, upload};

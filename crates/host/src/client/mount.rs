@@ -52,8 +52,9 @@ pub async fn mount_first(target: &Target, paths: &[String], options: Options) ->
     let (found, line) = ask_mount_program(target, &Question::Root(paths), &options).await?;
     let Found::Root(nth, root) = found else { return Err(ClientError::Closed) };
     let nfs = SocketAddr::new(line.server.ip(), target.port.unwrap_or(nfs3::PORT));
-    // The line knows something of the path already, and over TCP it stands.
-    let line = if line.server == nfs && options.config.give_up.is_some() {
+    let line = if line.server == nfs {
+        // It knows something of the path already, and over TCP it stands.
+        line.shared.lock().core.set_give_up(options.config.give_up);
         line
     } else {
         Line::open(line.transport, nfs, options.config.clone(), &options).await?

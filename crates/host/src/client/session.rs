@@ -19,7 +19,7 @@ use crate::handoff::{Listener, Signal};
 
 /// How many times longer a block over a stream is than one in a datagram, and its least bytes.
 const STREAM_BLOCK: u32 = 3;
-const STREAM_BLOCK_MIN: u32 = 4096;
+const STREAM_BLOCK_MIN: u32 = 14 << 10;
 
 /// A mounted server. Clones share it; it is closed when the last one goes.
 #[derive(Clone, Debug)]
@@ -225,6 +225,7 @@ impl Session {
     pub(super) fn own_line(&self) -> &Arc<Line> {
         &self.line
     }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.line.shared
     }
@@ -305,6 +306,13 @@ impl Session {
     /// side by side had better do so.
     pub fn is_far(&self) -> bool {
         self.shared().lock().core.sync_tail() > 0
+    }
+
+    /// Whether everything asked of it is on its way, in the order in which it was asked, on a
+    /// long path ([`Client::is_long`]).
+    pub(super) fn has_sent_all_far(&self) -> bool {
+        let core = &self.shared().lock().core;
+        core.is_long() && core.is_all_sent() && self.stream_lines().is_empty()
     }
 
     /// The window and the smoothed round trip, for people.

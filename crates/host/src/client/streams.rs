@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use remora_client::Config;
+use remora_client::{Client, Config, WindowSize};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -18,9 +18,14 @@ use super::mount::Options;
 
 /// How many streams.
 const STREAMS: usize = 4;
+/// How many requests each has on its way: one that it carries, and the next, so that it need not
+/// wait. More would only be lost with a stream that stands still.
+const REQUESTS: u32 = 2;
 /// The shares of frames lost one by one with which streams do better. Above, they wait for their
 /// timers most of the time.
-const LOSS: std::ops::Range<f64> = 0.065..0.15;
+const LOSS: std::ops::Range<f64> = 0.03..0.17;
+/// The longest usual round trip of a block as datagrams with which they do.
+const TRIP_MAX: Duration = Duration::from_millis(300);
 /// How long a stream may be silent while an answer is due; then its requests go as datagrams.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long a connection may take to be made.
@@ -61,6 +66,14 @@ impl Streams {
         self.lock().lines.clone()
     }
 
+    /// Whether streams do better than the datagrams of `core`. What losses leave of a stream's window
+    /// does not fill a long path, and on a slow one a block takes as long as a stream may be silent.
+    fn is_for(core: &Client) -> bool {
+        let is_long = core.sync_tail() > 0;
+        let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
+        core.loss().is_some_and(|loss| LOSS.contains(&loss)) && !is_long && !is_slow
+    }
+
     /// Begins to open some beside `line` if it suffers from what they are for. Needs the runtime.
     pub(super) fn open_if_lossy(&self, line: &Line) {
         let mut state = self.lock();
@@ -69,7 +82,7 @@ impl Streams {
             return;
         }
         let missing = STREAMS.saturating_sub(state.lines.len());
-        if missing == 0 || !line.shared.lock().core.loss().is_some_and(|loss| LOSS.contains(&loss)) {
+        if missing == 0 || !Self::is_for(&line.shared.lock().core) {
             return;
         }
         state.drawn += missing as u64;
@@ -78,9 +91,13 @@ impl Streams {
         let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
         state.opening = Some(tokio::spawn(async move {
             let give_up = options.config.give_up.map_or(SILENCE_MAX, |t| t.min(SILENCE_MAX));
+            let window = match options.config.window {
+                WindowSize::Adaptive => WindowSize::Fixed(REQUESTS),
+                chosen @ WindowSize::Fixed(_) => chosen,
+            };
             let mut opening = JoinSet::new();
             for n in 0..missing as u64 {
-                let config = Config { give_up: Some(give_up), ..options.config.clone() };
+                let config = Config { give_up: Some(give_up), window, ..options.config.clone() };
                 // Calls of different streams may not be taken for one another.
                 let options = Options { seed: options.seed.wrapping_add(first + n), ..options.clone() };
                 let open = async move { Line::open_beside(server, config, &options).await };

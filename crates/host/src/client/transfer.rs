@@ -17,8 +17,20 @@ use super::session::{Pending, Session};
 
 /// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// How long streams may stand still at the end of a file, beside a usual round trip.
+/// How long a stream may stand still at the end of a file, beside two usual round trips,
 const STALL: Duration = Duration::from_millis(200);
+/// and how long all of them, beside the time that something takes of which nothing is heard
+/// before it is through: then the link is idle.
+const IDLE: Duration = Duration::from_millis(50);
+/// The most of that time.
+const STALL_MAX: Duration = Duration::from_secs(3);
+/// Of a READ's answer each segment is heard that comes in order; a few may not.
+const SEGMENTS: u64 = 4 * 1448;
+/// Towards the end of a file a block over a stream is no more than this share of what is left,
+/// so that all streams end together,
+const TAIL_SHARE: u64 = 16;
+/// and no less than so many bytes.
+const TAIL_BLOCK_MIN: u32 = 4096;
 
 /// The largest blocks the server takes, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,11 +52,46 @@ struct Call {
 struct Flying<'s> {
     session: &'s Session,
     calls: VecDeque<Call>,
+    /// At the end of the file a stream stood still: the rest goes as datagrams, whose losses are
+    /// found sooner.
+    is_rescue: bool,
+    /// Answers are short: while a stream carries what they are to, nothing of it is heard.
+    is_upload: bool,
+    /// Bytes answered, and since when.
+    answered: u64,
+    began: Instant,
 }
 
 impl<'s> Flying<'s> {
-    fn new(session: &'s Session) -> Flying<'s> {
-        Flying { session, calls: VecDeque::new() }
+    fn new(session: &'s Session, is_upload: bool) -> Flying<'s> {
+        Flying { session, calls: VecDeque::new(), is_rescue: false, is_upload, answered: 0, began: Instant::now() }
+    }
+
+    /// The line for the next request, if one has room.
+    fn line_with_room(&self) -> Option<Arc<Line>> {
+        let first = self.calls.is_empty();
+        if self.is_rescue {
+            let own = self.session.own_line();
+            return (own.room() > 0 || first).then(|| own.clone());
+        }
+        self.session.line_with_room(first)
+    }
+
+    /// The line for a COMMIT. While streams fill the link a datagram waits behind them, and is
+    /// probed for in vain; the last COMMIT has nothing before it.
+    fn commit_line(&self, is_last: bool) -> Arc<Line> {
+        let stream = if is_last { None } else { self.session.stream_lines().into_iter().next() };
+        stream.unwrap_or_else(|| self.session.own_line().clone())
+    }
+
+    /// How long a block over `line` should be that may be of `block` bytes, with `left` bytes of
+    /// the file unanswered.
+    fn block(&self, line: &Arc<Line>, block: u32, left: u64) -> u32 {
+        if !self.session.is_stream_beside(line) {
+            return block;
+        }
+        let tail = u32::try_from(left / TAIL_SHARE).unwrap_or(u32::MAX);
+        block.min(tail.max(TAIL_BLOCK_MIN))
     }
 
     fn push(&mut self, piece: Piece, line: &Arc<Line>, request: nfs3::Call) -> Result<(), ClientError> {
@@ -65,10 +112,14 @@ impl<'s> Flying<'s> {
                 break answered;
             }
             self.give_up_silent();
+            self.is_rescue = true;
         };
         let Some(Call { piece, line, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
         match result {
-            Ok(answer) => Ok((piece, Some(answer))),
+            Ok(answer) => {
+                self.answered += piece.end.saturating_sub(piece.start);
+                Ok((piece, Some(answer)))
+            }
             Err(ClientError::Rpc(Failure::TimedOut) | ClientError::Closed) if self.session.is_stream_beside(&line) => {
                 self.session.give_up(&line);
                 Ok((piece, None))
@@ -77,13 +128,25 @@ impl<'s> Flying<'s> {
         }
     }
 
+    /// How long nothing is heard of the streams at most while the link is busy with them, going
+    /// by how long what was answered took.
+    fn quiet_max(&self) -> Duration {
+        let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
+        let heads =
+            self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c.piece.end - c.piece.start);
+        let unheard = if self.is_upload { heads.sum() } else { SEGMENTS };
+        let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
+        IDLE + Duration::from_secs_f64((each * unheard as f64).min(STALL_MAX.as_secs_f64()))
+    }
+
     /// The streams that have something on their way, and how much longer each may be silent.
     fn streams(&self) -> impl Iterator<Item = (&Arc<Line>, Duration)> {
+        let idle = self.quiet_max().saturating_sub(self.session.silence());
         let beside = self.calls.iter().map(|c| &c.line).filter(|l| self.session.is_stream_beside(l));
-        beside.map(|line| {
+        beside.map(move |line| {
             let core = &line.shared.lock().core;
             let most = STALL + core.round_trip().unwrap_or(STALL) * 2;
-            (line, most.saturating_sub(core.silence(line.shared.now())))
+            (line, idle.min(most.saturating_sub(core.silence(line.shared.now()))))
         })
     }
 
@@ -154,12 +217,13 @@ pub async fn receive(
     limits: Limits,
     mut sink: impl FnMut(u64, Bytes) -> std::io::Result<()>,
 ) -> Result<Downloaded, ClientError> {
+    let mut left = range.end.saturating_sub(range.start);
     let mut file = Download::new(fh, range);
-    let mut flying = Flying::new(session);
+    let mut flying = Flying::new(session, false);
     while !file.is_done() {
         let mut is_last = false;
-        while let Some(line) = session.line_with_room(flying.calls.is_empty()) {
-            let block = session.read_block(&line, limits.read_max);
+        while let Some(line) = flying.line_with_room() {
+            let block = flying.block(&line, session.read_block(&line, limits.read_max), left);
             let Some((piece, call)) = file.poll(block) else {
                 is_last = true;
                 break;
@@ -170,6 +234,7 @@ pub async fn receive(
             (piece, Some(Answer::Nfs(Reply::Read(result)))) => {
                 let at = piece.start;
                 let data = file.on_read(piece, result.map_err(|f| f.status)?)?;
+                left = left.saturating_sub(data.len() as u64);
                 sink(at, data)?;
             }
             (_, Some(_)) => return Err(ClientError::Closed),
@@ -189,6 +254,28 @@ pub trait Progress {
 
     /// These bytes will outlive a crash of the server. Not for every WRITE.
     fn stable(&mut self, piece: Piece) -> std::io::Result<()>;
+
+    /// The path is long, nothing was lost on it, and all is on its way; what is asked for
+    /// now arrives behind it. Told at most once, and never if it does not come to that.
+    fn all_sent(&mut self) {}
+}
+
+/// What the server said of a file while it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// The greatest size it had, if any reply said.
+    pub size: Option<u64>,
+    /// The latest time of change (ctime) in seconds and nanoseconds, if every reply said one.
+    pub changed: Option<(u32, u32)>,
+}
+
+impl Written {
+    /// Takes what a WRITE's reply says; `first`: it is the first.
+    fn take(&mut self, after: Option<&nfs3::Attr>, first: bool) {
+        self.size = self.size.max(after.map(|a| a.size));
+        let known = if first { Some((0, 0)) } else { self.changed };
+        self.changed = known.zip(after).map(|(known, a)| known.max((a.ctime.secs, a.ctime.nanos)));
+    }
 }
 
 /// Writes `range` of a file and commits it; `source` gives the bytes of a piece (all of
@@ -225,25 +312,26 @@ impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plai
 }
 
 /// Writes `range` of a file and commits it, every few seconds what has arrived and at last all.
-/// Returns the greatest size that the server said the file had, if it did.
 pub async fn send(
     session: &Session,
     fh: Fh,
     range: Piece,
     limits: Limits,
     progress: &mut impl Progress,
-) -> Result<Option<u64>, ClientError> {
-    let mut size = None;
+) -> Result<Written, ClientError> {
+    let mut seen: Option<Written> = None;
+    let lost = session.stats().lost();
+    let mut is_told = false;
     let mut left = range.end.saturating_sub(range.start);
     let mut file = Upload::new(fh, range);
-    let mut flying = Flying::new(session);
+    let mut flying = Flying::new(session, true);
     let (mut committed, mut every) = (Instant::now(), COMMIT_EVERY.0);
     while !file.is_done() {
         let mut is_last = false;
         let tail = session.shared().lock().core.sync_tail();
-        while let Some(line) = session.line_with_room(flying.calls.is_empty()) {
+        while let Some(line) = flying.line_with_room() {
             file.sync_tail(tail);
-            let block = session.write_block(&line, file.fh(), limits.write_max);
+            let block = flying.block(&line, session.write_block(&line, file.fh(), limits.write_max), left);
             let Some(piece) = file.poll(block) else {
                 is_last = true;
                 break;
@@ -257,12 +345,17 @@ pub async fn send(
         }
         if let Some(commit) = file.poll_commit() {
             (committed, every) = (Instant::now(), (every * 2).min(COMMIT_EVERY.1));
-            flying.push(0..0, session.own_line(), commit)?;
+            flying.push(0..0, &flying.commit_line(left == 0), commit)?;
+        }
+        if !is_told && file.is_all_asked() && session.has_sent_all_far() && session.stats().lost() == lost {
+            is_told = true;
+            progress.all_sent();
         }
         match flying.next(is_last).await? {
             (piece, Some(Answer::Nfs(Reply::Write(result)))) => {
                 let written = result.map_err(|f| f.status)?;
-                size = size.max(written.wcc.after.as_ref().map(|a| a.size));
+                let first = seen.is_none();
+                seen.get_or_insert_default().take(written.wcc.after.as_ref(), first);
                 let bytes = file.on_write(piece, &written)?;
                 left = left.saturating_sub(bytes);
                 progress.sent(bytes);
@@ -272,11 +365,15 @@ pub async fn send(
                 file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
             }
             (_, Some(_)) => return Err(ClientError::Closed),
+            (piece, None) if piece.is_empty() => {
+                let commit = nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 };
+                flying.push(piece, session.own_line(), nfs3::Call::Commit(commit))?;
+            }
             (piece, None) => file.put_back(piece),
         }
     }
     file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
-    Ok(size)
+    Ok(seen.unwrap_or_default())
 }
 
 /// The WRITE of a piece.
@@ -287,4 +384,134 @@ fn write(file: &Upload, piece: &Piece, source: &mut impl Progress) -> Result<nfs
         return Err(TransferError::BadCount { claimed: data.len() as u32, given }.into());
     }
     Ok(file.write(piece.start, data))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use remora_client::{Config, Transport};
+    use remora_wire::nfs3::{Attr, Call, FileType, NfsTime, Proc, SpecData, Wcc, WriteOk};
+    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::{Reader, Xdr};
+    use tokio::net::UdpSocket;
+
+    use super::*;
+    use crate::Clock;
+    use crate::client::mount::Options;
+
+    const SIZE: u64 = 200_000;
+    const TRIP: Duration = Duration::from_millis(230);
+
+    fn attr(size: u64, secs: u32) -> Attr {
+        let time = NfsTime { secs, nanos: 3 };
+        let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
+        let (mode, nlink, uid, gid, used, fsid, fileid) = (0o600, 1, 0, 0, 0, 1, 2);
+        let (atime, mtime, ctime) = (time, time, time);
+        Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime }
+    }
+
+    fn reply(xid: u32, body: &Reply) -> Vec<u8> {
+        let mut reply = Vec::new();
+        ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut reply);
+        body.encode(&mut reply);
+        reply
+    }
+
+    fn answer(message: Bytes) -> Option<(Proc, Vec<u8>)> {
+        let mut r = Reader::new(message);
+        let call = CallHeader::decode(&mut r).ok()?;
+        let proc =
+            [Proc::Null, Proc::GetAttr, Proc::Write, Proc::Commit].into_iter().find(|p| *p as u32 == call.proc)?;
+        let body = match Call::decode(proc, &mut r).ok()? {
+            Call::Write(w) => {
+                let wcc = Wcc { before: None, after: Some(attr(w.offset + u64::from(w.count), 1)) };
+                Reply::Write(Ok(WriteOk { wcc, count: w.count, committed: w.stable, verf: [1; 8] }))
+            }
+            Call::Commit(_) => Reply::Commit(Ok(nfs3::CommitOk { wcc: Wcc::NONE, verf: [1; 8] })),
+            Call::GetAttr(_) => Reply::GetAttr(Ok(attr(0, 1))),
+            _ => Reply::Null,
+        };
+        Some((proc, reply(call.xid, &body)))
+    }
+
+    /// A server at `trip` from here, which never sees the first WRITE if `loses`.
+    async fn serve(trip: Duration, mut loses: bool) -> SocketAddr {
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let at = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut buffer = vec![0; 65_536];
+            while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+                let Some((proc, reply)) = answer(Bytes::copy_from_slice(&buffer[..n])) else { continue };
+                if proc == Proc::Write && std::mem::take(&mut loses) {
+                    continue;
+                }
+                let socket = socket.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(trip).await;
+                    let _ = socket.send_to(&reply, from).await;
+                });
+            }
+        });
+        at
+    }
+
+    /// Counts, and notes how much had been answered when all was sent.
+    #[derive(Default)]
+    struct Owner {
+        answered: u64,
+        all_sent_after: Vec<u64>,
+    }
+
+    impl Progress for Owner {
+        fn read(&mut self, piece: Piece) -> std::io::Result<Bytes> {
+            Ok(vec![7; (piece.end - piece.start) as usize].into())
+        }
+
+        fn sent(&mut self, bytes: u64) {
+            self.answered += bytes;
+        }
+
+        fn stable(&mut self, _piece: Piece) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn all_sent(&mut self) {
+            self.all_sent_after.push(self.answered);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_owner_hears_when_all_is_on_its_way_over_a_long_path_without_loss() {
+        for (trip, loses, times) in [(TRIP, false, 1), (TRIP, true, 0), (Duration::from_millis(60), false, 0)] {
+            let at = serve(trip, loses).await;
+            let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
+            let line = Line::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+            let fh = Fh(Bytes::from_static(b"file"));
+            let session = Session::new(line, None, fh.clone());
+            session.call(nfs3::Call::GetAttr(fh.clone())).await.unwrap();
+            let limits = Limits { read_max: 8192, write_max: 8192 };
+            let mut owner = Owner::default();
+            let written = send(&session, fh, 0..SIZE, limits, &mut owner).await.unwrap();
+            assert_eq!((written.size, owner.answered), (Some(SIZE), SIZE), "{trip:?} {loses}");
+            assert_eq!(owner.all_sent_after.len(), times, "{trip:?} {loses}");
+            assert!(owner.all_sent_after.iter().all(|n| *n < SIZE), "{:?}", owner.all_sent_after);
+        }
+    }
+
+    #[test]
+    fn the_latest_change_is_known_if_every_reply_told_one() {
+        let attr = |secs| attr(5, secs);
+        for (replies, changed) in [
+            (vec![Some(attr(7)), Some(attr(6))], Some((7, 3))),
+            (vec![Some(attr(7)), None, Some(attr(9))], None),
+            (vec![None], None),
+        ] {
+            let mut written = Written::default();
+            for (nth, reply) in replies.iter().enumerate() {
+                written.take(reply.as_ref(), nth == 0);
+            }
+            assert_eq!(written.changed, changed, "{replies:?}");
+        }
+    }
 }

@@ -2,50 +2,56 @@
 //!
 //! Outside the initial namespace Linux sets a default only from those that unprivileged
 //! programs may choose (`tcp_allowed_congestion_control`, ip-sysctl). That list belongs to the
-//! whole machine, so a name that is not on it is there only for the moment it takes.
+//! whole machine and can be written in its initial namespace alone, so a name that is not on
+//! it is there only for the moment it takes. Emulators take turns with it, by a lock on the
+//! list itself.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::EmulateError;
 
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-/// Another emulator may put the list back between our two writes; not often.
-const TRIES: u32 = 20;
 
 /// Makes `name` the default in the namespace that `inside` runs its work in.
 pub(super) fn set(
     name: &str,
     inside: impl Fn(&(dyn Fn() -> io::Result<()> + Sync)) -> io::Result<()>,
-) -> io::Result<()> {
+) -> Result<(), EmulateError> {
     check(name)?;
     let choose = || fs::write(DEFAULT, name);
-    for _ in 0..TRIES {
-        match inside(&choose) {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-            done => return done,
-        }
-        let allowed = fs::read_to_string(ALLOWED)?;
-        fs::write(ALLOWED, format!("{} {name}", allowed.trim()))?;
-        let done = inside(&choose);
-        // It was not on the list; if it is now, that was another emulator, for a moment.
-        let before: Vec<&str> = allowed.split_whitespace().filter(|a| *a != name).collect();
-        fs::write(ALLOWED, before.join(" "))?;
-        match done {
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-            done => return done,
-        }
-    }
-    Err(io::Error::other(format!("TCP congestion control {name}: the system does not allow it")))
+    let done = match inside(&choose) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => while_allowed(name, || inside(&choose)),
+        done => done,
+    };
+    done.map_err(|source| {
+        let allowed = fs::read_to_string(ALLOWED).unwrap_or_default().trim().to_owned();
+        EmulateError::Congestion { name: name.to_owned(), allowed, source }
+    })
+}
+
+/// Does `work` with `name` on the list, which then is as it was.
+fn while_allowed(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let turn = File::open(ALLOWED)?;
+    flock(&turn, FlockOperation::LockExclusive)?;
+    let before = fs::read_to_string(ALLOWED)?;
+    fs::write(ALLOWED, format!("{} {name}", before.trim()))?;
+    let done = work();
+    let put_back = fs::write(ALLOWED, before.trim());
+    done.and(put_back)
 }
 
 /// Whether the kernel has it, or can load it.
-fn check(name: &str) -> io::Result<()> {
+fn check(name: &str) -> Result<(), EmulateError> {
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    let available = fs::read_to_string(AVAILABLE)?;
+    let failed = EmulateError::system("out what congestion controls there are");
+    let available = fs::read_to_string(AVAILABLE).map_err(failed)?;
     if plain && available.split_whitespace().any(|a| a == name) {
         return Ok(());
     }
-    let why = format!("no TCP congestion control '{name}' here; there are: {}", available.trim());
-    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    Err(EmulateError::NoCongestion { name: name.to_owned(), available: available.trim().to_owned() })
 }

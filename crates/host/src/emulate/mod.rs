@@ -107,8 +107,34 @@ pub enum EmulateError {
     #[error("{0} is too small a network: it must be a /28 or larger")]
     Network(Ipv4Net),
     /// This user may not.
-    #[error("making network namespaces and TUN devices takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
-    NotPermitted,
+    #[error("cannot make {what}: {source} (it takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
+    NotPermitted {
+        /// What was to be made.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not let programs choose this congestion control here.
+    #[error(
+        "TCP's congestion control {name} may not be chosen in the stations: {source}; only root of the machine's \
+         first network namespace can allow it, and --congestion takes one of those that are: {allowed}"
+    )]
+    Congestion {
+        /// Which was asked for.
+        name: String,
+        /// What can be had, separated by blanks.
+        allowed: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no such congestion control.
+    #[error("no TCP congestion control '{name}' here; there are: {available}")]
+    NoCongestion {
+        /// Which was asked for.
+        name: String,
+        /// What the kernel has, separated by blanks.
+        available: String,
+    },
     /// There are no TUN devices.
     #[error("no TUN devices here: is the module loaded? (modprobe tun)")]
     NoTun,
@@ -120,6 +146,14 @@ pub enum EmulateError {
         /// What the system said.
         source: io::Error,
     },
+    /// A station's device was taken away while the channel used it.
+    #[error("the network device of {station} ({DEVICE}) was taken away: {why}")]
+    DeviceGone {
+        /// Whose.
+        station: Station,
+        /// What the system said.
+        why: String,
+    },
     /// The emulator's thread has ended.
     #[error("the emulator has stopped")]
     Stopped,
@@ -128,7 +162,7 @@ pub enum EmulateError {
 impl EmulateError {
     fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> EmulateError {
         move |source| match source.kind() {
-            io::ErrorKind::PermissionDenied => EmulateError::NotPermitted,
+            io::ErrorKind::PermissionDenied => EmulateError::NotPermitted { what: what.into(), source },
             _ => EmulateError::System { what: what.into(), source },
         }
     }
@@ -180,6 +214,11 @@ impl Emulator {
     /// deliveries are late: ask when it is quiet.
     pub fn report(&self) -> Result<Report, EmulateError> {
         self.runner.report()
+    }
+
+    /// Why it has ended by itself, if it has: nothing crosses the channel any more.
+    pub fn failure(&self) -> Option<EmulateError> {
+        self.runner.failure()
     }
 
     /// The present channel's clock: its zero is when the channel began.

@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use super::congestion;
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
@@ -16,17 +15,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 pub(super) struct Namespace(File);
 
 impl Namespace {
-    /// A new one, where TCP uses `congestion` control. On a thread of its own, because a
-    /// thread cannot leave a namespace it has entered without rights over where it came from.
-    pub(super) fn create(congestion: &str) -> io::Result<Namespace> {
-        let namespace = on_a_thread(|| {
+    /// A new one. On a thread of its own, because a thread cannot leave a namespace it has
+    /// entered without rights over where it came from.
+    pub(super) fn create() -> io::Result<Namespace> {
+        on_a_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             loopback_up()?;
             settings()?;
             Ok(Namespace(File::open("/proc/thread-self/ns/net")?))
-        })?;
-        congestion::set(congestion, |choose| namespace.run(choose))?;
-        Ok(namespace)
+        })
     }
 
     /// Does `work` on a thread that is in the namespace. Sockets and devices made there belong

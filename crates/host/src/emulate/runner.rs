@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -51,8 +51,12 @@ pub(super) struct Runner {
     requests: Sender<Request>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+    failure: Arc<OnceLock<Failure>>,
     setup: Setup,
 }
+
+/// A station whose device has gone, and what the system says to that.
+type Failure = (Station, String);
 
 impl Runner {
     pub(super) fn start(setup: &Setup, links: &[Link]) -> Result<Runner, EmulateError> {
@@ -76,9 +80,16 @@ impl Runner {
             wake: wake.clone(),
             buffer: vec![0; PACKET_MAX + 1],
         };
-        let thread = std::thread::Builder::new().name("channel".into()).spawn(move || worker.work());
+        let failure = Arc::new(OnceLock::new());
+        let told = failure.clone();
+        let thread = std::thread::Builder::new().name("channel".into()).spawn(move || {
+            if let Err(failure) = worker.work() {
+                // Before the worker goes, whose going makes those who wait for it look here.
+                let _ = told.set(failure);
+            }
+        });
         let thread = thread.map_err(EmulateError::system("a thread"))?;
-        Ok(Runner { requests, wake, thread: Some(thread), setup: setup.clone() })
+        Ok(Runner { requests, wake, thread: Some(thread), failure, setup: setup.clone() })
     }
 
     pub(super) fn begin(&self, config: Config, seed: u64) -> Result<Report, EmulateError> {
@@ -94,14 +105,24 @@ impl Runner {
         self.ask(Request::Clock)
     }
 
+    /// Why the thread has ended by itself, if it has.
+    pub(super) fn failure(&self) -> Option<EmulateError> {
+        let (station, why) = self.failure.get()?;
+        Some(EmulateError::DeviceGone { station: *station, why: why.clone() })
+    }
+
+    fn stopped(&self) -> EmulateError {
+        self.failure().unwrap_or(EmulateError::Stopped)
+    }
+
     fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Result<T, EmulateError> {
         let (reply, answer) = channel();
         self.tell(request(reply))?;
-        answer.recv().map_err(|_| EmulateError::Stopped)
+        answer.recv().map_err(|_| self.stopped())
     }
 
     fn tell(&self, request: Request) -> Result<(), EmulateError> {
-        self.requests.send(request).map_err(|_| EmulateError::Stopped)?;
+        self.requests.send(request).map_err(|_| self.stopped())?;
         // It fails only when the counter is full, and then the thread is awake anyway.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Ok(())
@@ -173,26 +194,29 @@ struct Worker {
 }
 
 impl Worker {
-    fn work(&mut self) {
+    /// Works until it is told to stop or a device has gone.
+    fn work(&mut self) -> Result<(), Failure> {
         hurry();
         self.run.begin();
         loop {
             self.deliver();
-            self.take();
+            self.take()?;
             self.deliver();
             self.record();
             if self.answer().is_break() {
-                return;
+                return Ok(());
             }
             self.sleep();
         }
     }
 
     /// Reads what the stations have sent; bounded, so that a flood cannot delay deliveries.
-    fn take(&mut self) {
+    fn take(&mut self) -> Result<(), Failure> {
         for index in 0..self.devices.len() {
             for _ in 0..READS_MAX {
-                let Some(n) = self.devices.get(index).and_then(|d| d.read(&mut self.buffer)) else { break };
+                let Some(device) = self.devices.get(index) else { break };
+                let read = device.read(&mut self.buffer).map_err(|e| (Station::at(index), e.to_string()))?;
+                let Some(n) = read else { break };
                 let packet = Bytes::copy_from_slice(self.buffer.get(..n).unwrap_or_default());
                 let Some(lane) = self.lane(index, &packet) else {
                     self.run.facts.strays += 1;
@@ -203,6 +227,7 @@ impl Worker {
                 self.run.channel.send_packet(now, lane, packet);
             }
         }
+        Ok(())
     }
 
     /// The direction a packet takes from device `index`. The base's neighbours are told apart
@@ -287,7 +312,8 @@ impl Worker {
     fn discard_stale(&mut self) {
         for device in &self.devices {
             for _ in 0..STALE_MAX {
-                if device.read(&mut self.buffer).is_none() {
+                // One that has gone is found out in the next turn.
+                if !matches!(device.read(&mut self.buffer), Ok(Some(_))) {
                     break;
                 }
             }

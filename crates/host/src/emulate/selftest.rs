@@ -26,13 +26,14 @@ pub struct Check {
 }
 
 /// Measures an emulator made like `setup` (its network, seed and bound on lateness; the
-/// channels are the test's own). Takes about 17 seconds.
+/// channels are the test's own). Takes about 20 seconds.
 pub fn self_test(setup: Setup) -> Result<Vec<Check>, EmulateError> {
     let mut test = Test::new(setup)?;
     let spacing = test.spacing()?;
+    let law = law(test.emulator.setup().seed)?;
     let [dwell, dwell_replay] = test.dwell()?;
     let [throughput, throughput_replay] = test.throughput()?;
-    Ok(vec![spacing, dwell, dwell_replay, throughput, throughput_replay, test.lateness()])
+    Ok(vec![spacing, law, dwell, dwell_replay, throughput, throughput_replay, test.lateness()])
 }
 
 struct Test {
@@ -94,19 +95,27 @@ impl Test {
         })
     }
 
-    /// Bad periods: a probe each millisecond is lost exactly when the weather is bad.
+    /// Bad periods: a probe each millisecond is lost exactly when the weather is bad, and the gaps
+    /// in what arrives, by the kernel's clock, are as long as the periods.
     fn dwell(&mut self) -> Result<[Check; 2], EmulateError> {
         let config = Config { rate: Rate::mbit(10), errors: weather(), ..Config::default() };
         let count = 8000;
         let (arrivals, report) = self.stream(config, count, 64, Duration::from_millis(1))?;
         let seen = Seen::new(&report, &arrivals)?;
+        let bound = self.emulator.setup().lateness_max;
+        let gaps = gaps(&report, &arrivals, bound)?;
         let (good, bad) = (seen.until.as_secs_f64() - seen.bad.as_secs_f64(), seen.bad.as_secs_f64());
         let check = Check {
             name: "dwell times",
-            passed: seen.faithful && seen.periods > 5 && report.journal.frames.len() as u64 >= count,
+            passed: seen.faithful
+                && seen.periods > 5
+                && gaps.len() > 5
+                && gaps.iter().all(|g| g.fits)
+                && report.journal.frames.len() as u64 >= count,
             figures: format!(
                 "{} probes, {} lost, {} of them against the weather; {} bad periods in {:.1} s, {:.1} ms long on \
-                 average by the weather, {:.1} ms by the probes; good for {good:.2} s, bad for {bad:.2} s",
+                 average by the weather, {:.1} ms by the probes; {} gaps in real time, {:.1} ms longer than their \
+                 periods at most; good for {good:.2} s, bad for {bad:.2} s",
                 report.journal.frames.len(),
                 report.journal.frames.len() - seen.arrived,
                 seen.contradictions,
@@ -114,6 +123,8 @@ impl Test {
                 seen.until.as_secs_f64(),
                 ms(seen.bad) / seen.periods.max(1) as f64,
                 ms(seen.observed) / seen.periods.max(1) as f64,
+                gaps.len(),
+                gaps.iter().map(|g| ms(g.off)).fold(0.0, f64::max),
             ),
         };
         Ok([check, replay("dwell times replayed in virtual time", &report)?])
@@ -175,6 +186,74 @@ fn weather() -> ErrorModel {
         good_mean: Duration::from_millis(300),
         bad_mean: Duration::from_millis(80),
     }
+}
+
+/// The step of the papers' uniform law.
+const GRID: Duration = Duration::from_millis(20);
+/// Periods whose lengths are held against it.
+const PERIODS: usize = 10_000;
+/// Bound on the Kolmogorov-Smirnov statistic times the root of their number: of the right law, one
+/// seed in a hundred thousand exceeds it.
+const KS_MAX: f64 = 2.5;
+
+/// The lengths of the weather's periods against the law that is promised, in virtual time: bad
+/// ones, with good ones so long that hardly two run together, and the other way round.
+fn law(seed: u64) -> Result<Check, EmulateError> {
+    let short = Duration::from_millis(80);
+    let long = Duration::from_secs(10);
+    let of = |good_mean, bad_mean| {
+        let errors = ErrorModel::TwoState { distribution: Distribution::Uniform, good_mean, bad_mean };
+        Weather::new(&Config { errors, ..Config::default() }, seed)
+    };
+    let bad: Vec<Duration> =
+        of(long, short)?.bad_periods(Time::ZERO, Time::MAX).take(PERIODS).map(|p| p.end.since(p.start)).collect();
+    let ends: Vec<_> = of(short, long)?.bad_periods(Time::ZERO, Time::MAX).take(PERIODS + 1).collect();
+    let good: Vec<Duration> = ends.windows(2).map(|w| w[1].start.since(w[0].end)).collect();
+    let statistics = [off_uniform(&bad, short), off_uniform(&good, short)];
+    let bound = KS_MAX / (PERIODS as f64).sqrt();
+    Ok(Check {
+        name: "dwell-time distribution",
+        passed: statistics.iter().all(|s| *s <= bound),
+        figures: format!(
+            "{PERIODS} bad and {PERIODS} good periods of {} ms in the mean, in virtual time, against the uniform law: \
+             Kolmogorov-Smirnov {:.4} and {:.4}, bound {bound:.4}",
+            ms(short),
+            statistics[0],
+            statistics[1],
+        ),
+    })
+}
+
+/// The Kolmogorov-Smirnov statistic of lengths against the uniform law on 20, 40, ... ms up to
+/// twice the mean. (Periods of no length cannot be seen.)
+fn off_uniform(lengths: &[Duration], mean: Duration) -> f64 {
+    let steps = (2 * mean.as_nanos() / GRID.as_nanos()) as u32;
+    let share = |k: u32| lengths.iter().filter(|l| **l <= GRID * k).count() as f64 / lengths.len() as f64;
+    (1..=steps).map(|k| (share(k) - f64::from(k) / f64::from(steps)).abs()).fold(0.0, f64::max)
+}
+
+/// A gap in what arrived, in real time.
+struct Gap {
+    /// By how much it is longer or shorter than the bad period in it.
+    off: Duration,
+    /// Whether that is within the probes at its ends and the bound on lateness.
+    fits: bool,
+}
+
+/// The gaps that lost frames left, where there was one bad period between two that arrived.
+fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Gap>, EmulateError> {
+    let mut weather = Weather::new(&report.config, report.seed)?;
+    let starts: Vec<Time> = sent(report).iter().map(|f| f.start).collect();
+    let start = |number: u64| starts.get(usize::try_from(number).ok()?).copied();
+    let mut gap = |before: &Arrival, after: &Arrival| -> Option<Gap> {
+        let (from, until) = (start(before.number)?, start(after.number)?);
+        let mut periods = weather.bad_periods(from, until);
+        let length = periods.next().map(|p| p.end.since(p.start)).filter(|_| periods.next().is_none())?;
+        let probes = start(before.number + 1)?.since(from) + until.since(start(after.number.checked_sub(1)?)?);
+        let off = after.at.saturating_sub(before.at).abs_diff(length);
+        Some(Gap { off, fits: off <= probes + bound })
+    };
+    Ok(arrivals.windows(2).filter(|w| w[1].number > w[0].number + 1).filter_map(|w| gap(&w[0], &w[1])).collect())
 }
 
 /// The frames that were put on the medium, in order.
@@ -253,4 +332,24 @@ fn replay(name: &'static str, report: &Report) -> Result<Check, EmulateError> {
 
 fn ms(d: Duration) -> f64 {
     d.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weather_keeps_its_law_and_another_law_is_told_from_it() {
+        for seed in 1..=5 {
+            let check = law(seed).unwrap();
+            assert!(check.passed, "seed {seed}: {}", check.figures);
+        }
+        let mean = Duration::from_millis(80);
+        let constant = vec![mean; 100];
+        assert!(off_uniform(&constant, mean) > 0.3);
+        let uniform: Vec<Duration> = (1..=8).map(|k| GRID * k).collect();
+        assert!(off_uniform(&uniform, mean) < 1e-9);
+        let one_step_long: Vec<Duration> = uniform.iter().map(|l| *l + GRID).collect();
+        assert!(off_uniform(&one_step_long, mean) > KS_MAX / (PERIODS as f64).sqrt());
+    }
 }

@@ -1,15 +1,17 @@
 //! A station: its namespace, its TUN device and its address.
 
+use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
+use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::namespace::Namespace;
-use super::{EmulateError, Setup};
+use super::{EmulateError, Setup, congestion};
 
 /// What the device is called in every station.
 pub const DEVICE: &str = "remora0";
@@ -18,7 +20,7 @@ pub const DEVICE: &str = "remora0";
 /// which counts, and not by this one.
 const DEVICE_QUEUE: u32 = 10_000;
 
-/// A place for programs.
+/// A place for programs. Shown as `the base` or `mobile 1`, `mobile 2`, ...
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Station {
     /// The base station.
@@ -36,10 +38,24 @@ impl Station {
         }
     }
 
+    /// The one at a place.
+    pub(super) fn at(index: usize) -> Station {
+        index.checked_sub(1).map_or(Station::Base, Station::Mobile)
+    }
+
     /// Its address in `network`.
     pub(super) fn addr(self, network: Ipv4Net) -> Ipv4Addr {
         let host = u32::try_from(self.index()).unwrap_or(u32::MAX).saturating_add(1);
         Ipv4Addr::from_bits(network.network().to_bits().saturating_add(host))
+    }
+}
+
+impl fmt::Display for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Station::Base => f.write_str("the base"),
+            Station::Mobile(_) => write!(f, "mobile {}", self.index()),
+        }
     }
 }
 
@@ -53,7 +69,8 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn make(station: Station, setup: &Setup) -> Result<Link, EmulateError> {
-        let namespace = Namespace::create(&setup.congestion).map_err(EmulateError::system("a network namespace"))?;
+        let namespace = Namespace::create().map_err(EmulateError::system("a network namespace"))?;
+        congestion::set(&setup.congestion, |choose| namespace.run(choose))?;
         let mtu = u16::try_from(setup.config.mtu).unwrap_or(u16::MAX);
         let device = namespace.run(|| Tun::make(station.addr(setup.network), setup.network.prefix_len(), mtu));
         let device = device.map_err(|e| match e.kind() {
@@ -99,9 +116,16 @@ impl Tun {
         Ok(Tun(device))
     }
 
-    /// Reads a packet into `buffer`; `None` when there is none.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
-        self.0.recv(buffer).ok()
+    /// Reads a packet into `buffer`; `None` when there is none. An error means that there will
+    /// be none any more.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.0.recv(buffer) {
+            Ok(n) => Ok(Some(n)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            // Down, perhaps for a moment.
+            Err(e) if e.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// Hands a packet to the kernel; whether it took it.
@@ -116,8 +140,8 @@ impl std::os::fd::AsFd for Tun {
     }
 }
 
-impl std::fmt::Debug for Tun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Tun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(DEVICE)
     }
 }

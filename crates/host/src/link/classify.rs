@@ -26,6 +26,8 @@ pub(super) struct Headers {
     pub(super) dscp: u8,
     /// Equal for packets whose order is to be kept.
     pub(super) flow: u64,
+    /// Source and destination port of a UDP datagram or its first fragment.
+    pub(super) udp: Option<(u16, u16)>,
     /// Whether the sender heeds drops: TCP, but for fragments, each of which costs a datagram.
     pub(super) responsive: bool,
 }
@@ -61,10 +63,13 @@ impl Classifier {
         let datagram = |id| Datagram { ends: (source, destination), protocol: protocol.0, id };
         let fragment = fragment(&ip);
         let responsive = fragment == Fragment::No && protocol == IpNumber::TCP;
+        let ports = if matches!(fragment, Fragment::Later { .. }) { None } else { ports(&ip) };
+        let udp = ports.filter(|_| protocol == IpNumber::UDP);
+        let udp = udp.map(|[a, b, c, d]| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
         let flow = match fragment {
-            Fragment::No => hash(source, destination, protocol, ports(&ip)),
+            Fragment::No => hash(source, destination, protocol, ports),
             Fragment::First { id } => {
-                let flow = hash(source, destination, protocol, ports(&ip));
+                let flow = hash(source, destination, protocol, ports);
                 self.remember(datagram(id), flow);
                 flow
             }
@@ -77,7 +82,7 @@ impl Classifier {
             IpSlice::Ipv4(v4) => v4.header().dcp().value(),
             IpSlice::Ipv6(v6) => v6.header().dscp().value(),
         };
-        Some(Headers { source, destination, dscp, flow, responsive })
+        Some(Headers { source, destination, dscp, flow, udp, responsive })
     }
 
     fn remember(&mut self, datagram: Datagram, flow: u64) {
@@ -185,7 +190,7 @@ mod tests {
         let mut c = Classifier::default();
         let a = c.read(&udp(1000, 2049, 46)).unwrap();
         assert_eq!((a.source, a.destination), ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()));
-        assert_eq!(a.dscp, 46);
+        assert_eq!((a.dscp, a.udp), (46, Some((1000, 2049))));
         assert_eq!(c.read(&udp(1000, 2049, 0)).unwrap().flow, a.flow, "the class does not change the flow");
         assert_ne!(c.read(&udp(1001, 2049, 0)).unwrap().flow, a.flow);
         let tcp = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).tcp(1000, 2049, 0, 0);
@@ -193,6 +198,7 @@ mod tests {
         tcp.write(&mut packet, &[]).unwrap();
         let b = c.read(&packet).unwrap();
         assert_ne!(b.flow, a.flow);
+        assert_eq!(b.udp, None);
         assert_eq!((a.responsive, b.responsive), (false, true), "a lost datagram is not missed soon");
     }
 
@@ -203,6 +209,7 @@ mod tests {
         let ports = [&1000u16.to_be_bytes()[..], &2049u16.to_be_bytes(), &[0; 12]].concat();
         assert_eq!(c.read(&v4_fragment(7, 0, true, &ports)).unwrap().flow, whole);
         assert_eq!(c.read(&v4_fragment(7, 2, true, &[0; 16])).unwrap().flow, whole);
+        assert_eq!(c.read(&v4_fragment(7, 2, true, &ports)).unwrap().udp, None, "its middle has no ports");
         assert_eq!(c.read(&v4_fragment(7, 4, false, &[0; 3])).unwrap().flow, whole);
         let orphan = c.read(&v4_fragment(8, 2, false, &[0; 16])).unwrap().flow;
         assert_ne!(orphan, whole, "by addresses and protocol alone");

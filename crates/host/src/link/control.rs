@@ -6,29 +6,33 @@
 //! else `$XDG_RUNTIME_DIR/remora/link`. Each is named after its device; in different network
 //! namespaces there may be several of one name, which are numbered.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::daemon::Control;
 use super::report::Report;
 use crate::handoff::Signal;
 
 /// The longest question, and the longest answer that is read.
-const QUESTION_MAX: u64 = 256;
+const QUESTION_MAX: usize = 256;
 const ANSWER_MAX: u64 = 1 << 24;
 /// Links with one device name on a machine.
 const LINKS_MAX: u32 = 64;
-/// Who is slower than this has gone.
+/// Who takes longer to ask and to hear the answer has gone.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause when nobody can be let in.
+const REST: Duration = Duration::from_millis(100);
 
 /// Answers on a control socket until it is dropped; the socket goes with it.
 #[derive(Debug)]
@@ -52,9 +56,15 @@ impl ControlSocket {
     pub fn open(dir: &Path, device: &str, control: Control) -> io::Result<ControlSocket> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-        // What processes that were killed left behind.
-        sockets(dir)?;
-        let (listener, path) = bind(dir, device)?;
+        let (listener, path) = {
+            // In turn: between `bind` and `listen` a socket looks as if its process were gone.
+            let turn =
+                OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join("lock"))?;
+            flock(&turn, FlockOperation::LockExclusive)?;
+            // What processes that were killed left behind.
+            scan(dir)?.1.iter().for_each(|dead| drop(fs::remove_file(dead)));
+            bind(dir, device)?
+        };
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -99,36 +109,106 @@ pub fn device_of(path: &Path) -> &str {
     stem.split('@').next().unwrap_or_default()
 }
 
-/// One at a time: each takes at most twice [`PATIENCE`].
-fn serve(listener: &UnixListener, stop: &OwnedFd, control: &Control) {
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waited {
+    Ready,
+    TooLong,
+    Stop,
+}
+
+/// Waits until something can be read from or written to `fd`, but not beyond `until`, nor when
+/// it is time to stop.
+fn wait(fd: impl AsFd, events: PollFlags, stop: &OwnedFd, until: Option<Instant>) -> Waited {
     loop {
-        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        let waited = poll(&mut fds, None);
-        if waited.is_ok() && fds[1].revents().contains(PollFlags::IN) {
-            return;
-        }
-        if let Ok((stream, _)) = listener.accept() {
-            // Whoever asked has gone: nobody to tell.
-            let _ = answer(stream, control);
+        let left = until.map(|u| u.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|l| Timespec::try_from(l).ok());
+        let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(&fd, events)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            // There is no waiting, and without it no answering.
+            Err(_) => return Waited::Stop,
+            Ok(0) => return Waited::TooLong,
+            Ok(_) if !fds[0].revents().is_empty() => return Waited::Stop,
+            Ok(_) => return Waited::Ready,
         }
     }
 }
 
-fn answer(stream: UnixStream, control: &Control) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new((&stream).take(QUESTION_MAX)).read_line(&mut line)?;
-    let answer = match parse(&line) {
-        Some(Question::Status) => serde_json::to_string(&control.report())?,
-        Some(Question::HandOff(signal)) => {
-            control.hand_off(signal);
-            "ok".to_owned()
+/// One at a time: each takes at most [`PATIENCE`].
+fn serve(listener: &UnixListener, stop: &OwnedFd, control: &Control) {
+    while wait(listener, PollFlags::IN, stop, None) == Waited::Ready {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let asker = Asker { stream, stop, until: Instant::now() + PATIENCE };
+                // Whoever asked has gone: nobody to tell.
+                let _ = asker.answer(control);
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            // No descriptors, perhaps; whoever asks stays in the queue, and would wake us again.
+            Err(_) => {
+                if wait(stop, PollFlags::IN, stop, Some(Instant::now() + REST)) == Waited::Stop {
+                    return;
+                }
+            }
         }
-        None => "error: expected status, handoff begin MILLISECONDS or handoff end".to_owned(),
-    };
-    (&stream).write_all(format!("{answer}\n").as_bytes())
+    }
+}
+
+/// Somebody with a question, who has until then to put it and to take the answer.
+struct Asker<'a> {
+    stream: UnixStream,
+    stop: &'a OwnedFd,
+    until: Instant,
+}
+
+impl Asker<'_> {
+    fn answer(&self, control: &Control) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        let answer = match parse(&self.question()?) {
+            Some(Question::Status) => serde_json::to_string(&control.report())?,
+            Some(Question::HandOff(signal)) => {
+                control.hand_off(signal);
+                "ok".to_owned()
+            }
+            None => "error: expected status, handoff begin MILLISECONDS or handoff end".to_owned(),
+        };
+        self.say(&format!("{answer}\n"))
+    }
+
+    /// One line, or what there is of it at the end of the stream.
+    fn question(&self) -> io::Result<String> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") && line.len() < QUESTION_MAX {
+            let mut more = [0; QUESTION_MAX];
+            let n = self.patiently(PollFlags::IN, || (&self.stream).read(&mut more))?;
+            if n == 0 {
+                break;
+            }
+            line.extend_from_slice(more.get(..n).unwrap_or_default());
+        }
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+
+    fn say(&self, text: &str) -> io::Result<()> {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            let n = self.patiently(PollFlags::OUT, || (&self.stream).write(rest))?;
+            rest = rest.get(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Does it as soon as it can be done.
+    fn patiently(&self, events: PollFlags, mut work: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        while wait(&self.stream, events, self.stop, Some(self.until)) == Waited::Ready {
+            match work() {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                done => return done,
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
 }
 
 /// What can be asked.
@@ -148,13 +228,18 @@ fn parse(line: &str) -> Option<Question> {
     }
 }
 
-/// The sockets of running links in `dir`; those that nobody answers on any more are removed.
+/// The sockets of running links in `dir`.
 pub fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    scan(dir).map(|(live, _)| live)
+}
+
+/// The sockets in `dir` that somebody answers on, and those that were left behind.
+fn scan(dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (mut live, mut dead) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((live, dead)),
         entries => entries?,
     };
-    let mut live = Vec::new();
     for entry in entries {
         let path = entry?.path();
         if path.extension().is_none_or(|e| e != "sock") {
@@ -162,14 +247,12 @@ pub fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
         }
         match UnixStream::connect(&path) {
             Ok(_) => live.push(path),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                let _ = fs::remove_file(&path);
-            }
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => dead.push(path),
             Err(_) => {}
         }
     }
     live.sort();
-    Ok(live)
+    Ok((live, dead))
 }
 
 /// The figures of the link that listens at `path`.
@@ -198,6 +281,42 @@ fn ask(path: &Path, question: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open(dir: &Path) -> ControlSocket {
+        ControlSocket::open(dir, "rlink0", Control::of_nothing()).unwrap()
+    }
+
+    #[test]
+    fn whoever_is_slow_is_cut_off_and_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = open(dir.path());
+        let mut slow = UnixStream::connect(socket.path()).unwrap();
+        let began = Instant::now();
+        while slow.write_all(b"x").is_ok() {
+            assert!(began.elapsed() < PATIENCE * 5, "a byte at a time is not cut off");
+            std::thread::sleep(PATIENCE / 5);
+        }
+        assert_eq!(status(socket.path()).unwrap(), Report::default());
+        let _slow = UnixStream::connect(socket.path()).unwrap();
+        let began = Instant::now();
+        drop(socket);
+        assert!(began.elapsed() < PATIENCE / 2, "the end waits for whoever asks slowly");
+        assert_eq!(sockets(dir.path()).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn links_that_start_together_all_keep_their_sockets() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(UnixListener::bind(dir.path().join("rlink0@3.sock")).unwrap());
+        let all = std::thread::scope(|s| {
+            let starts: Vec<_> = (0..8).map(|_| s.spawn(|| open(dir.path()))).collect();
+            starts.into_iter().map(|s| s.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut paths: Vec<_> = all.iter().map(|s| s.path().to_owned()).collect();
+        paths.sort();
+        assert_eq!(sockets(dir.path()).unwrap(), paths);
+        assert!(all.iter().all(|s| status(s.path()).is_ok()));
+    }
 
     #[test]
     fn questions_are_checked() {

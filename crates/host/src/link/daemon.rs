@@ -18,7 +18,7 @@ use super::report::{Notice, Report};
 use super::settings::{Role, Settings};
 use super::worker::{End, Worker, peer_at};
 use crate::Clock;
-use crate::handoff::Signal;
+use crate::handoff::{Herald, Signal};
 
 /// IPv6 needs this much of every link (RFC 8200, section 5).
 const INNER_MIN_V6: usize = 1280;
@@ -87,6 +87,7 @@ impl Daemon {
             commands: inbox,
             notices: outbox,
             report: report.clone(),
+            herald: Herald::start().map_err(LinkError::System)?,
         };
         let thread = std::thread::Builder::new().name("link".into()).spawn(move || worker.run());
         let thread = Some(thread.map_err(LinkError::System)?);
@@ -132,6 +133,13 @@ impl Drop for Daemon {
 }
 
 impl Control {
+    /// One of no link.
+    #[cfg(test)]
+    pub(super) fn of_nothing() -> Control {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Control { commands: channel().0, wake: Arc::new(wake), report: Arc::default() }
+    }
+
     /// All figures, at most a quarter of a second old.
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -2,7 +2,6 @@
 //! be undone. The device is not persistent: it goes with the process, however that ends, and
 //! its addresses and routes go with it.
 
-use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -13,14 +12,15 @@ use rustix::net::netdevice::name_to_index;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::error::LinkError;
+use super::forward::Forwarding;
 use super::settings::{Role, Settings};
 use super::table::around;
 
 /// A device that is up.
 pub(super) struct Device {
     tun: SyncDevice,
-    /// Undone when the device goes.
-    _forwarding: Vec<Switch>,
+    /// Undone after the device has gone.
+    _forwarding: Option<Forwarding>,
 }
 
 impl Device {
@@ -35,9 +35,12 @@ impl Device {
         tun.set_nonblocking(true).map_err(failed)?;
         let index = tun.if_index().map_err(failed)?;
         for prefix in routes(settings) {
-            add_route(prefix, index).map_err(|source| LinkError::Route { prefix, source })?;
+            add_route(prefix, index).map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists => LinkError::RouteTaken { prefix },
+                _ => LinkError::Route { prefix, source },
+            })?;
         }
-        let forwarding = if settings.forward { switch_on(&settings.addresses)? } else { Vec::new() };
+        let forwarding = settings.forward.then(|| Forwarding::on(&settings.addresses)).transpose()?;
         Ok(Device { tun, _forwarding: forwarding })
     }
 
@@ -96,33 +99,6 @@ fn routes(settings: &Settings) -> Vec<IpNet> {
 
 fn add_route(prefix: IpNet, index: u32) -> io::Result<()> {
     RouteManager::new()?.add(&Route::new(prefix.network(), prefix.prefix_len()).with_if_index(index))
-}
-
-/// A switch of the kernel's that was off and is on until this is dropped.
-struct Switch {
-    path: &'static str,
-}
-
-/// Switches on forwarding for the families of these addresses, where it is off.
-fn switch_on(addresses: &[IpNet]) -> Result<Vec<Switch>, LinkError> {
-    let v4 = ("/proc/sys/net/ipv4/ip_forward", addresses.iter().any(|a| a.addr().is_ipv4()));
-    let v6 = ("/proc/sys/net/ipv6/conf/all/forwarding", addresses.iter().any(|a| a.addr().is_ipv6()));
-    let mut on = Vec::new();
-    for (path, wanted) in [v4, v6] {
-        let failed = |source| LinkError::Forward { path, source };
-        if wanted && fs::read_to_string(path).map_err(failed)?.trim() == "0" {
-            fs::write(path, "1").map_err(failed)?;
-            on.push(Switch { path });
-        }
-    }
-    Ok(on)
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        // There is nobody to tell.
-        let _ = fs::write(self.path, "0");
-    }
 }
 
 #[cfg(test)]
@@ -190,5 +166,9 @@ mod tests {
         inside.addresses = vec![net("192.0.2.9/24")];
         assert!(matches!(inside.table(), Err(LinkError::Loop { .. })));
         assert!(mobile(&[]).table().is_ok());
+        let Role::Mobile { base, .. } = &mut inside.role else { return };
+        *base = "[::ffff:192.0.2.1]:51900".parse().unwrap();
+        let refused = inside.table().map(|_| ()).unwrap_err().to_string();
+        assert_eq!(refused, "the base's address 192.0.2.1 is inside the tunnel's own network 192.0.2.0/24");
     }
 }

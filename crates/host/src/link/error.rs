@@ -75,11 +75,20 @@ pub enum LinkError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another interface has that route.
+    #[error(
+        "cannot route {prefix} into the tunnel: another interface has just that network (ip route show {prefix}); \
+         name narrower ones, or take it away there"
+    )]
+    RouteTaken {
+        /// Where to.
+        prefix: IpNet,
+    },
     /// Forwarding cannot be switched on.
-    #[error("cannot switch on forwarding: {path}: {source}")]
+    #[error("cannot switch on forwarding in {conf}: {source}")]
     Forward {
-        /// The kernel's switch.
-        path: &'static str,
+        /// Where the kernel's switches are.
+        conf: String,
         /// What the system said.
         source: io::Error,
     },

@@ -3,8 +3,12 @@
 //! The mobile begins, with its key hidden to all but the base; a fresh timestamp makes an old
 //! first message worthless. The answer is shorter than the question, so nobody can be flooded
 //! through the base. Without a shared secret its place is taken by zeros.
+//!
+//! After the first message stands a code that takes the base's public key to make, as the
+//! `mac1` of WireGuard's does (WireGuard 2017, section 5.4.4): who merely knows a port and
+//! sends what comes to mind does not use up what the base spends on handshakes.
 
-use snow::params::{DHChoice, NoiseParams};
+use snow::params::{DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
@@ -18,8 +22,15 @@ const PSK_PLACE: usize = 2;
 const TAG: usize = 16;
 const QUESTION: usize = 8;
 const ANSWER: usize = 9;
-/// Length of the first message: ephemeral key, static key, timestamp.
-pub(super) const INITIATION_LEN: usize = KEY_LEN + KEY_LEN + TAG + QUESTION + TAG;
+/// Ephemeral key, static key, timestamp.
+const SEALED_LEN: usize = KEY_LEN + KEY_LEN + TAG + QUESTION + TAG;
+const CODE_LEN: usize = 16;
+/// What the key of the code is made for.
+const CODE_LABEL: &[u8] = b"remora link code";
+/// BLAKE2s gives so many bytes.
+const HASH_LEN: usize = 32;
+/// Length of the first message and the code.
+pub(super) const INITIATION_LEN: usize = SEALED_LEN + CODE_LEN;
 /// Length of the second: ephemeral key, answer.
 pub(super) const RESPONSE_LEN: usize = KEY_LEN + ANSWER + TAG;
 
@@ -48,6 +59,10 @@ pub(super) struct Initiation {
     pub(super) message: [u8; INITIATION_LEN],
 }
 
+/// A first message whose code is right: worth the cost of opening it.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a>(&'a [u8; SEALED_LEN]);
+
 /// The base's half: a question from the holder of a key.
 pub(super) struct Hello {
     state: HandshakeState,
@@ -68,8 +83,10 @@ impl Initiation {
         let mut state = builder(identity)?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
         state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
         let mut message = [0; INITIATION_LEN];
-        let n = state.write_message(&timestamp.to_be_bytes(), &mut message).ok()?;
-        (n == INITIATION_LEN).then_some(Initiation { state, message })
+        let (sealed, place) = message.split_first_chunk_mut::<SEALED_LEN>()?;
+        let n = state.write_message(&timestamp.to_be_bytes(), sealed).ok()?;
+        place.copy_from_slice(&code(base, sealed)?);
+        (n == SEALED_LEN).then_some(Initiation { state, message })
     }
 
     /// Takes the answer. A forged one is `None` and does no harm: the true one may still come.
@@ -88,15 +105,21 @@ impl Initiation {
     }
 }
 
+impl<'a> Question<'a> {
+    /// `None` if whoever made it does not know the base's key. Costs some hashing. There is no
+    /// secret in the code, so the comparison may take what time it likes.
+    pub(super) fn check(base: &PublicKey, message: &'a [u8]) -> Option<Question<'a>> {
+        let (sealed, theirs) = message.split_first_chunk::<SEALED_LEN>()?;
+        (theirs.len() == CODE_LEN && theirs == code(base, sealed)?).then_some(Question(sealed))
+    }
+}
+
 impl Hello {
     /// Opens a first message; `None` if it was not made for this base.
-    pub(super) fn read(identity: &Identity, message: &[u8]) -> Option<Hello> {
-        if message.len() != INITIATION_LEN {
-            return None;
-        }
+    pub(super) fn read(identity: &Identity, question: Question<'_>) -> Option<Hello> {
         let mut state = builder(identity)?.build_responder().ok()?;
-        let mut payload = [0; INITIATION_LEN];
-        let n = state.read_message(message, &mut payload).ok()?;
+        let mut payload = [0; SEALED_LEN];
+        let n = state.read_message(question.0, &mut payload).ok()?;
         let timestamp = u64::from_be_bytes(payload.get(..n)?.try_into().ok()?);
         let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
         Some(Hello { state, key, timestamp })
@@ -138,6 +161,17 @@ impl Answer {
     }
 }
 
+/// HMAC-BLAKE2s, cut short, under a key that follows from the base's.
+fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
+    let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s)?;
+    let (mut key, mut code) = ([0; HASH_LEN], [0; HASH_LEN]);
+    hash.input(CODE_LABEL);
+    hash.input(&base.0);
+    hash.result(&mut key);
+    hash.hmac(&key, sealed, &mut code);
+    code.first_chunk().copied()
+}
+
 /// A key pair: the secret half first.
 pub(super) fn generate() -> Option<([u8; KEY_LEN], [u8; KEY_LEN])> {
     let pair = Builder::new(params()?).generate_keypair().ok()?;
@@ -171,12 +205,16 @@ mod tests {
         Identity::generate().unwrap()
     }
 
+    fn open(base: &Identity, message: &[u8]) -> Option<Hello> {
+        Hello::read(base, Question::check(&base.public, message)?)
+    }
+
     #[test]
     fn two_ends_agree_and_know_each_other() {
         let (mobile, base) = (identity(), identity());
         let secret = Some(SharedSecret([9; KEY_LEN]));
         let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42).unwrap();
-        let hello = Hello::read(&base, &i.message).unwrap();
+        let hello = open(&base, &i.message).unwrap();
         assert_eq!((hello.key, hello.timestamp), (mobile.public, 42));
         let (message, theirs) = hello.answer(secret.as_ref(), Answer::Welcome { index: 7 }).unwrap();
         assert!(message.len() < i.message.len(), "the base must not amplify");
@@ -194,15 +232,27 @@ mod tests {
     fn wrong_keys_and_secrets_do_not_pass() {
         let (mobile, base, other) = (identity(), identity(), identity());
         let i = Initiation::new(&mobile, &other.public, None, 1).unwrap();
-        assert!(Hello::read(&base, &i.message).is_none(), "made for another base");
+        assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
         let mut i = Initiation::new(&mobile, &base.public, None, 1).unwrap();
-        let hello = Hello::read(&base, &i.message).unwrap();
+        let hello = open(&base, &i.message).unwrap();
         let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
         assert_eq!(i.read(&message), None, "another shared secret");
-        let mut damaged = i.message;
-        damaged[40] ^= 1;
-        assert!(Hello::read(&base, &damaged).is_none());
-        assert!(Hello::read(&base, &[]).is_none() && i.read(&[]).is_none());
+        for at in 0..INITIATION_LEN {
+            let mut damaged = i.message;
+            damaged[at] ^= 1;
+            assert!(Question::check(&base.public, &damaged).is_none(), "{at}");
+        }
+        assert!(Question::check(&base.public, &i.message[1..]).is_none());
+        assert!(Question::check(&base.public, &[]).is_none() && i.read(&[]).is_none());
+    }
+
+    #[test]
+    fn a_right_code_alone_opens_nothing() {
+        let base = identity();
+        let sealed = [7; SEALED_LEN];
+        let message = [&sealed[..], &code(&base.public, &sealed).unwrap()].concat();
+        let question = Question::check(&base.public, &message).unwrap();
+        assert!(Hello::read(&base, question).is_none());
     }
 
     #[test]

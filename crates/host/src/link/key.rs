@@ -1,14 +1,15 @@
 //! The keys of a link's ends: X25519, written as 44 characters of base64, as WireGuard's are.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::handshake;
 
@@ -31,12 +32,21 @@ pub struct Identity {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(pub(super) [u8; KEY_LEN]);
 
+/// Names of files that are being written tried before giving up.
+const NAMES_MAX: u32 = 100;
+
 /// Why a key cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// Not a key's text.
     #[error("not a key: expected 44 characters of base64, as `remora link keys` prints")]
     Text,
+    /// Nothing is in the file.
+    #[error(
+        "it is empty and no key: remove it, and `remora link keys` makes a new one (which the other ends are then \
+         to be told)"
+    )]
+    Empty,
     /// The file cannot be read or made.
     #[error(transparent)]
     File(#[from] io::Error),
@@ -76,10 +86,11 @@ impl Identity {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         let fresh = Identity::generate()?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "{}", STANDARD.encode(fresh.secret))?;
-        file.sync_all()?;
-        Ok(fresh)
+        match write_new(path, &format!("{}\n", STANDARD.encode(fresh.secret))) {
+            // Somebody was faster: then theirs is the key.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Identity::load(path),
+            written => Ok(written.map(|()| fresh)?),
+        }
     }
 }
 
@@ -90,6 +101,37 @@ impl SharedSecret {
     }
 }
 
+/// Makes a file that nobody sees before it is whole and on the disk, and that never takes the
+/// place of another.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let (mut file, unfinished) = open_beside(path)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let made = written.and_then(|()| match fs::hard_link(&unfinished, path) {
+        // Where files have one name only.
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            Ok(renameat_with(CWD, &unfinished, CWD, path, RenameFlags::NOREPLACE)?)
+        }
+        linked => linked,
+    });
+    let _ = fs::remove_file(&unfinished);
+    made?;
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()
+}
+
+/// A new file in the same directory: `PATH.0`, or the next that is free.
+fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    for n in 0..NAMES_MAX {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{n}"));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return Ok((opened?, name.into())),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
 fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     let text = fs::read_to_string(path)?;
     let meta = fs::metadata(path)?;
@@ -98,7 +140,7 @@ fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     if meta.file_type().is_file() && meta.nlink() > 0 && mode & 0o077 != 0 {
         return Err(KeyError::Open { mode });
     }
-    decode(text.trim())
+    if text.trim().is_empty() { Err(KeyError::Empty) } else { decode(text.trim()) }
 }
 
 fn decode(text: &str) -> Result<[u8; KEY_LEN], KeyError> {
@@ -151,6 +193,30 @@ mod tests {
         assert_eq!(made.public.to_string().parse::<PublicKey>().unwrap(), made.public);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Identity::load(&path), Err(KeyError::Open { mode: 0o644 })));
+    }
+
+    #[test]
+    fn makers_of_one_key_file_agree_and_leave_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("link.key");
+        // What a crash left behind is no key, and in nobody's way.
+        fs::write(dir.path().join("link.key.0"), "").unwrap();
+        let keys = std::thread::scope(|s| {
+            let makers: Vec<_> = (0..8).map(|_| s.spawn(|| Identity::load_or_create(&path).unwrap().public)).collect();
+            makers.into_iter().map(|m| m.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(keys.iter().all(|k| *k == Identity::load(&path).unwrap().public), "{keys:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn an_empty_key_file_is_said_to_be_empty_and_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("link.key");
+        fs::write(&path, "\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(matches!(Identity::load_or_create(&path), Err(KeyError::Empty)));
+        assert_eq!(fs::read(&path).unwrap(), b"\n");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod control;
 mod daemon;
 mod device;
 mod error;
+mod flips;
+mod forward;
 mod handshake;
 mod key;
 mod limiter;

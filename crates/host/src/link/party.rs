@@ -13,7 +13,7 @@ use bytes::Bytes;
 use remora_base::{Rng, Time};
 
 use super::caller::{Call, Wants};
-use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, RESPONSE_LEN};
+use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESPONSE_LEN};
 use super::key::{Identity, PublicKey, SharedSecret};
 use super::limiter::Limiter;
 use super::session::{self, INDEX_MAX, Kind, NotOpened, Session};
@@ -266,6 +266,8 @@ impl Party {
     fn on_initiation(&mut self, now: Time, from: SocketAddr, index: u32, rest: &[u8]) {
         let known = self.remotes.iter().any(|r| r.address == Some(from));
         let Role::Base { limiter } = &mut self.role else { return self.counters.refused += 1 };
+        // First what costs little: junk must not use up the bound on what costs much.
+        let Some(question) = Question::check(&self.identity.public, rest) else { return self.counters.refused += 1 };
         if !limiter.admit(now, from, known) {
             return self.counters.limited += 1;
         }
@@ -273,7 +275,7 @@ impl Party {
         if let Some((_, answer)) = again {
             return self.out.push_back(Outgoing { to: from, bytes: answer.clone() });
         }
-        let Some(hello) = Hello::read(&self.identity, rest) else { return self.counters.refused += 1 };
+        let Some(hello) = Hello::read(&self.identity, question) else { return self.counters.refused += 1 };
         let Some(peer) = self.remotes.iter().position(|r| r.known.key == hello.key) else {
             self.counters.strangers += 1;
             return self.events.push_back(Event::Stranger { key: hello.key, from });

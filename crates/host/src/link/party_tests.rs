@@ -7,8 +7,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::Time;
 
+use super::handshake::{INITIATION_LEN, Initiation};
 use super::key::{Identity, PublicKey, SharedSecret};
 use super::party::{Down, Event, GONE_AFTER, Known, Outgoing, Party};
+use super::session::{self, Kind};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;
@@ -352,6 +354,37 @@ proptest! {
         w.settle();
         prop_assert_eq!(w.base.address(0), Some(w.mobiles[0].0));
         prop_assert!(w.talks(0));
+    }
+}
+
+#[test]
+fn junk_does_not_keep_mobiles_out() {
+    let other = Identity::generate().unwrap();
+    let mobile = Identity::generate().unwrap();
+    let elsewhere = Initiation::new(&mobile, &other.public, None, 1).unwrap();
+    let head = session::head(Kind::Initiation, 7);
+    let long = [&head[..], &elsewhere.message].concat();
+    let cut = [&head[..], &[9; INITIATION_LEN]].concat();
+    for junk in [&[1, 0, 0, 0, 7][..], &long, &cut] {
+        let mut w = World::new(1);
+        let mut n = 0;
+        let mut flood = |w: &mut World, datagrams: u32| {
+            for _ in 0..datagrams {
+                n += 1;
+                let from = SocketAddr::new(std::net::Ipv4Addr::from(0x0b00_0000 + n).into(), 9);
+                w.base.receive(w.now, from, junk);
+            }
+        };
+        flood(&mut w, 200);
+        let is_up = |w: &World| w.base_events.iter().any(|e| matches!(e, Event::Up { .. }));
+        let up_after = (0..100).find(|_| {
+            flood(&mut w, 200);
+            w.pass(Duration::from_millis(50));
+            is_up(&w)
+        });
+        assert!(up_after.is_some_and(|steps| steps < 20), "{} bytes: {up_after:?} of 50 ms", junk.len());
+        assert_eq!(w.base.counters().limited, 0);
+        assert_eq!(w.base.counters().refused, u64::from(n));
     }
 }
 

@@ -71,6 +71,18 @@ pub enum Notice {
     },
     /// They can be again.
     Network,
+    /// Datagrams to another end come back into the tunnel.
+    Circle {
+        /// Where they should go.
+        to: SocketAddr,
+    },
+    /// One key is heard from two places in turn.
+    Twins {
+        /// What its end is called.
+        name: String,
+        /// Where it is heard.
+        places: [SocketAddr; 2],
+    },
 }
 
 impl fmt::Display for Notice {
@@ -96,6 +108,16 @@ impl fmt::Display for Notice {
             Notice::Stranger { key, from } => write!(f, "refused: {from} called with key {key}, which is not known"),
             Notice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
             Notice::Network => f.write_str("can send again"),
+            Notice::Circle { to } => write!(
+                f,
+                "what is sent to {to} comes back into the tunnel, because the route to {ip} leads there: name \
+                 networks without {ip} in place of those that cover it, or set a route to {ip} past the tunnel (ip \
+                 route add {ip} via GATEWAY)",
+                ip = to.ip()
+            ),
+            Notice::Twins { name, places: [a, b] } => {
+                write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
+            }
         }
     }
 }
@@ -156,6 +178,9 @@ pub struct Drops {
     pub limited: u64,
     /// Packets whose destination is nobody's here.
     pub no_route: u64,
+    /// The tunnel's own datagrams, which the routes led back into it.
+    #[serde(default)]
+    pub own: u64,
     /// Packets for an end that is not up.
     pub no_session: u64,
     /// Packets from an end with a source address that is not its own.
@@ -180,7 +205,7 @@ impl Drops {
     /// All of them.
     pub fn total(&self) -> u64 {
         let handshakes = self.refused + self.strangers + self.limited;
-        let packets = self.no_route + self.no_session + self.not_theirs + self.no_unicast;
+        let packets = self.no_route + self.own + self.no_session + self.not_theirs + self.no_unicast;
         self.forged + self.replayed + handshakes + packets + self.unsent + self.undelivered
     }
 }

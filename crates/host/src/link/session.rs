@@ -135,14 +135,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handshake::{Answer, Hello, Initiation};
+    use super::super::handshake::{Answer, Hello, Initiation, Question};
     use super::super::key::Identity;
     use super::*;
 
     fn pair() -> (Session, Session) {
         let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let mut i = Initiation::new(&mobile, &base.public, None, 1).unwrap();
-        let hello = Hello::read(&base, &i.message).unwrap();
+        let hello = Hello::read(&base, Question::check(&base.public, &i.message).unwrap()).unwrap();
         let (message, keys) = hello.answer(None, Answer::Welcome { index: 2 }).unwrap();
         i.read(&message).unwrap();
         (Session::new(i.finish().unwrap(), 1, 2, Time::ZERO), Session::new(keys, 2, 1, Time::ZERO))

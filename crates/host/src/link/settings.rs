@@ -101,8 +101,9 @@ impl Settings {
         let mut table = Table::default();
         match &self.role {
             Role::Mobile { base, .. } => {
-                if let Some(network) = self.addresses.iter().find(|n| n.contains(&base.ip())) {
-                    return Err(LinkError::Loop { endpoint: base.ip(), network: network.trunc() });
+                let endpoint = base.ip().to_canonical();
+                if let Some(network) = self.addresses.iter().find(|n| n.contains(&endpoint)) {
+                    return Err(LinkError::Loop { endpoint, network: network.trunc() });
                 }
             }
             Role::Base { mobiles, .. } => {

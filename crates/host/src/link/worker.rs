@@ -15,16 +15,17 @@ use remora_base::{Core, Peer, Time};
 use remora_link::{Class, HandOffPhase, Link, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::classify::{Classifier, addresses};
+use super::classify::{Classifier, Headers, addresses};
 use super::daemon::Command;
 use super::device::Device;
 use super::error::LinkError;
+use super::flips::Flips;
 use super::key::PublicKey;
 use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report};
 use super::table::Table;
 use crate::Clock;
-use crate::handoff::{self, Signal};
+use crate::handoff::{Herald, Signal};
 
 /// Packets taken from one source before the others have their turn.
 const BURST: usize = 64;
@@ -58,6 +59,8 @@ pub(super) struct Worker {
     pub(super) commands: Receiver<Command>,
     pub(super) notices: SyncSender<Notice>,
     pub(super) report: Arc<Mutex<Report>>,
+    /// Tells programs on this machine, which hold their timers. Who cannot be told finds out.
+    pub(super) herald: Herald,
 }
 
 /// What the loop remembers from turn to turn.
@@ -69,6 +72,14 @@ struct Turn {
     report_at: Time,
     stranger_at: Time,
     network: bool,
+    /// The socket's.
+    port: Option<u16>,
+    /// Where the latest datagram went.
+    spoken_to: Option<SocketAddr>,
+    /// Whether it was told that datagrams come back.
+    circle: bool,
+    /// By end.
+    flips: Vec<Flips>,
 }
 
 impl Worker {
@@ -86,6 +97,10 @@ impl Worker {
             report_at: Time::ZERO,
             stranger_at: Time::ZERO,
             network: true,
+            port: self.socket.local_addr().ok().map(|a| a.port()),
+            spoken_to: None,
+            circle: false,
+            flips: vec![Flips::default(); self.ends.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -94,7 +109,7 @@ impl Worker {
                 match command {
                     Command::HandOff(signal) => {
                         self.link.announce_handoff(self.clock.now(), phase(signal));
-                        tell_programs(signal);
+                        self.herald.tell(signal);
                     }
                     Command::Stop => {
                         self.party.leave(self.clock.now());
@@ -137,6 +152,13 @@ impl Worker {
                 turn.drops.no_unicast += 1;
                 continue;
             };
+            if let Some(to) = self.own_datagram(&headers, turn) {
+                turn.drops.own += 1;
+                if !std::mem::replace(&mut turn.circle, true) {
+                    self.notify(Notice::Circle { to });
+                }
+                continue;
+            }
             let to = match &self.table {
                 Some(table) => table.get(headers.destination),
                 None => Some(0),
@@ -161,6 +183,15 @@ impl Worker {
             self.drain(turn);
         }
         Ok(())
+    }
+
+    /// Where a packet was to go if it is a datagram of our own, which the machine's routes led
+    /// back to us: sealed and sent once more it would go round for ever.
+    fn own_datagram(&self, headers: &Headers, turn: &Turn) -> Option<SocketAddr> {
+        let (_, to) = headers.udp.filter(|(from, _)| Some(*from) == turn.port)?;
+        let to = SocketAddr::new(headers.destination, to);
+        let mut known = (0..self.ends.len()).filter_map(|i| self.party.address(i)).chain(turn.spoken_to);
+        known.any(|a| (a.ip().to_canonical(), a.port()) == (to.ip(), to.port())).then_some(to)
     }
 
     /// Takes from both machines what they have to say, until neither has anything.
@@ -207,9 +238,12 @@ impl Worker {
                 });
             }
             party::Event::Moved { peer, to } => {
-                if let Some((name, _)) = end(peer) {
-                    self.notify(Notice::Moved { name, to });
+                let Some((name, _)) = end(peer) else { return };
+                let other = turn.flips.get_mut(peer).and_then(|f| f.moved(now, to));
+                if let Some(other) = other {
+                    self.notify(Notice::Twins { name: name.clone(), places: [other, to] });
                 }
+                self.notify(Notice::Moved { name, to });
             }
             party::Event::Frame { peer, frame } => {
                 if let Some((_, in_link)) = end(peer) {
@@ -249,7 +283,7 @@ impl Worker {
                 };
                 // At a base of several mobiles most programs speak with the others.
                 if self.ends.len() == 1 {
-                    tell_programs(signal);
+                    self.herald.tell(signal);
                 }
                 self.notify(Notice::HandOff { name: name(peer), expected });
             }
@@ -273,6 +307,7 @@ impl Worker {
 
     fn send(&mut self, turn: &mut Turn) {
         while let Some(o) = self.party.poll_outgoing() {
+            turn.spoken_to = Some(o.to);
             match self.socket.send_to(&o.bytes, o.to) {
                 Ok(_) if !turn.network => {
                     turn.network = true;
@@ -349,11 +384,6 @@ fn phase(signal: Signal) -> HandOffPhase {
         Signal::Begin(expected) => HandOffPhase::Begin { expected },
         Signal::End => HandOffPhase::End,
     }
-}
-
-/// Programs on this machine that listen hold their timers. Who cannot be told finds out.
-fn tell_programs(signal: Signal) {
-    let _ = handoff::announce(signal);
 }
 
 /// A name for a mobile's base, or a base's address, in the link core.

@@ -66,6 +66,11 @@ enum End {
 }
 
 impl Connection {
+    /// Its number.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Ends it once its requests are answered.
     pub(super) fn stop(&self) {
         self.stop.notify_one();

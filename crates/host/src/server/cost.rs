@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
-use remora_wire::{Reader, Xdr};
+use remora_wire::{Reader, Xdr, nfs2};
 
 /// What any reply may take, in bytes.
 const REPLY: usize = 1024;
@@ -19,6 +19,11 @@ pub(super) fn of(message: &Bytes, io_max: u32) -> usize {
 fn reply_data(message: &Bytes) -> Option<u32> {
     let mut r = Reader::new(message.clone());
     let header = CallHeader::decode(&mut r).ok().filter(|h| h.prog == PROGRAM)?;
+    if header.vers == nfs2::VERSION {
+        // More than this is never sent, whatever is asked for.
+        let brings_data = matches!(nfs2::Proc::from_number(header.proc)?, nfs2::Proc::Read | nfs2::Proc::ReadDir);
+        return brings_data.then_some(nfs2::DATA_MAX);
+    }
     match Proc::from_number(header.proc)? {
         Proc::Read => ReadArgs::decode(&mut r).ok().map(|a| a.count),
         Proc::ReadDir => ReadDirArgs::decode(&mut r).ok().map(|a| a.count),
@@ -39,6 +44,18 @@ mod tests {
         CallHeader { xid: 1, prog: PROGRAM, vers: VERSION, proc: call.proc() as u32, cred, verf }.encode(&mut out);
         call.encode(&mut out);
         out.into()
+    }
+
+    #[test]
+    fn version_2_counts_with_the_most_it_can_ask_for() {
+        for (proc, data) in [(nfs2::Proc::GetAttr, 0), (nfs2::Proc::Read, 8192), (nfs2::Proc::ReadDir, 8192)] {
+            let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+            let mut out = Vec::new();
+            let header = CallHeader { xid: 1, prog: PROGRAM, vers: nfs2::VERSION, proc: proc as u32, cred, verf };
+            header.encode(&mut out);
+            let m = Bytes::from(out);
+            assert_eq!(of(&m, 9000), m.len() + REPLY + data, "{proc:?}");
+        }
     }
 
     #[test]

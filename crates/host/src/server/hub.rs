@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Core, Path, Peer, Time};
-use remora_server::{Answer, Execute, Server, Ticket};
+use remora_base::{Core, Path, Peer, Time, Transmit};
+use remora_server::Server;
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Permit};
 use super::connection::Connection;
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
-use super::executor::{JobQueue, Task};
+use super::executor::{Done, JobQueue, Task};
 use super::options::Limits;
+use super::outbox::Reply;
 use super::routes::{Route, Routes};
 use crate::Clock;
 
@@ -48,22 +49,27 @@ struct State {
 /// What came out of the core, to be done without its lock.
 #[derive(Default)]
 struct Work {
-    replies: Vec<(Way, Bytes)>,
-    jobs: Vec<Execute>,
-}
-
-enum Way {
-    Datagram(SocketAddr, Route),
-    Stream(Arc<Connection>),
+    datagrams: Vec<(SocketAddr, Route, Bytes)>,
+    /// By connection, in the order of its replies.
+    streams: Vec<(Arc<Connection>, Vec<Reply>)>,
+    jobs: Vec<Task>,
 }
 
 impl Hub {
-    /// Around a fresh core.
-    pub(super) fn new(core: remora_server::Config, seed: u64, limits: Limits, sockets: Vec<DatagramSocket>) -> Hub {
+    /// Around a fresh core, which `prepare` may change before anything comes in.
+    pub(super) fn new(
+        core: remora_server::Config,
+        seed: u64,
+        limits: Limits,
+        sockets: Vec<DatagramSocket>,
+        prepare: impl FnOnce(&mut Server),
+    ) -> Hub {
         let clock = Clock::start();
         let core_limits = core.limits;
+        let mut core = Server::new(core, seed, clock.now());
+        prepare(&mut core);
         let state = State {
-            core: Server::new(core, seed, clock.now()),
+            core,
             routes: Routes::default(),
             connections: HashMap::new(),
             next_connection: 0,
@@ -95,9 +101,16 @@ impl Hub {
         self.with_core(Some(permit), |state, now| state.core.handle_input(now, from, message));
     }
 
-    /// A job is done.
-    pub(super) fn complete(&self, ticket: Ticket, answer: Answer, permit: Option<Permit>) {
-        self.with_core(permit, |state, now| state.core.complete(now, ticket, answer));
+    /// Jobs are done. Their replies go out together.
+    pub(super) fn complete(&self, done: impl IntoIterator<Item = Done>) {
+        let mut work = Work::default();
+        let mut state = self.lock();
+        let now = self.clock.now();
+        for Done { ticket, answer, permit } in done {
+            state.core.complete(now, ticket, answer);
+            drain(&mut state, now, permit, &mut work);
+        }
+        self.release(state, work);
     }
 
     /// A connection is there: `make` gets its number.
@@ -179,32 +192,32 @@ impl Hub {
     /// Lets `act` change the core, then takes what comes out. The permit goes with it: to the
     /// job, or else to the first reply; if nothing comes out it is given back.
     fn with_core(&self, permit: Option<Permit>, act: impl FnOnce(&mut State, Time)) {
+        let mut work = Work::default();
         let mut state = self.lock();
         // Read under the lock: time never goes backwards for the core.
         let now = self.clock.now();
         act(&mut state, now);
-        let work = drain(&mut state, now);
+        drain(&mut state, now, permit, &mut work);
+        self.release(state, work);
+    }
+
+    /// Gives the core back and does what came out of it.
+    fn release(&self, state: MutexGuard<'_, State>, work: Work) {
         if state.core.poll_timeout().is_some_and(|t| t < state.armed) {
             self.timer.notify_one();
         }
         drop(state);
-        self.hand_out(work, permit);
-    }
-
-    fn hand_out(&self, work: Work, mut permit: Option<Permit>) {
-        for execute in work.jobs {
-            self.jobs.push(Task { execute, permit: permit.take() });
+        for task in work.jobs {
+            self.jobs.push(task);
         }
-        for (way, payload) in work.replies {
-            match way {
-                Way::Stream(connection) => connection.outbox.send(payload, permit.take()),
-                Way::Datagram(to, route) => {
-                    let sent = self.sockets.get(route.socket).map(|s| s.send(to, route.local, &payload));
-                    match sent {
-                        Some(Ok(())) => self.counters.datagrams_out.count(),
-                        Some(Err(_)) | None => self.counters.datagram_errors.count(),
-                    }
-                }
+        for (connection, replies) in work.streams {
+            connection.outbox.send(replies);
+        }
+        for (to, route, payload) in work.datagrams {
+            let sent = self.sockets.get(route.socket).map(|s| s.send(to, route.local, &payload));
+            match sent {
+                Some(Ok(())) => self.counters.datagrams_out.count(),
+                Some(Err(_)) | None => self.counters.datagram_errors.count(),
             }
         }
     }
@@ -214,17 +227,22 @@ impl Hub {
     }
 }
 
-fn drain(state: &mut State, now: Time) -> Work {
-    let mut work = Work::default();
-    while let Some(t) = state.core.poll_transmit(now) {
-        let way = match t.to.path {
-            Path::Datagram => Some(Way::Datagram(t.to.addr, state.routes.to(&t.to.addr))),
-            Path::Stream(id) => state.connections.get(&id).cloned().map(Way::Stream),
-        };
-        work.replies.extend(way.map(|w| (w, t.payload)));
-    }
+/// Adds what comes out of the core to `work`. The permit goes to the first job, or else to the
+/// first reply.
+fn drain(state: &mut State, now: Time, mut permit: Option<Permit>, work: &mut Work) {
     while let Some(execute) = state.core.poll_event() {
-        work.jobs.push(execute);
+        work.jobs.push(Task::Execute(execute, permit.take()));
     }
-    work
+    while let Some(Transmit { to, payload }) = state.core.poll_transmit(now) {
+        match to.path {
+            Path::Datagram => work.datagrams.push((to.addr, state.routes.to(&to.addr), payload)),
+            Path::Stream(id) => {
+                let reply = Reply { payload, permit: permit.take() };
+                match work.streams.iter_mut().find(|(connection, _)| connection.id() == id) {
+                    Some((_, replies)) => replies.push(reply),
+                    None => work.streams.extend(state.connections.get(&id).map(|c| (c.clone(), vec![reply]))),
+                }
+            }
+        }
+    }
 }

@@ -17,6 +17,9 @@ pub struct Options {
     /// A further address, for clients that look for MOUNT on a port of its own. The same core
     /// answers there, NFS too.
     pub mount_listen: Option<SocketAddr>,
+    /// A further address, to answer as a portmapper that tells where this server is; by custom
+    /// its port is 111. Default `None`.
+    pub portmap_listen: Option<SocketAddr>,
     /// What is served, and the core's bounds.
     pub core: Config,
     /// Seed of the core's secrets; `None`, the default, for one that cannot be guessed.
@@ -36,6 +39,7 @@ impl Options {
         Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             mount_listen: None,
+            portmap_listen: None,
             core,
             seed: None,
             executor_threads: (2 * cores).max(4),

@@ -39,6 +39,13 @@ struct Queue {
     progress: Time,
 }
 
+/// A reply, and the permit that it is sent under.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) payload: Bytes,
+    pub(super) permit: Option<Permit>,
+}
+
 /// What a connection's output is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
@@ -68,13 +75,17 @@ impl Outbox {
         Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new() }
     }
 
-    /// Sends a reply, or queues it. The permit is given back when the socket has all of it.
-    pub(super) fn send(&self, payload: Bytes, permit: Option<Permit>) {
+    /// Sends replies, or queues them. Each one's permit is given back when the socket has all
+    /// of it.
+    pub(super) fn send(&self, replies: Vec<Reply>) {
         let mut queue = self.lock();
         if queue.flow == Flow::Closed {
             return;
         }
-        queue.items.push_back(Item { mark: record::mark(payload.len()), payload, sent: 0, _permit: permit });
+        queue.items.extend(replies.into_iter().map(|Reply { payload, permit }| {
+            let mark = record::mark(payload.len());
+            Item { mark, payload, sent: 0, _permit: permit }
+        }));
         if queue.flow == Flow::Open {
             queue.progress = self.clock.now();
             self.pump(queue);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use remora_wire::portmap::{self, Mapping};
+use remora_wire::{mount, nfs2, nfs3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -29,6 +31,7 @@ pub struct Serving {
     intake: Vec<AbortHandle>,
     addrs: Vec<SocketAddr>,
     mount_addr: Option<SocketAddr>,
+    portmap_addr: Option<SocketAddr>,
 }
 
 /// How a shutdown went.
@@ -44,7 +47,8 @@ impl Serving {
         if options.listen.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let addrs: Vec<SocketAddr> = options.listen.iter().copied().chain(options.mount_listen).collect();
+        let further = options.mount_listen.into_iter().chain(options.portmap_listen);
+        let addrs: Vec<SocketAddr> = options.listen.iter().copied().chain(further).collect();
         let pairs = bind::all(&addrs)?;
         let seed = match options.seed {
             Some(seed) => seed,
@@ -67,12 +71,18 @@ impl Serving {
             listeners.push(TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?);
             sockets.push(DatagramSocket::new(pair.udp).map_err(failed("UDP"))?);
         }
-        let hub = Arc::new(Hub::new(options.core, seed, limits, sockets));
+        let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
+        let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
+        let hub = Arc::new(Hub::new(options.core, seed, limits, sockets, |core| {
+            if let Some(at) = portmap_addr {
+                let list = mappings(&addrs, mount_addr).into_iter().chain(portmapper(at));
+                core.set_portmap(list.collect());
+            }
+        }));
         let executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
         let intake = start_intake(&hub, &runtime, listeners);
         drop(context);
-        let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
-        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr })
+        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr, portmap_addr })
     }
 
     /// Where it listens, in the order of [`Options::listen`], with the ports it got.
@@ -83,6 +93,17 @@ impl Serving {
     /// Where [`Options::mount_listen`] came to be.
     pub fn mount_addr(&self) -> Option<SocketAddr> {
         self.mount_addr
+    }
+
+    /// Where [`Options::portmap_listen`] came to be.
+    pub fn portmap_addr(&self) -> Option<SocketAddr> {
+        self.portmap_addr
+    }
+
+    /// What a portmapper is to know of this server: every version of NFS and MOUNT, over UDP
+    /// and TCP.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        mappings(&self.addrs, self.mount_addr)
     }
 
     /// Most TCP connections it takes: fewer than asked for where the process may not open
@@ -129,6 +150,30 @@ impl Drop for Serving {
             runtime.shutdown_background();
         }
     }
+}
+
+/// NFS at the first of `addrs`, and MOUNT there too unless it has a port of its own.
+fn mappings(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Mapping> {
+    let Some(nfs) = addrs.first() else { return Vec::new() };
+    let mount_at = mount_addr.as_ref().unwrap_or(nfs);
+    [
+        (nfs3::PROGRAM, nfs2::VERSION, nfs),
+        (nfs3::PROGRAM, nfs3::VERSION, nfs),
+        (mount::PROGRAM, mount::VERSION_1, mount_at),
+        (mount::PROGRAM, mount::VERSION, mount_at),
+    ]
+    .into_iter()
+    .flat_map(|(prog, vers, addr)| over_both(prog, vers, addr.port()))
+    .collect()
+}
+
+fn portmapper(at: SocketAddr) -> [Mapping; 2] {
+    over_both(portmap::PROGRAM, portmap::VERSION, at.port())
+}
+
+fn over_both(prog: u32, vers: u32, port: u16) -> [Mapping; 2] {
+    let over = |prot| Mapping { prog, vers, prot, port: u32::from(port) };
+    [over(portmap::IPPROTO_TCP), over(portmap::IPPROTO_UDP)]
 }
 
 fn start_intake(hub: &Arc<Hub>, runtime: &Runtime, listeners: Vec<TcpListener>) -> Vec<AbortHandle> {

@@ -21,8 +21,11 @@ pub enum Measure {
     Latency95,
     /// Their maximum.
     LatencyMax,
-    /// The share of the channel's time that carried data which arrived.
+    /// Bytes of IP packets delivered, over what the rate could have carried without errors.
     Utilisation,
+    /// How long the best sender would have needed, in the same weather, for the bytes of a stream
+    /// that arrived, over the time it took.
+    CapacityShare,
     /// What the destination with a good channel got, of its fair share.
     GoodShare,
 }
@@ -37,6 +40,7 @@ impl Measure {
             Measure::Latency95 => "p95 s",
             Measure::LatencyMax => "max s",
             Measure::Utilisation => "utilisation",
+            Measure::CapacityShare => "share of capacity",
             Measure::GoodShare => "good one's share",
         }
     }
@@ -51,7 +55,7 @@ impl Measure {
 
     /// Whether runs may be cut off by it, and then lie beyond the cell's limit.
     pub fn is_limited(self) -> bool {
-        !matches!(self, Measure::Utilisation | Measure::GoodShare)
+        !matches!(self, Measure::Utilisation | Measure::CapacityShare | Measure::GoodShare)
     }
 }
 

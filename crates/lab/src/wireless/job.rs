@@ -140,10 +140,22 @@ impl Job {
     }
 }
 
+impl Copy {
+    /// The channel with the cell switches as outages.
+    pub(crate) fn crossed(&self) -> Config {
+        let mut channel = self.channel.clone();
+        channel.outages.extend(self.hand_offs.iter().map(|h| Outage { start: h.at, length: h.length }));
+        channel
+    }
+}
+
 impl System {
-    /// All that are simulated.
-    pub const ALL: [System; 5] =
+    /// Those that race in virtual time.
+    pub const SIMULATED: [System; 5] =
         [System::Stock, System::Papers, System::Adaptive, System::LinkStock, System::LinkAdaptive];
+    /// Those that race in real time, ours first.
+    pub const REAL: [System; 6] =
+        [System::Adaptive, System::LinkAdaptive, System::Linux, System::Libnfs, System::Scp, System::Rsync];
 
     /// What reports call it.
     pub fn name(self) -> &'static str {

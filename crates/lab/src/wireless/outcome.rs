@@ -3,6 +3,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::Conditions;
 use super::cell::{Cell, Label, Measure, Packet, Paper, Sample, level};
 use super::experiments::{Experiment, Origin};
 use super::job::Settings;
@@ -17,9 +18,14 @@ pub struct Report {
     pub version: &'static str,
     /// Where the figures come from.
     pub source: Source,
+    /// Whether all runs were made; they may have been interrupted.
+    pub complete: bool,
     /// Others' systems that were looked for: their versions, or what is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
+    /// What real runs depend on beside the seeds.
+    #[serde(flatten)]
+    pub conditions: Option<Conditions>,
     /// The command that gives this again.
     pub command: String,
     /// The first seed.
@@ -78,7 +84,8 @@ pub struct CellOutcome {
     /// By how many percent the median lies above the simulator's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference_percent: Option<f64>,
-    /// Whether no other system has a lower median under the same conditions, among real runs.
+    /// Whether no other system has a lower median under the same conditions, among real runs with
+    /// the seeds that all of them have. None where there are no such seeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fastest: Option<bool>,
     /// How late the emulator handed over a frame at worst.
@@ -101,8 +108,9 @@ pub struct Measured {
     pub measure: Measure,
     /// What it amounts to.
     pub summary: Summary,
-    /// Each run's, in the order of the seeds; null: cut off.
-    pub values: Vec<f64>,
+    /// Each run's, in the order of the seeds; null: cut off, or, where the run has `seconds`, never
+    /// there to be measured (a copy that ended before the outage did).
+    pub values: Vec<Option<f64>>,
 }
 
 /// A run that failed.
@@ -160,20 +168,28 @@ fn base(cells: &[CellOutcome], of: usize, (axis, base): (&str, &str)) -> Option<
     cells.iter().position(|c| c.labels == labels)
 }
 
-/// Marks the real system with the lowest median among those under the same conditions, if
-/// there are several.
+/// Marks the real system with the lowest median among those under the same conditions, if there
+/// are several: of the seeds that all of them have.
 fn mark_fastest(cells: &mut [CellOutcome]) {
     let conditions =
         |c: &CellOutcome| -> Vec<Label> { c.labels.iter().filter(|l| l.axis != "system").cloned().collect() };
-    let median = |c: &CellOutcome| c.results.first().map(|r| r.summary.median);
-    let best = |cell: &CellOutcome| -> Option<bool> {
-        let (mine, place) = (median(cell)?, conditions(cell));
-        cell.level("system")?;
-        let others: Vec<f64> = cells.iter().filter(|c| conditions(c) == place).filter_map(median).collect();
-        let real = cell.source == Source::Real && others.len() > 1;
-        real.then(|| mine.is_finite() && others.iter().all(|o| mine <= *o))
+    let fastest = |cell: &CellOutcome| -> Option<bool> {
+        cell.level("system").filter(|_| cell.source == Source::Real)?;
+        let place = conditions(cell);
+        let rivals: Vec<&CellOutcome> = cells.iter().filter(|c| conditions(c) == place).collect();
+        if rivals.len() < 2 {
+            return None;
+        }
+        let seeds: Vec<u64> =
+            cell.seeds.iter().copied().filter(|seed| rivals.iter().all(|c| c.main(*seed).is_some())).collect();
+        let median = |c: &CellOutcome| {
+            let values: Vec<f64> = seeds.iter().filter_map(|seed| c.main(*seed)).collect();
+            Summary::of(&values).map(|s| s.median)
+        };
+        let mine = median(cell)?;
+        Some(mine.is_finite() && rivals.iter().filter_map(|c| median(c)).all(|other| mine <= other))
     };
-    let marks: Vec<Option<bool>> = cells.iter().map(best).collect();
+    let marks: Vec<Option<bool>> = cells.iter().map(fastest).collect();
     cells.iter_mut().zip(marks).for_each(|(cell, mark)| cell.fastest = mark);
 }
 
@@ -245,10 +261,16 @@ impl CellOutcome {
         level(&self.labels, axis)
     }
 
-    /// The median of the floors, for a ratio that is only known to be above a limit.
-    pub(crate) fn floor(&self) -> Option<f64> {
-        let floors: Vec<f64> = self.floor_seconds.iter().copied().flatten().collect();
-        Summary::of(&floors).map(|s| s.median)
+    /// What the experiment is about, in the run with this seed.
+    fn main(&self, seed: u64) -> Option<f64> {
+        let at = self.seeds.iter().position(|s| *s == seed)?;
+        self.results.first()?.values.get(at).copied().flatten()
+    }
+
+    /// What the ratio of a run that was cut off is above, whatever its seed.
+    pub(crate) fn ratio_limit(&self) -> Option<f64> {
+        let longest = self.floor_seconds.iter().copied().flatten().reduce(f64::max)?;
+        Some(self.limit_seconds / longest)
     }
 }
 
@@ -258,6 +280,7 @@ fn ratio(sample: &Sample) -> Option<f64> {
 }
 
 fn measured(measure: Measure, samples: &[(u64, Sample)]) -> Option<Measured> {
-    let values: Vec<f64> = samples.iter().filter_map(|(_, s)| s.value(measure)).collect();
-    Some(Measured { measure, summary: Summary::of(&values)?, values })
+    let values: Vec<Option<f64>> = samples.iter().map(|(_, s)| s.value(measure)).collect();
+    let there: Vec<f64> = values.iter().copied().flatten().collect();
+    Some(Measured { measure, summary: Summary::of(&there)?, values })
 }

@@ -8,7 +8,7 @@ use super::outcome::{ExperimentOutcome, Report};
 use super::plot::{Drawing, drawings};
 use super::real::Peer;
 use super::runner::Source;
-use super::tables::{count, place, table};
+use super::tables::{place, table};
 use crate::report::page::{self, document, escape};
 
 /// A page's place on the disk, found writable before anything is run.
@@ -48,7 +48,7 @@ impl Report {
         format!(
             "<h1>Files over wireless links</h1>\
              <p class=\"note\">{}</p>\
-             <p>Made by <code>{}</code> (Remora {}): {} a cell, from {}; where only one run is drawn, the first. \
+             <p>Made by <code>{}</code> (Remora {}): {} in each cell{}. \
              Figures show medians and their 95 % intervals (order statistics); a run that was cut off at its limit \
              ranks above all others, and a median beyond the limit carries an arrow. The <em>floor</em> is the first \
              moment at which the channel could have carried the file in full frames, in the weather of the very same \
@@ -56,8 +56,8 @@ impl Report {
             self.made_how(),
             escape(&self.command),
             self.version,
-            count(self.seeds, "seed"),
-            self.first_seed,
+            self.seeds_text(),
+            if self.complete { "" } else { "; interrupted, so that not all runs were made" },
         )
     }
 
@@ -72,9 +72,10 @@ impl Report {
             Some(missing) => format!(" {}: skipped, {}.", p.name, escape(missing)),
         };
         let peers: String = self.peers.iter().map(peer).collect();
+        let conditions = self.conditions.map(|c| format!(" ({c})")).unwrap_or_default();
         format!(
             "Everything here is <strong>real</strong>: programs in network namespaces on both sides of an emulated \
-             channel, in real time; the simulator's figures stand beside, and name themselves.{peers}"
+             channel, in real time{conditions}; the simulator's figures stand beside, and name themselves.{peers}"
         )
     }
 }

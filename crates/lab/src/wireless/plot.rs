@@ -105,7 +105,7 @@ fn line(figure: &Figure, x_levels: &[String], cells: &[&CellOutcome]) -> Line {
 fn point(y: Vertical, x: usize, cell: &CellOutcome) -> Option<Point> {
     let (summary, limit): (&Summary, f64) = match y {
         Vertical::Linear(measure) | Vertical::Logarithmic(measure) => (cell.summary(measure)?, cell.limit_seconds),
-        Vertical::Ratio => (cell.ratio.as_ref()?, cell.limit_seconds / cell.floor()?),
+        Vertical::Ratio => (cell.ratio.as_ref()?, cell.ratio_limit()?),
         Vertical::Packets => return None,
     };
     // What was cut off lies at the limit or beyond.

@@ -8,7 +8,7 @@ use std::thread;
 
 /// Does `work` for each of `0..count` on so many threads and returns what it gave, in order.
 /// `done` is called after each, from any thread.
-pub(super) fn map<T: Send>(
+pub(crate) fn map<T: Send>(
     count: usize,
     threads: NonZeroUsize,
     work: impl Fn(usize) -> T + Sync,

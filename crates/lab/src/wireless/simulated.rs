@@ -76,13 +76,8 @@ fn config(
     limit: Duration,
 ) -> Result<CopyConfig, RunError> {
     let client = system.client().ok_or(RunError::Unsupported)?;
-    Ok(CopyConfig {
-        channel: channel.clone(),
-        link: system.has_link().then(|| copy::link_on(channel)),
-        bytes,
-        limit,
-        ..CopyConfig::new(client, direction)
-    })
+    let config = CopyConfig { channel: channel.clone(), bytes, limit, ..CopyConfig::new(client, direction) };
+    Ok(if system.has_link() { config.with_link() } else { config })
 }
 
 fn copy(job: &Copy, seed: u64, limit: Duration) -> Result<Sample, RunError> {

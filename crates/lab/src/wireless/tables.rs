@@ -1,7 +1,8 @@
 //! An experiment's outcome as a table of text.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 
+use super::Conditions;
 use super::cell::Measure;
 use super::outcome::{CellOutcome, ExperimentOutcome, Report};
 use super::runner::Source;
@@ -11,18 +12,16 @@ use crate::report::table::Table;
 impl Report {
     /// All of it for a terminal.
     pub fn to_text(&self) -> String {
+        let experiments: String = self.experiments.iter().map(ExperimentOutcome::to_text).collect();
+        experiments + &self.footer()
+    }
+
+    /// What stands below the experiments.
+    pub fn footer(&self) -> String {
         let mut out = String::new();
-        for experiment in &self.experiments {
-            // Writing to a String cannot fail.
-            let _ = writeln!(out, "{}: {}\n{}", experiment.name, experiment.about, table(experiment).to_text());
-            for cell in &experiment.cells {
-                for failed in &cell.failures {
-                    let _ = writeln!(out, "  failed: {}, seed {}: {}", place(cell), failed.seed, failed.why);
-                }
-            }
-        }
         for peer in &self.peers {
             let (version, missing) = (peer.version.as_deref(), peer.missing.as_deref());
+            // Writing to a String cannot fail.
             let _ = match missing {
                 None => writeln!(out, "{}: {}", peer.name, version.unwrap_or_default()),
                 Some(missing) => writeln!(out, "{}: skipped, {missing}", peer.name),
@@ -34,11 +33,47 @@ impl Report {
         };
         let _ = writeln!(
             out,
-            "{source}; {} from {}. Medians; the interval holds the median with 95 %. Runs cut off are shown as > the \
-             limit and rank above all others.",
-            count(self.seeds, "seed"),
-            self.first_seed
+            "{source}{}; {}. Medians; the interval holds the median with 95 %. Runs cut off are shown as > the limit \
+             and rank above all others.",
+            self.conditions.map(|c| format!(", {c}")).unwrap_or_default(),
+            self.seeds_text(),
         );
+        if !self.complete {
+            out += "Interrupted: not all runs were made.\n";
+        }
+        out
+    }
+
+    /// How many seeds there were, and where only one.
+    pub(super) fn seeds_text(&self) -> String {
+        let (single, many): (Vec<_>, Vec<_>) = self.experiments.iter().partition(|e| e.experiment.single);
+        let from = |seeds| format!("{} from {}", count(seeds, "seed"), self.first_seed);
+        match (single.is_empty(), many.is_empty()) {
+            (false, true) => from(1),
+            (true, _) => from(self.seeds),
+            (false, false) => {
+                let names: Vec<&str> = single.iter().map(|e| e.name).collect();
+                format!("{} ({}: 1)", from(self.seeds), names.join(", "))
+            }
+        }
+    }
+}
+
+impl Display for Conditions {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at a time, no frame later than {} ms", count(self.jobs as u64, "run"), self.lateness_ms_bound)
+    }
+}
+
+impl ExperimentOutcome {
+    /// Its table for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{}: {}\n{}\n", self.name, self.about, table(self).to_text());
+        for cell in &self.cells {
+            for failed in &cell.failures {
+                let _ = writeln!(out, "  failed: {}, seed {}: {}", place(cell), failed.seed, failed.why);
+            }
+        }
         out
     }
 }
@@ -116,10 +151,7 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
     let mean = move |c: &CellOutcome| c.summary(compared?)?.mean;
     let percent = |v: f64| format!("{:.0} %", v.round() + 0.0); // no minus before a zero
     vec![
-        Column::new("x floor", |c| {
-            let limit = c.limit_seconds / c.floor()?;
-            Some(show(c.ratio?.median, limit, 2))
-        }),
+        Column::new("x floor", |c| Some(show(c.ratio?.median, c.ratio_limit()?, 2))),
         Column::new("fastest", |c| c.fastest.filter(|f| *f).map(|_| "*".to_owned())),
         Column::new("simulated", |c| Some(show(c.simulated?.median, c.limit_seconds, 2))),
         Column::new("off by", |c| c.difference_percent.map(|d| format!("{d:+.1} %"))),

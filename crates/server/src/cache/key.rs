@@ -8,6 +8,8 @@ use remora_wire::nfs3::Proc;
 use remora_wire::rpc::OpaqueAuth;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use crate::Version;
+
 /// A request of the NFS program, as caches know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
@@ -15,7 +17,10 @@ pub struct Request {
     pub peer: Peer,
     /// Its transaction id.
     pub xid: u32,
-    /// Its procedure.
+    /// The version of NFS it was made in: their arguments can be alike and their replies are
+    /// not.
+    pub version: Version,
+    /// Its procedure, as it is executed: version 3's.
     pub proc: Proc,
     /// Length of the arguments in bytes.
     pub len: u32,
@@ -25,7 +30,7 @@ pub struct Request {
 }
 
 /// Everything about a request but the port it came from, which may change when a client
-/// connects again. Program and version are the cache's own: it serves one of each.
+/// connects again. The program is the cache's own: it serves one.
 ///
 /// The hash comes first so that comparing keys mostly ends there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,15 +38,18 @@ pub(super) struct Key {
     hash: u128,
     xid: u32,
     len: u32,
+    version: Version,
     proc: Proc,
     stream: bool,
     pub(super) client: IpAddr,
 }
 
-/// What the caches of 1989 compared: the xid, the procedure, and whom it came from.
+/// What the caches of 1989 compared: the xid, the procedure, and whom it came from. (There
+/// was one version then.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct XidKey {
     xid: u32,
+    version: Version,
     proc: Proc,
     from: SocketAddr,
 }
@@ -52,6 +60,7 @@ impl Request {
             hash: self.hash,
             xid: self.xid,
             len: self.len,
+            version: self.version,
             proc: self.proc,
             stream: self.is_stream(),
             client: self.peer.addr.ip().to_canonical(),
@@ -59,7 +68,7 @@ impl Request {
     }
 
     pub(super) fn xid_key(&self) -> XidKey {
-        XidKey { xid: self.xid, proc: self.proc, from: self.peer.addr }
+        XidKey { xid: self.xid, version: self.version, proc: self.proc, from: self.peer.addr }
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -80,7 +89,7 @@ impl Keys {
         Keys(SipHasher13::new_with_key(&key))
     }
 
-    /// The request with this credential and these arguments.
+    /// The request of version 3 with this credential and these arguments.
     pub fn request(&self, peer: Peer, xid: u32, proc: Proc, cred: &OpaqueAuth, args: &[u8]) -> Request {
         // An AUTH_SYS credential begins with a stamp, a time for instance, that some clients
         // draw anew for every retransmission.
@@ -91,7 +100,8 @@ impl Keys {
         h.write_usize(body.len());
         h.write(body);
         h.write(args);
-        Request { peer, xid, proc, len: u32::try_from(args.len()).unwrap_or(u32::MAX), hash: h.finish128().as_u128() }
+        let (len, hash) = (u32::try_from(args.len()).unwrap_or(u32::MAX), h.finish128().as_u128());
+        Request { peer, xid, version: Version::V3, proc, len, hash }
     }
 }
 

@@ -6,12 +6,13 @@
 //! destruction in DRC 89's Example 1, because by then the duplicate has been executed.
 
 use bytes::Bytes;
-use remora_wire::Xdr;
 use remora_wire::nfs3::{LinkAttrs, MadeOk, Proc, Reply, Wcc};
 use remora_wire::rpc::{Outcome, ReplyHeader};
+use remora_wire::{Xdr, nfs2};
 
 use super::ring::Ring;
 use super::{Completion, Request, Stats};
+use crate::Version;
 
 /// The cache.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Reference(Ring<()>);
 
 /// Whether `proc` is one of the five.
 pub(super) fn covers(proc: Proc) -> bool {
-    made_up(proc).is_some()
+    matches!(proc, Proc::Create | Proc::Remove | Proc::Link | Proc::MkDir | Proc::RmDir)
 }
 
 impl Reference {
@@ -32,12 +33,12 @@ impl Reference {
         let key = request.xid_key();
         let known = self.0.find(&key).is_some();
         stats.executed_again += u64::from(known);
-        match made_up(request.proc) {
+        match made_up(request.version, request.proc) {
             Some(success) if !done.ok && known => {
                 stats.replays += 1;
                 reply(request.xid, &success)
             }
-            Some(_) if done.ok && !known => {
+            _ if done.ok && !known => {
                 if self.0.insert(key, (), |()| true).is_none() {
                     stats.uncached += 1;
                 }
@@ -53,22 +54,28 @@ impl Reference {
 }
 
 /// Success as far as it can be told without the original's reply: in NFSv3 handles and
-/// attributes may be left out, and the client looks them up.
-fn made_up(proc: Proc) -> Option<Reply> {
+/// attributes may be left out, and the client looks them up. NFSv2's CREATE and MKDIR cannot
+/// do without: there the failure stands.
+fn made_up(version: Version, proc: Proc) -> Option<Bytes> {
     let made = || MadeOk { fh: None, attr: None, dir: Wcc::NONE };
-    Some(match proc {
-        Proc::Create => Reply::Create(Ok(made())),
-        Proc::MkDir => Reply::MkDir(Ok(made())),
-        Proc::Remove => Reply::Remove(Ok(Wcc::NONE)),
-        Proc::RmDir => Reply::RmDir(Ok(Wcc::NONE)),
-        Proc::Link => Reply::Link(Ok(LinkAttrs { attr: None, dir: Wcc::NONE })),
+    let mut out = Vec::new();
+    match (version, proc) {
+        (Version::V3, Proc::Create) => Reply::Create(Ok(made())).encode(&mut out),
+        (Version::V3, Proc::MkDir) => Reply::MkDir(Ok(made())).encode(&mut out),
+        (Version::V3, Proc::Remove) => Reply::Remove(Ok(Wcc::NONE)).encode(&mut out),
+        (Version::V3, Proc::RmDir) => Reply::RmDir(Ok(Wcc::NONE)).encode(&mut out),
+        (Version::V3, Proc::Link) => Reply::Link(Ok(LinkAttrs { attr: None, dir: Wcc::NONE })).encode(&mut out),
+        (Version::V2, Proc::Remove) => nfs2::Reply::Remove(Ok(())).encode(&mut out),
+        (Version::V2, Proc::RmDir) => nfs2::Reply::RmDir(Ok(())).encode(&mut out),
+        (Version::V2, Proc::Link) => nfs2::Reply::Link(Ok(())).encode(&mut out),
         _ => return None,
-    })
+    }
+    Some(out.into())
 }
 
-fn reply(xid: u32, body: &Reply) -> Bytes {
+fn reply(xid: u32, body: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(64);
     ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut out);
-    body.encode(&mut out);
+    out.extend_from_slice(body);
     out.into()
 }

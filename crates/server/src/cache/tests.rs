@@ -7,6 +7,7 @@ mod unit;
 use remora_wire::nfs3::Proc;
 
 use super::*;
+use crate::Version;
 
 /// A cache, its connections and a clock.
 struct Bench {
@@ -71,5 +72,5 @@ fn tcp(addr: &str, id: u64) -> Peer {
 }
 
 fn request(peer: Peer, xid: u32, proc: Proc) -> Request {
-    Request { peer, xid, proc, len: 100, hash: 7 }
+    Request { peer, xid, version: Version::V3, proc, len: 100, hash: 7 }
 }

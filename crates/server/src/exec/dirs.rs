@@ -1,12 +1,15 @@
 //! Directory listings (RFC 1813, sections 3.3.16 and 3.3.17): as many entries as the client
-//! has room for, counted to the byte.
+//! has room for, counted to the byte. NFSv2's listing (RFC 1094, section 2.2.17) is here, too,
+//! because its cookies are not version 3's.
 
 use remora_vfs::{self as vfs, DirEntry, DirQuery};
+use remora_wire::nfs2;
 use remora_wire::nfs3::{
     Attr, Entries, Entry, EntryPlus, Fh, ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, Res, Status,
 };
 
 use super::{Exec, Object};
+use crate::{cookies, v2};
 
 /// Sizes in XDR, in bytes.
 mod size {
@@ -17,6 +20,14 @@ mod size {
     /// Results without entries: the directory's attributes, the verifier, the flag that ends
     /// the list, and the end-of-directory flag.
     pub(super) const EMPTY: usize = FLAG + ATTR + 8 + FLAG + FLAG;
+
+    /// NFSv2's results without entries: the status and the two flags at the end.
+    pub(super) const EMPTY_V2: usize = 4 + FLAG + FLAG;
+
+    /// An entry of NFSv2's: number, name, cookie.
+    pub(super) fn name_v2(len: usize) -> usize {
+        4 + opaque(len) + 4
+    }
 
     /// Counted bytes with their padding.
     pub(super) fn opaque(len: usize) -> usize {
@@ -33,8 +44,9 @@ mod size {
 struct Room(usize);
 
 impl Room {
-    fn new(count: u32) -> Option<Room> {
-        (count as usize).checked_sub(size::EMPTY).map(Room)
+    /// What `count` bytes leave beside results without entries.
+    fn new(count: u32, empty: usize) -> Option<Room> {
+        (count as usize).checked_sub(empty).map(Room)
     }
 
     fn take(&mut self, bytes: usize) -> bool {
@@ -51,7 +63,7 @@ impl Room {
 impl Exec<'_> {
     pub(super) fn read_dir(&self, a: &ReadDirArgs) -> Res<ReadDirOk, Option<Attr>> {
         self.look(&a.dir, |dir| {
-            let mut room = Room::new(a.count.min(self.io_max())).ok_or(Status::TooSmall)?;
+            let mut room = Room::new(a.count.min(self.io_max()), size::EMPTY).ok_or(Status::TooSmall)?;
             let query = DirQuery { cookie: a.cookie, verf: a.verf, objects: false };
             let (entries, verf) = list(dir, query, |e| {
                 room.take(size::FLAG + size::name(e.name.len())).then_some(Entry {
@@ -66,7 +78,7 @@ impl Exec<'_> {
 
     pub(super) fn read_dir_plus(&self, a: &ReadDirPlusArgs) -> Res<ReadDirPlusOk, Option<Attr>> {
         self.look(&a.dir, |dir| {
-            let mut room = Room::new(a.max_count.min(self.io_max())).ok_or(Status::TooSmall)?;
+            let mut room = Room::new(a.max_count.min(self.io_max()), size::EMPTY).ok_or(Status::TooSmall)?;
             let mut names = Room(a.dir_count as usize);
             let query = DirQuery { cookie: a.cookie, verf: a.verf, objects: true };
             let (entries, verf) = list(dir, query, |e| {
@@ -76,6 +88,41 @@ impl Exec<'_> {
             })?;
             Ok(ReadDirPlusOk { dir: dir.attr(), verf, entries })
         })
+    }
+}
+
+impl Exec<'_> {
+    /// READDIR of version 2: the cookie in `a` is a client's, of 32 bits.
+    pub(crate) fn read_dir_v2(&self, a: &ReadDirArgs) -> vfs::Result<Entries<nfs2::Entry>> {
+        let dir = self.object(&a.dir)?;
+        let mut room = Room::new(a.count.min(self.io_max()), size::EMPTY_V2).ok_or(Status::TooSmall)?;
+        let query = DirQuery { cookie: self.resume(&dir, a.cookie)?, verf: [0; 8], objects: false };
+        let mut end = query.cookie;
+        let (entries, _) = list(&dir, query, |e| {
+            room.take(size::FLAG + size::name_v2(e.name.len())).then(|| {
+                end = e.cookie;
+                nfs2::Entry { fileid: v2::fileid(e.fileid), name: e.name, cookie: cookies::short(e.cookie) }
+            })
+        })?;
+        if !entries.eof {
+            self.cookies.note(dir.exported.id, dir.id, end);
+        }
+        Ok(entries)
+    }
+
+    /// The file system's cookie for a client's.
+    fn resume(&self, dir: &Object, cookie: u64) -> vfs::Result<u64> {
+        let short = u32::try_from(cookie).map_err(|_| Status::BadCookie)?;
+        if let Some(known) = cookies::plain(short).or_else(|| self.cookies.find(dir.exported.id, dir.id, short)) {
+            return Ok(known);
+        }
+        let mut found = None;
+        let all = DirQuery { cookie: 0, verf: [0; 8], objects: false };
+        dir.vfs().readdir(&dir.cred, &dir.id, all, &mut |e| {
+            found = Some(e.cookie).filter(|c| cookies::short(*c) == short);
+            found.is_none()
+        })?;
+        found.ok_or(Status::BadCookie)
     }
 }
 
@@ -138,7 +185,11 @@ mod tests {
         let none: Entries<Entry> = Entries { list: vec![], eof: true };
         let empty = ReadDirOk { dir: Some(attr.clone()), verf: [0; 8], entries: none };
         assert_eq!(empty.to_bytes().len(), size::EMPTY);
+        let none = Entries::<nfs2::Entry> { list: vec![], eof: true };
+        assert_eq!(size::EMPTY_V2, 4 + none.to_bytes().len());
         for len in 0..9 {
+            let entry = nfs2::Entry { fileid: 1, name: vec![b'n'; len].into(), cookie: 1 };
+            assert_eq!(entry.to_bytes().len(), size::name_v2(len));
             let name = bytes::Bytes::from(vec![b'n'; len]);
             let entry = Entry { fileid: 1, name: name.clone(), cookie: 1 };
             assert_eq!(entry.to_bytes().len(), size::name(len));

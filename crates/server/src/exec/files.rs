@@ -87,7 +87,8 @@ impl Exec<'_> {
     pub(super) fn commit(&self, a: &CommitArgs) -> Res<CommitOk, Wcc> {
         self.change(&a.fh, |o| {
             let wcc = o.vfs().commit(&o.cred, &o.id, a.offset, a.count)?;
-            // Taken last, for the same reason: writes lost meanwhile must not look committed.
+            // A flush that fails between here and the reply fails the commit, whichever file it
+            // was for: writes lost meanwhile must not look committed.
             Ok(CommitOk { wcc, verf: o.vfs().verifier() })
         })
     }

@@ -1,4 +1,4 @@
-//! MOUNT's MNT (RFC 1813, appendix I): from a path to the handle of a directory.
+//! MOUNT's MNT (RFC 1094, appendix A; RFC 1813, appendix I): from a path to the handle of a directory.
 
 use bytes::Bytes;
 use remora_wire::mount::{MountError, Mounted};
@@ -29,7 +29,10 @@ pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
     if kind != FileType::Directory {
         return Err(MountError::NotDir);
     }
-    Ok(Mounted { fh: exec.exports.handle(exported, &id), flavors: vec![OpaqueAuth::UNIX, OpaqueAuth::NONE] })
+    Ok(Mounted {
+        fh: exec.exports.handle(exported, &id, exec.version),
+        flavors: vec![OpaqueAuth::UNIX, OpaqueAuth::NONE],
+    })
 }
 
 fn error(status: Status) -> MountError {

@@ -1,4 +1,5 @@
-//! The procedures of NFSv3 (RFC 1813, section 3.3) over a [`Vfs`](remora_vfs::Vfs).
+//! The procedures of NFSv3 (RFC 1813, section 3.3), and of NFSv2 in its terms, over a
+//! [`Vfs`](remora_vfs::Vfs).
 //!
 //! `files` has those about one object, `names` those that change a directory, `dirs` the
 //! listings, `mnt` MOUNT's walk from a path to a handle. What is common to them is here: from
@@ -11,13 +12,17 @@ mod files;
 pub(crate) mod mnt;
 mod names;
 
+use std::sync::Arc;
+
 use remora_base::Peer;
-use remora_vfs::{self as vfs, Cred, FileId, Vfs};
+use remora_vfs::{self as vfs, Cred, FileId, Ledger, Vfs};
+use remora_wire::nfs2::DATA_MAX;
 use remora_wire::nfs3::{Attr, Call, Failed, Fh, Reply, Res, Status, Wcc};
 
 use crate::auth::Caller;
+use crate::cookies::Cookies;
 use crate::exports::Exported;
-use crate::{Exports, Limits};
+use crate::{Exports, Limits, Version};
 
 /// One call's surroundings.
 pub(crate) struct Exec<'a> {
@@ -25,12 +30,21 @@ pub(crate) struct Exec<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) peer: Peer,
     pub(crate) caller: &'a Caller,
+    /// The version that handles are made for and sizes must fit.
+    pub(crate) version: Version,
+    pub(crate) cookies: &'a Cookies,
+    /// Where changes note what they owe to stable storage; `None` if they are to be stable at
+    /// once.
+    pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
 /// An object that a handle stands for, and as whom the caller acts on it.
 struct Object<'a> {
     exports: &'a Exports,
     exported: &'a Exported,
+    /// The file system through which changes are deferred, if they are.
+    deferring: Option<Box<dyn Vfs>>,
+    version: Version,
     id: FileId,
     cred: Cred,
 }
@@ -71,12 +85,18 @@ impl Exec<'_> {
 
     /// Largest READ, WRITE or directory page for this caller, in bytes.
     fn io_max(&self) -> u32 {
-        self.limits.io_max(self.peer.path)
+        match self.version {
+            // A reply to its WRITE cannot say that less was written. This fits any datagram.
+            Version::V2 => DATA_MAX,
+            Version::V3 => self.limits.io_max(self.peer.path),
+        }
     }
 
     fn object(&self, fh: &Fh) -> Result<Object<'_>, Status> {
         let (exported, id) = self.exports.resolve(fh, self.peer.addr.ip())?;
-        Ok(Object { exports: self.exports, exported, id, cred: exported.export.cred(self.caller) })
+        let cred = exported.export.cred(self.caller);
+        let deferring = self.ledger.as_ref().and_then(|ledger| exported.export.vfs.deferring(ledger));
+        Ok(Object { exports: self.exports, exported, deferring, version: self.version, id, cred })
     }
 
     /// Does something that changes nothing; a failure brings the object's attributes.
@@ -95,7 +115,7 @@ impl Exec<'_> {
 
 impl Object<'_> {
     fn vfs(&self) -> &dyn Vfs {
-        &*self.exported.export.vfs
+        self.deferring.as_deref().unwrap_or(&*self.exported.export.vfs)
     }
 
     fn attr(&self) -> Option<Attr> {
@@ -117,7 +137,7 @@ impl Object<'_> {
 
     /// The handle of another object of the same export.
     fn handle(&self, id: &FileId) -> Fh {
-        self.exports.handle(self.exported, id)
+        self.exports.handle(self.exported, id, self.version)
     }
 
     /// Whether the other one is of the same export.

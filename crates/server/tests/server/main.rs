@@ -3,8 +3,11 @@
 mod access;
 mod caching;
 mod directories;
+mod durability;
 mod files;
 mod hostile;
 mod lost_write;
 mod names;
+mod v2;
+mod wide;
 mod world;

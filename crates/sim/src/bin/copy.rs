@@ -1,12 +1,15 @@
 //! `copy`: times a file across the emulated channel, seed by seed.
 
+mod flags;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use remora_base::{Rate, Time};
+use flags::Flags;
+use remora_base::Time;
 use remora_channel::{Duplex, ErrorModel, Outage};
-use remora_client::{BlockSize, Config, Transport, WindowSize};
+use remora_client::{BlockSize, WindowSize};
 use remora_sim::copy::{self, CopyConfig, Direction, HandOff, MobileCopy};
 use remora_sim::disk::DiskModel;
 use remora_sim::programs::{duration, median};
@@ -17,36 +20,20 @@ use remora_sim::{ServerConfig, Trace};
 #[derive(Parser)]
 #[command(name = "copy")]
 struct Args {
-    /// How many seeds to run.
-    #[arg(long, default_value_t = 10)]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 0)]
-    from: u64,
-    /// How the client behaves.
-    #[arg(long, value_enum, default_value_t = Policy::Adaptive)]
-    policy: Policy,
+    #[command(flatten)]
+    flags: Flags,
     /// Which way the file goes.
     #[arg(long, value_enum, default_value_t = Way::Read)]
     direction: Way,
     /// Bytes to copy.
     #[arg(long, default_value_t = 1 << 20)]
     bytes: u64,
-    /// Rate of the channel.
-    #[arg(long, default_value = "1Mbit")]
-    rate: Rate,
     /// One-way delay, such as 2ms.
     #[arg(long, default_value = "2ms", value_parser = duration)]
     delay: Duration,
     /// Mean length of good periods.
     #[arg(long, default_value = "1s", value_parser = duration)]
     good_mean: Duration,
-    /// Mean length of bad periods; 0ms for none.
-    #[arg(long, default_value = "80ms", value_parser = duration)]
-    bad_mean: Duration,
-    /// Probability that a frame is lost by itself.
-    #[arg(long, default_value_t = 0.0)]
-    loss: f64,
     /// Frames in each device queue.
     #[arg(long, default_value_t = 50)]
     queue: usize,
@@ -56,9 +43,6 @@ struct Args {
     /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
-    /// Runs the link protocol at both ends of the radio hop.
-    #[arg(long)]
-    link: bool,
     /// How many mobiles copy a file of their own, all at the same time.
     #[arg(long, default_value_t = 1)]
     mobiles: usize,
@@ -89,16 +73,6 @@ struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Policy {
-    /// A client of the 1990s: 8 KiB, 0.7 s doubled, five outstanding.
-    Stock,
-    /// The papers' settings: 4 KiB, hybrid linear back-off.
-    Paper,
-    /// Remora's.
-    Adaptive,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum Way {
     Read,
     Write,
@@ -106,27 +80,20 @@ enum Way {
 
 impl Args {
     fn config(&self) -> CopyConfig {
-        let mut client = match self.policy {
-            Policy::Stock => Config::stock(),
-            Policy::Paper => Config::paper(),
-            Policy::Adaptive => Config::new(Transport::Udp),
-        };
+        let mut client = self.flags.client();
         client.block = self.block.map_or(client.block, BlockSize::Fixed);
         client.window = self.window.map_or(client.window, WindowSize::Fixed);
-        let mut errors = ErrorModel::bursts(self.bad_mean);
-        if let ErrorModel::TwoState { good_mean, .. } = &mut errors {
+        let mut channel = self.flags.channel();
+        if let ErrorModel::TwoState { good_mean, .. } = &mut channel.errors {
             *good_mean = self.good_mean;
         }
         let channel = remora_channel::Config {
-            rate: self.rate,
             delay: self.delay,
-            loss: self.loss,
-            errors,
             queue_frames: self.queue,
             hold: self.hold,
             outages: self.outage.iter().map(|(start, length)| Outage { start: *start, length: *length }).collect(),
             duplex: if self.full_duplex { Duplex::Full } else { Duplex::Half },
-            ..Default::default()
+            ..channel
         };
         let disk = DiskModel { cpu: self.service, ..DiskModel::instant() };
         let server = ServerConfig { disk, ..ServerConfig::default() };
@@ -134,8 +101,7 @@ impl Args {
             Way::Read => Direction::Read,
             Way::Write => Direction::Write,
         };
-        CopyConfig {
-            link: self.link.then(|| copy::link_on(&channel)),
+        let config = CopyConfig {
             channel,
             server,
             bytes: self.bytes,
@@ -143,7 +109,8 @@ impl Args {
             handoffs: self.handoff.iter().map(|(at, length)| signalled(*at, *length)).collect(),
             limit: self.limit,
             ..CopyConfig::new(client, direction)
-        }
+        };
+        if self.flags.link { config.with_link() } else { config }
     }
 }
 
@@ -156,7 +123,7 @@ fn main() -> ExitCode {
     let config = args.config();
     println!("seed mobile   seconds    floor  ratio   sent resent spurious probes window  resumed after");
     let mut copies = Vec::new();
-    for seed in args.from..args.from.saturating_add(args.seeds) {
+    for seed in args.flags.seeds() {
         let trace = if args.log { Trace::to(Box::new(std::io::stdout())) } else { Trace::quiet() };
         match copy::run_traced(&config, seed, trace) {
             Ok(result) => {

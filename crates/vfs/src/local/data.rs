@@ -27,18 +27,13 @@ pub(super) struct Data {
     pub(super) fd: Arc<OwnedFd>,
     /// Who was let in.
     cred: Cred,
-    /// How often it had been taken from the cache when it was taken.
+    /// How often it has been taken from the cache.
     turn: u64,
 }
 
 impl Data {
     fn new(fd: OwnedFd, cred: &Cred) -> Data {
         Data { fd: Arc::new(fd), cred: cred.clone(), turn: 0 }
-    }
-
-    /// Whether nobody but the cache and the caller has it.
-    fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.fd) <= 2
     }
 }
 
@@ -59,10 +54,18 @@ impl OpenFiles {
         Some(data.clone())
     }
 
-    /// Closes the file if nobody has taken it since `data` was.
-    fn close_unless_taken(&self, key: Key, data: &Data) {
+    /// How often the file has been taken, if nobody has it but the cache and `sharing` who
+    /// have written and wait for its flush. Who takes it from now on makes that more.
+    pub(super) fn idle(&self, key: Key, data: &Data, sharing: usize) -> Option<u64> {
         let mut files = self.lock();
-        let last = files.get(&(key, For::Writing)).is_some_and(|d| Arc::ptr_eq(&d.fd, &data.fd) && d.turn == data.turn);
+        let cached = files.get(&(key, For::Writing)).filter(|d| Arc::ptr_eq(&d.fd, &data.fd))?;
+        (Arc::strong_count(&cached.fd) <= 1 + sharing).then_some(cached.turn)
+    }
+
+    /// Closes the file if nobody has taken it since that was its `turn`.
+    pub(super) fn close_unless_taken(&self, key: Key, data: &Data, turn: u64) {
+        let mut files = self.lock();
+        let last = files.get(&(key, For::Writing)).is_some_and(|d| Arc::ptr_eq(&d.fd, &data.fd) && d.turn == turn);
         if last {
             files.remove(&(key, For::Writing));
         }
@@ -85,50 +88,47 @@ impl OpenFiles {
 }
 
 impl LocalDisk {
-    /// Opens the regular file `id` for `cred`; with its attributes.
-    pub(super) fn data(&self, cred: &Cred, id: &FileId, purpose: For) -> Result<(Data, Key, Attr)> {
+    /// Opens the regular file `id` for `cred`. It may have been removed: see [`LocalDisk::still`].
+    pub(super) fn data(&self, cred: &Cred, id: &FileId, purpose: For) -> Result<(Data, Key)> {
         let (key, _) = ids::decode(id).ok_or(Status::BadHandle)?;
-        if let Some(data) = self.files.get(key, purpose, self.identity.acting(cred)) {
-            let attr = stat::of(&data.fd).nfs()?.attr;
-            if attr.nlink > 0 {
-                return Ok((data, key, attr));
-            }
-            self.files.close(key);
-            return Err(Status::Stale);
+        if let Some(data) = self.disk.files.get(key, purpose, self.disk.identity.acting(cred)) {
+            return Ok((data, key));
         }
         let object = self.resolve(id)?;
-        let data = self.open_data(cred, &object, purpose)?;
-        Ok((data, key, object.attr))
+        Ok((self.open_data(cred, &object, purpose)?, key))
+    }
+
+    /// The attributes of an open file, if it still has a name.
+    pub(super) fn still(&self, key: Key, data: &Data) -> Result<Attr> {
+        let attr = stat::of(&data.fd).nfs()?.attr;
+        if attr.nlink > 0 {
+            return Ok(attr);
+        }
+        self.disk.files.close(key);
+        Err(Status::Stale)
     }
 
     /// An object's data, opened for `cred` now or before: regular files only.
     pub(super) fn data_of(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
-        match self.files.get(object.key, purpose, self.identity.acting(cred)) {
+        match self.disk.files.get(object.key, purpose, self.disk.identity.acting(cred)) {
             Some(data) => Ok(data),
             None => self.open_data(cred, object, purpose),
         }
     }
 
-    /// Keeps what `cred` made `object` with, if `fd` is that object: its mode may not let its
-    /// maker write, but whoever makes a file may, as on a local disk.
-    pub(super) fn keep_made(&self, cred: &Cred, object: &Object, fd: OwnedFd) {
-        if stat::of(&fd).is_ok_and(|made| made.key == object.key) {
-            self.files.put(object.key, For::Writing, Data::new(fd, self.identity.acting(cred)));
-        }
+    /// Keeps what `cred` made, and opened for writing: its mode may not let its maker write, but
+    /// whoever makes a file may, as on a local disk.
+    pub(super) fn keep_made(&self, cred: &Cred, object: &Object) {
+        let cred = self.disk.identity.acting(cred).clone();
+        self.disk.files.put(object.key, For::Writing, Data { fd: object.fd.clone(), cred, turn: 0 });
     }
 
     /// Makes what was written by `data` as stable as asked. With nothing left to flush the
     /// file is closed: while it is open for writing this machine cannot run it as a program.
-    pub(super) fn flush(&self, key: Key, data: &Data, attr: &Attr, stable: Stable) -> Result<()> {
-        // Who took the file before must be done by now, who takes it from now on shows later.
-        let idle = data.is_idle();
-        self.sync_data(&data.fd, stable)?;
+    pub(super) fn flush(&self, key: Key, data: Data, attr: &Attr, stable: Stable) -> Result<()> {
         // See `keep_made`.
-        let opens_again = self.identity.honours() || attr.mode & 0o200 != 0;
-        if stable != Stable::Unstable && idle && opens_again {
-            self.files.close_unless_taken(key, data);
-        }
-        Ok(())
+        let opens_again = self.disk.identity.honours() || attr.mode & 0o200 != 0;
+        self.sync_data(key, data, stable, opens_again)
     }
 
     fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
@@ -142,16 +142,16 @@ impl LocalDisk {
             For::Writing => (OFlags::WRONLY, perm::may_write as fn(&Cred, &Attr) -> bool),
         };
         let as_caller = {
-            let _as_caller = self.identity.assume(cred)?;
+            let _as_caller = self.disk.identity.assume(cred)?;
             reopen(object, flags)
         };
         let fd = match as_caller {
             // A local process would have opened the file when it could. See `perm::may_read`.
-            Err(Errno::ACCESS) if self.identity.honours() && let_in(cred, &object.attr) => reopen(object, flags),
+            Err(Errno::ACCESS) if self.disk.identity.honours() && let_in(cred, &object.attr) => reopen(object, flags),
             done => done,
         };
-        let data = Data::new(fd.map_err(errno::status)?, self.identity.acting(cred));
-        self.files.put(object.key, purpose, data.clone());
+        let data = Data::new(fd.map_err(errno::status)?, self.disk.identity.acting(cred));
+        self.disk.files.put(object.key, purpose, data.clone());
         Ok(data)
     }
 

@@ -21,7 +21,7 @@ impl LocalDisk {
         attrs::check(attr)?;
         let object = self.resolve(id)?;
         let wcc = {
-            let _step = self.stripes.lock(&[object.key]);
+            let _step = self.disk.stripes.lock(&[object.key]);
             let before = stat::of(&object.fd).nfs()?.attr;
             if guard.is_some_and(|ctime| ctime != before.ctime) {
                 return Err(Status::NotSync);
@@ -31,8 +31,8 @@ impl LocalDisk {
         };
         // The server's user, if it is everybody, goes on with what it has open: it could not
         // open its own file again that is read-only by now.
-        if self.identity.honours() && (attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some()) {
-            self.files.close(object.key);
+        if self.disk.identity.honours() && (attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some()) {
+            self.disk.files.close(object.key);
         }
         if *attr != SetAttr::NONE {
             self.sync_object(&object)?;
@@ -48,7 +48,7 @@ impl LocalDisk {
             Some(size) => Some((self.data_of(cred, object, For::Writing)?, size)),
             None => None,
         };
-        let _as_caller = self.identity.assume(cred)?;
+        let _as_caller = self.disk.identity.assume(cred)?;
         if let Some((data, size)) = resized {
             ftruncate(&data.fd, size).nfs()?;
         }
@@ -77,7 +77,8 @@ impl LocalDisk {
     }
 
     pub(super) fn do_read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
-        let (data, _, attr) = self.data(cred, id, For::Reading)?;
+        let (data, key) = self.data(cred, id, For::Reading)?;
+        let attr = self.still(key, &data)?;
         // Never more than there is, so that a large count costs nothing, and nothing at all
         // behind the end, where offsets may be larger than the kernel takes.
         let want = u64::from(count).min(attr.size.saturating_sub(offset)) as usize;
@@ -104,39 +105,39 @@ impl LocalDisk {
         stable: Stable,
     ) -> Result<(Wcc, Stable)> {
         self.writable()?;
-        let (data, key, attr) = self.data(cred, id, For::Writing)?;
+        let (data, key) = self.data(cred, id, For::Writing)?;
         if bytes.is_empty() {
+            let attr = self.still(key, &data)?;
             return Ok((Wcc { before: Some(attr.wcc()), after: Some(attr) }, Stable::FileSync));
         }
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Status::FBig);
         }
-        let wcc = {
-            let _step = self.stripes.lock(&[key]);
-            let before = stat::of(&data.fd).nfs()?.attr;
+        let (before, after) = {
+            let _step = self.disk.stripes.lock(&[key]);
+            let before = self.still(key, &data)?;
             {
                 // What the kernel does for a writer goes by who writes, not by who opened:
                 // a stranger's write clears the set-id bits, quotas bind, and the room that
                 // is kept for root stays root's.
-                let _as_caller = self.identity.assume(cred)?;
+                let _as_caller = self.disk.identity.assume(cred)?;
                 self.with_room(|| write_all(&data.fd, offset, bytes))?;
             }
-            wcc(before, &data.fd)?
+            (before, stat::of(&data.fd).nfs()?.attr)
         };
-        // Outside the lock: writes that arrive meanwhile go on, and one flush serves all
-        // that came before it.
-        self.flush(key, &data, &attr, stable)?;
+        let wcc = Wcc { before: Some(before.wcc()), after: Some(after) };
+        // Outside the lock: writes that arrive meanwhile go on.
+        self.flush(key, data, &before, stable)?;
         Ok((wcc, stable))
     }
 
     pub(super) fn do_commit(&self, cred: &Cred, id: &FileId) -> Result<Wcc> {
         self.writable()?;
-        let (data, key, attr) = self.data(cred, id, For::Writing)?;
-        self.flush(key, &data, &attr, Stable::FileSync)?;
+        let (data, key) = self.data(cred, id, For::Writing)?;
+        let attr = self.still(key, &data)?;
+        self.flush(key, data, &attr, Stable::FileSync)?;
         // A commit changes nothing, so before and after are the same, and nothing came between.
-        let _step = self.stripes.lock(&[key]);
-        let attr = stat::of(&data.fd).nfs()?.attr;
         Ok(Wcc { before: Some(attr.wcc()), after: Some(attr) })
     }
 }

@@ -63,11 +63,12 @@ fn hash(ino: u64) -> u8 {
 }
 
 pub(super) fn encode(key: Key, hint: &Hint) -> Option<FileId> {
-    let mut bytes = Vec::with_capacity(FileId::MAX);
-    bytes.extend(key.ino.to_be_bytes());
-    bytes.extend(key.born_ns.to_be_bytes());
-    bytes.extend(hint.as_bytes());
-    FileId::new(&bytes)
+    let mut bytes = [0; FileId::MAX];
+    let (ino, rest) = bytes.split_first_chunk_mut()?;
+    let (born, rest) = rest.split_first_chunk_mut()?;
+    (*ino, *born) = (key.ino.to_be_bytes(), key.born_ns.to_be_bytes());
+    rest.get_mut(..hint.as_bytes().len())?.copy_from_slice(hint.as_bytes());
+    FileId::new(bytes.get(..16 + hint.as_bytes().len())?)
 }
 
 pub(super) fn decode(id: &FileId) -> Option<(Key, Hint)> {

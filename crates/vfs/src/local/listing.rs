@@ -14,7 +14,8 @@ use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek};
 use rustix::io::Errno;
 
 use super::errno::OrStatus;
-use super::resolve::Object;
+use super::ids::Hint;
+use super::resolve::{Folder, Object};
 use super::{LocalDisk, ids, stat};
 use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Result};
 
@@ -44,8 +45,8 @@ pub(super) fn scan(
     Ok(true)
 }
 
-impl Object {
-    /// Opens a directory to list or sync it.
+impl Folder {
+    /// Opens it to list or sync it.
     pub(super) fn open_dir(&self) -> Result<OwnedFd> {
         openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).nfs()
     }
@@ -63,17 +64,19 @@ impl LocalDisk {
             return Err(Status::BadCookie);
         }
         let dir = self.resolve_dir(dir)?;
+        let folder = dir.folder();
         let (listed, searchable) = {
-            let _as_caller = self.identity.assume(cred)?;
+            let _as_caller = self.disk.identity.assume(cred)?;
             // Entries' attributes are fetched as the server; whether the caller may have
             // them is asked once, here.
-            (dir.open_dir()?, stat::at(&dir.fd, b".").is_ok())
+            (folder.open_dir()?, stat::at(&dir.fd, b".").is_ok())
         };
         let objects = query.objects && searchable;
+        let below = self.hint_in(&folder);
         let eof = scan(&listed, query.cookie, |entry| {
             let name = entry.file_name().to_bytes();
             let up = if name == b".." { self.above(&dir).ok() } else { None };
-            let object = if objects { self.listed(&dir, name, &up) } else { None };
+            let object = if objects { self.listed(&dir, below, name, &up) } else { None };
             // What the root is in is nobody's business.
             let fileid = up.map_or(entry.ino(), |up| up.key.ino);
             let cookie = entry.next_entry_cookie();
@@ -83,28 +86,28 @@ impl LocalDisk {
     }
 
     /// What an entry is, if it is still there and on this file system.
-    fn listed(&self, dir: &Object, name: &[u8], up: &Option<Object>) -> Option<(FileId, Attr)> {
+    fn listed(&self, dir: &Object, below: Hint, name: &[u8], up: &Option<Object>) -> Option<(FileId, Attr)> {
         match name {
             b"." => Some((self.id_of(dir)?, dir.attr.clone())),
             b".." => up.as_ref().and_then(|up| Some((self.id_of(up)?, up.attr.clone()))),
             name => {
                 let stat = self.ours(stat::at(&dir.fd, name).ok()?).ok()?;
-                Some((self.register(dir, name, stat.key).ok()?, stat.attr))
+                Some((self.register_below(dir.key, below, name, stat.key).ok()?, stat.attr))
             }
         }
     }
 
     /// The directory above `dir`; above the root, the root.
     pub(super) fn above(&self, dir: &Object) -> Result<Object> {
-        if dir.key == self.root_key {
-            return self.resolve(&self.root_id);
+        if dir.key == self.disk.root_key {
+            return self.resolve(&self.disk.root_id);
         }
         let (parent, hint) = self.table().parent(dir.key).ok_or(Status::Stale)?;
         self.resolve(&ids::encode(parent, &hint).ok_or(Status::ServerFault)?)
     }
 
     pub(super) fn id_of(&self, object: &Object) -> Option<FileId> {
-        let hint = if object.key == self.root_key { ids::Hint::default() } else { object.hint };
+        let hint = if object.key == self.disk.root_key { ids::Hint::default() } else { object.hint };
         ids::encode(object.key, &hint)
     }
 }

@@ -5,7 +5,8 @@
 //! * **Bounds of the export**: one file system; mount points inside it can be listed but not
 //!   entered. Names are single components, no symbolic link is followed, and every object is
 //!   reached from the root with openat2(2)'s RESOLVE_BENEATH. A file that is moved out of the
-//!   export by somebody else can be read for as long as it happens to be cached open.
+//!   export by somebody else can be read for as long as it happens to be cached open, and a
+//!   directory for as long as [`Options::trust_for`].
 //! * **Identity**: with [`Options::honour_credentials`] each call is done with its caller's
 //!   user and groups, by the one thread that does it. Without, all is done as the server's
 //!   user, and what a caller may is what that user may.
@@ -14,6 +15,8 @@
 //! Needs /proc, and Linux 5.8 for the times of symbolic links.
 
 mod data;
+#[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
+mod dirs;
 mod errno;
 mod files;
 #[expect(clippy::disallowed_methods, reason = "how long the kernel's tick has passed is real time")]
@@ -31,12 +34,15 @@ mod stripes;
 mod sync;
 #[expect(clippy::disallowed_methods, reason = "when to look at the real disk again is real time")]
 mod table;
+#[expect(clippy::disallowed_methods, reason = "how long the disk takes is real time")]
+mod together;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{
@@ -44,16 +50,20 @@ use remora_wire::nfs3::{
     RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
+use rustix::process::{Resource, getrlimit};
 
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result, Vfs, names, perm};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, Result, Vfs, names, perm};
 use data::OpenFiles;
+use dirs::Dirs;
 use errno::OrStatus;
-use graveyard::Graveyard;
+use graveyard::{GRAVES_MAX, Graveyard};
 use identity::Identity;
 use ids::{Hint, Key};
 use resolve::Object;
 use stripes::Stripes;
+use sync::Later;
 use table::Table;
+use together::Together;
 
 /// How to export a directory.
 #[derive(Clone, Debug)]
@@ -68,6 +78,11 @@ pub struct Options {
     pub places_max: usize,
     /// Files kept open for reading or writing.
     pub open_max: usize,
+    /// Directories kept open; fewer if the process may not open as many files.
+    pub dirs_max: usize,
+    /// How long a directory kept open is taken to be where it was. One that somebody else moves
+    /// out of the export can be reached for that long.
+    pub trust_for: Duration,
     /// Directory entries looked at in one search for an object, before it is given up as stale.
     pub search_max: usize,
 }
@@ -81,6 +96,8 @@ impl Options {
             read_only: false,
             places_max: 1 << 18,
             open_max: 256,
+            dirs_max: 256,
+            trust_for: Duration::from_secs(1),
             search_max: 200_000,
         }
     }
@@ -88,17 +105,29 @@ impl Options {
 
 /// See the [module](self).
 pub struct LocalDisk {
-    root: OwnedFd,
+    disk: Arc<Disk>,
+    /// Where to note flushes instead of doing them.
+    later: Option<Later>,
+}
+
+/// What a disk and its deferring views share.
+struct Disk {
+    root: Arc<OwnedFd>,
     root_key: Key,
     root_id: FileId,
     fsid: u64,
+    has_journal: bool,
+    together: Together,
     identity: Identity,
     read_only: bool,
     search_entries: usize,
     table: Mutex<Table>,
     files: OpenFiles,
+    dirs: Dirs,
     graveyard: Mutex<Graveyard>,
     stripes: Stripes,
+    /// By descriptor: see [`sync`].
+    flushes: Stripes,
     verifier: AtomicU64,
 }
 
@@ -110,40 +139,47 @@ impl LocalDisk {
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
         let stat = stat::of(&root)?;
         let root_id = ids::encode(stat.key, &Hint::default());
-        let object = Object { fd: root, key: stat.key, hint: Hint::default(), attr: stat.attr };
+        let object = Object { fd: Arc::new(root), key: stat.key, hint: Hint::default(), attr: stat.attr };
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
         }
-        Ok(LocalDisk {
+        // Where few may be opened most are left for the server's other needs.
+        let descriptors = getrlimit(Resource::Nofile).maximum.map_or(GRAVES_MAX, |max| (max / 16) as usize);
+        let disk = Disk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
             fsid: object.attr.fsid,
+            together: Together::new(),
+            has_journal: sync::has_journal(&object.fd, object.attr.fsid),
             root: object.fd,
             identity: Identity::new(options.honour_credentials)?,
             read_only: options.read_only,
             search_entries: options.search_max,
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             files: OpenFiles::new(options.open_max),
-            graveyard: Mutex::default(),
+            dirs: Dirs::new(options.dirs_max.min(descriptors / 2), options.trust_for),
+            graveyard: Mutex::new(Graveyard::new(descriptors)),
             stripes: Stripes::new(),
+            flushes: Stripes::new(),
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
-        })
+        };
+        Ok(LocalDisk { disk: Arc::new(disk), later: None })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disk.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every change begins here.
     fn writable(&self) -> Result<()> {
         self.clear_graves();
-        if self.read_only { Err(Status::RoFs) } else { Ok(()) }
+        if self.disk.read_only { Err(Status::RoFs) } else { Ok(()) }
     }
 
     /// Gives back the room of what was removed a moment ago. If somebody else is at it, it is
     /// being done.
     fn clear_graves(&self) {
-        if let Ok(mut graveyard) = self.graveyard.try_lock() {
+        if let Ok(mut graveyard) = self.disk.graveyard.try_lock() {
             graveyard.clear();
         }
     }
@@ -153,27 +189,31 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        if full && self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).outlive() { work() } else { done }
+        if full && self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner).outlive() { work() } else { done }
     }
 
     /// Takes leave of an object that lost its last name.
     fn bury(&self, object: Object) {
-        let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut graveyard = self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         graveyard.bury(object.key, object.fd);
     }
 }
 
 impl Vfs for LocalDisk {
     fn root(&self) -> FileId {
-        self.root_id
+        self.disk.root_id
     }
 
     fn verifier(&self) -> [u8; 8] {
         self.current_verifier()
     }
 
+    fn deferring(&self, ledger: &Arc<Ledger>) -> Option<Box<dyn Vfs>> {
+        Some(Box::new(self.later(ledger)))
+    }
+
     fn getattr(&self, id: &FileId) -> Result<Attr> {
-        Ok(self.resolve(id)?.attr)
+        self.attr_of(id)
     }
 
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
@@ -185,10 +225,10 @@ impl Vfs for LocalDisk {
     }
 
     fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
-        let attr = self.resolve(id)?.attr;
+        let attr = self.attr_of(id)?;
         let changes = ACCESS_MODIFY | ACCESS_EXTEND | ACCESS_DELETE;
-        let possible = if self.read_only { !changes } else { !0 };
-        Ok(perm::access(self.identity.acting(cred), &attr) & possible & wanted)
+        let possible = if self.disk.read_only { !changes } else { !0 };
+        Ok(perm::access(self.disk.identity.acting(cred), &attr) & possible & wanted)
     }
 
     fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {
@@ -248,7 +288,7 @@ impl Vfs for LocalDisk {
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.resolve(id)?;
         self.clear_graves();
-        let s = fstatvfs(&self.root).nfs()?;
+        let s = fstatvfs(&self.disk.root).nfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
             attr: None,
@@ -265,7 +305,7 @@ impl Vfs for LocalDisk {
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
         self.resolve(id)?;
         self.clear_graves();
-        let s = fstatvfs(&self.root).nfs()?;
+        let s = fstatvfs(&self.disk.root).nfs()?;
         Ok(PathConfOk {
             attr: None,
             // ext4's, the smallest of the usual file systems; others answer MLINK later.

@@ -10,12 +10,11 @@ use rustix::fs::{
     AtFlags, CWD, FileType as Kind, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, renameat, symlinkat,
     unlinkat,
 };
-use rustix::io::Errno;
 
 use super::errno::OrStatus;
 use super::files::wcc;
-use super::resolve::Object;
-use super::{LocalDisk, errno, stat};
+use super::resolve::{Folder, Object};
+use super::{LocalDisk, stat};
 use crate::{Cred, FileId, Made, Result, attrs, names};
 
 /// Held while nothing else of this file system may touch the objects it was taken for.
@@ -27,23 +26,27 @@ const TRIES: usize = 16;
 impl LocalDisk {
     pub(super) fn do_lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
         names::component(name)?;
-        let dir = self.resolve_dir(dir)?;
-        if name == b".." {
-            let _as_caller = self.identity.assume(cred)?;
-            stat::at(&dir.fd, b".").nfs()?; // fails unless the caller may search
-        }
         match name {
-            b"." => Ok((self.id_of(&dir).ok_or(Status::ServerFault)?, dir.attr)),
+            b"." => {
+                let dir = self.resolve_dir(dir)?;
+                Ok((self.id_of(&dir).ok_or(Status::ServerFault)?, dir.attr))
+            }
             b".." => {
+                let dir = self.resolve_dir(dir)?;
+                {
+                    let _as_caller = self.disk.identity.assume(cred)?;
+                    stat::at(&dir.fd, b".").nfs()?; // fails unless the caller may search
+                }
                 let up = self.above(&dir)?;
                 Ok((self.id_of(&up).ok_or(Status::ServerFault)?, up.attr))
             }
             name => {
+                let dir = self.folder(dir)?;
                 let found = {
-                    let _as_caller = self.identity.assume(cred)?;
-                    stat::at(&dir.fd, name).nfs()?
+                    let _as_caller = self.disk.identity.assume(cred)?;
+                    stat::at(&dir.fd, name).nfs()
                 };
-                let found = self.ours(found)?;
+                let found = self.ours(dir.or_stale(found)?)?;
                 Ok((self.register(&dir, name, found.key)?, found.attr))
             }
         }
@@ -55,7 +58,7 @@ impl LocalDisk {
         let wish = match how {
             CreateHow::Unchecked(attr) | CreateHow::Guarded(attr) => {
                 attrs::check(attr)?;
-                attrs::for_new(self.identity.acting(cred), attr, attrs::FILE_MODE)
+                attrs::for_new(self.disk.identity.acting(cred), attr, attrs::FILE_MODE)
             }
             CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
         };
@@ -75,13 +78,13 @@ impl LocalDisk {
 
     /// CREATE met an object of that name.
     fn reuse(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
-        let dir = self.resolve_dir(dir)?;
+        let dir = self.folder(dir)?;
         let mut there = self.open_child(&dir, name)?;
         let regular = there.attr.kind == FileType::Regular;
         match how {
             CreateHow::Unchecked(attr) if regular => {
                 if let Some(size) = attr.size {
-                    let _step = self.stripes.lock(&[there.key]);
+                    let _step = self.disk.stripes.lock(&[there.key]);
                     self.apply(cred, &there, &SetAttr { size: Some(size), ..SetAttr::NONE })?;
                     there.attr = stat::of(&there.fd).nfs()?.attr;
                 }
@@ -92,9 +95,9 @@ impl LocalDisk {
         }
         // Also when nothing changed: the first request's sync may still be under way.
         self.sync_object(&there)?;
-        self.sync_object(&dir)?;
+        self.sync_dir(&dir)?;
         let id = self.register(&dir, name, there.key)?;
-        let after = stat::of(&dir.fd).nfs()?.attr;
+        let after = dir.attr()?;
         Ok(Made { id, attr: there.attr, dir: Wcc { before: None, after: Some(after) } })
     }
 
@@ -125,7 +128,7 @@ impl LocalDisk {
         };
         let device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
         // In single-user mode the kernel would ask what the server may, not what the caller may.
-        if device && !(self.identity.honours() && cred.uid == 0) {
+        if device && !(self.disk.identity.honours() && cred.uid == 0) {
             return Err(Status::Perm);
         }
         let dev = makedev(spec.major, spec.minor);
@@ -145,7 +148,7 @@ impl LocalDisk {
         self.writable()?;
         names::new_name(name)?;
         attrs::check(attr)?;
-        let wish = attrs::for_new(self.identity.acting(cred), attr, default_mode);
+        let wish = attrs::for_new(self.disk.identity.acting(cred), attr, default_mode);
         self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, mode| make(dir, mode).map(|()| None))
     }
 
@@ -159,18 +162,22 @@ impl LocalDisk {
         wish: &SetAttr,
         make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<Option<OwnedFd>>,
     ) -> Result<Made> {
-        let dir = self.resolve_dir(dir)?;
-        let (child, wcc) = {
-            let _step = self.stripes.lock(&[dir.key]);
-            let before = stat::of(&dir.fd).nfs()?.attr;
+        let dir = self.folder(dir)?;
+        let (child, wcc, at_once) = {
+            let _step = self.disk.stripes.lock(&[dir.key]);
+            let before = dir.attr()?;
             let opened = {
-                let _as_caller = self.identity.assume(cred)?;
+                let _as_caller = self.disk.identity.assume(cred)?;
                 make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs()?
             };
-            let mut child = self.open_child(&dir, name)?;
-            if let Some(fd) = opened {
-                self.keep_made(cred, &child, fd);
-            }
+            let mut child = match opened {
+                Some(fd) => {
+                    let child = self.as_child(&dir, fd)?;
+                    self.keep_made(cred, &child);
+                    child
+                }
+                None => self.open_child(&dir, name)?,
+            };
             // The kernel has set what it could; the rest, and what the umask took, follows.
             let rest = SetAttr {
                 mode: wish.mode.filter(|mode| *mode != child.attr.mode & !0o2000),
@@ -186,16 +193,13 @@ impl LocalDisk {
             if rest != SetAttr::NONE {
                 child.attr = stat::of(&child.fd).nfs()?.attr;
             }
-            (child, wcc(before, &dir.fd)?)
+            (child, wcc(before, &dir.fd)?, rest == SetAttr::NONE)
         };
-        if matches!(child.attr.kind, FileType::Regular | FileType::Directory) {
-            self.sync_object(&child)?;
-        }
-        self.sync_object(&dir)?;
+        self.sync_made(&dir, &child, at_once)?;
         Ok(Made { id: self.register(&dir, name, child.key)?, attr: child.attr, dir: wcc })
     }
 
-    fn undo_make(&self, dir: &Object, name: &[u8], child: Object) {
+    fn undo_make(&self, dir: &Folder, name: &[u8], child: Object) {
         let flags = if child.attr.kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         // If this fails too, an object without its attributes stays; the caller hears of the
         // first failure.
@@ -207,19 +211,19 @@ impl LocalDisk {
     pub(super) fn do_remove(&self, cred: &Cred, dir: &FileId, name: &[u8], flags: AtFlags) -> Result<Wcc> {
         self.writable()?;
         names::old_name(name)?;
-        let dir = self.resolve_dir(dir)?;
+        let dir = self.folder(dir)?;
         let (victim, wcc) = {
             let (_step, mut objects) = self.lock_children(cred, &[(&dir, name)])?;
+            let before = dir.attr()?;
             let victim = objects.pop().flatten().ok_or(Status::NoEnt)?;
-            let before = stat::of(&dir.fd).nfs()?.attr;
             {
-                let _as_caller = self.identity.assume(cred)?;
+                let _as_caller = self.disk.identity.assume(cred)?;
                 unlinkat(&dir.fd, name, flags).nfs()?;
             }
             (victim, wcc(before, &dir.fd)?)
         };
         self.lost_name(&dir, name, victim);
-        self.sync_object(&dir)?;
+        self.sync_dir(&dir)?;
         Ok(wcc)
     }
 
@@ -227,14 +231,14 @@ impl LocalDisk {
         self.writable()?;
         names::old_name(from.1)?;
         names::old_name(to.1)?;
-        let (source, target) = (self.resolve_dir(from.0)?, self.resolve_dir(to.0)?);
+        let (source, target) = (self.folder(from.0)?, self.folder(to.0)?);
         let (moved, replaced, dirs) = {
             let (_step, mut objects) = self.lock_children(cred, &[(&source, from.1), (&target, to.1)])?;
+            let before = (source.attr()?, target.attr()?);
             let replaced = objects.pop().flatten();
             let moved = objects.pop().flatten().ok_or(Status::NoEnt)?;
-            let before = (stat::of(&source.fd).nfs()?.attr, stat::of(&target.fd).nfs()?.attr);
             {
-                let _as_caller = self.identity.assume(cred)?;
+                let _as_caller = self.disk.identity.assume(cred)?;
                 renameat(&source.fd, from.1, &target.fd, to.1).nfs()?;
             }
             let dirs = RenameDirs { from: wcc(before.0, &source.fd)?, to: wcc(before.1, &target.fd)? };
@@ -247,9 +251,9 @@ impl LocalDisk {
             replaced.into_iter().for_each(|there| self.lost_name(&target, to.1, there));
         }
         // The new name first: a crash in between must not lose the file.
-        self.sync_object(&target)?;
+        self.sync_dir(&target)?;
         if source.key != target.key {
-            self.sync_object(&source)?;
+            self.sync_dir(&source)?;
         }
         Ok(dirs)
     }
@@ -258,15 +262,15 @@ impl LocalDisk {
         self.writable()?;
         names::new_name(name)?;
         let mut object = self.resolve(id)?;
-        let dir = self.resolve_dir(dir)?;
+        let dir = self.folder(dir)?;
         if object.attr.kind == FileType::Directory {
             return Err(Status::IsDir);
         }
         let wcc = {
-            let _step = self.stripes.lock(&[object.key, dir.key]);
-            let before = stat::of(&dir.fd).nfs()?.attr;
+            let _step = self.disk.stripes.lock(&[object.key, dir.key]);
+            let before = dir.attr()?;
             {
-                let _as_caller = self.identity.assume(cred)?;
+                let _as_caller = self.disk.identity.assume(cred)?;
                 // The link that is followed is /proc's, which leads to the very object.
                 linkat(CWD, object.proc_path(), &dir.fd, name, AtFlags::SYMLINK_FOLLOW).nfs()?;
             }
@@ -276,7 +280,7 @@ impl LocalDisk {
         if object.attr.kind == FileType::Regular {
             self.sync_object(&object)?;
         }
-        self.sync_object(&dir)?;
+        self.sync_dir(&dir)?;
         Ok(LinkAttrs { attr: Some(object.attr), dir: wcc })
     }
 
@@ -284,13 +288,13 @@ impl LocalDisk {
     fn lock_children<'a>(
         &'a self,
         cred: &Cred,
-        wanted: &[(&Object, &[u8])],
+        wanted: &[(&Folder, &[u8])],
     ) -> Result<(Step<'a>, Vec<Option<Object>>)> {
         for _ in 0..TRIES {
             let found = wanted.iter().map(|(dir, name)| self.child(cred, dir, name)).collect::<Result<Vec<_>>>()?;
             let mut keys: Vec<_> = wanted.iter().map(|(dir, _)| dir.key).collect();
             keys.extend(found.iter().flatten().map(|o| o.key));
-            let step = self.stripes.lock(&keys);
+            let step = self.disk.stripes.lock(&keys);
             // Which locks to take was known only from the names, and they may have changed.
             let still = wanted.iter().zip(&found).all(|((dir, name), object)| {
                 let now = stat::at(&dir.fd, name);
@@ -304,28 +308,24 @@ impl LocalDisk {
     }
 
     /// What `name` in `dir` is, for a caller who may search there.
-    fn child(&self, cred: &Cred, dir: &Object, name: &[u8]) -> Result<Option<Object>> {
-        let there = {
-            let _as_caller = self.identity.assume(cred)?;
-            stat::at(&dir.fd, name)
+    fn child(&self, cred: &Cred, dir: &Folder, name: &[u8]) -> Result<Option<Object>> {
+        let opened = {
+            let _as_caller = self.disk.identity.assume(cred)?;
+            self.open_child(dir, name)
         };
-        match there {
-            Err(Errno::NOENT) => return Ok(None),
-            Err(e) => return Err(errno::status(e)),
-            Ok(_) => {}
-        }
-        match self.open_child(dir, name) {
+        match opened {
             Err(Status::NoEnt) => Ok(None),
             done => done.map(Some),
         }
     }
 
     /// `name` in `dir` no longer leads to `object`.
-    fn lost_name(&self, dir: &Object, name: &[u8], object: Object) {
+    fn lost_name(&self, dir: &Folder, name: &[u8], object: Object) {
         let gone = stat::of(&object.fd).is_ok_and(|now| now.attr.nlink == 0);
         if gone {
             self.table().removed(object.key);
-            self.files.close(object.key);
+            self.disk.files.close(object.key);
+            self.disk.dirs.close(object.key);
             self.bury(object);
         } else {
             self.table().forget_name(object.key, dir.key, name);

@@ -1,15 +1,18 @@
 //! From an id to an open object.
 //!
-//! The table says under which names the object was last seen; openat2(2) follows them from the
-//! root, beneath it, through no symbolic link and onto no other file system; statx(2) says
-//! whether it is the object meant. If not, [`search`](super::search) looks for it.
+//! The table says under which names the object was last seen; openat2(2) follows those of its
+//! directory from the root, beneath it, through no symbolic link and onto no other file system,
+//! and the directory stays open for a while ([`dirs`](super::dirs)). statx(2) says whether what
+//! is in it is the object meant. If not, [`search`](super::search) looks for it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use remora_wire::nfs3::{Attr, FileType, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+use super::dirs::Way;
 use super::errno::{self, OrStatus};
 use super::ids::{self, Hint, Key};
 use super::{LocalDisk, stat};
@@ -20,27 +23,62 @@ const PATH_PART: usize = 4000;
 /// openat2 gives up with EAGAIN when somebody renames in the wrong moment.
 const TRIES: usize = 16;
 
-/// An object, opened for nothing but to name it (O_PATH): that asks no permission of the
-/// object, blocks on no pipe and wakes no device.
+/// An object, opened at least to name it (O_PATH): that asks no permission of the object,
+/// blocks on no pipe and wakes no device.
 pub(super) struct Object {
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     pub(super) key: Key,
     pub(super) hint: Hint,
     pub(super) attr: Attr,
+}
+
+/// A directory to do something in. It may have been removed.
+pub(super) struct Folder {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) key: Key,
+    pub(super) hint: Hint,
+}
+
+impl Object {
+    /// As a directory.
+    pub(super) fn folder(&self) -> Folder {
+        Folder { fd: self.fd.clone(), key: self.key, hint: self.hint }
+    }
+}
+
+impl Folder {
+    /// Its attributes, if it is still there.
+    pub(super) fn attr(&self) -> Result<Attr> {
+        let attr = stat::of(&self.fd).nfs()?.attr;
+        if attr.nlink > 0 { Ok(attr) } else { Err(Status::Stale) }
+    }
+
+    /// What `done` came to. In a directory that was removed nothing is found, but it is the
+    /// directory that is gone.
+    pub(super) fn or_stale<T>(&self, done: Result<T>) -> Result<T> {
+        if matches!(done, Err(Status::NoEnt)) {
+            self.attr()?;
+        }
+        done
+    }
 }
 
 impl LocalDisk {
     /// The object that `id` names.
     pub(super) fn resolve(&self, id: &FileId) -> Result<Object> {
         let (key, hint) = ids::decode(id).ok_or(Status::BadHandle)?;
-        if key == self.root_key {
-            return self.open_names(&[]).nfs()?.check(self, Hint::default(), key);
+        if let Some(way) = self.kept(key) {
+            let hint = if key == self.disk.root_key { Hint::default() } else { hint };
+            return way.fd.check(self, hint, key);
         }
-        let path = self.table().path(key);
-        if let Some(names) = path {
-            match self.open_names(&names) {
-                Ok(fd) => {
-                    if let Ok(object) = fd.check(self, hint, key) {
+        let place = self.table().place(key);
+        if let Some((parent, name)) = place {
+            match self.open_in(parent, &name) {
+                Ok(way) => {
+                    if let Ok(object) = way.fd.check(self, hint, key) {
+                        if object.attr.kind == FileType::Directory {
+                            self.disk.dirs.put(key, Way { fd: object.fd.clone(), since: way.since });
+                        }
                         return Ok(object);
                     }
                 }
@@ -53,19 +91,74 @@ impl LocalDisk {
         self.search(key, hint)
     }
 
+    /// The attributes of the object that `id` names: in one system call if it is where it was.
+    pub(super) fn attr_of(&self, id: &FileId) -> Result<Attr> {
+        let (key, _) = ids::decode(id).ok_or(Status::BadHandle)?;
+        let place = if self.kept(key).is_none() { self.table().place(key) } else { None };
+        let there = place.and_then(|(parent, name)| stat::at(&self.way(parent).ok()?.fd, &name).ok());
+        match there.filter(|stat| self.is(stat, key) && !stat.is_mount) {
+            Some(stat) => Ok(stat.attr),
+            None => Ok(self.resolve(id)?.attr),
+        }
+    }
+
     /// The directory that `id` names.
     pub(super) fn resolve_dir(&self, id: &FileId) -> Result<Object> {
         let object = self.resolve(id)?;
         if object.attr.kind == FileType::Directory { Ok(object) } else { Err(Status::NotDir) }
     }
 
+    /// The directory that `id` names, without a look at it if it is open.
+    pub(super) fn folder(&self, id: &FileId) -> Result<Folder> {
+        let (key, hint) = ids::decode(id).ok_or(Status::BadHandle)?;
+        match self.kept(key).filter(|_| key != self.disk.root_key) {
+            Some(way) => Ok(Folder { fd: way.fd, key, hint }),
+            None => Ok(self.resolve_dir(id)?.folder()),
+        }
+    }
+
+    /// The directory, if it is open; the root always is.
+    fn kept(&self, key: Key) -> Option<Way> {
+        if key == self.disk.root_key {
+            return Some(Way::now(self.disk.root.clone()));
+        }
+        self.disk.dirs.get(key)
+    }
+
+    /// The directory, opened by the names that lead to it unless it is open.
+    fn way(&self, key: Key) -> rustix::io::Result<Way> {
+        if let Some(way) = self.kept(key) {
+            return Ok(way);
+        }
+        let names = self.table().path(key).ok_or(Errno::NOENT)?;
+        let way = Way::now(Arc::new(self.open_names(&names)?));
+        if !self.is(&stat::of(&way.fd)?, key) {
+            return Err(Errno::STALE);
+        }
+        self.disk.dirs.put(key, way.clone());
+        Ok(way)
+    }
+
+    /// Opens `name` in the directory `parent`; how it was reached.
+    fn open_in(&self, parent: Key, name: &[u8]) -> rustix::io::Result<Way> {
+        let Way { fd: dir, since } = self.way(parent)?;
+        let fd = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Way { fd: Arc::new(fd), since })
+    }
+
+    /// Whether that is what `key` means.
+    fn is(&self, stat: &stat::Stat, key: Key) -> bool {
+        stat.key == key && stat.attr.fsid == self.disk.fsid && stat.attr.nlink > 0
+    }
+
     /// Opens what these names lead to from the root.
     pub(super) fn open_names(&self, names: &[Box<[u8]>]) -> rustix::io::Result<OwnedFd> {
-        let mut at = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        let mut opened: Option<OwnedFd> = None;
         let mut part = Vec::new();
         for name in names {
             if part.len() + 1 + name.len() > PATH_PART {
-                at = self.open_part(&at, &part)?;
+                let at = opened.as_ref().map_or(self.disk.root.as_fd(), AsFd::as_fd);
+                opened = Some(open_part(at, &part)?);
                 part.clear();
             }
             if !part.is_empty() {
@@ -73,46 +166,45 @@ impl LocalDisk {
             }
             part.extend_from_slice(name);
         }
-        self.open_part(&at, if part.is_empty() { b"." } else { &part })
-    }
-
-    fn open_part(&self, dir: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
-        let resolve =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for _ in 0..TRIES {
-            match openat2(dir, path, flags, Mode::empty(), resolve) {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                // Linux before 5.6, or a sandbox that does not know it.
-                Err(Errno::NOSYS) => return open_stepwise(dir, path),
-                done => return done,
-            }
-        }
-        Err(Errno::AGAIN)
+        let at = opened.as_ref().map_or(self.disk.root.as_fd(), AsFd::as_fd);
+        open_part(at, if part.is_empty() { b"." } else { &part })
     }
 
     /// Opens `name` in `dir`, whatever it is; nothing on another file system.
-    pub(super) fn open_child(&self, dir: &Object, name: &[u8]) -> Result<Object> {
+    pub(super) fn open_child(&self, dir: &Folder, name: &[u8]) -> Result<Object> {
         let fd = openat(&dir.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).nfs()?;
+        self.as_child(dir, fd)
+    }
+
+    /// What was opened in `dir`.
+    pub(super) fn as_child(&self, dir: &Folder, fd: OwnedFd) -> Result<Object> {
         let stat = self.ours(stat::of(&fd).nfs()?)?;
-        let hint = self.table().hint_in(dir.key, dir.hint);
-        Ok(Object { fd, key: stat.key, hint, attr: stat.attr })
+        let hint = self.hint_in(dir);
+        Ok(Object { fd: Arc::new(fd), key: stat.key, hint, attr: stat.attr })
     }
 
     /// Refuses what is on another file system: its inode numbers mean something else.
     pub(super) fn ours(&self, stat: stat::Stat) -> Result<stat::Stat> {
-        let foreign = stat.attr.fsid != self.fsid || (stat.is_mount && stat.key != self.root_key);
+        let foreign = stat.attr.fsid != self.disk.fsid || (stat.is_mount && stat.key != self.disk.root_key);
         if foreign { Err(Status::Access) } else { Ok(stat) }
     }
 
     /// The id of `key`, known from now on as `name` in `dir`.
-    pub(super) fn register(&self, dir: &Object, name: &[u8], key: Key) -> Result<FileId> {
-        if key == self.root_key {
-            return Ok(self.root_id);
+    pub(super) fn register(&self, dir: &Folder, name: &[u8], key: Key) -> Result<FileId> {
+        self.register_below(dir.key, self.hint_in(dir), name, key)
+    }
+
+    /// The hint for what is in `dir`.
+    pub(super) fn hint_in(&self, dir: &Folder) -> Hint {
+        self.table().hint_in(dir.key, dir.hint)
+    }
+
+    /// The same as [`register`](LocalDisk::register), where the hint is known.
+    pub(super) fn register_below(&self, dir: Key, hint: Hint, name: &[u8], key: Key) -> Result<FileId> {
+        if key == self.disk.root_key {
+            return Ok(self.disk.root_id);
         }
-        let mut table = self.table();
-        let hint = table.hint_in(dir.key, dir.hint);
-        let hint = table.put(key, dir.key, name, hint);
+        let hint = self.table().put(key, dir, name, hint);
         ids::encode(key, &hint).ok_or(Status::ServerFault)
     }
 }
@@ -123,19 +215,31 @@ pub(super) trait Check {
     fn check(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object>;
 }
 
-impl Check for OwnedFd {
+impl Check for Arc<OwnedFd> {
     fn check(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object> {
         let stat = stat::of(&self).nfs()?;
-        if stat.key != key || stat.attr.fsid != disk.fsid || stat.attr.nlink == 0 {
-            return Err(Status::Stale);
-        }
-        Ok(Object { fd: self, key, hint, attr: stat.attr })
+        if disk.is(&stat, key) { Ok(Object { fd: self, key, hint, attr: stat.attr }) } else { Err(Status::Stale) }
     }
 }
 
+fn open_part(dir: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 0..TRIES {
+        match openat2(dir, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Linux before 5.6, or a sandbox that does not know it.
+            Err(Errno::NOSYS) => return open_stepwise(dir, path),
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
 /// What openat2 does, a name at a time. `path` has no `..`: names are checked when they come in.
-fn open_stepwise(dir: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let mut at = dir.try_clone().map_err(|_| Errno::MFILE)?;
+fn open_stepwise(dir: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let mut at = dir.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
     for name in path.split(|b| *b == b'/') {
         // An O_PATH descriptor of a symbolic link is no directory, so the next step fails.
         at = openat(&at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -153,7 +257,7 @@ mod tests {
         std::fs::create_dir_all(top.join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", top.join("link")).unwrap();
         let root = OwnedFd::from(std::fs::File::open(&top).unwrap());
-        let open = |path: &[u8]| open_stepwise(&root, path).map(|fd| stat::of(&fd).unwrap().attr.kind);
+        let open = |path: &[u8]| open_stepwise(root.as_fd(), path).map(|fd| stat::of(&fd).unwrap().attr.kind);
         assert_eq!(open(b"a/b"), Ok(FileType::Directory));
         assert_eq!(open(b"link"), Ok(FileType::SymLink));
         assert_eq!(open(b"link/b"), Err(Errno::NOTDIR));

@@ -42,7 +42,7 @@ impl LocalDisk {
         if self.table().is_missing(key) {
             return Err(Status::Stale);
         }
-        let mut left = self.search_entries;
+        let mut left = self.disk.search_entries;
         let guided = self.walk(key, hint, &mut left, |depth, dir| hint.leads_through(depth, dir));
         let found = guided.or_else(|| self.walk(key, hint, &mut left, |_, _| true));
         found.ok_or_else(|| {
@@ -53,7 +53,7 @@ impl LocalDisk {
 
     /// Goes down from the root into the directories that `enter(depth, inode)` lets in.
     fn walk(&self, key: Key, hint: Hint, left: &mut usize, enter: impl Fn(usize, u64) -> bool) -> Option<Object> {
-        let root = Step { key: self.root_key, hint: Hint::default(), depth: 0, up: None };
+        let root = Step { key: self.disk.root_key, hint: Hint::default(), depth: 0, up: None };
         let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
         while let Some(step) = todo.pop() {
             // Directories that cannot be read, or went away meanwhile, are passed over.
@@ -82,8 +82,8 @@ impl LocalDisk {
     }
 
     fn open_step(&self, step: &Step) -> Result<OwnedFd> {
-        let path = self.open_names(&step.names()).nfs()?;
-        path.check(self, step.hint, step.key)?.open_dir()
+        let path = Arc::new(self.open_names(&step.names()).nfs()?);
+        path.check(self, step.hint, step.key)?.folder().open_dir()
     }
 
     fn step_down(&self, step: &Arc<Step>, dir: &OwnedFd, name: Box<[u8]>) -> Option<Arc<Step>> {
@@ -95,7 +95,7 @@ impl LocalDisk {
     /// An entry with the right inode number: if it is the object, remembers the way there.
     fn hit(&self, step: &Arc<Step>, dir: &OwnedFd, name: &[u8], key: Key, hint: Hint) -> Option<Object> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let object = openat(dir, name, flags, Mode::empty()).ok()?.check(self, hint, key).ok()?;
+        let object = Arc::new(openat(dir, name, flags, Mode::empty()).ok()?).check(self, hint, key).ok()?;
         let mut table = self.table();
         // The object keeps the hint in the id it was asked for by: clients compare ids.
         table.put(key, step.key, name, hint);

@@ -1,51 +1,232 @@
 //! Stable storage, and the verifier that tells when it failed.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use remora_wire::nfs3::{FileType, Stable, Status};
-use rustix::fs::{fdatasync, fsync, syncfs};
+use rustix::fs::{fdatasync, fstatfs, fsync, syncfs};
 use rustix::io::Errno;
 
-use super::LocalDisk;
-use super::resolve::Object;
+use super::data::Data;
+use super::ids::Key;
+use super::resolve::{Folder, Object};
+use super::{Disk, LocalDisk};
 use crate::Result;
+use crate::flush::{Flush, FlushKey, Flushing, Ledger};
+
+/// Flushes are for somebody else to do.
+pub(super) struct Later {
+    ledger: Arc<Ledger>,
+    /// The verifier before the change.
+    since: u64,
+}
+
+/// A flush of something on the disk.
+struct DiskFlush {
+    disk: Arc<Disk>,
+    key: Key,
+    what: What,
+    /// The verifier before the change.
+    since: u64,
+}
+
+enum What {
+    /// A file that was written to, as thoroughly as this. With `closes` it is closed when
+    /// nothing is left to flush.
+    Data { data: Data, stable: Stable, closes: bool },
+    /// Attributes, or a directory's names.
+    Object(Arc<OwnedFd>),
+    /// The names in a directory, and something new in it.
+    Names(Arc<OwnedFd>, Option<Arc<OwnedFd>>),
+    /// All of the file system.
+    Everything,
+}
 
 impl LocalDisk {
+    /// A view that notes in `ledger` what is to be flushed.
+    pub(super) fn later(&self, ledger: &Arc<Ledger>) -> LocalDisk {
+        let since = self.disk.verifier.load(Ordering::Acquire);
+        LocalDisk { disk: self.disk.clone(), later: Some(Later { ledger: ledger.clone(), since }) }
+    }
+
     /// What [`Vfs::verifier`](crate::Vfs::verifier) answers now.
     pub(super) fn current_verifier(&self) -> [u8; 8] {
-        self.verifier.load(Ordering::Acquire).to_be_bytes()
+        self.disk.verifier.load(Ordering::Acquire).to_be_bytes()
     }
 
     /// Makes an open file as stable as `stable` asks.
-    pub(super) fn sync_data(&self, fd: impl AsFd, stable: Stable) -> Result<()> {
-        self.synced(match stable {
+    pub(super) fn sync_data(&self, key: Key, data: Data, stable: Stable, closes: bool) -> Result<()> {
+        match stable {
             Stable::Unstable => Ok(()),
-            Stable::DataSync => fdatasync(fd),
-            Stable::FileSync => fsync(fd),
-        })
-    }
-
-    /// Makes an object's attributes, or a directory's names, stable.
-    pub(super) fn sync_object(&self, object: &Object) -> Result<()> {
-        let done = match object.attr.kind {
-            FileType::Directory => object.open_dir().ok().map(fsync),
-            FileType::Regular => self.open_for_sync(object).map(fsync),
-            _ => None,
-        };
-        match done {
-            Some(done) if done != Err(Errno::INVAL) => self.synced(done),
-            // What cannot be opened, or synced by itself, goes with everything else.
-            _ => self.synced(syncfs(&self.root)),
+            Stable::DataSync | Stable::FileSync => self.sync(key, What::Data { data, stable, closes }),
         }
     }
 
-    /// A failed flush may have lost what was written since the last good one, and the kernel
-    /// reports it once: clients must send their uncommitted data again.
-    fn synced(&self, done: rustix::io::Result<()>) -> Result<()> {
-        done.map_err(|_| {
+    /// Makes an object's attributes stable.
+    pub(super) fn sync_object(&self, object: &Object) -> Result<()> {
+        match object.attr.kind {
+            FileType::Directory => self.sync_dir(&object.folder()),
+            FileType::Regular => self.sync_fd(object.key, self.open_for_sync(object).map(Arc::new)),
+            _ => self.sync_fd(object.key, None),
+        }
+    }
+
+    /// Makes what was made in `dir` stable, and its name. A regular file is open for its data.
+    /// `at_once`: it was made in one step.
+    pub(super) fn sync_made(&self, dir: &Folder, made: &Object, at_once: bool) -> Result<()> {
+        let with_its_name = at_once && self.disk.has_journal;
+        let own = match made.attr.kind {
+            FileType::Regular if !with_its_name => Some(Some(made.fd.clone())),
+            FileType::Directory if !with_its_name => Some(made.folder().open_dir().ok().map(Arc::new)),
+            // The others cannot be synced by themselves.
+            _ => None,
+        };
+        match (own, self.open_to_sync(dir)) {
+            (Some(Some(object)), Some(names)) if self.shares_everything() => {
+                self.sync(dir.key, What::Names(names, Some(object)))
+            }
+            (own, names) => {
+                if let Some(fd) = own {
+                    self.sync_fd(made.key, fd)?;
+                }
+                self.sync_names(dir, names)
+            }
+        }
+    }
+
+    /// Makes a directory's names stable.
+    pub(super) fn sync_dir(&self, dir: &Folder) -> Result<()> {
+        self.sync_names(dir, self.open_to_sync(dir))
+    }
+
+    fn sync_names(&self, dir: &Folder, names: Option<Arc<OwnedFd>>) -> Result<()> {
+        match names {
+            Some(names) if self.shares_everything() => self.sync(dir.key, What::Names(names, None)),
+            names => self.sync_fd(dir.key, names),
+        }
+    }
+
+    fn open_to_sync(&self, dir: &Folder) -> Option<Arc<OwnedFd>> {
+        self.disk.dirs.syncable(dir.key, || dir.open_dir().ok())
+    }
+
+    /// Whether changes of names that wait together are flushed with everything else.
+    fn shares_everything(&self) -> bool {
+        !self.disk.has_journal && self.later.is_some() && self.disk.together.is_promising()
+    }
+
+    fn sync_fd(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
+        match fd {
+            Some(fd) => self.sync(key, What::Object(fd)),
+            // What cannot be opened goes with everything else.
+            None => self.sync(self.disk.root_key, What::Everything),
+        }
+    }
+
+    fn sync(&self, key: Key, what: What) -> Result<()> {
+        let since = self.later.as_ref().map_or_else(|| self.disk.verifier.load(Ordering::Acquire), |later| later.since);
+        let flush = DiskFlush { disk: self.disk.clone(), key, what, since };
+        match &self.later {
+            Some(later) => {
+                later.ledger.note(Flush::new(flush));
+                Ok(())
+            }
+            None => flush.run(1),
+        }
+    }
+}
+
+impl Flushing for DiskFlush {
+    fn key(&self) -> FlushKey {
+        let disk = Arc::as_ptr(&self.disk) as usize as u64;
+        let object = u128::from(self.key.ino) << 64 | u128::from(self.key.born_ns);
+        match &self.what {
+            What::Data { stable: Stable::DataSync, .. } => FlushKey { disk, object, depth: 0 },
+            // Whichever way it was opened: the whole object is what is flushed.
+            What::Data { .. } | What::Object(_) => FlushKey { disk, object, depth: 1 },
+            What::Names(..) => FlushKey { disk, object: 0, depth: 2 },
+            What::Everything => FlushKey { disk, object: 0, depth: 3 },
+        }
+    }
+
+    fn run(&self, sharing: usize) -> Result<()> {
+        match &self.what {
+            What::Data { data, stable, closes } => {
+                let idle = closes.then(|| self.disk.files.idle(self.key, data, sharing)).flatten();
+                self.disk.synced(&data.fd, |fd| match stable {
+                    Stable::DataSync => fdatasync(fd),
+                    Stable::FileSync | Stable::Unstable => fsync(fd),
+                })?;
+                if let Some(turn) = idle {
+                    self.disk.files.close_unless_taken(self.key, data, turn);
+                }
+                Ok(())
+            }
+            What::Object(fd) => self.disk.sync_fully(fd),
+            What::Names(dir, made) if sharing == 1 => {
+                made.iter().try_for_each(|made| self.disk.sync_fully(made))?;
+                self.disk.sync_fully(dir)
+            }
+            What::Names(..) => self.disk.together.time(|| self.disk.sync_everything()),
+            What::Everything => self.disk.sync_everything(),
+        }
+    }
+
+    fn verdict(&self) -> Result<()> {
+        if self.disk.verifier.load(Ordering::Acquire) == self.since { Ok(()) } else { Err(Status::Io) }
+    }
+}
+
+impl Disk {
+    fn sync_fully(&self, fd: &OwnedFd) -> Result<()> {
+        let mut possible = true;
+        let done = self.synced(fd, |fd| match fsync(fd) {
+            Err(Errno::INVAL) => {
+                possible = false;
+                Ok(())
+            }
+            done => done,
+        });
+        // What cannot be synced by itself goes with everything else.
+        if possible { done } else { self.sync_everything() }
+    }
+
+    fn sync_everything(&self) -> Result<()> {
+        self.synced(&self.root, |root| syncfs(root))
+    }
+
+    /// A failed flush may have lost what was written since the last good one: clients must send
+    /// their uncommitted data again. The kernel reports it once for each open file, so flushes
+    /// of one are done one at a time: who flushes it next, and hears of nothing, sees that the
+    /// verifier has changed.
+    fn synced(&self, fd: &OwnedFd, flush: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
+        let _alone = self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }]);
+        flush(fd).map_err(|_| {
             self.verifier.fetch_add(1, Ordering::AcqRel);
             Status::Io
         })
     }
+}
+
+/// Whether the disk that `root` is on has a journal that takes a new object and its name in one
+/// step, so that syncing the directory makes both stable: ext4 with a journal of its own, and
+/// XFS. What cannot be told counts as none.
+pub(super) fn has_journal(root: impl AsFd, device: u64) -> bool {
+    const EXT: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    match fstatfs(root).map(|s| s.f_type) {
+        Ok(XFS) => true,
+        Ok(EXT) => ext_journal(device >> 32, device & 0xffff_ffff).is_some(),
+        _ => false,
+    }
+}
+
+/// Where the kernel tells of the journal inside an ext4 file system.
+fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {
+    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let name = device.file_name()?.to_str()?;
+    // 8 is the journal's inode.
+    Some(PathBuf::from(format!("/proc/fs/jbd2/{name}-8"))).filter(|path| path.is_dir())
 }

@@ -66,6 +66,11 @@ impl Table {
         Some(names)
     }
 
+    /// The directory `key` is in, and its name there.
+    pub(super) fn place(&mut self, key: Key) -> Option<(Key, Box<[u8]>)> {
+        self.places.get(&key).map(|place| (place.parent, place.name.clone()))
+    }
+
     /// The directory `key` is in, and the hint in that directory's id.
     pub(super) fn parent(&mut self, key: Key) -> Option<(Key, Hint)> {
         let parent = self.places.get(&key)?.parent;

@@ -81,11 +81,17 @@ impl State {
     }
 
     pub(super) fn commit(&mut self, cred: &Cred, id: &FileId) -> Result<Wcc> {
+        let wcc = self.may_commit(cred, id)?;
+        self.flush(self.number(id)?)?;
+        Ok(wcc)
+    }
+
+    /// What a commit that the caller may ask for answers: it changes no attribute.
+    pub(super) fn may_commit(&self, cred: &Cred, id: &FileId) -> Result<Wcc> {
         let (number, before) = self.file(id)?;
         if !perm::may_write(cred, &before) {
             return Err(Status::Access);
         }
-        self.flush(number)?;
         self.wcc(&before, number)
     }
 

@@ -8,6 +8,8 @@
 //! as the protocol allows:
 //! * UNSTABLE writes are visible at once and durable after COMMIT only.
 //! * A DATA_SYNC or FILE_SYNC write makes its own bytes durable, and no earlier ones.
+//! * After [`MemFs::defer`], and through a deferring view only, such a write is volatile, too,
+//!   until the flush it owes.
 //! * Everything else is durable when it returns. A truncation makes the size durable, not the
 //!   volatile bytes below it.
 //! * [`MemFs::crash`] brings back what is durable and changes the verifier. A failing flush
@@ -17,6 +19,7 @@
 //! data, as servers do. The root directory is root's, mode 0777.
 
 mod content;
+mod deferred;
 mod fault;
 mod files;
 mod inspect;
@@ -24,7 +27,7 @@ mod namespace;
 mod node;
 mod state;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -32,7 +35,8 @@ use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result, Vfs, names, perm};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, Result, Vfs, names, perm};
+use deferred::Later;
 pub use fault::OpKind;
 pub use inspect::TreeNode;
 use state::{ROOT, State};
@@ -40,7 +44,8 @@ use state::{ROOT, State};
 /// See the [module](self).
 pub struct MemFs {
     root: FileId,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    later: Option<Later>,
 }
 
 impl MemFs {
@@ -48,7 +53,7 @@ impl MemFs {
     pub fn new(seed: u64) -> MemFs {
         let state = State::new(seed);
         let root = state.id(ROOT).expect("the root is there and its id is 16 bytes");
-        MemFs { root, state: Mutex::new(state) }
+        MemFs { root, state: Arc::new(Mutex::new(state)), later: None }
     }
 
     /// Sets the clock for the changes to come; it never goes backwards.
@@ -118,6 +123,10 @@ impl Vfs for MemFs {
         self.lock().verifier
     }
 
+    fn deferring(&self, ledger: &Arc<Ledger>) -> Option<Box<dyn Vfs>> {
+        Some(Box::new(self.later(ledger)?))
+    }
+
     fn getattr(&self, id: &FileId) -> Result<Attr> {
         let state = self.enter(OpKind::GetAttr)?;
         state.attr(state.number(id)?)
@@ -145,7 +154,8 @@ impl Vfs for MemFs {
     }
 
     fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
-        self.enter(OpKind::Write)?.write(cred, id, offset, data, stable)
+        let written = self.enter(OpKind::Write)?.write(cred, id, offset, data, self.at_once(stable))?;
+        self.owe(id, stable, written)
     }
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
@@ -211,6 +221,11 @@ impl Vfs for MemFs {
     }
 
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
-        self.enter(OpKind::Commit)?.commit(cred, id)
+        let mut state = self.enter(OpKind::Commit)?;
+        let Some(later) = &self.later else { return state.commit(cred, id) };
+        let wcc = state.may_commit(cred, id)?;
+        drop(state);
+        self.note(later, id)?;
+        Ok(wcc)
     }
 }

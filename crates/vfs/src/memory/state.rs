@@ -23,6 +23,8 @@ pub(super) struct State {
     next_generation: u64,
     pub(super) fsid: u64,
     pub(super) verifier: [u8; 8],
+    /// Whether deferring views are given out.
+    pub(super) defers: bool,
     rng: Rng,
     clock_ns: u64,
     pub(super) faults: Faults,
@@ -46,6 +48,7 @@ impl State {
             next_generation: generation,
             fsid,
             verifier: rng.next_u64().to_be_bytes(),
+            defers: false,
             rng,
             clock_ns: 0,
             faults: Faults::default(),

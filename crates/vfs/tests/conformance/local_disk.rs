@@ -2,10 +2,12 @@
 //! the same tree, identities.
 
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, FileId, Vfs};
+use remora_vfs::{Cred, FileId, Flush, Ledger, Vfs};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, SetAttr, Stable, Status};
 
 use crate::bench::*;
@@ -113,7 +115,8 @@ fn a_forgetful_table_finds_everything_again() {
 fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     std::fs::write(outside.path().join("file"), b"secret").unwrap();
-    let fs = export(&dir);
+    let options = Options { trust_for: Duration::ZERO, ..Options::new([0; 8]) };
+    let fs = LocalDisk::open(dir.path(), options).unwrap();
     let d = folder(&fs, &fs.root(), "d");
     let f = file(&fs, &d, "file");
     std::fs::rename(dir.path().join("d"), outside.path().join("d")).unwrap();
@@ -122,6 +125,35 @@ fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
     assert_eq!(find(&fs, &d, "file"), Err(Status::Stale));
     let link = find(&fs, &fs.root(), "d").unwrap();
     assert_eq!(find(&fs, &link, "file"), Err(Status::NotDir));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
+fn a_directory_kept_open_is_trusted_for_a_while_only() {
+    let (dir, outside) = (TempDir::new(), TempDir::new());
+    let options = Options { trust_for: Duration::from_millis(50), ..Options::new([0; 8]) };
+    let fs = LocalDisk::open(dir.path(), options).unwrap();
+    let d = folder(&fs, &fs.root(), "d");
+    let inner = folder(&fs, &d, "inner");
+    let f = file(&fs, &inner, "file");
+    std::fs::rename(dir.path().join("d"), outside.path().join("d")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    for id in [d, inner, f] {
+        while fs.getattr(&id) != Err(Status::Stale) {
+            assert!(Instant::now() < until, "still reached, and again and again");
+            // Being used does not keep it.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    // Gone, not moved: known at once.
+    let d = folder(&fs, &fs.root(), "d");
+    assert_eq!(find(&fs, &d, "none"), Err(Status::NoEnt));
+    std::fs::remove_dir(dir.path().join("d")).unwrap();
+    let new = fs.create(&me(), &d, b"new", &CreateHow::Guarded(mode(0o644)));
+    assert_eq!(new.unwrap_err(), Status::Stale);
+    assert_eq!(find(&fs, &d, "none"), Err(Status::Stale));
+    assert_eq!(fs.remove(&me(), &d, b"none"), Err(Status::Stale));
+    assert_eq!(fs.getattr(&d), Err(Status::Stale));
 }
 
 #[test]
@@ -152,7 +184,51 @@ fn what_has_been_flushed_is_not_kept_open_for_writing() {
         assert!(!is_open(), "nobody could run it");
         fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::FileSync).unwrap();
         assert!(!is_open());
+        let write = |fs: &dyn Vfs| fs.write(&me(), &made, 0, &"x".into(), Stable::FileSync).unwrap();
+        let flushes = owed(&fs, |fs| [(); 3].map(|()| write(fs)));
+        flushes[0].run(flushes.len()).unwrap();
+        drop(flushes);
+        assert!(!is_open(), "one flush was everybody's");
     }
+}
+
+/// What `change` owes when it is done on a deferring view.
+fn owed<T>(fs: &LocalDisk, change: impl FnOnce(&dyn Vfs) -> T) -> Vec<Flush> {
+    let ledger = Arc::new(Ledger::default());
+    change(&*fs.deferring(&ledger).unwrap());
+    ledger.take()
+}
+
+#[test]
+fn changes_that_can_share_a_flush_say_so() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let (root, me) = (fs.root(), me());
+    let (f, g) = (file(&fs, &root, "f"), file(&fs, &root, "g"));
+    let d = folder(&fs, &root, "d");
+    let write = |id: FileId, stable| owed(&fs, |fs| fs.write(&me, &id, 0, &"x".into(), stable).unwrap());
+    let remove = |dir: FileId, name: &str| owed(&fs, |fs| fs.remove(&me, &dir, name.as_bytes()).unwrap());
+
+    assert_eq!(write(f, Stable::Unstable).len(), 0);
+    let (one, two, other) = (write(f, Stable::FileSync), write(f, Stable::FileSync), write(g, Stable::FileSync));
+    assert_eq!((one.len(), one[0].key()), (1, two[0].key()));
+    assert_ne!(one[0].key(), other[0].key());
+    assert_ne!(one[0].key(), write(f, Stable::DataSync)[0].key(), "one that does less cannot stand in");
+    let commit = owed(&fs, |fs| fs.commit(&me, &f, 0, 0).unwrap());
+    assert_eq!(commit[0].key(), one[0].key());
+    assert_eq!(
+        owed(&fs, |fs| assert!(fs.getattr(&file(fs, &root, "h")).is_ok())).last().map(Flush::key),
+        remove(root, "f").last().map(Flush::key)
+    );
+
+    file(&fs, &d, "n");
+    let rename = owed(&fs, |fs| fs.rename(&me, (&d, b"n"), (&root, b"n")).unwrap());
+    assert_eq!(rename.len(), 2);
+    assert_eq!(rename[0].key(), remove(root, "g")[0].key(), "the new name first");
+    for flush in one.iter().chain(&rename) {
+        assert_eq!(flush.verdict(flush.run(1)), Ok(()));
+    }
+    assert!(owed(&fs, |fs| fs.remove(&me, &root, b"none")).is_empty(), "nothing was changed");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{Attr, Fh, Name, NfsTime, Proc, Stable, Status, Wcc};
+use crate::xdr::{get_result, put_result};
 use crate::{Error, Reader, Xdr};
 
 /// FSINFO: hard links are supported.
@@ -257,25 +258,6 @@ impl<E: Xdr> Xdr for Entries<E> {
 /// A procedure's results: `O` when it succeeded, `I` beside the status when it failed.
 pub type Res<O, I> = Result<O, Failed<I>>;
 
-fn put<O: Xdr, I: Xdr>(res: &Res<O, I>, out: &mut Vec<u8>) {
-    match res {
-        Ok(ok) => {
-            0u32.encode(out);
-            ok.encode(out);
-        }
-        Err(failed) => failed.encode(out),
-    }
-}
-
-fn get<O: Xdr, I: Xdr>(r: &mut Reader) -> Result<Res<O, I>, Error> {
-    let mut after = r.clone();
-    if u32::decode(&mut after)? != 0 {
-        return Failed::decode(r).map(Err);
-    }
-    *r = after;
-    O::decode(r).map(Ok)
-}
-
 /// A reply: a procedure and its results.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each variant is named after its procedure
@@ -319,7 +301,7 @@ macro_rules! procedures {
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     Reply::Null => {}
-                    $(Reply::$v(res) => put(res, out),)*
+                    $(Reply::$v(res) => put_result(res, out),)*
                 }
             }
 
@@ -327,7 +309,7 @@ macro_rules! procedures {
             pub fn decode(proc: Proc, r: &mut Reader) -> Result<Reply, Error> {
                 Ok(match proc {
                     Proc::Null => Reply::Null,
-                    $(Proc::$v => Reply::$v(get(r)?),)*
+                    $(Proc::$v => Reply::$v(get_result(r)?),)*
                 })
             }
 

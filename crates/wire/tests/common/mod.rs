@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use remora_wire::nfs3::*;
+use remora_wire::portmap::Mapping;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount};
+use remora_wire::{Reader, Xdr, mount, portmap};
 
 /// Where values are drawn from; zeros when the bytes are used up.
 pub(crate) struct Draw<'a>(&'a [u8]);
@@ -82,6 +83,9 @@ macro_rules! arb_structs {
     })* };
 }
 
+// Behind the macros, which it uses.
+pub(crate) mod nfs2;
+
 arb! {
     (): _d => ();
     bool: d => d.byte() % 2 == 1;
@@ -134,16 +138,19 @@ arb! {
         4 => mount::Call::UmntAll,
         _ => mount::Call::Export,
     };
-    mount::Reply: d => match d.byte() % 5 {
-        0 => mount::Reply::Void,
-        1 => mount::Reply::Mnt(Ok(Arb::arb(d))),
-        2 => mount::Reply::Mnt(Err(Arb::arb(d))),
-        3 => mount::Reply::Dump(d.list(5)),
-        _ => mount::Reply::Export(d.list(5)),
+    mount::Reply: d => mount_reply(d);
+    mount::ReplyV1: d => mount_reply(d);
+    portmap::Call: d => match d.byte() % 5 {
+        0 => portmap::Call::Null,
+        1 => portmap::Call::Set(Arb::arb(d)),
+        2 => portmap::Call::Unset(Arb::arb(d)),
+        3 => portmap::Call::GetPort(Arb::arb(d)),
+        _ => portmap::Call::Dump,
     };
 }
 
 arb_structs! {
+    Mapping { prog vers prot port }
     CallHeader { xid prog vers proc cred verf }
     ReplyHeader { xid outcome }
     NfsTime { secs nanos }
@@ -202,6 +209,35 @@ impl<O: Arb, I: Arb> Arb for Res<O, I> {
     }
 }
 
+fn mount_reply<M: Arb>(d: &mut Draw<'_>) -> mount::ReplyOf<M> {
+    match d.byte() % 5 {
+        0 => mount::ReplyOf::Void,
+        1 => mount::ReplyOf::Mnt(Ok(Arb::arb(d))),
+        2 => mount::ReplyOf::Mnt(Err(Arb::arb(d))),
+        3 => mount::ReplyOf::Dump(d.list(5)),
+        _ => mount::ReplyOf::Export(d.list(5)),
+    }
+}
+
+/// The procedure that `reply` may answer.
+fn mount_proc<M>(reply: &mount::ReplyOf<M>) -> u32 {
+    match reply {
+        mount::ReplyOf::Void => 0,
+        mount::ReplyOf::Mnt(_) => 1,
+        mount::ReplyOf::Dump(_) => 2,
+        mount::ReplyOf::Export(_) => 5,
+    }
+}
+
+fn portmap_reply(d: &mut Draw<'_>) -> (u32, portmap::Reply) {
+    match d.byte() % 4 {
+        0 => (0, portmap::Reply::Void),
+        1 => (1, portmap::Reply::Done(Arb::arb(d))),
+        2 => (portmap::PROC_GETPORT, portmap::Reply::Port(Arb::arb(d))),
+        _ => (4, portmap::Reply::Dump(d.list(5))),
+    }
+}
+
 /// A whole message of any kind that is spoken here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
@@ -210,30 +246,40 @@ pub(crate) enum Message {
     AuthUnix(AuthUnix),
     Nfs3Call(Call),
     Nfs3Reply(Reply),
+    Nfs2Call(remora_wire::nfs2::Call),
+    Nfs2Reply(remora_wire::nfs2::Reply),
     MountCall(mount::Call),
     /// A reply and the procedure it answers.
     MountReply(u32, mount::Reply),
+    MountReplyV1(u32, mount::ReplyV1),
+    PortmapCall(portmap::Call),
+    PortmapReply(u32, portmap::Reply),
 }
 
 impl Arb for Message {
     fn arb(d: &mut Draw<'_>) -> Message {
-        match d.byte() % 12 {
+        match d.byte() % 16 {
             0..4 => Message::Nfs3Call(Arb::arb(d)),
             4..8 => Message::Nfs3Reply(Arb::arb(d)),
             8 if bool::arb(d) => Message::AuthUnix(Arb::arb(d)),
             8 => Message::ReplyHeader(Arb::arb(d)),
             9 => Message::CallHeader(Arb::arb(d)),
             10 => Message::MountCall(Arb::arb(d)),
-            _ => {
-                let reply = mount::Reply::arb(d);
-                let proc = match reply {
-                    mount::Reply::Void => 0,
-                    mount::Reply::Mnt(_) => 1,
-                    mount::Reply::Dump(_) => 2,
-                    mount::Reply::Export(_) => 5,
-                };
-                Message::MountReply(proc, reply)
+            11 if bool::arb(d) => {
+                let reply = mount::ReplyV1::arb(d);
+                Message::MountReplyV1(mount_proc(&reply), reply)
             }
+            11 => {
+                let reply = mount::Reply::arb(d);
+                Message::MountReply(mount_proc(&reply), reply)
+            }
+            12 if bool::arb(d) => Message::PortmapCall(Arb::arb(d)),
+            12 => {
+                let (proc, reply) = portmap_reply(d);
+                Message::PortmapReply(proc, reply)
+            }
+            13 => Message::Nfs2Call(Arb::arb(d)),
+            _ => Message::Nfs2Reply(Arb::arb(d)),
         }
     }
 }
@@ -248,8 +294,13 @@ impl Message {
             Message::AuthUnix(m) => m.encode(&mut out),
             Message::Nfs3Call(m) => m.encode(&mut out),
             Message::Nfs3Reply(m) => m.encode(&mut out),
+            Message::Nfs2Call(m) => m.encode(&mut out),
+            Message::Nfs2Reply(m) => m.encode(&mut out),
             Message::MountCall(m) => m.encode(&mut out),
             Message::MountReply(_, m) => m.encode(&mut out),
+            Message::MountReplyV1(_, m) => m.encode(&mut out),
+            Message::PortmapCall(m) => m.encode(&mut out),
+            Message::PortmapReply(_, m) => m.encode(&mut out),
         }
         out.into()
     }
@@ -264,8 +315,13 @@ impl Message {
             Message::AuthUnix(_) => Message::AuthUnix(Xdr::decode(r).ok()?),
             Message::Nfs3Call(m) => Message::Nfs3Call(Call::decode(m.proc(), r).ok()?),
             Message::Nfs3Reply(m) => Message::Nfs3Reply(Reply::decode(m.proc(), r).ok()?),
+            Message::Nfs2Call(m) => Message::Nfs2Call(remora_wire::nfs2::Call::decode(m.proc(), r).ok()?),
+            Message::Nfs2Reply(m) => Message::Nfs2Reply(remora_wire::nfs2::Reply::decode(m.proc(), r).ok()?),
             Message::MountCall(m) => Message::MountCall(mount::Call::decode(m.proc(), r)?.ok()?),
             Message::MountReply(proc, _) => Message::MountReply(*proc, mount::Reply::decode(*proc, r).ok()?),
+            Message::MountReplyV1(proc, _) => Message::MountReplyV1(*proc, mount::ReplyV1::decode(*proc, r).ok()?),
+            Message::PortmapCall(m) => Message::PortmapCall(portmap::Call::decode(m.proc(), r)?.ok()?),
+            Message::PortmapReply(proc, _) => Message::PortmapReply(*proc, portmap::Reply::decode(*proc, r).ok()?),
         };
         Some((message, r.remaining()))
     }

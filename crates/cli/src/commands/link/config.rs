@@ -125,9 +125,20 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
         queue_delay: ends.queue_delay.or(file.queue_delay.map(|t| t.0.0)),
         lifetimes,
     };
+    some_time(&tuning)?;
     let outer_mtu = ends.mtu.or(file.mtu).unwrap_or(MTU);
     let identity = load_key(ends, file.key)?;
     Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
+}
+
+/// What has no time at all is dropped at once, all of it.
+fn some_time(tuning: &Tuning) -> Result {
+    let none = |what| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected one as in 200ms")));
+    match tuning {
+        Tuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay"),
+        Tuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => none("a lifetime"),
+        _ => Ok(()),
+    }
 }
 
 /// `10.78.0.0/24` is no end's address, but `10.78.0.0/32` and `/31` are.
@@ -178,6 +189,20 @@ mod tests {
         ] {
             let error = mobile_flag(&bad).map(|_| ()).unwrap_err();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_time_at_all_is_refused() {
+        let tuning = |queue_ms, bulk_ms| Tuning {
+            queue_delay: Some(Duration::from_millis(queue_ms)),
+            lifetimes: vec![(Class::Default, Duration::from_secs(1)), (Class::Bulk, Duration::from_millis(bulk_ms))],
+            ..Tuning::default()
+        };
+        for (queue_ms, bulk_ms, usable) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
+            let checked = some_time(&tuning(queue_ms, bulk_ms));
+            assert_eq!(checked.is_ok(), usable, "{queue_ms} {bulk_ms}");
+            assert!(checked.err().is_none_or(|e| e.code() == 2));
         }
     }
 

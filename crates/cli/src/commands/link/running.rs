@@ -1,11 +1,13 @@
 //! An end of a link, from its start to a signal, `q` or a failure.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use remora_host::link::control::{ControlSocket, directory};
 use remora_host::link::{Daemon, Settings};
 use serde::Serialize;
 
+use super::printer::Printer;
 use super::{link_error, view};
 use crate::args::tunnel::Ends;
 use crate::exit::{Error, Result, io_text};
@@ -33,22 +35,23 @@ struct Changed {
 }
 
 pub(super) async fn run(settings: Settings, ends: &Ends) -> Result {
+    // A signal that comes while the link starts ends it as well, but in an orderly way.
+    let stop = interrupt::catch();
+    tokio::pin!(stop);
     let (device, key) = (settings.device.clone(), settings.identity.public);
     let daemon = tokio::task::block_in_place(|| Daemon::start(settings)).map_err(link_error)?;
     let control = open_control(&daemon, &device);
-    let control_path = control.as_ref().map(ControlSocket::path);
-    let report = daemon.control().report();
-    if ends.json {
-        let (listen, mtu, key) = (daemon.listen(), report.mtu, key.to_string());
-        out::json(&Ready { listen, device: &device, mtu, key, control: control_path })?;
-    } else if !ends.view {
-        let at = daemon.listen();
-        out::text(&format!("{} on {device}, packets up to {} bytes, UDP {at}, key {key}\n", report.role, report.mtu))?;
-    }
-    let result = if ends.view { view::run(&daemon).await } else { watch(&daemon, ends.json).await };
-    // The other ends are told, the device and its routes go.
-    drop(control);
+    let result = if ends.view {
+        view::run(&daemon, stop).await
+    } else {
+        let control = control.as_ref().map(ControlSocket::path);
+        let (listen, mtu, key) = (daemon.listen(), daemon.control().report().mtu, key.to_string());
+        watch(&daemon, Ready { listen, device: &device, mtu, key, control }, ends.json, stop).await
+    };
+    // The other ends are told, the device and its routes go. Whoever asks for figures meanwhile
+    // gets the last ones.
     let ended = tokio::task::block_in_place(|| daemon.stop());
+    drop(control);
     result.and(ended.map_err(link_error))
 }
 
@@ -61,27 +64,41 @@ fn open_control(daemon: &Daemon, device: &str) -> Option<ControlSocket> {
     opened.map_err(|e| out::say(format_args!("remora: link: no control socket: {}", io_text(&e)))).ok()
 }
 
-/// Prints what changes, and with `--json` the figures each second.
-async fn watch(daemon: &Daemon, json: bool) -> Result {
-    let stop = interrupt::wait();
-    tokio::pin!(stop);
+/// Prints what changes, and with `--json` the figures each second, until a signal (`stop`), a
+/// failure of the link or one of the output.
+async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut impl Future<Output = u8>>) -> Result {
+    let mut printer = Printer::start()?;
+    let changed = |notice: String| match json {
+        true => out::json_line(&Changed { notice }),
+        false => Ok(notice),
+    };
+    printer.print(if json {
+        out::json_line(&ready)?
+    } else {
+        let Ready { listen, device, mtu, key, .. } = ready;
+        let role = daemon.control().report().role;
+        format!("{role} on {device}, packets up to {mtu} bytes, UDP {listen}, key {key}")
+    });
     let mut ticks = tokio::time::interval(TICK);
     let mut n = 0;
-    loop {
+    let result = loop {
         tokio::select! {
-            signal = &mut stop => return Err(Error::Interrupted(signal)),
+            signal = &mut stop => break Err(Error::Interrupted(signal)),
+            failed = printer.failed() => break Err(failed),
             _ = ticks.tick() => {}
         }
+        printer.own_up(|missed| changed(format!("{missed} lines are missing: they were not read in time")))?;
         while let Some(notice) = daemon.notice(Duration::ZERO) {
-            let notice = notice.to_string();
-            if json { out::json(&Changed { notice })? } else { out::text(&format!("{notice}\n"))? }
+            printer.print(changed(notice.to_string())?);
         }
         n += 1;
         if json && n % FIGURES_EVERY == 0 {
-            out::json(&daemon.control().report())?;
+            printer.print(out::json_line(&daemon.control().report())?);
         }
         if daemon.has_ended() {
-            return Ok(());
+            break Ok(());
         }
-    }
+    };
+    printer.finish().await;
+    result
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,20 +16,18 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 use remora_host::link::{ChannelState, Daemon, PeerReport, Report};
 
 use crate::exit::{Error, Result};
-use crate::{interrupt, units};
+use crate::units;
 
 const REFRESH: Duration = Duration::from_millis(250);
 /// Notices that are kept on show.
 const NOTICES: usize = 50;
 
-/// Shows the figures until `q` or a signal.
-pub(super) async fn run(daemon: &Daemon) -> Result {
+/// Shows the figures until `q` or a signal (`stop`).
+pub(super) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output = u8>>) -> Result {
     if !io::stdout().is_terminal() {
         return Err(Error::Usage("--view needs a terminal; --json prints lines".into()));
     }
     let quit = AtomicBool::new(false);
-    let stop = interrupt::wait();
-    tokio::pin!(stop);
     let mut terminal = ratatui::try_init().map_err(Error::local("terminal"))?;
     let mut notices = VecDeque::new();
     let result = loop {

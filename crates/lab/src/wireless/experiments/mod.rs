@@ -2,6 +2,7 @@
 
 mod beyond;
 mod papers;
+pub(super) mod tables;
 
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use remora_base::{Rate, Rng, Time};
-use remora_channel::{self as channel, Config, Duplex, Fate, Side};
+use remora_channel::{self as channel, Config, Fate, Side};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
 use remora_sim::copy::Direction;
 
@@ -22,7 +22,8 @@ use super::peers::Peers;
 use super::program::{Program, Start};
 use super::scratch::Scratch;
 use super::ssh::Ssh;
-use super::tunnel::Tunnel;
+use super::switch;
+use super::tunnel::{Hop, Tunnel};
 use super::{Result, failed, failed_with};
 
 /// How long a server, a tunnel and the like may take to be ready.
@@ -61,16 +62,32 @@ pub(super) struct Copied {
     pub(super) report: Report,
 }
 
+/// Where something happens beside a copy.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) emulator: &'a Emulator,
+    /// The link, if the copy goes through one.
+    pub(super) tunnel: Option<&'a Tunnel>,
+    pub(super) scratch: &'a Scratch,
+    /// The server's address.
+    pub(super) server: Ipv4Addr,
+    /// When the run's weather began.
+    pub(super) began: Instant,
+    /// Whether the copy is over.
+    pub(super) over: &'a AtomicBool,
+}
+
 impl Bench {
     /// A bench with nothing but the server; the rest is added as it is needed.
     pub(super) fn start(setup: &super::Setup) -> Result<Bench> {
         let binary = &setup.binary;
-        let scratch =
-            Scratch::new(&["srv", "mobile", "state", "log", "run"]).map_err(failed_with("a scratch directory"))?;
+        let scratch = Scratch::new(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
+            .map_err(failed_with("a scratch directory"))?;
         let mut inside: Vec<OsString> = vec![binary.into()];
         inside.extend(["lab", "inside"].map(Into::into));
         let lateness_max = setup.lateness_max;
-        let setup = Setup { config: preparation(), journal: JOURNAL, inside, lateness_max, ..Setup::default() };
+        let setup =
+            Setup { config: fair(&Config::default()), journal: JOURNAL, inside, lateness_max, ..Setup::default() };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, binary)?;
         Ok(Bench {
@@ -98,13 +115,13 @@ impl Bench {
         self.runs
     }
 
-    /// Makes sure that what `system` needs is there, over a fast and faultless channel.
+    /// Makes sure that what `system` needs is there, in fair weather.
     fn equip(&mut self, system: System, channel: &Config, peers: &Peers) -> Result<()> {
         if !system.has_link() {
             self.tunnel = None; // an idle tunnel's signs of life would be on the channel, too
         }
         match system {
-            _ if system.has_link() => self.tunnel(channel.rate, channel.duplex).map(|_| ()),
+            _ if system.has_link() => self.tunnel(channel).map(|_| ()),
             System::Scp | System::Rsync if self.ssh.is_none() => {
                 self.ssh = Some(Ssh::start(&self.emulator, &self.scratch)?);
                 Ok(())
@@ -118,18 +135,22 @@ impl Bench {
         }
     }
 
-    /// The tunnel of a link of this kind.
-    pub(super) fn tunnel(&mut self, rate: Rate, duplex: Duplex) -> Result<&Tunnel> {
-        if self.tunnel.as_ref().is_none_or(|t| t.hop() != (rate, duplex)) {
+    /// The tunnel over a hop like this channel. What its ends have learned of another hop is of no
+    /// use on this one: they start anew.
+    pub(super) fn tunnel(&mut self, channel: &Config) -> Result<&Tunnel> {
+        let hop = Hop::of(channel);
+        if self.tunnel.as_ref().is_none_or(|t| t.hop() != hop) {
             self.tunnel = None;
-            self.tunnel = Some(Tunnel::start(&self.emulator, &self.scratch, &self.binary, rate, duplex)?);
+            self.tunnel = Some(Tunnel::start(&self.emulator, &self.scratch, &self.binary, hop)?);
         }
         self.tunnel.as_ref().ok_or_else(|| failed("there is no tunnel".into()))
     }
 
-    /// Puts fine weather over the bench and waits until all old traffic is gone.
-    pub(super) fn calm(&mut self) -> Result<()> {
-        self.emulator.begin(preparation(), 0).map_err(|e| failed(e.to_string()))?;
+    /// Puts [fair](fair) weather over the bench and waits until all old traffic is gone.
+    pub(super) fn calm(&mut self, channel: &Config) -> Result<()> {
+        self.emulator.begin(fair(channel), 0).map_err(|e| failed(e.to_string()))?;
+        // An answer to what is under way comes a round trip later.
+        let quiet = QUIET + 2 * channel.delay;
         let deadline = Instant::now() + QUIET_MAX;
         let offered = |r: &Report| r.lanes.iter().map(|l| l.stats.frames_offered).sum::<u64>();
         let mut before = u64::MAX;
@@ -139,39 +160,46 @@ impl Bench {
                 break;
             }
             before = now;
-            thread::sleep(QUIET);
+            thread::sleep(quiet);
         }
         Ok(())
     }
 
     /// Copies a file of random bytes once.
     pub(super) fn copy(&mut self, job: &Copy, seed: u64, limit: Duration, peers: &Peers) -> Result<Copied> {
-        let ((), copied) = self.copy_beside(job, seed, limit, peers, |_, _, _| ())?;
-        Ok(copied)
+        let (announced, copied) =
+            self.copy_beside(job, seed, limit, peers, |scene| switch::announce(scene, &job.hand_offs))?;
+        announced.map(|()| copied)
     }
 
-    /// The same, with something else at the same time, which is told the server's address and
-    /// when the copy is over.
+    /// The same, with something else at the same time.
     pub(super) fn copy_beside<T: Send>(
         &mut self,
         job: &Copy,
         seed: u64,
         limit: Duration,
         peers: &Peers,
-        beside: impl FnOnce(&Emulator, Ipv4Addr, &AtomicBool) -> T + Send,
+        beside: impl FnOnce(&Scene<'_>) -> T + Send,
     ) -> Result<(T, Copied)> {
-        self.calm()?;
+        self.calm(&job.channel)?;
         self.equip(job.system, &job.channel, peers)?;
         let content = content(seed, job.bytes);
         let run = self.next_run();
         let files = Files::new(&self.scratch, run);
         fs::write(files.source(job.direction), &content).map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
-        let began = self.begin(&job.channel, seed)?;
+        let began = self.begin(job.crossed(), seed)?;
         let over = AtomicBool::new(false);
-        let (emulator, server) = (&self.emulator, self.base(job.system));
+        let scene = Scene {
+            emulator: &self.emulator,
+            tunnel: self.tunnel.as_ref(),
+            scratch: &self.scratch,
+            server: self.base(job.system),
+            began,
+            over: &over,
+        };
         let (done, ended) = thread::scope(|scope| {
-            let beside = scope.spawn(|| beside(emulator, server, &over));
+            let beside = scope.spawn(|| beside(&scene));
             let ended = carrier.carry(self, job.direction, &files, began + limit);
             let took = began.elapsed().as_secs_f64();
             over.store(true, Ordering::Release);
@@ -180,7 +208,7 @@ impl Bench {
         });
         let (seconds, report) = (ended?, self.report()?);
         if seconds.is_some() {
-            self.finish(carrier, job.direction, &files)?;
+            self.finish(carrier, job, &files)?;
             let copy = fs::read(files.copy(job.direction)).map_err(failed_with("the copy"))?;
             if blake3::hash(&copy) != blake3::hash(&content) {
                 return Err(failed(format!("{}: the copy differs from the file", job.system.name())));
@@ -199,7 +227,7 @@ impl Bench {
         limit: Duration,
         peers: &Peers,
     ) -> Result<(Vec<f64>, Report)> {
-        self.calm()?;
+        self.calm(&job.channel)?;
         self.equip(job.system, &job.channel, peers)?;
         let run = self.next_run();
         let files = Files::new(&self.scratch, run);
@@ -207,11 +235,11 @@ impl Bench {
             .map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
         let Carrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest does this".into())) };
-        let began = self.begin(&job.channel, seed)?;
+        let began = self.begin(job.crossed(), seed)?;
         let took = guest.copy_beside_small(&files, began + limit)?;
         let report = self.report()?;
         let took = took.ok_or_else(|| failed("the copy with small files beside it did not end in time".into()))?;
-        self.finish(carrier, Direction::Write, &files)?;
+        self.finish(carrier, job, &files)?;
         files.remove();
         Ok((took, report))
     }
@@ -228,10 +256,10 @@ impl Bench {
 
     /// After a copy that has ended. A guest whose copy has not cannot be talked to: the next run
     /// gets another.
-    fn finish(&mut self, carrier: Carrier, direction: Direction, files: &Files) -> Result<()> {
+    fn finish(&mut self, carrier: Carrier, job: &Copy, files: &Files) -> Result<()> {
         if let Carrier::Guest(mut guest) = carrier {
-            self.calm()?;
-            guest.finish(direction, files)?;
+            self.calm(&job.channel)?;
+            guest.finish(job.direction, files)?;
             self.guest = Some(*guest);
         }
         Ok(())
@@ -244,8 +272,8 @@ impl Bench {
     }
 
     /// Lets the run's weather begin.
-    pub(super) fn begin(&mut self, channel: &Config, seed: u64) -> Result<Instant> {
-        self.emulator.begin(channel.clone(), seed).map_err(|e| failed(e.to_string()))?;
+    pub(super) fn begin(&mut self, channel: Config, seed: u64) -> Result<Instant> {
+        self.emulator.begin(channel, seed).map_err(|e| failed(e.to_string()))?;
         let clock = self.emulator.clock().map_err(|e| failed(e.to_string()))?;
         Ok(clock.instant(Time::ZERO))
     }
@@ -291,13 +319,16 @@ impl Carrier {
     }
 }
 
-/// The channel while something is prepared.
-fn preparation() -> Config {
+/// The channel while something is prepared: fast and faultless, but as long and as divided as the
+/// run's. What TCP, a mount and the link have learned by the time the run begins is what they
+/// would have learned on that link in life.
+fn fair(channel: &Config) -> Config {
     Config {
         rate: Rate::mbit(1000),
-        duplex: Duplex::Full,
         queue_frames: 10_000,
-        delay: Duration::ZERO,
+        duplex: channel.duplex,
+        delay: channel.delay,
+        mtu: channel.mtu,
         ..Config::default()
     }
 }

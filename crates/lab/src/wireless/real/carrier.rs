@@ -13,6 +13,12 @@ use super::{Result, failed};
 /// What the log of a run's program is called.
 pub(super) const LOG: &str = "copy";
 
+/// The directory in which programs on the mobile listen for hand-off signals: the first to do so
+/// makes it, with the rights that it must have.
+pub(super) const HAND_OFF: &str = "handoff";
+/// The variable that names the directory in which clients listen for hand-off signals.
+pub const HAND_OFF_DIR: &str = "REMORA_HANDOFF_DIR";
+
 /// A run's file on both sides.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -60,7 +66,7 @@ pub(super) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
         ("HOME", at("mobile")),
         ("XDG_STATE_HOME", at("state")),
         ("XDG_RUNTIME_DIR", at("run")),
-        ("REMORA_HANDOFF_DIR", at("run")),
+        (HAND_OFF_DIR, at(HAND_OFF)),
     ]
 }
 

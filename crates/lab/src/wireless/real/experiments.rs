@@ -1,112 +1,72 @@
-//! The experiments that are made in real time: those beyond the papers, on fewer settings,
+//! The experiments that are made in real time: those beyond the papers, at fewer levels,
 //! because a second takes a second.
 
 use std::time::Duration;
 
-use remora_base::Time;
-use remora_channel::{Config, Duplex, ErrorModel, Outage};
-use remora_sim::copy::Direction;
+use remora_channel::{Config, ErrorModel};
 
 use super::super::cell::{Cell, Label, Measure};
-use super::super::experiments::{Experiment, Figure, Origin, Vertical};
-use super::super::job::{Copy, Job, SmallOperations, System, Tcp};
+use super::super::experiments::tables::{self, COPIES, FILE, LIMIT, WAYS};
+use super::super::experiments::{Experiment, Figure, Vertical};
+use super::super::job::{Job, System, Tcp};
 
 static EXPERIMENTS: &[Experiment] = &[
     Experiment {
-        name: "bursts",
-        about: "bad periods of 0 to 500 ms in the mean: who comes how close to what the channel can carry",
-        origin: Origin::Beyond,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Ratio, x: "bad mean", lines: "system" }],
-        single: false,
-        cells: bursts,
+        about: "bad periods of 0 ms to 5 s in the mean: who comes how close to what the channel can carry",
+        cells: || tables::bursts(&System::REAL, &[0, 40, 80, 120, 160, 500, 1000, 5000], LONG),
+        ..tables::BURSTS
     },
     Experiment {
-        name: "loss",
-        about: "10 % of frames lost independently",
-        origin: Origin::Beyond,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Ratio, x: "loss", lines: "system" }],
-        single: false,
-        cells: loss,
+        about: "5, 10 and 20 % of frames lost independently",
+        cells: || tables::loss(&System::REAL, &[5, 10, 20]),
+        ..tables::LOSS
     },
     Experiment {
-        name: "distance",
-        about: "a round trip of 600 ms, full duplex",
-        origin: Origin::Beyond,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Ratio, x: "round trip", lines: "system" }],
-        single: false,
-        cells: distance,
+        about: "round trips of 150 and 600 ms, full duplex, and 600 ms with 2 % of frames lost",
+        cells: || tables::distance(&System::REAL, &[(0, 150), (0, 600), (2, 600)]),
+        ..tables::DISTANCE
     },
+    Experiment { cells: || tables::outages(&System::REAL), ..tables::OUTAGES },
     Experiment {
-        name: "outages",
-        about: "10 s and 30 s of nothing in mid-copy: until bytes flow again, and in all",
-        origin: Origin::Beyond,
-        measures: &[Measure::Resume, Measure::Seconds],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Logarithmic(Measure::Resume), x: "outage", lines: "system" }],
-        single: false,
-        cells: outages,
-    },
-    Experiment {
-        name: "small-operations",
-        about: "creating and writing files of 100 bytes while 1 MiB is written: their latency",
-        origin: Origin::Beyond,
-        measures: &[Measure::Latency95, Measure::LatencyMedian, Measure::LatencyMax],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Logarithmic(Measure::Latency95), x: "bad mean", lines: "system" }],
-        single: false,
-        cells: small_operations,
+        cells: || tables::small_operations(&[System::Adaptive, System::LinkAdaptive, System::Linux], true),
+        ..tables::SMALL_OPERATIONS
     },
     Experiment {
         name: "tcp",
         about: "a stream of TCP (CUBIC), by itself and through the link layer: what it gets of the channel",
-        origin: Origin::Beyond,
-        measures: &[Measure::Utilisation],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Linear(Measure::Utilisation), x: "channel", lines: "link" }],
-        single: false,
+        measures: &[Measure::CapacityShare],
+        figures: &[Figure { y: Vertical::Linear(Measure::CapacityShare), x: "channel", lines: "link" }],
         cells: tcp,
+        ..COPIES
     },
     Experiment {
         name: "check",
         about: "256 KiB, bad mean 80 ms, by every system: whether all is in place",
-        origin: Origin::Beyond,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[],
-        single: false,
-        cells: check,
+        cells: || tables::with(tables::bursts(&System::REAL, &[80], LONG), |copy| copy.bytes = FILE / 4),
+        ..COPIES
     },
     Experiment {
         name: "transports",
         about: "Remora's client told to use UDP, or TCP, and UDP through the link layer",
-        origin: Origin::Beyond,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[Figure { y: Vertical::Ratio, x: "bad mean", lines: "system" }],
-        single: false,
-        cells: transports,
+        cells: || tables::bursts(&TRANSPORTS, &[0, 40, 80, 120, 160, 500], LONG),
+        ..tables::BURSTS
+    },
+    Experiment { cells: || tables::rates(&System::REAL), ..tables::RATES },
+    Experiment {
+        // Nobody else hears of announcements.
+        cells: || tables::hand_off(&System::REAL, &[System::Adaptive, System::LinkAdaptive]),
+        ..tables::HAND_OFF
     },
 ];
 
-/// What is copied.
-const FILE: u64 = 1 << 20;
-/// How long a run may take.
-const LIMIT: Duration = Duration::from_secs(300);
-/// When an outage begins.
-const MID_COPY: Time = Time::from_secs(4);
+/// Where the channel is bad for 5 s and more in the mean, the floor is some 60 s and who does
+/// worse may take this long.
+const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
 /// For how long a stream of TCP is watched.
 const STREAM: Duration = Duration::from_secs(30);
 
-const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
-/// Ours first; others that are not here are left out.
-const SYSTEMS: [System; 6] =
-    [System::Adaptive, System::LinkAdaptive, System::Linux, System::Libnfs, System::Scp, System::Rsync];
+/// Remora's client on each transport.
+const TRANSPORTS: [System; 3] = [System::OverUdp, System::OverTcp, System::LinkOverUdp];
 
 /// All experiments in real time.
 pub fn all() -> Vec<&'static Experiment> {
@@ -117,81 +77,6 @@ pub fn all() -> Vec<&'static Experiment> {
 /// that is none is the error.
 pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     super::super::experiments::named_of(all(), names)
-}
-
-/// A cell for each way and system.
-fn copies(systems: &[System], label: &Label, channel: &Config) -> Vec<Cell> {
-    let cell = |direction, system: System| Cell {
-        labels: vec![Label::direction(direction), label.clone(), Label::new("system", system.name())],
-        job: Job::Copy(Copy { system, channel: channel.clone(), direction, bytes: FILE, hand_offs: Vec::new() }),
-        paper: None,
-        limit: LIMIT,
-    };
-    WAYS.iter().flat_map(|way| systems.iter().map(|system| cell(*way, *system))).collect()
-}
-
-fn in_bursts(systems: &[System]) -> Vec<Cell> {
-    let of_mean = |ms| {
-        let mean = Duration::from_millis(ms);
-        let channel = Config { errors: ErrorModel::bursts(mean), ..Config::default() };
-        copies(systems, &Label::time("bad mean", mean), &channel)
-    };
-    let mut cells: Vec<Cell> = [0, 40, 80, 120, 160, 500].into_iter().flat_map(of_mean).collect();
-    // Stable: reads first, by bad mean as they are.
-    cells.sort_by_key(|c| c.level("direction") != Some("read"));
-    cells
-}
-
-fn bursts() -> Vec<Cell> {
-    in_bursts(&SYSTEMS)
-}
-
-fn transports() -> Vec<Cell> {
-    in_bursts(&[System::OverUdp, System::OverTcp, System::LinkOverUdp])
-}
-
-fn check() -> Vec<Cell> {
-    let mean = Duration::from_millis(80);
-    let channel = Config { errors: ErrorModel::bursts(mean), ..Config::default() };
-    let mut cells = copies(&SYSTEMS, &Label::time("bad mean", mean), &channel);
-    for cell in &mut cells {
-        if let Job::Copy(copy) = &mut cell.job {
-            copy.bytes = FILE / 4;
-        }
-    }
-    cells
-}
-
-fn loss() -> Vec<Cell> {
-    copies(&SYSTEMS, &Label::new("loss", "10 %"), &Config { loss: 0.1, ..Config::default() })
-}
-
-fn distance() -> Vec<Cell> {
-    let round_trip = Duration::from_millis(600);
-    let channel = Config { duplex: Duplex::Full, delay: round_trip / 2, ..Config::default() };
-    copies(&SYSTEMS, &Label::time("round trip", round_trip), &channel)
-}
-
-fn outages() -> Vec<Cell> {
-    let of_length = |secs| {
-        let length = Duration::from_secs(secs);
-        let channel = Config { outages: vec![Outage { start: MID_COPY, length }], ..Config::default() };
-        copies(&SYSTEMS, &Label::time("outage", length), &channel)
-    };
-    [10, 30].into_iter().flat_map(of_length).collect()
-}
-
-fn small_operations() -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for mean in [0, 80, 160].map(Duration::from_millis) {
-        for system in [System::Adaptive, System::LinkAdaptive, System::Linux] {
-            let labels = vec![Label::time("bad mean", mean), Label::new("system", system.name())];
-            let channel = Config { errors: ErrorModel::bursts(mean), ..Config::default() };
-            let job = SmallOperations { system, channel, bytes: FILE, second_client: true };
-            cells.push(Cell { labels, job: Job::SmallOperations(job), paper: None, limit: LIMIT });
-        }
-    }
-    cells
 }
 
 fn tcp() -> Vec<Cell> {

@@ -17,15 +17,16 @@ mod program;
 mod scratch;
 mod small;
 mod ssh;
+mod switch;
 mod tcp;
 mod tunnel;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use remora_base::Time;
+use remora_base::{Rate, Time};
 use remora_channel::{Config, Side};
 use remora_host::emulate::Report;
 use remora_sim::copy::Direction;
@@ -37,12 +38,15 @@ use super::simulated::Simulator;
 use bench::Bench;
 use peers::Peers;
 
+pub use carrier::HAND_OFF_DIR;
 pub use experiments::{all, named};
 pub use peers::Peer;
 
 /// What was asked for, or why it is not to be had.
 type Result<T> = std::result::Result<T, RunError>;
 
+/// A channel of this rate and more keeps a processor busy: nothing else is run beside it.
+const BUSY: Rate = Rate::mbit(10);
 /// How often a run in which the emulator was late is made.
 const TRIES: u32 = 2;
 
@@ -74,6 +78,8 @@ pub struct Real {
     /// Benches without work.
     idle: Mutex<Idle>,
     guests: Turns,
+    /// Held alone by a run on a fast channel, shared by the others.
+    machine: RwLock<()>,
 }
 
 impl Real {
@@ -82,7 +88,7 @@ impl Real {
         let others = setup.others.as_ref();
         let peers = others.map(|o| Peers::find(o.kernel.as_deref())).unwrap_or_default();
         let guests = Turns::new(others.map_or(1, |o| o.guests.get()));
-        Real { setup, peers, idle: Mutex::default(), guests }
+        Real { setup, peers, idle: Mutex::default(), guests, machine: RwLock::default() }
     }
 
     /// The others' systems, those that are not here, too.
@@ -141,7 +147,7 @@ impl Real {
         if let Some(longest) = copied.resumed.into_iter().reduce(f64::max) {
             values.push((Measure::Resume, longest));
         }
-        let floor_seconds = floor_seconds(&job.channel, seed, job.direction, job.bytes)?;
+        let floor_seconds = floor_seconds(&job.crossed(), seed, job.direction, job.bytes)?;
         let simulated = job.system.client().is_some().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
         let simulated = simulated.transpose()?.and_then(|s| s.value(Measure::Seconds));
         Ok(Sample { values, floor_seconds, emulation: Some(emulation), simulated, ..Sample::default() })
@@ -163,6 +169,9 @@ impl Runner for Real {
     }
 
     fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample> {
+        let is_busy = matches!(job, Job::Copy(copy) if copy.channel.rate >= BUSY);
+        let _alone = is_busy.then(|| self.machine.write().unwrap_or_else(PoisonError::into_inner));
+        let _beside = (!is_busy).then(|| self.machine.read().unwrap_or_else(PoisonError::into_inner));
         match job {
             Job::Copy(job) => self.copy(job, seed, limit),
             Job::SmallOperations(job) => {

@@ -46,9 +46,9 @@ pub(super) fn run(
         return Ok((of_latencies(latencies), report));
     }
     let run = bench.next_run();
-    let (latencies, copied) = bench.copy_beside(&bulk, seed, limit, peers, |emulator, server, over| {
-        let saver = Saver { server: format!("nfs://{server}/"), prefix: format!("small-{run}"), limit };
-        saver.work(emulator, over)
+    let (latencies, copied) = bench.copy_beside(&bulk, seed, limit, peers, |scene| {
+        let saver = Saver { server: format!("nfs://{}/", scene.server), prefix: format!("small-{run}"), limit };
+        saver.work(scene.emulator, scene.over)
     })?;
     Ok((of_latencies(latencies?), copied.report))
 }

@@ -48,8 +48,8 @@ impl Ssh {
         let sshd = find("sshd").ok_or_else(|| failed("sshd is not installed".into()))?;
         // It wants an empty directory of root's for the part of it that has no rights.
         let (sshd, config) = (sshd.to_string_lossy(), at("sshd_config"));
-        let within = ["/bin/sh", "-c", "mkdir -m 755 /run/sshd && exec \"$@\"", "sh"];
-        let line = own_run(within.into_iter().chain([&*sshd, "-D", "-e", "-f", &config]));
+        let within = ["/bin/sh", "-c", "mkdir -p -m 755 /run/sshd && exec \"$@\"", "sh"];
+        let line = own_run(&scratch.path("run-ssh"), within.into_iter().chain([&*sshd, "-D", "-e", "-f", &config]));
         let server = Program::start(emulator, scratch, Station::Base, &Start::new("sshd", &line))?;
         wait(emulator, &server)?;
         let option = |text: String| ["-o".to_owned(), text];

@@ -19,13 +19,12 @@ const TICK: Duration = Duration::from_millis(50);
 /// Bytes of a read or write.
 const CHUNK: usize = 16 << 10;
 
-/// Watches a stream for the job's length. Utilisation is how long the best sender would have
-/// needed for what arrived, of the time it took.
+/// Watches a stream for the job's length. See [`Measure::CapacityShare`].
 pub(super) fn run(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
-    bench.calm()?;
+    bench.calm(&job.channel)?;
     let (base, mobile) = match job.link {
         true => {
-            let tunnel = bench.tunnel(job.channel.rate, job.channel.duplex)?;
+            let tunnel = bench.tunnel(&job.channel)?;
             (tunnel.base(), tunnel.mobile())
         }
         false => {
@@ -38,18 +37,18 @@ pub(super) fn run(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measu
         Direction::Write => (Station::Mobile(0), Station::Base, base),
     };
     let (sender, receiver) = connect(bench, from, to, sink.into()).map_err(failed_with("a TCP stream"))?;
-    let deadline = bench.begin(&job.channel, seed)? + job.length;
+    let deadline = bench.begin(job.channel.clone(), seed)? + job.length;
     let arrived = std::thread::scope(|scope| {
         scope.spawn(|| send(&sender, deadline));
         receive(&receiver, deadline)
     });
     let arrived = arrived.map_err(failed_with("a TCP stream"))?;
     let report = bench.report()?;
-    let utilisation = utilisation(&job.channel, seed, job.direction, arrived, job.length)?;
+    let share = share(&job.channel, seed, job.direction, arrived, job.length)?;
     // What is still under way must not reach the next run.
     drop((sender, receiver));
-    bench.calm()?;
-    Ok((vec![(Measure::Utilisation, utilisation)], report))
+    bench.calm(&job.channel)?;
+    Ok((vec![(Measure::CapacityShare, share)], report))
 }
 
 fn connect(bench: &Bench, from: Station, to: Station, sink: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
@@ -91,7 +90,7 @@ fn receive(mut from: &TcpStream, deadline: Instant) -> io::Result<u64> {
     Ok(arrived)
 }
 
-fn utilisation(channel: &Config, seed: u64, direction: Direction, bytes: u64, length: Duration) -> Result<f64> {
+fn share(channel: &Config, seed: u64, direction: Direction, bytes: u64, length: Duration) -> Result<f64> {
     let floor = floor_seconds(channel, seed, direction, bytes)?;
     Ok(floor.unwrap_or_default() / length.as_secs_f64())
 }

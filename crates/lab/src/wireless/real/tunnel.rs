@@ -1,15 +1,19 @@
 //! The link layer on a bench: `remora link` at both ends of the emulated hop.
 
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use remora_base::Rate;
-use remora_channel::Duplex;
+use remora_channel::{Config, Duplex};
 use remora_host::emulate::{Emulator, Station};
+use remora_host::handoff::Signal;
+use remora_host::link::control;
 
 use super::bench::READY;
+use super::carrier;
 use super::program::{Program, Start};
 use super::scratch::Scratch;
 use super::{Result, failed, failed_with};
@@ -22,37 +26,57 @@ const MOBILE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 pub(super) struct Tunnel {
     _base: Program,
     _mobile: Program,
-    hop: (Rate, Duplex),
+    hop: Hop,
+    /// Where the mobile's `/run` really is.
+    mobile_run: PathBuf,
+}
+
+/// What a link is told of its hop, and what it learns of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hop {
+    rate: Rate,
+    duplex: Duplex,
+    delay: Duration,
+}
+
+impl Hop {
+    pub(super) fn of(channel: &Config) -> Hop {
+        Hop { rate: channel.rate, duplex: channel.duplex, delay: channel.delay }
+    }
 }
 
 impl Tunnel {
     /// Starts both ends and waits until packets pass.
-    pub(super) fn start(
-        emulator: &Emulator,
-        scratch: &Scratch,
-        binary: &Path,
-        rate: Rate,
-        duplex: Duplex,
-    ) -> Result<Tunnel> {
+    pub(super) fn start(emulator: &Emulator, scratch: &Scratch, binary: &Path, hop: Hop) -> Result<Tunnel> {
         let remora = binary.to_string_lossy();
         let base_key = Key::make(emulator, scratch, &remora, Station::Base)?;
         let mobile_key = Key::make(emulator, scratch, &remora, Station::Mobile(0))?;
-        let hop = format!("{}:51900", emulator.addr(Station::Base));
-        let shared = if duplex == Duplex::Half { "half" } else { "full" };
+        let call = format!("{}:51900", emulator.addr(Station::Base));
+        let shared = if hop.duplex == Duplex::Half { "half" } else { "full" };
         let end = |side: &str, key: &str, address: Ipv4Addr, more: [&str; 4]| {
-            let (address, rate) = (format!("{address}/24"), format!("{}bit", rate.bits()));
+            let (address, rate) = (format!("{address}/24"), format!("{}bit", hop.rate.bits()));
+            let run = scratch.path(format!("run-{side}"));
             let line =
                 [&*remora, "link", side, "--key", key, "--address", &address, "--rate", &rate, "--duplex", shared];
-            own_run(line.into_iter().chain(more))
+            own_run(&run, line.into_iter().chain(more))
         };
         let known = format!("{}={MOBILE}", mobile_key.public);
-        let base = end("base", &base_key.path, BASE, ["--listen", &hop, "--mobile", &known]);
-        let mobile = end("mobile", &mobile_key.path, MOBILE, ["--base", &hop, "--base-key", &base_key.public]);
-        let daemon = |at, name, line: &[String]| Program::start(emulator, scratch, at, &Start::new(name, line));
+        let base = end("base", &base_key.path, BASE, ["--listen", &call, "--mobile", &known]);
+        let mobile = end("mobile", &mobile_key.path, MOBILE, ["--base", &call, "--base-key", &base_key.public]);
+        // The mobile's end tells the programs on this bench of cell switches, and nobody else; on
+        // the base's side there are none to be told.
+        let daemon = |at, name: &str, line: &[String]| {
+            let mut environment = carrier::environment(scratch);
+            if at == Station::Base {
+                environment.push((carrier::HAND_OFF_DIR, scratch.path("nobody").to_string_lossy().into_owned()));
+            }
+            Program::start(emulator, scratch, at, &Start { environment: &environment, ..Start::new(name, line) })
+        };
         let tunnel = Tunnel {
             _base: daemon(Station::Base, "link-base", &base)?,
             _mobile: daemon(Station::Mobile(0), "link-mobile", &mobile)?,
-            hop: (rate, duplex),
+            hop,
+            mobile_run: scratch.path("run-mobile"),
         };
         tunnel.wait(emulator)?;
         Ok(tunnel)
@@ -68,15 +92,25 @@ impl Tunnel {
         MOBILE
     }
 
-    /// What the ends were told of the hop.
-    pub(super) fn hop(&self) -> (Rate, Duplex) {
+    /// The hop it was made for.
+    pub(super) fn hop(&self) -> Hop {
         self.hop
+    }
+
+    /// Tells the mobile's end of a cell switch, as `remora link handoff` does. It tells the other
+    /// end, and the programs on the mobile.
+    pub(super) fn hand_off(&self, signal: Signal) -> io::Result<()> {
+        let sockets = control::sockets(&self.mobile_run.join("remora/link"))?;
+        let socket = sockets.first().ok_or(io::ErrorKind::NotFound)?;
+        control::hand_off(socket, signal)
     }
 
     fn wait(&self, emulator: &Emulator) -> Result<()> {
         let deadline = Instant::now() + READY;
         let server = SocketAddr::from((BASE, 2049));
-        let connect = || TcpStream::connect_timeout(&server, Duration::from_millis(500));
+        // Several round trips: the link may have to find out first how long the hop is.
+        let patience = Duration::from_millis(500) + 8 * self.hop.delay;
+        let connect = || TcpStream::connect_timeout(&server, patience);
         while emulator.within(Station::Mobile(0), connect).is_err() {
             if Instant::now() >= deadline {
                 return Err(failed(format!(
@@ -91,11 +125,11 @@ impl Tunnel {
     }
 }
 
-/// The command line of a program with an empty `/run` that nobody else sees, for control sockets
-/// and the like: it is in a mount namespace of its own.
-pub(super) fn own_run<'a>(line: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let shell = ["/bin/sh", "-c", "mount -t tmpfs -o mode=755 tmpfs /run && exec \"$@\"", "sh"];
-    shell.into_iter().chain(line).map(str::to_owned).collect()
+/// The command line of a program to which the directory `run` is `/run`, for control sockets and
+/// the like: it is in a mount namespace of its own.
+pub(super) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let shell = ["/bin/sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""].map(str::to_owned).into_iter();
+    shell.chain([run.to_string_lossy().into_owned()]).chain(line.into_iter().map(str::to_owned)).collect()
 }
 
 /// An end's key.

@@ -29,6 +29,7 @@ fn any_difference_makes_another_request() {
     b.run(&a, "done");
     for other in [
         Request { xid: 2, ..a },
+        Request { version: Version::V2, ..a },
         Request { proc: Proc::SetAttr, ..a },
         Request { len: 101, ..a },
         Request { hash: 8, ..a },

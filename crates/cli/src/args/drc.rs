@@ -1,0 +1,65 @@
+//! The flags of `remora lab drc`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use remora_lab::drc::SEEDS_MAX;
+
+pub(crate) const HELP: &str = "\
+A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client asks again. DRC 89
+measured that on two servers, each with the duplicate request cache of its day and with a better
+one. Everything is simulated: the real client and server code in virtual time. With --real, both
+run on loopback with a slow disk under the server, several times as fast as in 1989.
+
+Examples:
+  remora lab drc
+  remora lab drc --seed 101 --sensitivity            seeds that nothing was fitted to
+  remora lab drc --html drc.html
+  remora lab drc --real --seeds 3
+  remora lab drc --json | jq '.rows[] | [.server, .client, .cache, .speed.mean]'
+
+--json prints one object: version, source, faster, command, first_seed, seeds, rows (group, server,
+client, cache, varied, sent, duplicates_sent, duplicates_processed, speed, change_percent, paper,
+difference_percent, damaged, failures), examples (cache, events, size, lost). A figure has runs,
+censored, median, low and high (95 % interval of the median), min, max, mean. docs/drc.md has more.";
+
+/// Seeds without `--seeds`: as many as the paper has runs.
+const SEEDS: u64 = 20;
+/// The same with `--real`.
+const REAL_SEEDS: u64 = 5;
+
+#[derive(Args, Debug)]
+pub(crate) struct Drc {
+    /// Seeds for each row [default: 20, or 5 with --real]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "FIRST", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Vary what was fitted, too
+    #[arg(long, conflicts_with = "real")]
+    pub(crate) sensitivity: bool,
+    /// Run the real server and client on loopback, with a slow disk
+    #[arg(long, conflicts_with = "threads")]
+    pub(crate) real: bool,
+    /// Timers and disk run so many times as fast (1 to 50)
+    #[arg(long, value_name = "TIMES", default_value = "10", requires = "real", value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub(crate) faster: u16,
+    /// Threads; the results do not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print an object with every figure instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and drawings, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+impl Drc {
+    /// Seeds for each row.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(if self.real { REAL_SEEDS } else { SEEDS })
+    }
+}

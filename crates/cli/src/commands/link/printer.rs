@@ -1,0 +1,121 @@
+//! Lines for standard output, printed by a thread of their own: a reader that has stopped
+//! reading holds up that thread and nothing else. What it does not read in time is dropped,
+//! and counted.
+
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::exit::{Error, Result};
+use crate::out;
+
+/// Lines that may wait: some minutes of figures.
+const LINES_MAX: usize = 256;
+/// How long the last lines may take at the end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The thread's other end.
+pub(super) struct Printer {
+    lines: SyncSender<String>,
+    /// Comes when the thread has ended; bears what went wrong, if anything did.
+    ended: Option<oneshot::Receiver<Error>>,
+    missed: u64,
+}
+
+impl Printer {
+    pub(super) fn start() -> Result<Printer> {
+        Printer::start_with(|line| out::text(&line))
+    }
+
+    fn start_with(print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
+        let (lines, waiting) = sync_channel::<String>(LINES_MAX);
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("printer".into());
+        let started = thread.spawn(move || {
+            for line in waiting {
+                if let Err(e) = print(line + "\n") {
+                    // Whoever printed may have ended.
+                    let _ = end.send(e);
+                    return;
+                }
+            }
+        });
+        started.map_err(Error::local("a thread"))?;
+        Ok(Printer { lines, ended: Some(ended), missed: 0 })
+    }
+
+    /// Has a line printed, unless too many wait.
+    pub(super) fn print(&mut self, line: String) {
+        match self.lines.try_send(line) {
+            Err(TrySendError::Full(_)) => self.missed += 1,
+            // Why it has ended is told by `failed`.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Has it said how many lines were dropped, where some were and there is room again.
+    pub(super) fn own_up(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
+        if self.missed > 0 && self.lines.try_send(line(self.missed)?).is_ok() {
+            self.missed = 0;
+        }
+        Ok(())
+    }
+
+    /// Waits for printing to fail.
+    pub(super) async fn failed(&mut self) -> Error {
+        let Some(ended) = &mut self.ended else { return std::future::pending().await };
+        let failed = ended.await;
+        self.ended = None;
+        match failed {
+            Ok(e) => e,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Gives the lines that wait a moment to be printed.
+    pub(super) async fn finish(self) {
+        drop(self.lines);
+        if let Some(ended) = self.ended {
+            let _ = tokio::time::timeout(PATIENCE, ended).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[tokio::test]
+    async fn a_reader_that_stops_holds_nobody_up_and_is_told_what_it_missed() {
+        let (read, reader) = channel::<()>();
+        let (told, printed) = channel();
+        let print = move |line| reader.recv().map_err(|_| Error::Pipe).map(|()| told.send(line).unwrap());
+        let mut printer = Printer::start_with(print).unwrap();
+        let news = |n| Ok(format!("{n} missing"));
+        (0..LINES_MAX * 2).for_each(|i| printer.print(i.to_string()));
+        printer.own_up(news).unwrap();
+        read.send(()).unwrap();
+        read.send(()).unwrap();
+        assert_eq!(printed.recv().unwrap() + &printed.recv().unwrap(), "0\n1\n");
+        // One is in the thread's hands beside those that wait.
+        let missed = LINES_MAX as u64 - u64::from(printer.missed < LINES_MAX as u64);
+        while printer.missed > 0 {
+            printer.own_up(news).unwrap();
+        }
+        (0..LINES_MAX * 2).for_each(|_| read.send(()).unwrap());
+        drop(read);
+        printer.finish().await;
+        assert_eq!(printed.iter().last().unwrap(), format!("{missed} missing\n"));
+    }
+
+    #[tokio::test]
+    async fn what_goes_wrong_is_told_once() {
+        let mut printer = Printer::start_with(|_| Err(Error::Pipe)).unwrap();
+        printer.print("line".into());
+        assert!(matches!(printer.failed().await, Error::Pipe));
+        printer.print("line".into());
+        printer.finish().await;
+    }
+}

@@ -1,0 +1,334 @@
+//! IP forwarding for as long as links want it, and as it was when the last of them ends.
+//!
+//! The switch for the whole machine (`ip_forward`) also resets other settings (ip-sysctl:
+//! "resets all configuration parameters to their default state"), so that of each interface
+//! is set instead, and the default for those to come. IPv6 has one that counts for each
+//! interface (`force_forwarding`) since Linux 6.17; before, only the switch for all works.
+//!
+//! The links of a network namespace share a file with what was there before. Each holds a
+//! lock on it while it lives, however it ends; whoever finds itself alone puts things back.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use rustix::fs::{FlockOperation, flock};
+
+use super::control;
+use super::error::LinkError;
+
+const V4: &str = "/proc/sys/net/ipv4/conf";
+const V6: &str = "/proc/sys/net/ipv6/conf";
+/// The scopes under `conf` beside the interfaces.
+const ALL: &str = "all";
+const DEFAULT: &str = "default";
+/// Nothing is forwarded from here.
+const LOOPBACK: &str = "lo";
+
+/// Forwarding is on until this is dropped, and longer if another link wants it.
+pub(super) struct Forwarding {
+    _families: Vec<Hold>,
+}
+
+impl Forwarding {
+    /// Switches it on, where it is off, for the families of these addresses.
+    pub(super) fn on(addresses: &[IpNet]) -> Result<Forwarding, LinkError> {
+        let mut wanted = Vec::new();
+        if addresses.iter().any(|a| a.addr().is_ipv4()) {
+            wanted.push(("ipv4", Switches::each(V4, "forwarding")));
+        }
+        if addresses.iter().any(|a| a.addr().is_ipv6()) {
+            let each = Switches::each(V6, "force_forwarding");
+            let old_kernel = !each.path(ALL).exists();
+            wanted.push(("ipv6", if old_kernel { Switches::all(V6, "forwarding") } else { each }));
+        }
+        let mut families = Vec::new();
+        for (name, switches) in wanted {
+            let conf = switches.conf.display().to_string();
+            let hold = place().and_then(|(dir, namespace)| Hold::take(&dir, &format!("{namespace}-{name}"), switches));
+            families.push(hold.map_err(|source| LinkError::Forward { conf, source })?);
+        }
+        Ok(Forwarding { _families: families })
+    }
+}
+
+/// Where links of this user find one another, and the name of this network namespace.
+fn place() -> io::Result<(PathBuf, String)> {
+    let dir = control::directory().ok_or_else(|| io::Error::other("XDG_RUNTIME_DIR is not set"))?;
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok((dir.with_file_name("forward"), format!("net-{namespace}")))
+}
+
+/// What the switches said, by interface.
+type Values = BTreeMap<String, String>;
+
+/// The kernel's switches of one family.
+struct Switches {
+    conf: PathBuf,
+    knob: &'static str,
+    /// Whether the one for all sets each, and is needed.
+    through_all: bool,
+}
+
+impl Switches {
+    fn each(conf: impl Into<PathBuf>, knob: &'static str) -> Switches {
+        Switches { conf: conf.into(), knob, through_all: false }
+    }
+
+    fn all(conf: impl Into<PathBuf>, knob: &'static str) -> Switches {
+        Switches { conf: conf.into(), knob, through_all: true }
+    }
+
+    fn path(&self, interface: &str) -> PathBuf {
+        self.conf.join(interface).join(self.knob)
+    }
+
+    /// Whether the whole machine forwards already.
+    fn machine_forwards(&self) -> io::Result<bool> {
+        read(&self.conf.join(ALL).join("forwarding")).map(|v| v != "0")
+    }
+
+    /// All values; those of interfaces that go meanwhile are left out.
+    fn values(&self) -> io::Result<Values> {
+        let mut values = Values::new();
+        for entry in fs::read_dir(&self.conf)? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            if name == LOOPBACK && !self.through_all {
+                continue;
+            }
+            if let Ok(value) = read(&self.path(&name)) {
+                values.insert(name, value);
+            }
+        }
+        Ok(values)
+    }
+
+    /// Adds to `before` what is about to change, and returns what is to be switched on.
+    fn plan(&self, before: &mut Values) -> io::Result<Vec<String>> {
+        let now = self.values()?;
+        if self.machine_forwards()? {
+            return Ok(Vec::new());
+        }
+        let off = now.iter().filter(|(name, value)| *value == "0" && *name != ALL).map(|(name, _)| name.clone());
+        let on = if self.through_all { vec![ALL.to_owned()] } else { off.collect() };
+        let is_first = before.is_empty();
+        for (name, value) in now {
+            // An interface that came since the first link began has our default, which is not
+            // what it would have had.
+            if is_first || on.contains(&name) {
+                before.entry(name).or_insert(value);
+            }
+        }
+        Ok(on)
+    }
+
+    fn put_back(&self, before: &Values) -> io::Result<()> {
+        let Some(all) = before.get(ALL) else { return Ok(()) };
+        if self.through_all {
+            fs::write(self.path(ALL), all)?;
+        } else if read(&self.path(ALL))? != *all {
+            // Somebody has switched the whole machine since: that is theirs now.
+            return Ok(());
+        }
+        for (name, value) in self.values()? {
+            let was = before.get(&name).or(before.get(DEFAULT));
+            if let Some(was) = was.filter(|was| **was != value) {
+                // One that has gone needs nothing.
+                let _ = fs::write(self.path(&name), was);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}
+
+/// A link's part in what all of a namespace share.
+struct Hold {
+    switches: Switches,
+    dir: PathBuf,
+    path: PathBuf,
+    /// Locked, shared, while forwarding is wanted. Holds the values from before.
+    shared: File,
+}
+
+impl Hold {
+    fn take(dir: &Path, name: &str, switches: Switches) -> io::Result<Hold> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let turn = turn(dir)?;
+        let path = dir.join(name);
+        let shared = open(&path)?;
+        if flock(&shared, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // Nobody else: what a killed link may have left is too old to be true.
+            shared.set_len(0)?;
+        }
+        flock(&shared, FlockOperation::LockShared)?;
+        let mut hold = Hold { switches, dir: dir.to_owned(), path, shared };
+        let switched = hold.switch_on();
+        // Before what failed is dropped, which takes a turn of its own.
+        drop(turn);
+        switched.map(|()| hold)
+    }
+
+    fn switch_on(&mut self) -> io::Result<()> {
+        let mut before = self.before()?;
+        let on = self.switches.plan(&mut before)?;
+        self.shared.rewind()?;
+        self.shared.set_len(0)?;
+        self.shared.write_all(&serde_json::to_vec(&before)?)?;
+        for interface in on {
+            match fs::write(self.switches.path(&interface), "1") {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                written => written?,
+            }
+        }
+        Ok(())
+    }
+
+    fn before(&mut self) -> io::Result<Values> {
+        let mut text = String::new();
+        self.shared.rewind()?;
+        self.shared.read_to_string(&mut text)?;
+        if text.is_empty() { Ok(Values::new()) } else { Ok(serde_json::from_str(&text)?) }
+    }
+
+    fn leave(&mut self) -> io::Result<()> {
+        let _turn = turn(&self.dir)?;
+        // Where others hold it this fails, and gives up our part as well.
+        if flock(&self.shared, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let before = self.before()?;
+            fs::remove_file(&self.path)?;
+            self.switches.put_back(&before)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.leave();
+    }
+}
+
+/// One link at a time looks and changes; the file of a namespace is made and removed in turn,
+/// too. Over when the file is dropped.
+fn turn(dir: &Path) -> io::Result<File> {
+    let lock = open(&dir.join("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As under `/proc/sys/net/ipv4/conf`, but that nothing follows from what is written.
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new(values: &[(&str, &str)]) -> Machine {
+            let machine = Machine(tempfile::tempdir().unwrap());
+            values.iter().for_each(|(name, value)| machine.set(name, value));
+            machine
+        }
+
+        fn conf(&self) -> PathBuf {
+            self.0.path().join("conf")
+        }
+
+        fn set(&self, interface: &str, value: &str) {
+            fs::create_dir_all(self.conf().join(interface)).unwrap();
+            fs::write(self.conf().join(interface).join("forwarding"), format!("{value}\n")).unwrap();
+        }
+
+        fn link(&self) -> Hold {
+            Hold::take(&self.0.path().join("run"), "net-1-ipv4", Switches::each(self.conf(), "forwarding")).unwrap()
+        }
+
+        fn values(&self) -> String {
+            let values = Switches::all(self.conf(), "forwarding").values().unwrap();
+            values.iter().map(|(name, value)| format!("{name} {value} ")).collect::<String>().trim_end().to_owned()
+        }
+    }
+
+    const QUIET: [(&str, &str); 5] = [("all", "0"), ("default", "0"), ("lo", "0"), ("eth0", "0"), ("eth1", "1")];
+
+    #[test]
+    fn the_last_of_several_links_puts_back_exactly_what_changed() {
+        let m = Machine::new(&QUIET);
+        let (before, during) = (m.values(), "all 0 default 1 eth0 1 eth1 1 lo 0");
+        let first = m.link();
+        assert_eq!(m.values(), during);
+        let second = m.link();
+        drop(first);
+        assert_eq!(m.values(), during, "the second still wants it");
+        let third = m.link();
+        drop(second);
+        assert_eq!(m.values(), during);
+        drop(third);
+        assert_eq!(m.values(), before);
+        drop(m.link());
+        assert_eq!(m.values(), before);
+        let left: Vec<_> = fs::read_dir(m.0.path().join("run")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["lock"]);
+    }
+
+    #[test]
+    fn interfaces_that_come_and_go_do_no_harm() {
+        let m = Machine::new(&QUIET);
+        let first = m.link();
+        fs::remove_dir_all(m.conf().join("eth0")).unwrap();
+        m.set("wlan0", "1"); // as the default is now
+        m.set("wlan1", "0");
+        let second = m.link();
+        assert_eq!(m.values(), "all 0 default 1 eth1 1 lo 0 wlan0 1 wlan1 1");
+        drop((first, second));
+        assert_eq!(m.values(), "all 0 default 0 eth1 1 lo 0 wlan0 0 wlan1 0");
+    }
+
+    #[test]
+    fn what_others_switched_on_for_all_stays() {
+        let m = Machine::new(&QUIET);
+        let link = m.link();
+        m.set("all", "1");
+        drop(link);
+        assert_eq!(m.values(), "all 1 default 1 eth0 1 eth1 1 lo 0");
+        let m = Machine::new(&[("all", "1"), ("default", "0"), ("eth0", "0")]);
+        drop(m.link());
+        assert_eq!(m.values(), "all 1 default 0 eth0 0", "somebody decided so, interface by interface");
+    }
+
+    #[test]
+    fn a_killed_link_does_not_decide_for_the_next() {
+        let m = Machine::new(&QUIET);
+        let killed = m.link();
+        let copy = fs::read(&killed.path).unwrap();
+        drop(killed);
+        fs::write(m.0.path().join("run/net-1-ipv4"), copy).unwrap();
+        m.set("eth0", "1");
+        drop(m.link());
+        assert_eq!(m.values(), "all 0 default 0 eth0 1 eth1 1 lo 0");
+    }
+
+    #[test]
+    fn an_old_kernels_switch_for_all_resets_interfaces_which_are_put_back() {
+        let m = Machine::new(&[("all", "0"), ("default", "0"), ("eth0", "0"), ("lo", "1")]);
+        let switches = || Switches::all(m.conf(), "forwarding");
+        let hold = Hold::take(m.0.path(), "net-1-ipv6", switches()).unwrap();
+        assert_eq!(read(&switches().path(ALL)).unwrap(), "1");
+        // The kernel sets each when all is written, now and at the end.
+        ["default", "eth0", "lo"].iter().for_each(|i| m.set(i, "0"));
+        drop(hold);
+        assert_eq!(m.values(), "all 0 default 0 eth0 0 lo 1");
+    }
+}

@@ -1,0 +1,276 @@
+//! Registration with the portmapper of this machine, rpcbind (RFC 1833, section 3).
+//!
+//! Clients that do not know the ports of NFS and MOUNT ask for them on port 111. Where
+//! rpcbind runs there, a server tells it where it is, with SET, and takes that back, with
+//! UNSET, when it ends.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use remora_wire::portmap::{Call, Mapping, PORT, PROGRAM, Reply, VERSION};
+use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr};
+
+/// How long one question waits for its answer.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// How often it is asked.
+const TRIES: usize = 3;
+/// Longer than any answer to what is asked here.
+const ANSWER_MAX: usize = 1024;
+/// rpcbind takes registrations from ports that only root can open. These are tried.
+const RESERVED: std::ops::Range<u16> = 600..1024;
+
+/// Why a server could not be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// Nobody answers on port 111.
+    #[error("no rpcbind answers at {0}: start it, or serve without it (--portmap answers in its place)")]
+    NotRunning(SocketAddr),
+    /// Somebody else is registered.
+    #[error("rpcbind at {at} has another server on port {port} for program {prog} version {vers}: stop that one")]
+    Taken {
+        /// The portmapper.
+        at: SocketAddr,
+        /// The program.
+        prog: u32,
+        /// Its version.
+        vers: u32,
+        /// The other one's port.
+        port: u32,
+    },
+    /// It said no.
+    #[error("rpcbind at {0} refuses: it takes registrations from root only")]
+    Refused(SocketAddr),
+    /// It answered something else.
+    #[error("what answers at {0} is no portmapper")]
+    NotAPortmapper(SocketAddr),
+    /// No way to ask.
+    #[error("cannot ask rpcbind at {at}: {source}")]
+    Io {
+        /// The portmapper.
+        at: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A server's entries in the portmapper. Dropping it takes them back: at once where rpcbind
+/// answers, and in about two seconds (3 tries of 0.7 s) not at all where it does not.
+#[derive(Debug)]
+pub struct Registration {
+    rpcbind: Rpcbind,
+    mappings: Vec<Mapping>,
+}
+
+impl Registration {
+    /// Where rpcbind is on every machine.
+    pub const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+
+    /// Registers `mappings` with the portmapper at `at`. What it had for these programs and
+    /// versions is replaced: it is left over from a server that could not take it back, or
+    /// from one whose port ours is now.
+    pub fn new(at: SocketAddr, mappings: Vec<Mapping>) -> Result<Registration, RegisterError> {
+        let rpcbind = Rpcbind::open(at)?;
+        for m in versions(&mappings) {
+            rpcbind.done(Call::Unset(m))?;
+        }
+        // Made before all is done, so that a failure takes back what was.
+        let registration = Registration { rpcbind, mappings };
+        for m in &registration.mappings {
+            registration.set(*m)?;
+        }
+        Ok(registration)
+    }
+
+    fn set(&self, m: Mapping) -> Result<(), RegisterError> {
+        if self.rpcbind.done(Call::Set(m))? {
+            return Ok(());
+        }
+        let Mapping { prog, vers, .. } = m;
+        match self.rpcbind.port(m)? {
+            0 => Err(RegisterError::Refused(self.rpcbind.at)),
+            port => Err(RegisterError::Taken { at: self.rpcbind.at, prog, vers, port }),
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        for m in versions(&self.mappings) {
+            // If rpcbind is gone, so are our entries.
+            let Ok(port) = self.rpcbind.port(m) else { return };
+            // Somebody may have registered in our place; that is not ours to take back.
+            if port == m.port && self.rpcbind.done(Call::Unset(m)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// One mapping for each program and version: UNSET takes all protocols' at once.
+fn versions(mappings: &[Mapping]) -> Vec<Mapping> {
+    let mut out: Vec<Mapping> = Vec::new();
+    for m in mappings {
+        if !out.iter().any(|o| (o.prog, o.vers) == (m.prog, m.vers)) {
+            out.push(*m);
+        }
+    }
+    out
+}
+
+/// A portmapper, over UDP.
+#[derive(Debug)]
+struct Rpcbind {
+    at: SocketAddr,
+    socket: UdpSocket,
+}
+
+impl Rpcbind {
+    fn open(at: SocketAddr) -> Result<Rpcbind, RegisterError> {
+        let failed = |source| RegisterError::Io { at, source };
+        let socket = reserved_socket().or_else(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).map_err(failed)?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        socket.connect(at).map_err(failed)?;
+        Ok(Rpcbind { at, socket })
+    }
+
+    fn done(&self, call: Call) -> Result<bool, RegisterError> {
+        match self.ask(call)? {
+            Reply::Done(done) => Ok(done),
+            _ => Err(RegisterError::NotAPortmapper(self.at)),
+        }
+    }
+
+    fn port(&self, m: Mapping) -> Result<u32, RegisterError> {
+        match self.ask(Call::GetPort(m))? {
+            Reply::Port(port) => Ok(port),
+            _ => Err(RegisterError::NotAPortmapper(self.at)),
+        }
+    }
+
+    fn ask(&self, call: Call) -> Result<Reply, RegisterError> {
+        let xid = getrandom::u32().unwrap_or(1);
+        let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+        let mut message = Vec::new();
+        CallHeader { xid, prog: PROGRAM, vers: VERSION, proc: call.proc(), cred, verf }.encode(&mut message);
+        call.encode(&mut message);
+        for _ in 0..TRIES {
+            let answer = self.socket.send(&message).and_then(|_| self.receive(xid));
+            match answer {
+                Ok(mut r) => {
+                    let reply = Reply::decode(call.proc(), &mut r);
+                    return reply.map_err(|_| RegisterError::NotAPortmapper(self.at));
+                }
+                Err(e) => match e.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
+                    io::ErrorKind::ConnectionRefused => return Err(RegisterError::NotRunning(self.at)),
+                    io::ErrorKind::InvalidData => return Err(RegisterError::NotAPortmapper(self.at)),
+                    _ => return Err(RegisterError::Io { at: self.at, source: e }),
+                },
+            }
+        }
+        Err(RegisterError::NotRunning(self.at))
+    }
+
+    /// The results in the reply to `xid`; replies to earlier questions are passed over.
+    fn receive(&self, xid: u32) -> io::Result<Reader> {
+        let mut buffer = [0; ANSWER_MAX];
+        loop {
+            let len = self.socket.recv(&mut buffer)?;
+            let mut r = Reader::new(buffer.get(..len).unwrap_or_default().to_vec().into());
+            match ReplyHeader::decode(&mut r) {
+                Ok(header) if header.xid != xid => {}
+                Ok(ReplyHeader { outcome: Outcome::Success, .. }) => return Ok(r),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+}
+
+/// A socket on a port that shows we are root.
+fn reserved_socket() -> io::Result<UdpSocket> {
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for port in RESERVED {
+        match UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
+            done => return done,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::mpsc;
+
+    fn nfs(vers: u32, prot: u32, port: u32) -> Mapping {
+        Mapping { prog: 100_003, vers, prot, port }
+    }
+
+    /// A portmapper on a thread, until it has answered `calls` calls; then it sends what is
+    /// left registered.
+    fn portmapper(calls: usize, stale: Vec<Mapping>) -> (SocketAddr, mpsc::Receiver<Vec<Mapping>>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (at, (tx, rx)) = (socket.local_addr().unwrap(), mpsc::channel());
+        std::thread::spawn(move || {
+            let mut list: BTreeMap<_, _> = stale.into_iter().map(|m| ((m.prog, m.vers, m.prot), m)).collect();
+            for _ in 0..calls {
+                let mut buffer = [0; 200];
+                let (len, from) = socket.recv_from(&mut buffer).unwrap();
+                let mut r = Reader::new(buffer[..len].to_vec().into());
+                let header = CallHeader::decode(&mut r).unwrap();
+                let reply = match Call::decode(header.proc, &mut r).unwrap().unwrap() {
+                    Call::Set(m) => {
+                        let free = !list.contains_key(&(m.prog, m.vers, m.prot));
+                        list.entry((m.prog, m.vers, m.prot)).or_insert(m);
+                        Reply::Done(free)
+                    }
+                    Call::Unset(m) => {
+                        let before = list.len();
+                        list.retain(|_, o| (o.prog, o.vers) != (m.prog, m.vers));
+                        Reply::Done(list.len() < before)
+                    }
+                    Call::GetPort(m) => Reply::Port(list.get(&(m.prog, m.vers, m.prot)).map_or(0, |m| m.port)),
+                    Call::Null | Call::Dump => Reply::Void,
+                };
+                let mut out = Vec::new();
+                ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut out);
+                reply.encode(&mut out);
+                socket.send_to(&out, from).unwrap();
+            }
+            tx.send(list.into_values().collect()).unwrap();
+        });
+        (at, rx)
+    }
+
+    #[test]
+    fn what_is_left_over_is_replaced_and_what_is_ours_taken_back() {
+        let ours = vec![nfs(2, 17, 7), nfs(2, 6, 7), nfs(3, 6, 7)];
+        let other = Mapping { prog: 100_024, ..nfs(1, 17, 5) };
+        // UNSET and SET of ours, GETPORT and UNSET at the end.
+        let (at, left) = portmapper(2 + 3 + 4, vec![nfs(2, 17, 1), nfs(3, 6, 1), other]);
+        drop(Registration::new(at, ours).unwrap());
+        assert_eq!(left.recv().unwrap(), [other]);
+    }
+
+    #[test]
+    fn what_somebody_else_registered_in_our_place_stays() {
+        let (at, left) = portmapper(2 + 2 + 1, vec![]);
+        let registration = Registration::new(at, vec![nfs(3, 17, 7)]).unwrap();
+        let other = Rpcbind::open(at).unwrap();
+        other.done(Call::Unset(nfs(3, 17, 0))).unwrap();
+        other.done(Call::Set(nfs(3, 17, 8))).unwrap();
+        drop(registration);
+        assert_eq!(left.recv().unwrap(), [nfs(3, 17, 8)]);
+    }
+
+    #[test]
+    fn where_nobody_answers_it_says_so_at_once() {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Registration::new(free, vec![nfs(3, 17, 7)]).unwrap_err();
+        assert!(matches!(error, RegisterError::NotRunning(at) if at == free), "{error}");
+    }
+}

@@ -1,0 +1,259 @@
+//! `remora bench --drc`: what the duplicate request cache of the server costs, by itself.
+//!
+//! For each form of the cache and each fill level, the time of
+//! * **key**: the keyed hash of a request's credential and arguments, 128 bytes and 4 KiB;
+//! * **miss**: asking about a request that is new;
+//! * **insert**: reporting what came of it, giving up an old reply where there is no room;
+//! * **hit**: asking about a request that was answered.
+//!
+//! Requests come from several clients in turn, over streams. A figure is the median of rounds.
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_base::{Peer, Rng, Time};
+use remora_server::cache::{Cache, Completion, Config, Connections, Keys, Request, Verdict};
+use remora_wire::nfs3::Proc;
+use remora_wire::rpc::{AuthUnix, OpaqueAuth};
+use serde::Serialize;
+
+use crate::report::table::Table;
+use crate::wireless::Summary;
+
+/// Replies held before what is measured. The last is more than the default bound of bytes
+/// lets in, so that every insertion there gives up an old reply.
+const FILLS: [usize; 4] = [1_000, 10_000, 50_000, 100_000];
+/// Clients that the requests come from.
+const CLIENTS: usize = 16;
+/// Requests measured together, all of them in progress between miss and insertion.
+const BATCH: usize = 512;
+/// Rounds, of which the median counts.
+const ROUNDS: usize = 21;
+/// Bytes of arguments: a CREATE, about, and a WRITE of 4 KiB.
+const ARGUMENTS: [usize; 2] = [128, 4096 + 128];
+/// Bytes of a reply: to CREATE, about.
+const REPLY: usize = 280;
+
+/// What the microbenchmark found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Of this program.
+    pub version: &'static str,
+    /// Rounds behind each figure.
+    pub rounds: usize,
+    /// Requests in each round.
+    pub requests_per_round: usize,
+    /// The keyed hash, by bytes of arguments.
+    pub keys: Vec<KeyCost>,
+    /// The cache, by form and fill.
+    pub caches: Vec<CacheCost>,
+}
+
+/// What a key costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyCost {
+    /// Bytes of arguments.
+    pub argument_bytes: usize,
+    /// Nanoseconds.
+    pub ns: Summary,
+}
+
+/// What a cache costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheCost {
+    /// As `remora serve --cache` calls it.
+    pub mode: &'static str,
+    /// Replies that were put in before.
+    pub fill: usize,
+    /// Bytes held when measured, by the cache's own account.
+    pub bytes: usize,
+    /// Nanoseconds of asking about a new request.
+    pub miss_ns: Summary,
+    /// Nanoseconds of reporting its completion.
+    pub insert_ns: Summary,
+    /// Nanoseconds of asking about a request that was answered; none where the cache does not
+    /// answer such (`off`, and `reference`, which is asked after the fact).
+    pub hit_ns: Option<Summary>,
+}
+
+/// Runs it: some seconds.
+pub fn run() -> Report {
+    let keys = ARGUMENTS.into_iter().filter_map(key_cost).collect();
+    let modes = ["off", "reference", "juszczak", "full"];
+    let caches = modes.into_iter().flat_map(|mode| FILLS.into_iter().filter_map(move |fill| cost(mode, fill)));
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        rounds: ROUNDS,
+        requests_per_round: BATCH,
+        keys,
+        caches: caches.collect(),
+    }
+}
+
+impl Report {
+    /// Tables for people.
+    pub fn to_text(&self) -> String {
+        let mut text = String::from("Keyed hash of a request, ns (median):\n");
+        for key in &self.keys {
+            text += &format!("  {:>5} bytes of arguments  {:>7.0}\n", key.argument_bytes, key.ns.median);
+        }
+        let head = ["cache", "replies held", "miss ns", "insert ns", "hit ns"].map(str::to_owned).to_vec();
+        let ns = |s: &Summary| format!("{:.0}", s.median);
+        let row = |c: &CacheCost| {
+            let hit = c.hit_ns.as_ref().map_or("-".to_owned(), ns);
+            vec![c.mode.to_owned(), c.fill.to_string(), ns(&c.miss_ns), ns(&c.insert_ns), hit]
+        };
+        text += &Table { left: 1, head, rows: self.caches.iter().map(row).collect() }.to_text();
+        text + "Medians of rounds; a row's replies are what was put in, which may be more than there is room for.\n"
+    }
+}
+
+/// The form called `mode`, with room for `fill` replies where its room is counted in entries.
+fn config(mode: &str, fill: usize) -> Config {
+    match mode {
+        "reference" => Config::Reference { entries: fill },
+        "juszczak" => Config::Juszczak { entries: fill, throwaway: Config::THROWAWAY },
+        "full" => Config::full(),
+        _ => Config::Off,
+    }
+}
+
+fn key_cost(argument_bytes: usize) -> Option<KeyCost> {
+    let (keys, cred) = (Keys::new(1), credential());
+    let arguments = vec![7; argument_bytes];
+    let round = |_| {
+        let start = Instant::now();
+        for xid in 0..BATCH as u32 {
+            black_box(keys.request(peer(0), xid, Proc::Create, &cred, black_box(&arguments)));
+        }
+        each(start.elapsed())
+    };
+    let ns = Summary::of(&(0..ROUNDS).map(round).collect::<Vec<_>>())?;
+    Some(KeyCost { argument_bytes, ns })
+}
+
+/// A cache and requests for it.
+struct Bench {
+    cache: Cache,
+    live: Connections,
+    keys: Keys,
+    cred: OpaqueAuth,
+    random: Rng,
+    reply: Bytes,
+    next: u32,
+    now: Time,
+}
+
+fn cost(mode: &'static str, fill: usize) -> Option<CacheCost> {
+    let mut bench = Bench::new(config(mode, fill));
+    let (mut miss, mut insert, mut hit) = (Vec::new(), Vec::new(), Vec::new());
+    let mut answered = Vec::new();
+    while answered.len() < fill {
+        let (requests, ..) = bench.round();
+        answered.extend(requests);
+    }
+    let bytes = bench.cache.bytes();
+    for _ in 0..ROUNDS {
+        let (requests, missed, inserted) = bench.round();
+        miss.push(missed);
+        insert.push(inserted);
+        answered.extend(requests);
+        // Replies held for long, of all ages: what is in the processor's caches is not measured.
+        let young = answered.len().saturating_sub(fill.clamp(BATCH, 20_000));
+        hit.extend(bench.hits(answered.get(young..).unwrap_or_default()));
+    }
+    let (miss_ns, insert_ns) = (Summary::of(&miss)?, Summary::of(&insert)?);
+    Some(CacheCost { mode, fill, bytes, miss_ns, insert_ns, hit_ns: Summary::of(&hit) })
+}
+
+impl Bench {
+    fn new(config: Config) -> Bench {
+        let mut live = Connections::default();
+        (0..CLIENTS).for_each(|n| live.heard(peer(n)));
+        Bench {
+            cache: Cache::new(config),
+            live,
+            keys: Keys::new(1),
+            cred: credential(),
+            random: Rng::stream(1, "bench of the cache"),
+            reply: Bytes::from(vec![0; REPLY]),
+            next: 0,
+            now: Time::ZERO,
+        }
+    }
+
+    /// A batch of new requests from begin to end: they, and what a miss and an insertion took.
+    fn round(&mut self) -> (Vec<Request>, f64, f64) {
+        // Slowly enough for nothing to expire while it runs.
+        self.now += Duration::from_micros(10);
+        let mut arguments = [0; ARGUMENTS[0]];
+        let mut requests = Vec::with_capacity(BATCH);
+        for n in 0..BATCH {
+            self.random.fill(&mut arguments);
+            requests.push(self.keys.request(peer(n % CLIENTS), self.next, Proc::Create, &self.cred, &arguments));
+            self.next += 1;
+        }
+        let mut entries = Vec::with_capacity(BATCH);
+        let start = Instant::now();
+        for request in &requests {
+            entries.push(match self.cache.begin(self.now, request, &self.live, true) {
+                Verdict::Execute(entry) => entry,
+                _ => None,
+            });
+        }
+        let missed = each(start.elapsed());
+        let start = Instant::now();
+        for (request, entry) in requests.iter().zip(entries) {
+            let done = Completion { reply: self.reply.clone(), ok: true, times: None };
+            black_box(self.cache.finish(self.now, request, entry, &self.live, done));
+        }
+        (requests, missed, each(start.elapsed()))
+    }
+
+    /// What asking about answered requests took; `None` where they are not recognised so.
+    fn hits(&mut self, answered: &[Request]) -> Option<f64> {
+        let drawn: Vec<Request> = (0..BATCH)
+            .filter_map(|_| answered.get(self.random.below(answered.len() as u64) as usize))
+            .copied()
+            .collect();
+        let start = Instant::now();
+        let mut known = 0;
+        for request in &drawn {
+            let verdict = self.cache.begin(self.now, request, &self.live, true);
+            known += usize::from(matches!(verdict, Verdict::Replay(_) | Verdict::Recent));
+        }
+        let took = each(start.elapsed());
+        (known == BATCH).then_some(took)
+    }
+}
+
+/// Nanoseconds for each of a batch.
+fn each(whole: Duration) -> f64 {
+    whole.as_nanos() as f64 / BATCH as f64
+}
+
+/// The `n`-th client.
+fn peer(n: usize) -> Peer {
+    Peer::stream(SocketAddr::from(([10, 0, 0, n as u8], 700)), n as u64)
+}
+
+fn credential() -> OpaqueAuth {
+    OpaqueAuth::unix(&AuthUnix { machine: Bytes::from_static(b"bench"), gids: vec![1, 2, 3], ..AuthUnix::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_recognises_what_it_should() {
+        for (mode, recognises) in [("off", false), ("reference", false), ("juszczak", true), ("full", true)] {
+            let mut bench = Bench::new(config(mode, 10_000));
+            let (requests, ..) = bench.round();
+            assert_eq!(requests.len(), BATCH);
+            assert_eq!(bench.hits(&requests).is_some(), recognises, "{mode}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A run: one thread for each connection, which sends, waits, checks and sends again.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remora_client::Transport;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::fault::Fault;
+use super::image::Image;
+use super::lane::{Lane, Share, Tally};
+use super::outbox::Outbox;
+use super::plan::Plan;
+use super::socket::Socket;
+
+/// How often datagrams without a reply are looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How a server is loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) server: SocketAddr,
+    pub(super) transport: Transport,
+    /// Scripts under way at once, on all connections together.
+    pub(super) outstanding: usize,
+    pub(super) connections: usize,
+    pub(super) length: Length,
+    /// How long a server may be silent.
+    pub(super) patience: Duration,
+    pub(super) seed: u64,
+    /// See [`Share::nonce`].
+    pub(super) nonce: u64,
+}
+
+/// How long a run takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Length {
+    /// For so long, after some time that does not count.
+    Time { warm_up: Duration, measured: Duration },
+    /// So many scripts.
+    Scripts(u64),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Done {
+    pub(super) tally: Tally,
+    /// Seconds that count.
+    pub(super) seconds: f64,
+    /// How busy the busiest of the generator's threads was: 1 is a whole processor.
+    pub(super) busy: f64,
+    /// Processor time of the generator, seconds, over all of the run.
+    pub(super) cpu: f64,
+    /// Seconds of all of the run.
+    pub(super) wall: f64,
+}
+
+/// Runs `plan` under `load`. Connections stand before the first call is made.
+pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) -> Result<Done, Fault> {
+    let connections = load.connections.max(1);
+    let depth = load.outstanding.div_ceil(connections);
+    let sockets: Vec<Socket> =
+        (0..connections).map(|_| Socket::connect(load.transport, load.server, depth)).collect::<Result<_, _>>()?;
+    let start = Instant::now();
+    let (from, until) = match load.length {
+        Length::Time { warm_up, measured } => (start + warm_up, Some(start + warm_up + measured)),
+        Length::Scripts(_) => (start, None),
+    };
+    let share = |nth: usize| {
+        // What does not divide evenly goes to the first connections.
+        let part = |whole: u64| whole / connections as u64 + u64::from((nth as u64) < whole % connections as u64);
+        let scripts = match load.length {
+            Length::Scripts(n) => Some(part(n)),
+            Length::Time { .. } => None,
+        };
+        let depth = part(load.outstanding as u64) as usize;
+        Share {
+            nth: nth as u64,
+            of: connections as u64,
+            depth,
+            scripts,
+            seed: load.seed,
+            nonce: load.nonce,
+            from,
+            until,
+        }
+    };
+    let halt = AtomicBool::new(false);
+    let work = |nth: usize, socket: Socket| {
+        let thread = Thread { plan, image, patience: load.patience, stops: [stop, &halt] };
+        let result = thread.work(socket, share(nth));
+        if result.is_err() {
+            halt.store(true, Ordering::Relaxed);
+        }
+        result
+    };
+    let results: Vec<Result<(Tally, f64), Fault>> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            sockets.into_iter().enumerate().map(|(nth, s)| scope.spawn(move || work(nth, s))).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or(Err(Fault::Interrupted))).collect()
+    });
+    sum_up(results, start, load.length)
+}
+
+fn sum_up(results: Vec<Result<(Tally, f64), Fault>>, start: Instant, length: Length) -> Result<Done, Fault> {
+    let wall = start.elapsed().as_secs_f64();
+    let (mut tally, mut cpu, mut most) = (Tally::new(), 0.0, 0.0_f64);
+    let mut fault = None;
+    for result in results {
+        match result {
+            Ok((part, used)) => {
+                tally.add(&part);
+                cpu += used;
+                most = most.max(used);
+            }
+            // The first thread that failed interrupted the others: what it says is the reason.
+            Err(Fault::Interrupted) => fault = fault.or(Some(Fault::Interrupted)),
+            Err(e) => fault = fault.filter(|f| !matches!(f, Fault::Interrupted)).or(Some(e)),
+        }
+    }
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let seconds = match (length, tally.last) {
+        (Length::Time { measured, .. }, _) => measured.as_secs_f64(),
+        (Length::Scripts(_), last) => last.map_or(wall, |t| (t - start).as_secs_f64()),
+    };
+    Ok(Done { tally, seconds, busy: most / wall.max(1e-9), cpu, wall })
+}
+
+/// What a thread works with.
+struct Thread<'a> {
+    plan: &'a Plan,
+    image: &'a Image,
+    patience: Duration,
+    stops: [&'a AtomicBool; 2],
+}
+
+impl Thread<'_> {
+    /// Returns what completed, and the processor time it took, in seconds.
+    fn work(&self, mut socket: Socket, share: Share) -> Result<(Tally, f64), Fault> {
+        let mut now = Instant::now();
+        let mut lane = Lane::new(self.plan, self.image, share, now);
+        let mut out = Outbox::default();
+        let (mut heard, mut looked) = (now, now);
+        let is_datagram = socket.is_datagram();
+        loop {
+            if self.stops.iter().any(|s| s.load(Ordering::Relaxed)) {
+                return Err(Fault::Interrupted);
+            }
+            let open = share.until.is_none_or(|t| now < t);
+            if open {
+                lane.start(now, &mut out);
+            }
+            if lane.is_idle() && (!open || lane.is_spent()) {
+                return Ok((lane.tally, thread_seconds()));
+            }
+            socket.flush(&mut out, self.image)?;
+            let sending = !out.is_empty();
+            // One look at the clock for all that a system call brings: what comes together is
+            // answered at the same time.
+            let mut came = None;
+            socket.receive(sending, &mut |message| {
+                let at = *came.get_or_insert_with(Instant::now);
+                match lane.take(at, message, &mut out)? {
+                    true => heard = at,
+                    false if is_datagram => {}
+                    // A stream neither doubles nor delays.
+                    false => return Err(Fault::Foreign("a reply to no call")),
+                }
+                Ok(())
+            })?;
+            now = came.unwrap_or_else(Instant::now);
+            let is_silent = now.saturating_duration_since(heard) > self.patience;
+            if is_datagram && now.saturating_duration_since(looked) > LOOK {
+                looked = now;
+                lane.resend(now, &mut out).ok_or(Fault::Silent(now.saturating_duration_since(heard)))?;
+            }
+            if is_silent {
+                return Err(Fault::Silent(self.patience));
+            }
+        }
+    }
+}
+
+/// Processor time of this thread, which was made for the run.
+fn thread_seconds() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}

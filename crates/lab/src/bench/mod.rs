@@ -1,0 +1,374 @@
+//! `remora bench`: how fast an NFSv3 server is, alone or beside another.
+//!
+//! [`run`] mounts, makes a scratch directory, and loads the server with one [`Operation`] after
+//! the other: a closed loop with a fixed number of calls outstanding. With two servers each
+//! round has a run on either, in random order, and what is compared are the ratios of the
+//! rounds. Every reply is checked; a wrong one ends the benchmark.
+//!
+//! Calls are encoded once by the codec and patched when they are sent (`plan`); a thread for
+//! each connection (`engine`) sends and receives many in a system call (`socket`) and knows what
+//! is outstanding (`lane`), so that the generator costs far less than a server. Its own
+//! processor time is in the report.
+
+mod check;
+pub mod drc;
+mod engine;
+mod fault;
+mod image;
+mod lane;
+mod operations;
+mod outbox;
+mod plan;
+mod records;
+mod report;
+mod scratch;
+mod socket;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remora_base::Rng;
+use remora_client::{Config, Transport};
+use remora_host::Clock;
+use remora_host::client::{self, ClientError, Target};
+use remora_wire::rpc::{AuthUnix, OpaqueAuth};
+
+pub use fault::Fault;
+pub use operations::{ALL, Operation, named};
+pub use report::{Latency, Measured, OperationReport, Ratio, Report, RunReport, Settings, Skipped};
+
+use engine::{Length, Load};
+use image::Image;
+use plan::Encoder;
+use scratch::{Files, Needs, Scratch};
+
+/// The most calls outstanding.
+pub const OUTSTANDING_MAX: usize = 1024;
+/// The most connections.
+pub const CONNECTIONS_MAX: usize = 64;
+/// The most files of the directory that is listed.
+pub const FILES_MAX: u64 = 1_000_000;
+/// The most rounds.
+pub const ROUNDS_MAX: usize = 1000;
+/// Listings in a run of `readdirplus`, which may each take longer than a run is to take.
+const LISTINGS: u64 = 3;
+/// Calls under way while the directory of many files is filled.
+const FILL_OUTSTANDING: usize = 64;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The servers: one, or two to be compared.
+    pub targets: Vec<Place>,
+    /// What to measure on them.
+    pub operations: Vec<Operation>,
+    /// Calls outstanding on all connections together, 1 to [`OUTSTANDING_MAX`].
+    pub outstanding: usize,
+    /// Connections, 1 to [`CONNECTIONS_MAX`], and no more than calls outstanding.
+    pub connections: usize,
+    /// How long each run takes.
+    pub duration: Duration,
+    /// How long a server is loaded before that counts.
+    pub warm_up: Duration,
+    /// Instead of a time: so many operations a run, without warming up.
+    pub count: Option<u64>,
+    /// Runs of each operation on each server.
+    pub rounds: usize,
+    /// Files in the directory that `readdirplus` lists.
+    pub files: u64,
+    /// How long a server may be silent.
+    pub patience: Duration,
+    /// Draws the order of runs, files and offsets.
+    pub seed: u64,
+    /// In whose name to call.
+    pub cred: AuthUnix,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
+}
+
+/// A server and a directory on it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The URL as it was given.
+    pub url: String,
+    /// What it means; its transport is to be set.
+    pub target: Target,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Preparing or tidying up failed.
+    #[error("{url}: {source}")]
+    Client {
+        /// Which server.
+        url: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// A run failed.
+    #[error("{url}: {operation}: {source}")]
+    Run {
+        /// Which server.
+        url: String,
+        /// What was measured.
+        operation: &'static str,
+        /// Why.
+        source: Fault,
+    },
+    /// Something on this machine failed.
+    #[error("{0}")]
+    Local(&'static str),
+    /// `stop` was set.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A scratch directory that could not be removed.
+#[derive(Debug)]
+pub struct Left {
+    /// What it lies in.
+    pub url: String,
+    /// Its name.
+    pub name: String,
+    /// Why it is still there.
+    pub source: ClientError,
+}
+
+/// Measures, and removes what it made, also when it fails or `stop` is set; says what could not
+/// be removed.
+pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, BenchError>, Vec<Left>) {
+    let bench = Bench { image: Arc::new(scratch::image()), stop, bar: Bar::new(&options), options };
+    let mut sites = Vec::new();
+    let result = bench.all(&mut sites).await;
+    bench.bar.finish();
+    let mut left = Vec::new();
+    for site in sites {
+        if let Err(source) = site.scratch.remove().await {
+            left.push(Left { url: site.url, name: site.scratch.name, source });
+        }
+    }
+    (result, left)
+}
+
+/// A server that is ready to be loaded.
+struct Site {
+    url: String,
+    scratch: Scratch,
+    server: SocketAddr,
+    /// Most bytes of a READ and of a WRITE.
+    limits: (u32, u32),
+}
+
+impl Site {
+    async fn mount(place: &Place, options: &Options) -> Result<Site, BenchError> {
+        let url = place.url.clone();
+        let failed = |source| BenchError::Client { url: url.clone(), source };
+        let transport = place.target.transport.unwrap_or(Transport::Tcp);
+        let give_up = Some(options.patience);
+        let config = Config { cred: options.cred.clone(), give_up, ..Config::new(transport) };
+        let seed = random()?;
+        let settings = client::Options { config, seed, clock: Clock::start() };
+        let session = client::mount(&place.target, &place.target.path, settings).await.map_err(failed)?;
+        let name = format!("remora-bench-{seed:016x}");
+        let scratch = Scratch::make(session, name).await.map_err(failed)?;
+        let server = scratch.server().ok_or(BenchError::Local("the server's address has an unknown form"))?;
+        match scratch.limits().await {
+            Ok(limits) => Ok(Site { url, scratch, server, limits }),
+            Err(e) => {
+                let _ = scratch.remove().await;
+                Err(failed(e))
+            }
+        }
+    }
+}
+
+/// What all runs share.
+struct Bench {
+    options: Options,
+    image: Arc<Image>,
+    stop: Arc<AtomicBool>,
+    bar: Bar,
+}
+
+impl Bench {
+    /// Mounts, prepares and measures; what was mounted is in `sites`, whatever comes of it.
+    async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
+        self.bar.say("preparing");
+        for place in &self.options.targets {
+            sites.push(Site::mount(place, &self.options).await?);
+        }
+        let mut prepared = Vec::new();
+        for site in sites.iter() {
+            prepared.push((site, self.prepare(site).await?));
+        }
+        let mut report = Report::new(&self.options);
+        let mut orders = Rng::stream(self.options.seed, "bench rounds");
+        for operation in &self.options.operations {
+            if let Some((site, why)) = sites.iter().find_map(|s| Some((s, s.obstacle(operation)?))) {
+                report.skip(operation, &site.url, why);
+                self.bar.step(self.options.rounds * sites.len());
+                continue;
+            }
+            let mut done: Vec<Vec<engine::Done>> = vec![Vec::new(); sites.len()];
+            for round in 0..self.options.rounds {
+                for nth in order(sites.len(), &mut orders) {
+                    self.bar.say(operation.name);
+                    let (Some((site, files)), Some(of)) = (prepared.get(nth), done.get_mut(nth)) else { continue };
+                    of.push(self.one(operation, site, files, round).await?);
+                    self.bar.step(1);
+                }
+            }
+            report.add(operation, &done);
+        }
+        Ok(report)
+    }
+
+    /// Makes the files.
+    async fn prepare(&self, site: &Site) -> Result<Files, BenchError> {
+        let failed = |source| BenchError::Client { url: site.url.clone(), source };
+        let needs = self.options.operations.iter().map(Operation::needs).fold(Needs::default(), Needs::and);
+        let files = tokio::select! {
+            files = site.scratch.fill(&self.image, needs) => files.map_err(failed)?,
+            () = stopped(&self.stop) => return Err(BenchError::Interrupted),
+        };
+        if let Some(many) = &files.many {
+            self.bar.say("making files");
+            let plan = operations::creation(many, &self.encoder()).ok_or(BenchError::Local("nothing to create"))?;
+            let length = Length::Scripts(self.options.files);
+            let load = Load { outstanding: FILL_OUTSTANDING, connections: 1, length, ..self.load(site, 0)? };
+            self.on_threads(plan, load).await.map_err(|e| site.fault("making files", e))?;
+        }
+        Ok(files)
+    }
+
+    /// One run.
+    async fn one(
+        &self,
+        operation: &Operation,
+        site: &Site,
+        files: &Files,
+        round: usize,
+    ) -> Result<engine::Done, BenchError> {
+        let plan = operation.plan(files, &self.encoder(), &self.image, site.scratch.transport());
+        let plan = plan.ok_or(BenchError::Local("a file that is needed was not made"))?;
+        let mut load = self.load(site, round)?;
+        if operation.lists() {
+            (load.outstanding, load.connections, load.length) = (1, 1, Length::Scripts(LISTINGS));
+        }
+        let done = self.on_threads(plan, load).await.map_err(|e| site.fault(operation.name, e))?;
+        if operation.lists() && done.tally.entries != self.options.files * done.tally.operations {
+            let wrong = Fault::Foreign("a listing that has not every entry once");
+            return Err(site.fault(operation.name, wrong));
+        }
+        Ok(done)
+    }
+
+    fn encoder(&self) -> Encoder {
+        Encoder { cred: OpaqueAuth::unix(&self.options.cred) }
+    }
+
+    /// The load of a run. All servers get the same in the same round.
+    fn load(&self, site: &Site, round: usize) -> Result<Load, BenchError> {
+        let options = &self.options;
+        let length = match options.count {
+            Some(n) => Length::Scripts(n),
+            None => Length::Time { warm_up: options.warm_up, measured: options.duration },
+        };
+        Ok(Load {
+            server: site.server,
+            transport: site.scratch.transport(),
+            outstanding: options.outstanding,
+            connections: options.connections,
+            length,
+            patience: options.patience,
+            seed: options.seed.wrapping_add(round as u64),
+            nonce: random()?,
+        })
+    }
+
+    async fn on_threads(&self, plan: plan::Plan, load: Load) -> Result<engine::Done, Fault> {
+        let (image, stop) = (self.image.clone(), self.stop.clone());
+        let work = tokio::task::spawn_blocking(move || engine::run(&plan, &image, &load, &stop));
+        work.await.unwrap_or(Err(Fault::Interrupted))
+    }
+}
+
+impl Site {
+    /// Why an operation cannot be measured here.
+    fn obstacle(&self, operation: &Operation) -> Option<String> {
+        operation.obstacle(self.scratch.transport(), self.limits.0, self.limits.1)
+    }
+
+    fn fault(&self, operation: &'static str, fault: Fault) -> BenchError {
+        match fault {
+            Fault::Interrupted => BenchError::Interrupted,
+            source => BenchError::Run { url: self.url.clone(), operation, source },
+        }
+    }
+}
+
+fn random() -> Result<u64, BenchError> {
+    getrandom::u64().map_err(|_| BenchError::Local("the system has no random numbers"))
+}
+
+/// Waits for `stop`.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(socket::TURN).await;
+    }
+}
+
+/// `0..n` in random order (Fisher and Yates).
+fn order(n: usize, random: &mut Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in (1..n).rev() {
+        order.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    order
+}
+
+/// Progress on a terminal, if there is one and it is wanted.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(options: &Options) -> Bar {
+        let runs = options.operations.len() * options.rounds * options.targets.len();
+        let target = if options.bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Bar(bar)
+    }
+
+    fn say(&self, text: &'static str) {
+        self.0.set_message(text);
+    }
+
+    fn step(&self, runs: usize) {
+        self.0.inc(runs as u64);
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_server_may_come_first() {
+        let mut random = Rng::stream(1, "order");
+        let firsts: Vec<usize> = (0..100).map(|_| order(2, &mut random)[0]).collect();
+        let ones = firsts.iter().filter(|f| **f == 1).count();
+        assert!((30..70).contains(&ones), "{ones}");
+        assert_eq!(order(1, &mut random), [0]);
+    }
+}

@@ -1,0 +1,262 @@
+//! The operations that can be measured, and the calls each consists of.
+
+use bytes::Bytes;
+use remora_client::Transport;
+use remora_wire::nfs3::{
+    ACCESS_LOOKUP, ACCESS_READ, AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, ReadArgs, ReadDirArgs,
+    ReadDirPlusArgs, SetAttr, SetAttrArgs, SetTime, Stable, WriteArgs,
+};
+
+use super::image::{Image, Span};
+use super::plan::{Encoder, Kind, NAME_LEN, Plan, Script, Step, Unit, filling};
+use super::scratch::{Files, Needs};
+
+/// The most file data in a call over UDP: less than a datagram, with room for the header.
+const DATAGRAM_DATA_MAX: u32 = 60 << 10;
+/// Bytes of results asked for of a page of a directory.
+const PAGE: (u32, u32) = (16 << 10, 64 << 10);
+/// The same over UDP.
+const DATAGRAM_PAGE: (u32, u32) = (2 << 10, 8 << 10);
+/// Bytes of a READ or WRITE in the mix.
+const MIX_BLOCK: u32 = 8 << 10;
+
+/// Something that can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// What `--ops` calls it.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    pub(super) work: Work,
+}
+
+/// What an operation consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    Null,
+    GetAttr,
+    Lookup,
+    Access,
+    Read(u32),
+    Write(u32, Stable),
+    CreateRemove,
+    WriteCommit,
+    List,
+    Mix,
+}
+
+const fn operation(name: &'static str, work: Work, about: &'static str) -> Operation {
+    Operation { name, about, work }
+}
+
+/// All of them, in the order they are run in.
+pub const ALL: &[Operation] = &[
+    operation("null", Work::Null, "NULL: the RPC layer alone"),
+    operation("getattr", Work::GetAttr, "GETATTR of 64 files in turn"),
+    operation("lookup", Work::Lookup, "LOOKUP of 64 names in a directory"),
+    operation("access", Work::Access, "ACCESS of 64 files"),
+    operation("read-4k", Work::Read(4 << 10), "READ of 4 KiB at random places of a 16 MiB file"),
+    operation("read-64k", Work::Read(64 << 10), "READ of 64 KiB"),
+    operation("read-1m", Work::Read(1 << 20), "READ of 1 MiB"),
+    operation("write-64k", Work::Write(64 << 10, Stable::Unstable), "WRITE UNSTABLE of 64 KiB, one behind the other"),
+    operation("write-sync-4k", Work::Write(4 << 10, Stable::FileSync), "WRITE FILE_SYNC of 4 KiB, all to one file"),
+    operation("create-remove", Work::CreateRemove, "CREATE of a new name, then REMOVE of it; each call counts"),
+    operation("commit", Work::WriteCommit, "WRITE UNSTABLE of 4 KiB, then COMMIT of it; each call counts"),
+    operation("readdirplus", Work::List, "READDIRPLUS of a whole directory (--files); a listing counts"),
+    operation("mix", Work::Mix, "the mix of calls of SPECsfs2008 for NFSv3, 8 KiB a READ or WRITE"),
+];
+
+/// The operations of these names, each once, in the order of [`ALL`]; the first name that is
+/// none of them, if there is one.
+pub fn named(names: &[String]) -> Result<Vec<Operation>, String> {
+    if let Some(unknown) = names.iter().find(|n| !ALL.iter().any(|o| o.name == n.as_str())) {
+        return Err(unknown.clone());
+    }
+    Ok(ALL.iter().filter(|o| names.iter().any(|n| n == o.name)).copied().collect())
+}
+
+impl Operation {
+    /// Whether it lists the directory of many files.
+    pub(super) fn lists(&self) -> bool {
+        self.work == Work::List
+    }
+
+    /// What has to be there.
+    pub(super) fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        match self.work {
+            Work::Write(_, Stable::FileSync | Stable::DataSync) => needs.sync = true,
+            Work::Read(_) | Work::Write(..) | Work::WriteCommit => needs.data = true,
+            Work::List => needs.many = true,
+            Work::Mix => needs.small = true,
+            Work::Null | Work::GetAttr | Work::Lookup | Work::Access | Work::CreateRemove => {}
+        }
+        needs
+    }
+
+    /// Why it cannot be measured on a server that takes so many bytes in a READ and a WRITE.
+    pub(super) fn obstacle(&self, transport: Transport, read_max: u32, write_max: u32) -> Option<String> {
+        let (read, write) = match self.work {
+            Work::Read(len) => (len, 0),
+            Work::Write(len, _) => (0, len),
+            _ => (0, 0),
+        };
+        if transport == Transport::Udp && read.max(write) > DATAGRAM_DATA_MAX {
+            return Some("it does not fit a datagram".to_owned());
+        }
+        if read > read_max {
+            return Some(format!("the server's READs have at most {read_max} bytes"));
+        }
+        (write > write_max).then(|| format!("the server's WRITEs have at most {write_max} bytes"))
+    }
+
+    /// The calls, on these files. `None` if a file it needs was not made.
+    pub(super) fn plan(&self, files: &Files, encoder: &Encoder, image: &Image, transport: Transport) -> Option<Plan> {
+        let calls = Calls { files, encoder, image, transport };
+        let unit = if self.lists() { Unit::Script } else { Unit::Call };
+        let single = |step| vec![Script::single(1, step)];
+        let scripts = match self.work {
+            Work::Null => single(calls.plain(vec![Call::Null])),
+            Work::GetAttr => single(calls.getattr()),
+            Work::Lookup => single(calls.lookup()),
+            Work::Access => single(calls.access()),
+            Work::Read(len) => single(calls.read(len, vec![(files.data.clone(), files.whole)])),
+            Work::Write(len, stable) => {
+                let file = if stable == Stable::Unstable { &files.data } else { &files.sync };
+                single(calls.write(len, stable, vec![(file.clone(), files.whole)]))
+            }
+            Work::CreateRemove => vec![calls.create_remove(1)],
+            Work::WriteCommit => {
+                let write = calls.write(4 << 10, Stable::Unstable, vec![(files.data.clone(), files.whole)]);
+                let commit = Call::Commit(CommitArgs { fh: files.data.clone(), offset: 0, count: 0 });
+                vec![Script { weight: 1, steps: vec![write, calls.plain(vec![commit])] }]
+            }
+            Work::List => single(calls.list(files.many.as_ref()?, Kind::Page)),
+            Work::Mix => calls.mix(),
+        };
+        Plan::new(scripts, unit)
+    }
+}
+
+/// The script that makes a file of each name in `dir`, from number 0 on.
+pub(super) fn creation(dir: &Fh, encoder: &Encoder) -> Option<Plan> {
+    Plan::new(vec![Script::single(1, create(dir, encoder))], Unit::Call)
+}
+
+fn create(dir: &Fh, encoder: &Encoder) -> Step {
+    // UNCHECKED: sent twice it does no harm.
+    let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+    encoder.step(Kind::Name, vec![(Call::Create(CreateArgs { at: any_name(dir), how }), Span { base: 0, len: 0 })])
+}
+
+fn any_name(dir: &Fh) -> DirOp {
+    DirOp { dir: dir.clone(), name: Bytes::from_static(&[b'-'; NAME_LEN]) }
+}
+
+/// Makes steps.
+struct Calls<'a> {
+    files: &'a Files,
+    encoder: &'a Encoder,
+    image: &'a Image,
+    transport: Transport,
+}
+
+impl Calls<'_> {
+    fn plain(&self, calls: Vec<Call>) -> Step {
+        self.encoder.step(Kind::Plain, calls.into_iter().map(|c| (c, self.files.whole)).collect())
+    }
+
+    /// The same call for each of the small files.
+    fn each(&self, call: impl Fn(&Fh) -> Call) -> Step {
+        self.plain(self.files.small.iter().map(|f| call(&f.fh)).collect())
+    }
+
+    fn getattr(&self) -> Step {
+        self.each(|fh| Call::GetAttr(fh.clone()))
+    }
+
+    fn access(&self) -> Step {
+        self.each(|fh| Call::Access(AccessArgs { fh: fh.clone(), access: ACCESS_READ | ACCESS_LOOKUP }))
+    }
+
+    fn lookup(&self) -> Step {
+        let at = |name: &Bytes| DirOp { dir: self.files.dir.clone(), name: name.clone() };
+        self.plain(self.files.small.iter().map(|f| Call::Lookup(at(&f.name))).collect())
+    }
+
+    fn read(&self, len: u32, of: Vec<(Fh, Span)>) -> Step {
+        let call = |(fh, span)| (Call::Read(ReadArgs { fh, offset: 0, count: len }), span);
+        self.encoder.step(Kind::Read(len), of.into_iter().map(call).collect())
+    }
+
+    fn write(&self, len: u32, stable: Stable, of: Vec<(Fh, Span)>) -> Step {
+        let data = filling(self.image, len);
+        let call = |(fh, span)| {
+            let data = data.clone();
+            (Call::Write(WriteArgs { fh, offset: 0, count: len, stable, data }), span)
+        };
+        self.encoder.step(Kind::Write(len, stable), of.into_iter().map(call).collect())
+    }
+
+    fn create_remove(&self, weight: u32) -> Script {
+        let remove = Call::Remove(any_name(&self.files.new));
+        let remove = self.encoder.step(Kind::Name, vec![(remove, Span { base: 0, len: 0 })]);
+        Script { weight, steps: vec![create(&self.files.new, self.encoder), remove] }
+    }
+
+    fn list(&self, dir: &Fh, kind: Kind) -> Step {
+        let (dir_count, max_count) = if self.transport == Transport::Udp { DATAGRAM_PAGE } else { PAGE };
+        let args = ReadDirPlusArgs { dir: dir.clone(), cookie: 0, verf: [0; 8], dir_count, max_count };
+        self.encoder.step(kind, vec![(Call::ReadDirPlus(args), self.files.whole)])
+    }
+
+    /// The calls of SPECsfs2008's NFSv3 workload, in percent: M. Eisler, "More on SPEC SFS",
+    /// NetApp, 2008, and the benchmark's user's guide. Only the shares of the calls are the
+    /// benchmark's; its file set, sizes and offered rates are not reproduced.
+    fn mix(&self) -> Vec<Script> {
+        let small: Vec<(Fh, Span)> = self.files.small.iter().map(|f| (f.fh.clone(), f.span)).collect();
+        let fh = &self.files.dir;
+        let touch = SetAttr { mtime: SetTime::Server, ..SetAttr::NONE };
+        let touch = |fh: &Fh| Call::SetAttr(SetAttrArgs { fh: fh.clone(), attr: touch.clone(), guard: None });
+        let page = ReadDirArgs { dir: fh.clone(), cookie: 0, verf: [0; 8], count: DATAGRAM_PAGE.1 };
+        let one = |weight, step| Script::single(weight, step);
+        vec![
+            one(26, self.getattr()),
+            one(24, self.lookup()),
+            one(18, self.read(MIX_BLOCK, small.clone())),
+            one(11, self.access()),
+            one(10, self.write(MIX_BLOCK, Stable::Unstable, small)),
+            one(4, self.each(touch)),
+            one(2, self.list(fh, Kind::Plain)),
+            one(1, self.plain(vec![Call::ReadLink(self.files.link.clone())])),
+            one(1, self.plain(vec![Call::ReadDir(page)])),
+            one(1, self.plain(vec![Call::FsStat(fh.clone())])),
+            // CREATE and REMOVE, 1 % each.
+            self.create_remove(1),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_put_in_order() {
+        let names = |n: &[&str]| n.iter().map(|s| s.to_string()).collect::<Vec<_>>();
+        let found = named(&names(&["mix", "null", "mix"])).unwrap();
+        assert_eq!(found.iter().map(|o| o.name).collect::<Vec<_>>(), ["null", "mix"]);
+        assert_eq!(named(&names(&["null", "nil"])), Err("nil".to_owned()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_measured() {
+        let of = |name: &str| ALL.iter().find(|o| o.name == name).unwrap();
+        let large = 1 << 20;
+        assert!(of("read-64k").obstacle(Transport::Udp, large, large).is_some());
+        assert!(of("read-64k").obstacle(Transport::Tcp, large, 0).is_none());
+        assert!(of("read-1m").obstacle(Transport::Tcp, large / 2, large).is_some());
+        assert!(of("write-64k").obstacle(Transport::Tcp, large, large / 32).is_some());
+        assert!(of("getattr").obstacle(Transport::Udp, 0, 0).is_none());
+    }
+}

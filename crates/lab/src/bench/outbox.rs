@@ -1,0 +1,159 @@
+//! Messages that wait to be sent: their heads are copied together, the file data after a head
+//! stays where it is in the image.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use super::image::Image;
+
+/// A message: the record mark and the call, and after them a part of the image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Message {
+    head: Range<usize>,
+    body: Range<usize>,
+}
+
+/// Messages in order. Bounded by the calls that may be outstanding, since each is in here once
+/// at most.
+#[derive(Default, Debug)]
+pub(super) struct Outbox {
+    heads: Vec<u8>,
+    queue: VecDeque<Message>,
+    /// Bytes of the first message that are gone already (streams only).
+    gone: usize,
+}
+
+/// The length of a record mark.
+const MARK: usize = 4;
+
+impl Outbox {
+    /// Adds a message. `head` begins with its record mark; `patch` changes the copy.
+    pub(super) fn push(&mut self, head: &[u8], body: Range<usize>, patch: impl FnOnce(&mut [u8])) {
+        let from = self.heads.len();
+        self.heads.extend_from_slice(head);
+        if let Some(copy) = self.heads.get_mut(from..) {
+            patch(copy);
+        }
+        self.queue.push_back(Message { head: from..self.heads.len(), body });
+    }
+
+    /// Whether all is sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The next bytes for a stream, in at most about `slices_max` pieces.
+    pub(super) fn stream<'a>(&'a self, image: &'a Image, slices_max: usize) -> Vec<IoSlice<'a>> {
+        let mut slices: Vec<IoSlice<'a>> = Vec::with_capacity(slices_max.min(2 * self.queue.len()));
+        let mut run: Range<usize> = 0..0; // of heads without data between them
+        let mut skip = self.gone;
+        for message in &self.queue {
+            if slices.len() + 2 > slices_max {
+                break;
+            }
+            let head = message.head.start + skip.min(message.head.len())..message.head.end;
+            skip = skip.saturating_sub(message.head.len());
+            run = if run.is_empty() { head } else { run.start..head.end };
+            if !message.body.is_empty() {
+                slices.extend(self.heads.get(run.clone()).filter(|s| !s.is_empty()).map(IoSlice::new));
+                run = 0..0;
+                let body = message.body.start + skip..message.body.end;
+                slices.push(IoSlice::new(image.range(&body)));
+                skip = 0;
+            }
+        }
+        slices.extend(self.heads.get(run).filter(|s| !s.is_empty()).map(IoSlice::new));
+        slices
+    }
+
+    /// So many bytes of [`stream`](Outbox::stream) were sent.
+    pub(super) fn sent_bytes(&mut self, mut n: usize) {
+        n += self.gone;
+        while let Some(first) = self.queue.front() {
+            let len = first.head.len() + first.body.len();
+            if n < len {
+                break;
+            }
+            n -= len;
+            self.queue.pop_front();
+        }
+        self.gone = n;
+        self.tidy();
+    }
+
+    /// The next messages as datagrams, without record marks, at most `max`.
+    pub(super) fn datagrams<'a>(&'a self, image: &'a Image, max: usize) -> Vec<[IoSlice<'a>; 2]> {
+        let slices = |m: &Message| {
+            let head = self.heads.get(m.head.start + MARK..m.head.end).unwrap_or_default();
+            [IoSlice::new(head), IoSlice::new(image.range(&m.body))]
+        };
+        self.queue.iter().take(max).map(slices).collect()
+    }
+
+    /// So many of [`datagrams`](Outbox::datagrams) were sent.
+    pub(super) fn sent_datagrams(&mut self, n: usize) {
+        self.queue.drain(..n.min(self.queue.len()));
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
+        if self.queue.is_empty() {
+            self.heads.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flat(slices: &[IoSlice<'_>]) -> Vec<u8> {
+        slices.iter().flat_map(|s| s.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_stream_may_stop_anywhere() {
+        let image = Image::new(64);
+        let whole = |step: usize| {
+            let mut out = Outbox::default();
+            out.push(b"....abc", 0..0, |c| c[0] = b'1');
+            out.push(b"....de", 3..20, |_| {});
+            out.push(b"....f", 0..0, |_| {});
+            out.push(b"....g", 0..0, |_| {});
+            let mut sent = Vec::new();
+            while !out.is_empty() {
+                let next = flat(&out.stream(&image, 4));
+                let n = next.len().min(step);
+                sent.extend_from_slice(&next[..n]);
+                out.sent_bytes(n);
+            }
+            sent
+        };
+        let expected = [b"1...abc....de".as_slice(), image.range(&(3..20)), b"....f....g"].concat();
+        for step in 1..=expected.len() {
+            assert_eq!(whole(step), expected, "{step} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn heads_without_data_go_in_one_piece() {
+        let image = Image::new(8);
+        let mut out = Outbox::default();
+        (0..10).for_each(|_| out.push(b"....x", 0..0, |_| {}));
+        assert_eq!(out.stream(&image, 64).len(), 1);
+    }
+
+    #[test]
+    fn datagrams_have_no_mark() {
+        let image = Image::new(64);
+        let mut out = Outbox::default();
+        out.push(b"....abc", 8..16, |_| {});
+        out.push(b"....d", 0..0, |_| {});
+        assert_eq!(flat(&out.datagrams(&image, 1)[0]), [b"abc", image.range(&(8..16))].concat());
+        out.sent_datagrams(1);
+        assert_eq!(flat(&out.datagrams(&image, 9)[0]), b"d");
+        out.sent_datagrams(1);
+        assert!(out.is_empty());
+    }
+}

@@ -1,0 +1,257 @@
+//! What is called: scripts of calls that were encoded once, by the codec that the client uses,
+//! and get only a new xid and a new offset, name or cookie each time they are sent.
+
+use bytes::Bytes;
+use remora_wire::Xdr;
+use remora_wire::nfs3::{self, Call, Proc, Stable};
+use remora_wire::record::mark;
+use remora_wire::rpc::{CallHeader, OpaqueAuth};
+
+use super::image::{Image, Span};
+
+/// The length of every name that is made: a number in hexadecimal.
+pub(super) const NAME_LEN: usize = 16;
+
+/// What one slot does from beginning to end, again and again.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// How often it is drawn, relative to the plan's others.
+    pub(super) weight: u32,
+    /// Its calls, one after the other; never empty.
+    pub(super) steps: Vec<Step>,
+}
+
+/// One call of a script.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// Its procedure.
+    pub(super) proc: Proc,
+    /// The same call for each file it may go to; never empty.
+    pub(super) heads: Vec<Head>,
+    /// What changes from call to call, and what the reply must be like.
+    pub(super) kind: Kind,
+}
+
+/// An encoded call, with its record mark, without file data.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// The bytes.
+    pub(super) bytes: Vec<u8>,
+    /// Where what changes stands: just behind the file handle.
+    pub(super) at: usize,
+    /// What the file contains.
+    pub(super) span: Span,
+}
+
+/// What changes from call to call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// The name, of [`NAME_LEN`] bytes.
+    Name,
+    /// The offset: random, aligned to the length in bytes.
+    Read(u32),
+    /// The offset, one behind the other, and the data: so many bytes, at least so stable.
+    Write(u32, Stable),
+    /// The cookie and its verifier, until the listing is complete.
+    Page,
+}
+
+/// What a run counts as one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// A call.
+    Call,
+    /// A whole script.
+    Script,
+}
+
+/// All that is called in a run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    scripts: Vec<Script>,
+    weights: u64,
+    /// What is timed and counted.
+    pub(super) unit: Unit,
+}
+
+impl Plan {
+    /// Draws from `scripts` by their weights; `None` if there is nothing to draw.
+    pub(super) fn new(scripts: Vec<Script>, unit: Unit) -> Option<Plan> {
+        let weights = scripts.iter().map(|s| u64::from(s.weight)).sum();
+        let sound = |s: &Script| !s.steps.is_empty() && s.steps.iter().all(|s| !s.heads.is_empty());
+        (weights > 0 && scripts.iter().all(sound)).then_some(Plan { scripts, weights, unit })
+    }
+
+    /// The number of the script that `random` draws.
+    pub(super) fn draw(&self, random: u64) -> usize {
+        let mut rest = random % self.weights;
+        let hit = |s: &Script| {
+            let here = rest < u64::from(s.weight);
+            rest = rest.saturating_sub(u64::from(s.weight));
+            here
+        };
+        self.scripts.iter().position(hit).unwrap_or_default()
+    }
+
+    /// A step of a script; `None` behind its last.
+    pub(super) fn step(&self, script: usize, step: usize) -> Option<&Step> {
+        self.scripts.get(script)?.steps.get(step)
+    }
+}
+
+impl Script {
+    /// One call on its own.
+    pub(super) fn single(weight: u32, step: Step) -> Script {
+        Script { weight, steps: vec![step] }
+    }
+}
+
+/// Encodes calls in somebody's name.
+#[derive(Clone, Debug)]
+pub(super) struct Encoder {
+    /// The credential.
+    pub(super) cred: OpaqueAuth,
+}
+
+impl Encoder {
+    /// The step that sends each of `calls`, of one procedure, to the file with the contents
+    /// beside it. A call's file data is left out and comes from the image when it is sent.
+    pub(super) fn step(&self, kind: Kind, calls: Vec<(Call, Span)>) -> Step {
+        let proc = calls.first().map_or(Proc::Null, |(call, _)| call.proc());
+        let heads = calls.iter().map(|(call, span)| self.head(kind, call, *span)).collect();
+        Step { proc, heads, kind }
+    }
+
+    fn head(&self, kind: Kind, call: &Call, span: Span) -> Head {
+        let header = CallHeader {
+            xid: 0,
+            prog: nfs3::PROGRAM,
+            vers: nfs3::VERSION,
+            proc: call.proc() as u32,
+            cred: self.cred.clone(),
+            verf: OpaqueAuth::none(),
+        };
+        let mut bytes = vec![0; 4];
+        header.encode(&mut bytes);
+        let handle = call.target().map_or(0, |fh| fh.to_bytes().len());
+        let at = bytes.len() + handle;
+        call.encode(&mut bytes);
+        let mark = mark(bytes.len() - 4);
+        bytes[..4].copy_from_slice(&mark);
+        if let Kind::Write(len, _) = kind {
+            bytes.truncate(bytes.len().saturating_sub(len as usize));
+        }
+        Head { bytes, at, span }
+    }
+}
+
+impl Head {
+    /// Sets the xid in a copy of the head.
+    pub(super) fn set_xid(copy: &mut [u8], xid: u32) {
+        put(copy, 4, &xid.to_be_bytes());
+    }
+
+    /// Sets an offset, or a cookie.
+    pub(super) fn set_number(&self, copy: &mut [u8], number: u64) {
+        put(copy, self.at, &number.to_be_bytes());
+    }
+
+    /// Sets a cookie's verifier.
+    pub(super) fn set_verifier(&self, copy: &mut [u8], verf: &[u8; 8]) {
+        put(copy, self.at + 8, verf);
+    }
+
+    /// Sets the name that stands for `number`.
+    pub(super) fn set_name(&self, copy: &mut [u8], number: u64) {
+        put(copy, self.at + 4, &name(number));
+    }
+}
+
+fn put(copy: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(there) = copy.get_mut(at..at + bytes.len()) {
+        there.copy_from_slice(bytes);
+    }
+}
+
+/// The name that stands for `number`.
+pub(super) fn name(number: u64) -> [u8; NAME_LEN] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|i| DIGITS[(number >> (60 - 4 * i)) as usize & 15])
+}
+
+/// File data of a length, to encode a WRITE around.
+pub(super) fn filling(image: &Image, len: u32) -> Bytes {
+    Bytes::copy_from_slice(image.range(&(0..len as usize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remora_wire::Reader;
+    use remora_wire::nfs3::{CreateArgs, CreateHow, DirOp, Fh, ReadDirPlusArgs, SetAttr, WriteArgs};
+
+    fn encoder() -> Encoder {
+        Encoder { cred: OpaqueAuth::unix(&Default::default()) }
+    }
+
+    fn decode(bytes: Vec<u8>) -> (CallHeader, Call) {
+        assert_eq!(bytes[..4], mark(bytes.len() - 4));
+        let mut r = Reader::new(Bytes::from(bytes).slice(4..));
+        let header = CallHeader::decode(&mut r).unwrap();
+        let call = Call::decode(Proc::from_number(header.proc).unwrap(), &mut r).unwrap();
+        assert_eq!(r.remaining(), 0);
+        (header, call)
+    }
+
+    const SPAN: Span = Span { base: 0, len: 64 };
+
+    #[test]
+    fn what_is_patched_reads_as_it_should() {
+        let fh = |n: usize| Fh(Bytes::from(vec![7; n]));
+        for handle in [1, 4, 28, 63, 64] {
+            let at = DirOp { dir: fh(handle), name: Bytes::from_static(&[b'-'; NAME_LEN]) };
+            let call = Call::Create(CreateArgs { at, how: CreateHow::Unchecked(SetAttr::NONE) });
+            let step = encoder().step(Kind::Name, vec![(call, SPAN)]);
+            let mut copy = step.heads[0].bytes.clone();
+            Head::set_xid(&mut copy, 77);
+            step.heads[0].set_name(&mut copy, 0xabc);
+            let (header, call) = decode(copy);
+            assert_eq!((header.xid, step.proc), (77, Proc::Create));
+            let Call::Create(args) = call else { panic!("{call:?}") };
+            assert_eq!((args.at.name, args.at.dir), (Bytes::from_static(b"0000000000000abc"), fh(handle)));
+
+            let list = ReadDirPlusArgs { dir: fh(handle), cookie: 0, verf: [0; 8], dir_count: 1, max_count: 2 };
+            let step = encoder().step(Kind::Page, vec![(Call::ReadDirPlus(list.clone()), SPAN)]);
+            let mut copy = step.heads[0].bytes.clone();
+            step.heads[0].set_number(&mut copy, 9);
+            step.heads[0].set_verifier(&mut copy, &[5; 8]);
+            assert_eq!(decode(copy).1, Call::ReadDirPlus(ReadDirPlusArgs { cookie: 9, verf: [5; 8], ..list }));
+        }
+    }
+
+    #[test]
+    fn a_write_is_whole_with_its_data_behind_it() {
+        let image = Image::new(64);
+        let (fh, stable) = (Fh(Bytes::from_static(b"handle")), Stable::FileSync);
+        let write = |offset, data| WriteArgs { fh: fh.clone(), offset, count: 16, stable, data };
+        let call = Call::Write(write(0, filling(&image, 16)));
+        let step = encoder().step(Kind::Write(16, stable), vec![(call, SPAN)]);
+        let mut copy = step.heads[0].bytes.clone();
+        step.heads[0].set_number(&mut copy, 32);
+        copy.extend_from_slice(image.bytes(SPAN, 32, 16));
+        let data = Bytes::copy_from_slice(image.range(&(32..48)));
+        assert_eq!(decode(copy).1, Call::Write(write(32, data)));
+    }
+
+    #[test]
+    fn scripts_are_drawn_by_weight() {
+        let script = |weight| Script::single(weight, encoder().step(Kind::Plain, vec![(Call::Null, SPAN)]));
+        let plan = Plan::new(vec![script(1), script(0), script(3)], Unit::Call).unwrap();
+        let drawn: Vec<usize> = (0..8).map(|n| plan.draw(n)).collect();
+        assert_eq!(drawn, [0, 2, 2, 2, 0, 2, 2, 2]);
+        assert!(Plan::new(vec![script(0)], Unit::Call).is_none());
+        assert!(Plan::new(vec![Script { weight: 1, steps: vec![] }], Unit::Call).is_none());
+    }
+}

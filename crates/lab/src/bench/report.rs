@@ -1,0 +1,333 @@
+//! What the runs came to: JSON for programs, a table for people.
+
+use hdrhistogram::Histogram;
+use remora_client::Transport;
+use serde::Serialize;
+
+use super::engine::Done;
+use super::operations::Operation;
+use super::{Options, Place};
+use crate::report::table::Table;
+use crate::wireless::Summary;
+
+/// Above this share of a processor in one of its threads the generator itself is the limit.
+const BUSY_MAX: f64 = 0.9;
+
+/// All results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Of this program.
+    pub version: &'static str,
+    /// How it was measured.
+    pub settings: Settings,
+    /// The servers' URLs, in the order of `servers` in each operation.
+    pub servers: Vec<String>,
+    /// What was measured.
+    pub operations: Vec<OperationReport>,
+    /// What was not.
+    pub skipped: Vec<Skipped>,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// `tcp` or `udp`, for each server.
+    pub transport: Vec<&'static str>,
+    /// Calls outstanding.
+    pub outstanding: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Seconds of a run that count; none with `count`.
+    pub seconds: Option<f64>,
+    /// Seconds before that.
+    pub warm_up_seconds: f64,
+    /// Operations in a run.
+    pub count: Option<u64>,
+    /// Runs of each operation on each server.
+    pub rounds: usize,
+    /// Files in the directory that is listed.
+    pub files: u64,
+    /// Draws the order of the runs, files and offsets.
+    pub seed: u64,
+}
+
+/// An operation that was not measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub operation: &'static str,
+    /// On which server it could not be.
+    pub server: String,
+    /// Why.
+    pub why: String,
+}
+
+/// One operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What each server did.
+    pub servers: Vec<Measured>,
+    /// The first server against the second.
+    pub ratio: Option<Ratio>,
+}
+
+/// An operation on a server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Operations a second, over the runs.
+    pub per_second: Summary,
+    /// Bytes of file data a second, in the median run; 0 where none are moved.
+    pub bytes_per_second: f64,
+    /// Latencies in all runs together.
+    pub latency: Latency,
+    /// Every run.
+    pub runs: Vec<RunReport>,
+}
+
+/// Latencies, microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Half are shorter.
+    pub p50_us: f64,
+    /// 90 of 100 are shorter.
+    pub p90_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1000.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RunReport {
+    /// Operations that counted.
+    pub operations: u64,
+    /// Seconds that counted.
+    pub seconds: f64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// Entries listed.
+    pub entries: u64,
+    /// Latencies.
+    pub latency: Latency,
+    /// Datagrams that were sent again.
+    pub lost: u64,
+    /// Replies to what was answered before.
+    pub late: u64,
+    /// How busy the busiest thread of the generator was; 1 is a processor.
+    pub generator_busy: f64,
+    /// Processors the generator used.
+    pub generator_cpus: f64,
+}
+
+/// The first server against the second: medians of the rounds' ratios, with 95 % intervals.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ratio {
+    /// Operations a second; above 1 the first server is faster.
+    pub per_second: Summary,
+    /// 99th percentile of the latency; below 1 the first server is faster.
+    pub p99: Summary,
+}
+
+impl Report {
+    pub(super) fn new(options: &Options) -> Report {
+        let transport = |p: &Place| if p.target.transport == Some(Transport::Udp) { "udp" } else { "tcp" };
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            settings: Settings {
+                transport: options.targets.iter().map(transport).collect(),
+                outstanding: options.outstanding,
+                connections: options.connections,
+                seconds: options.count.is_none().then_some(options.duration.as_secs_f64()),
+                warm_up_seconds: if options.count.is_none() { options.warm_up.as_secs_f64() } else { 0.0 },
+                count: options.count,
+                rounds: options.rounds,
+                files: options.files,
+                seed: options.seed,
+            },
+            servers: options.targets.iter().map(|p| p.url.clone()).collect(),
+            operations: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+
+    pub(super) fn skip(&mut self, operation: &Operation, server: &str, why: String) {
+        self.skipped.push(Skipped { operation: operation.name, server: server.to_owned(), why });
+    }
+
+    /// Takes the runs of an operation, by server.
+    pub(super) fn add(&mut self, operation: &Operation, done: &[Vec<Done>]) {
+        let servers: Vec<Measured> = done.iter().filter_map(|runs| Measured::of(runs)).collect();
+        let ratio = match &servers[..] {
+            [a, b] => Ratio::of(a, b),
+            _ => None,
+        };
+        self.operations.push(OperationReport { name: operation.name, about: operation.about, servers, ratio });
+    }
+
+    /// The table.
+    pub fn to_text(&self) -> String {
+        let two = self.servers.len() == 2;
+        let mut text = String::new();
+        if two {
+            let lines = self.servers.iter().zip(["A", "B"]).map(|(url, letter)| format!("  {letter}: {url}\n"));
+            text.extend(lines);
+        }
+        let mut head = vec!["operation"];
+        head.extend(two.then_some(""));
+        head.extend(["per s", "MB/s", "p50", "p90", "p99", "p99.9", "max us"]);
+        let lossy = self.operations.iter().flat_map(|o| &o.servers).any(|m| m.lost() > 0);
+        head.extend(lossy.then_some("lost"));
+        if two {
+            head.extend(["A/B", "95 % interval", "A/B p99"]);
+        }
+        let rows = self.operations.iter().flat_map(|o| o.rows(two, lossy)).collect();
+        let head = head.into_iter().map(str::to_owned).collect();
+        text += &Table { left: 1 + usize::from(two), head, rows }.to_text();
+        for skipped in &self.skipped {
+            text += &format!("  {}: not measured: {} ({})\n", skipped.operation, skipped.why, skipped.server);
+        }
+        let busy = |o: &&OperationReport| o.servers.iter().any(|m| m.busy() > BUSY_MAX);
+        let busy: Vec<&str> = self.operations.iter().filter(busy).map(|o| o.name).collect();
+        if !busy.is_empty() {
+            let names = busy.join(", ");
+            text += &format!("  A thread of the generator was busy all the time: servers may do more of {names}.\n");
+        }
+        text
+    }
+}
+
+impl OperationReport {
+    fn rows(&self, two: bool, lossy: bool) -> Vec<Vec<String>> {
+        let row = |(nth, m): (usize, &Measured)| {
+            let mut row = vec![self.name.to_owned()];
+            row.extend(two.then(|| if nth == 0 { "A" } else { "B" }.to_owned()));
+            row.push(figure(m.per_second.median));
+            row.push(if m.bytes_per_second > 0.0 { figure(m.bytes_per_second / 1e6) } else { String::new() });
+            let l = &m.latency;
+            row.extend([l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us].map(figure));
+            row.extend(lossy.then(|| m.lost().to_string()));
+            if let (true, 0, Some(r)) = (two, nth, &self.ratio) {
+                row.push(format!("{:.2}", r.per_second.median));
+                let interval = r.per_second.low.zip(r.per_second.high);
+                row.push(interval.map_or("too few rounds".into(), |(low, high)| format!("{low:.2} to {high:.2}")));
+                row.push(format!("{:.2}", r.p99.median));
+            } else if two {
+                row.extend([const { String::new() }; 3]);
+            }
+            row
+        };
+        self.servers.iter().enumerate().map(row).collect()
+    }
+}
+
+impl Measured {
+    fn of(runs: &[Done]) -> Option<Measured> {
+        let mut all: Option<Histogram<u64>> = None;
+        for run in runs {
+            match &mut all {
+                // All have the same bounds.
+                Some(all) => _ = all.add(&run.tally.latency),
+                None => all = Some(run.tally.latency.clone()),
+            }
+        }
+        let runs: Vec<RunReport> = runs.iter().map(RunReport::of).collect();
+        let over = |f: fn(&RunReport) -> f64| Summary::of(&runs.iter().map(f).collect::<Vec<_>>());
+        let (per_second, bytes) = (over(|r| r.per_second)?, over(|r| r.bytes as f64 / r.seconds.max(1e-9))?);
+        Some(Measured { per_second, bytes_per_second: bytes.median, latency: Latency::of(&all?), runs })
+    }
+
+    fn lost(&self) -> u64 {
+        self.runs.iter().map(|r| r.lost).sum()
+    }
+
+    fn busy(&self) -> f64 {
+        self.runs.iter().map(|r| r.generator_busy).fold(0.0, f64::max)
+    }
+}
+
+impl RunReport {
+    fn of(done: &Done) -> RunReport {
+        let tally = &done.tally;
+        RunReport {
+            operations: tally.operations,
+            seconds: done.seconds,
+            per_second: tally.operations as f64 / done.seconds.max(1e-9),
+            bytes: tally.bytes,
+            entries: tally.entries,
+            latency: Latency::of(&tally.latency),
+            lost: tally.lost,
+            late: tally.late,
+            generator_busy: done.busy,
+            generator_cpus: done.cpu / done.wall.max(1e-9),
+        }
+    }
+}
+
+impl Latency {
+    fn of(all: &Histogram<u64>) -> Latency {
+        let at = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
+        let max_us = all.max() as f64 / 1e3;
+        Latency { p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99), p999_us: at(0.999), max_us }
+    }
+}
+
+impl Ratio {
+    fn of(a: &Measured, b: &Measured) -> Option<Ratio> {
+        let rounds = |f: fn(&RunReport) -> f64| {
+            let ratio = |(a, b): (&RunReport, &RunReport)| if f(b) > 0.0 { f(a) / f(b) } else { f64::INFINITY };
+            Summary::of(&a.runs.iter().zip(&b.runs).map(ratio).collect::<Vec<_>>())
+        };
+        Some(Ratio { per_second: rounds(|r| r.per_second)?, p99: rounds(|r| r.latency.p99_us)? })
+    }
+}
+
+/// Three digits or so.
+fn figure(x: f64) -> String {
+    let digits = match x {
+        x if x >= 100.0 => 0,
+        x if x >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{x:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lane::Tally;
+    use super::*;
+
+    fn run(operations: u64, nanos: u64) -> Done {
+        let mut tally = Tally::new();
+        tally.operations = operations;
+        tally.latency.record(nanos).unwrap();
+        Done { tally, seconds: 2.0, busy: 0.1, cpu: 0.2, wall: 2.0 }
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_rounds() {
+        let a: Vec<Done> = (1..=9).map(|n| run(200 * n, 1000)).collect();
+        let b: Vec<Done> = (1..=9).map(|n| run(100 * n, 4000)).collect();
+        let (a, b) = (Measured::of(&a).unwrap(), Measured::of(&b).unwrap());
+        let ratio = Ratio::of(&a, &b).unwrap();
+        assert_eq!((ratio.per_second.median, ratio.per_second.low), (2.0, Some(2.0)));
+        assert!((0.24..0.26).contains(&ratio.p99.median));
+        assert_eq!((a.per_second.median, b.per_second.median), (500.0, 250.0));
+        assert!((0.9..1.1).contains(&a.latency.p50_us));
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (x, text) in [(0.0, "0.00"), (9.876, "9.88"), (98.76, "98.8"), (987.6, "988"), (98765.4, "98765")] {
+            assert_eq!(figure(x), text);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A directory of our own on the server: made, filled, and removed again.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use remora_client::Transport;
+use remora_host::client::{ClientError, Session};
+use remora_wire::nfs3::{
+    Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, MadeOk, MkDirArgs, ReadDirArgs, Reply, SetAttr, Stable, Status,
+    SymLinkArgs, WriteArgs,
+};
+use tokio::task::JoinSet;
+
+use super::image::{Image, Span};
+
+/// Bytes in the large files.
+const WHOLE: usize = 16 << 20;
+/// Small files, and bytes in each.
+const SMALL: (usize, usize) = (64, 64 << 10);
+/// Bytes of a WRITE while the files are filled.
+const BLOCK: usize = 32 << 10;
+/// Calls under way at once.
+const AT_ONCE: usize = 32;
+/// Entries removed at least once before a directory that will not get empty is given up.
+const PAGES_MAX: usize = 100_000;
+
+type Result<T = ()> = std::result::Result<T, ClientError>;
+
+/// The image that all files are parts of.
+pub(super) fn image() -> Image {
+    Image::new(WHOLE)
+}
+
+/// Makes a call, and takes the results out of its reply.
+macro_rules! ask {
+    ($session:expr, $proc:ident($args:expr)) => {
+        match $session.ok(Call::$proc($args)).await {
+            Ok(Reply::$proc(Ok(ok))) => Ok(ok),
+            Ok(_) => Err(ClientError::Closed),
+            Err(e) => Err(e),
+        }
+    };
+}
+
+/// What has to be there beside empty files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Needs {
+    /// The contents of the small files.
+    pub(super) small: bool,
+    /// Of the first large file.
+    pub(super) data: bool,
+    /// Of the second.
+    pub(super) sync: bool,
+    /// The directory that will hold many files.
+    pub(super) many: bool,
+}
+
+impl Needs {
+    /// What either needs.
+    pub(super) fn and(self, other: Needs) -> Needs {
+        Needs {
+            small: self.small || other.small,
+            data: self.data || other.data,
+            sync: self.sync || other.sync,
+            many: self.many || other.many,
+        }
+    }
+}
+
+/// What there is to be called upon.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    /// Holds the small files.
+    pub(super) dir: Fh,
+    pub(super) small: Vec<Small>,
+    /// A symbolic link.
+    pub(super) link: Fh,
+    /// Holds nothing but what is made while measuring.
+    pub(super) new: Fh,
+    /// Holds many files, if they are needed.
+    pub(super) many: Option<Fh>,
+    /// A large file.
+    pub(super) data: Fh,
+    /// Another.
+    pub(super) sync: Fh,
+    /// What the large files contain.
+    pub(super) whole: Span,
+}
+
+/// A small file.
+#[derive(Clone, Debug)]
+pub(super) struct Small {
+    pub(super) name: Bytes,
+    pub(super) fh: Fh,
+    pub(super) span: Span,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    session: Session,
+    /// Its name, in the mounted directory.
+    pub(super) name: String,
+    fh: Fh,
+}
+
+impl Scratch {
+    /// An empty one.
+    pub(super) async fn make(session: Session, name: String) -> Result<Scratch> {
+        let fh = mkdir(&session, session.root(), &name).await?;
+        Ok(Scratch { session, name, fh })
+    }
+
+    /// Where the server is.
+    pub(super) fn server(&self) -> Option<SocketAddr> {
+        self.session.server().parse().ok()
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        self.session.transport()
+    }
+
+    /// Most bytes of a READ and of a WRITE.
+    pub(super) async fn limits(&self) -> Result<(u32, u32)> {
+        let info = ask!(self.session, FsInfo(self.session.root().clone()))?;
+        Ok((info.read_max, info.write_max))
+    }
+
+    /// Makes the files.
+    pub(super) async fn fill(&self, image: &Image, needs: Needs) -> Result<Files> {
+        let whole = Span { base: 0, len: WHOLE };
+        let dir = mkdir(&self.session, &self.fh, "files").await?;
+        let mut small = Vec::new();
+        for n in 0..SMALL.0 {
+            let (name, span) = (format!("file {n:02}"), Span { base: n * SMALL.1, len: SMALL.1 });
+            let fh = create(&self.session, &dir, &name).await?;
+            if needs.small {
+                write(&self.session, &fh, image, span).await?;
+            }
+            small.push(Small { name: name.into(), fh, span });
+        }
+        let attr = SetAttr::NONE;
+        let target = Bytes::from_static(b"file 00");
+        let at = at(&dir, b"link");
+        let made = ask!(self.session, SymLink(SymLinkArgs { at: at.clone(), attr, target }))?;
+        let link = handle(&self.session, at, made).await?;
+        let new = mkdir(&self.session, &self.fh, "new").await?;
+        let many = if needs.many { Some(mkdir(&self.session, &self.fh, "many").await?) } else { None };
+        let data = create(&self.session, &self.fh, "data").await?;
+        let sync = create(&self.session, &self.fh, "sync").await?;
+        for (fh, needed) in [(&data, needs.data), (&sync, needs.sync)] {
+            if needed {
+                write(&self.session, fh, image, whole).await?;
+            }
+        }
+        Ok(Files { dir, small, link, new, many, data, sync, whole })
+    }
+
+    /// Removes the directory and all that is in it.
+    pub(super) async fn remove(&self) -> Result {
+        for name in ["files", "new", "many"] {
+            match ask!(self.session, Lookup(at(&self.fh, name.as_bytes()))) {
+                Ok(found) => self.remove_dir(&self.fh, name, &found.fh).await?,
+                Err(e) if e.status() == Some(Status::NoEnt) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.remove_dir(self.session.root(), &self.name, &self.fh).await
+    }
+
+    /// Removes a directory of files.
+    async fn remove_dir(&self, parent: &Fh, name: &str, fh: &Fh) -> Result {
+        for _ in 0..PAGES_MAX {
+            // From the start each time: what is removed moves the cookies of some servers.
+            let args = ReadDirArgs { dir: fh.clone(), cookie: 0, verf: [0; 8], count: 8 << 10 };
+            let page = ask!(self.session, ReadDir(args))?;
+            let names = page.entries.list.into_iter().map(|e| e.name).filter(|n| !matches!(&n[..], b"." | b".."));
+            let calls: Vec<Call> = names.map(|n| Call::Remove(at(fh, &n))).collect();
+            if calls.is_empty() {
+                break;
+            }
+            all(&self.session, calls, Some(Status::NoEnt)).await?;
+        }
+        match ask!(self.session, RmDir(at(parent, name.as_bytes()))) {
+            // The reply to the first request may have been lost.
+            Err(e) if e.status() == Some(Status::NoEnt) => Ok(()),
+            done => done.map(|_| ()),
+        }
+    }
+}
+
+/// Makes calls, some at once; all must succeed, or fail in the way that is fine.
+async fn all(session: &Session, calls: Vec<Call>, fine: Option<Status>) -> Result {
+    let mut under_way = JoinSet::new();
+    let judge = |done: std::result::Result<Result<Reply>, _>| match done {
+        Ok(Err(e)) if fine.is_none() || e.status() != fine => Err(e),
+        Ok(_) => Ok(()),
+        Err(_) => Err(ClientError::Closed),
+    };
+    for call in calls {
+        if under_way.len() >= AT_ONCE
+            && let Some(done) = under_way.join_next().await
+        {
+            judge(done)?;
+        }
+        let session = session.clone();
+        under_way.spawn(async move { session.ok(call).await });
+    }
+    while let Some(done) = under_way.join_next().await {
+        judge(done)?;
+    }
+    Ok(())
+}
+
+async fn mkdir(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
+    let at = at(dir, name.as_bytes());
+    let attr = SetAttr { mode: Some(0o755), ..SetAttr::NONE };
+    let made = ask!(session, MkDir(MkDirArgs { at: at.clone(), attr }))?;
+    handle(session, at, made).await
+}
+
+async fn create(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
+    let at = at(dir, name.as_bytes());
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+    let made = ask!(session, Create(CreateArgs { at: at.clone(), how }))?;
+    handle(session, at, made).await
+}
+
+/// The handle of what was made; servers may leave it out.
+async fn handle(session: &Session, at: DirOp, made: MadeOk) -> Result<Fh> {
+    match made.fh {
+        Some(fh) => Ok(fh),
+        None => Ok(ask!(session, Lookup(at))?.fh),
+    }
+}
+
+/// Writes a file and has it committed.
+async fn write(session: &Session, fh: &Fh, image: &Image, span: Span) -> Result {
+    let block = if session.transport() == Transport::Udp { BLOCK / 4 } else { BLOCK };
+    let calls = (0..span.len).step_by(block).map(|offset| {
+        let data = Bytes::copy_from_slice(image.bytes(span, offset as u64, block));
+        let (offset, count) = (offset as u64, data.len() as u32);
+        Call::Write(WriteArgs { fh: fh.clone(), offset, count, stable: Stable::Unstable, data })
+    });
+    all(session, calls.collect(), None).await?;
+    ask!(session, Commit(CommitArgs { fh: fh.clone(), offset: 0, count: 0 })).map(|_| ())
+}
+
+fn at(dir: &Fh, name: &[u8]) -> DirOp {
+    DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name) }
+}

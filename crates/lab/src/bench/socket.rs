@@ -1,0 +1,176 @@
+//! The two kinds of sockets, with many messages in each system call.
+
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
+use remora_client::Transport;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg, sendmsg, sockopt};
+
+use super::fault::Fault;
+use super::image::Image;
+use super::outbox::Outbox;
+use super::records::Records;
+
+/// How long a socket is waited for before the caller looks at its clock again.
+pub(super) const TURN: Duration = Duration::from_millis(50);
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Pieces in one system call; Linux takes 1024.
+const SLICES_MAX: usize = 256;
+/// Datagrams in one system call.
+const DATAGRAMS_MAX: usize = 64;
+/// The largest datagram there is.
+const DATAGRAM_MAX: usize = 65_536;
+/// What a datagram socket may hold, as far as the system allows.
+const DATAGRAM_BUFFER: usize = 4 << 20;
+
+/// A connection to a server.
+pub(super) enum Socket {
+    /// With what came and is not looked at yet.
+    Stream(TcpStream, Box<Records>),
+    /// With room for as many datagrams as one system call is to bring.
+    Datagram(UdpSocket, Vec<u8>),
+}
+
+impl Socket {
+    /// A connection on which so many calls will be outstanding.
+    pub(super) fn connect(transport: Transport, server: SocketAddr, depth: usize) -> Result<Socket, Fault> {
+        let socket = match transport {
+            Transport::Tcp => stream(server),
+            Transport::Udp => datagram(server, depth.clamp(1, DATAGRAMS_MAX)),
+        };
+        socket.map_err(Fault::Connect)
+    }
+
+    pub(super) fn is_datagram(&self) -> bool {
+        matches!(self, Socket::Datagram(..))
+    }
+
+    /// Sends as much as the socket takes now.
+    pub(super) fn flush(&self, out: &mut Outbox, image: &Image) -> Result<(), Fault> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        while !out.is_empty() {
+            let sent = match self {
+                Socket::Stream(socket, _) => {
+                    let slices = out.stream(image, SLICES_MAX);
+                    sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags)
+                }
+                Socket::Datagram(socket, _) => send_datagrams(socket, out, image, flags),
+            };
+            match (sent, self) {
+                (Ok(n), Socket::Stream(..)) => out.sent_bytes(n),
+                (Ok(n), Socket::Datagram(..)) => out.sent_datagrams(n),
+                (Err(e), _) if is_passing(e) => return Ok(()),
+                (Err(e), _) => return Err(Fault::Broken(e.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for messages, at most [`TURN`], or with `sending` until more can be sent, and gives
+    /// each to `take`.
+    pub(super) fn receive(
+        &mut self,
+        sending: bool,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if sending {
+            self.wait_for_either()?;
+        }
+        match self {
+            Socket::Stream(socket, records) => {
+                // The socket itself waits no longer than a turn.
+                let flags = if sending { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+                match recv(&*socket, records.room(), flags) {
+                    Ok((0, _)) => return Err(Fault::Closed),
+                    Ok((n, _)) => records.filled(n),
+                    Err(e) if is_passing(e) => return Ok(()),
+                    Err(e) => return Err(Fault::Broken(e.into())),
+                }
+                records.each(take)
+            }
+            Socket::Datagram(socket, buffer) => receive_datagrams(socket, buffer, sending, take),
+        }
+    }
+
+    fn wait_for_either(&self) -> Result<(), Fault> {
+        let flags = PollFlags::IN | PollFlags::OUT;
+        let turn = Timespec { tv_sec: 0, tv_nsec: i64::from(TURN.subsec_nanos()) };
+        let ready = match self {
+            Socket::Stream(socket, _) => poll(&mut [PollFd::new(socket, flags)], Some(&turn)),
+            Socket::Datagram(socket, _) => poll(&mut [PollFd::new(socket, flags)], Some(&turn)),
+        };
+        match ready {
+            Err(e) if !is_passing(e) => Err(Fault::Broken(e.into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn stream(server: SocketAddr) -> io::Result<Socket> {
+    let socket = TcpStream::connect_timeout(&server, CONNECT_MAX)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(TURN))?;
+    Ok(Socket::Stream(socket, Box::default()))
+}
+
+fn datagram(server: SocketAddr, batch: usize) -> io::Result<Socket> {
+    let any: SocketAddr = if server.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(server)?;
+    socket.set_read_timeout(Some(TURN))?;
+    // What the system does not allow is done without; lost datagrams are counted.
+    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, DATAGRAM_BUFFER)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, DATAGRAM_BUFFER));
+    let _ = sockopt::set_socket_send_buffer_size(&socket, DATAGRAM_BUFFER);
+    Ok(Socket::Datagram(socket, vec![0; batch * DATAGRAM_MAX]))
+}
+
+fn send_datagrams(socket: &UdpSocket, out: &Outbox, image: &Image, flags: SendFlags) -> rustix::io::Result<usize> {
+    let messages = out.datagrams(image, DATAGRAMS_MAX);
+    let mut controls: Vec<_> = messages.iter().map(|_| SendAncillaryBuffer::default()).collect();
+    let mut headers: Vec<MMsgHdr<'_>> =
+        messages.iter().zip(&mut controls).map(|(slices, control)| MMsgHdr::new(slices, control)).collect();
+    sendmmsg(socket, &mut headers, flags)
+}
+
+/// Waits for the first datagram if it may, and takes all that are there.
+fn receive_datagrams(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+    is_ready: bool,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let flags = if is_ready { MsgFlags::MSG_DONTWAIT } else { MsgFlags::MSG_WAITFORONE };
+    let mut lens = [0; DATAGRAMS_MAX];
+    let mut came = 0;
+    {
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(buffer.len() / DATAGRAM_MAX, None);
+        let mut slices: Vec<[IoSliceMut<'_>; 1]> =
+            buffer.chunks_exact_mut(DATAGRAM_MAX).map(|c| [IoSliceMut::new(c)]).collect();
+        match recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None) {
+            Ok(messages) => {
+                for (len, message) in lens.iter_mut().zip(messages) {
+                    *len = message.bytes;
+                    came += 1;
+                }
+            }
+            Err(e) if is_passing(rustix::io::Errno::from_raw_os_error(e as i32)) => return Ok(()),
+            Err(e) => return Err(Fault::Broken(e.into())),
+        }
+    }
+    for (datagram, len) in buffer.chunks_exact(DATAGRAM_MAX).zip(&lens).take(came) {
+        take(datagram.get(..*len).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// Nothing now, or nobody there now: the caller's patience decides.
+fn is_passing(e: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    matches!(e, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::CONNREFUSED)
+}

@@ -1,0 +1,108 @@
+//! DRC 89's load test and its Example 1: what a duplicate request cache is for, in figures.
+//!
+//! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper's figures, the same load with the
+//! clients of today, how much each fitted parameter matters, and Example 1 as a timeline. The
+//! machines are [`remora_sim::drc`]'s, in virtual time, or the real server and client on
+//! loopback with such a disk under them ([`Way::Real`]).
+
+mod cell;
+mod outcome;
+mod page;
+mod plot;
+mod real;
+mod slow_disk;
+mod tables;
+mod timeline;
+
+use std::num::NonZeroUsize;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remora_sim::drc::Outcome;
+
+use crate::wireless::pool;
+use cell::Cell;
+
+pub use cell::{Mode, Paper, Patience, Server};
+pub use outcome::{Example, Group, Report, Row};
+pub use page::Page;
+
+/// The most seeds a cell may be run with.
+pub const SEEDS_MAX: u64 = 1000;
+
+/// How runs are made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Way {
+    /// In virtual time.
+    Simulated,
+    /// With the real server and client on loopback. Time runs `faster` times as fast, timers and
+    /// disk alike (range: 1 to 50).
+    Real {
+        /// How many times.
+        faster: f64,
+    },
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How.
+    pub way: Way,
+    /// The first seed.
+    pub first_seed: u64,
+    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
+    pub seeds: u64,
+    /// Whether to vary what was fitted, too (in virtual time only).
+    pub sensitivity: bool,
+    /// On so many threads, in virtual time; the results do not depend on it.
+    pub threads: NonZeroUsize,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
+    /// The command that gives this again, for the report.
+    pub command: String,
+}
+
+/// Runs everything. All runs are independent: one pool takes them all.
+pub fn run(options: &Options) -> Report {
+    let mut groups = vec![(Group::Tables, cell::tables())];
+    if options.way == Way::Simulated {
+        groups.push((Group::Today, cell::today()));
+        if options.sensitivity {
+            groups.push((Group::Sensitivity, cell::sensitivity()));
+        }
+    }
+    let seeds: Vec<u64> = (0..options.seeds.clamp(1, SEEDS_MAX)).map(|n| options.first_seed.wrapping_add(n)).collect();
+    let runs: Vec<(&Cell, u64)> = groups
+        .iter()
+        .flat_map(|(_, cells)| cells)
+        .flat_map(|cell| seeds.iter().map(move |seed| (cell, *seed)))
+        .collect();
+    let bar = bar(runs.len() as u64, options.bar);
+    // Real runs would disturb one another.
+    let threads = if options.way == Way::Simulated { options.threads } else { NonZeroUsize::MIN };
+    let work = |n: usize| runs.get(n).map(|(cell, seed)| make(options.way, cell, *seed));
+    let made: Vec<_> = pool::map(runs.len(), threads, work, || bar.inc(1)).into_iter().flatten().collect();
+    bar.finish_and_clear();
+
+    let mut made = made.into_iter();
+    let mut rows = Vec::new();
+    for (group, cells) in &groups {
+        for cell in cells {
+            rows.push(Row::new(*group, cell, seeds.iter().copied().zip(made.by_ref().take(seeds.len())).collect()));
+        }
+    }
+    outcome::compare(&mut rows);
+    Report::new(options, rows, timeline::all())
+}
+
+fn make(way: Way, cell: &Cell, seed: u64) -> Result<Outcome, String> {
+    match way {
+        Way::Simulated => remora_sim::drc::run(&cell.config(), seed).map_err(|e| e.to_string()),
+        Way::Real { faster } => real::run(&cell.config(), seed, faster).map_err(|e| e.to_string()),
+    }
+}
+
+fn bar(runs: u64, shown: bool) -> ProgressBar {
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
+    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

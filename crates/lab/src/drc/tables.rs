@@ -1,0 +1,187 @@
+//! The tables, for a terminal and for the page.
+
+use std::fmt::Write;
+
+use super::outcome::{Example, Group, Report, Row, mean};
+use crate::report::table::Table;
+use crate::wireless::{Source, Summary};
+
+impl Group {
+    /// What stands above its table.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Group::Tables => "DRC 89, tables 2 and 3: 128 writes of 8 KB, 4 biods, 4 nfsds, 0.7 s x 4",
+            Group::Today => "The same load and servers, with the clients of today",
+            Group::Sensitivity => {
+                "What was fitted, a quarter less and a quarter more; and daemons that do not overtake"
+            }
+        }
+    }
+
+    pub(super) const ALL: [Group; 3] = [Group::Tables, Group::Today, Group::Sensitivity];
+}
+
+impl Report {
+    /// All of it for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for group in Group::ALL {
+            if self.group(group).next().is_some() {
+                // Writing to a String cannot fail.
+                let _ = writeln!(out, "{}\n{}", group.title(), self.table(group).to_text());
+            }
+        }
+        for example in &self.examples {
+            let _ = writeln!(out, "Example 1, cache {}\n{}", example.cache.name(), example.to_text());
+        }
+        for line in self.troubles() {
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = writeln!(out, "{}", self.made_how());
+        out
+    }
+
+    /// How the figures came about, in a sentence or two.
+    pub(super) fn made_how(&self) -> String {
+        let how = match (self.source, self.faster) {
+            (Source::Real, Some(faster)) => format!(
+                "The real server and client on loopback with a slow disk, timers and disk {faster} times as fast; \
+                 speeds are those of the original pace. Example 1 is simulated"
+            ),
+            _ => "Simulated, in virtual time".to_owned(),
+        };
+        format!("{how}. Means of {} seeds from {}, as the paper's are of 20 runs.", self.seeds, self.first_seed)
+    }
+
+    /// What went wrong, a line each.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            let place = format!("{}, {}, {}", row.server.name(), row.client.name(), row.cache.name());
+            lines.extend(row.failures.iter().map(|f| format!("failed: {place}, seed {}: {}", f.seed, f.why)));
+            if row.damaged > 0 {
+                lines.push(format!("damaged: {place}: the file was not what was written, {} times", row.damaged));
+            }
+        }
+        lines
+    }
+
+    pub(super) fn table(&self, group: Group) -> Table {
+        match group {
+            Group::Tables => self.tables(),
+            Group::Today => self.today(),
+            Group::Sensitivity => self.sensitivity(),
+        }
+    }
+
+    fn tables(&self) -> Table {
+        let row = |r: &Row| {
+            let (paper, off) = (r.paper, r.difference_percent);
+            vec![
+                r.server.name().into(),
+                r.cache.name().into(),
+                figure(r.sent),
+                show(paper.map(|p| p.sent), 0),
+                signed(off.map(|d| d.sent)),
+                figure(r.duplicates_sent),
+                show(paper.map(|p| p.duplicates_sent), 0),
+                signed(off.map(|d| d.duplicates_sent)),
+                figure(r.duplicates_processed),
+                show(paper.map(|p| p.duplicates_processed), 0),
+                figure(r.speed),
+                show(paper.map(|p| p.speed), 0),
+                signed(off.map(|d| d.speed)),
+                signed(r.change_percent),
+                signed(paper.and_then(|p| p.change_percent)),
+            ]
+        };
+        let head = [
+            "server",
+            "cache",
+            "sent",
+            "paper",
+            "off by",
+            "duplicates",
+            "paper",
+            "off by",
+            "processed",
+            "paper",
+            "KB/s",
+            "paper",
+            "off by",
+            "change",
+            "paper",
+        ];
+        Table { left: 2, head: owned(&head), rows: self.group(Group::Tables).map(row).collect() }
+    }
+
+    fn today(&self) -> Table {
+        let row = |r: &Row| {
+            vec![
+                r.client.name().into(),
+                r.server.name().into(),
+                r.cache.name().into(),
+                figure(r.sent),
+                figure(r.duplicates_sent),
+                figure(r.duplicates_processed),
+                figure(r.speed),
+                signed(r.change_percent),
+            ]
+        };
+        let head = ["client", "server", "cache", "sent", "duplicates", "processed", "KB/s", "change"];
+        Table { left: 3, head: owned(&head), rows: self.group(Group::Today).map(row).collect() }
+    }
+
+    /// A row for each parameter and factor: without a cache, and with Juszczak's.
+    fn sensitivity(&self) -> Table {
+        let all: Vec<&Row> = self.group(Group::Sensitivity).collect();
+        let row = |pair: &[&Row]| match pair {
+            [off, modified] => Some(vec![
+                off.server.name().into(),
+                off.varied.clone().unwrap_or_else(|| "as fitted".into()),
+                figure(off.duplicates_sent),
+                figure(modified.duplicates_sent),
+                figure(off.speed),
+                figure(modified.speed),
+                signed(modified.change_percent),
+            ]),
+            _ => None,
+        };
+        let head = ["server", "what", "duplicates, off", "juszczak", "KB/s, off", "juszczak", "change"];
+        Table { left: 2, head: owned(&head), rows: all.chunks(2).filter_map(row).collect() }
+    }
+}
+
+impl Example {
+    /// What happened, a line each.
+    fn to_text(&self) -> String {
+        let mut out = String::new();
+        for event in &self.events {
+            let _ = writeln!(out, "  {:>7.3} s  {:<7} {}", event.seconds, event.who, event.what);
+        }
+        out + &format!("  {}\n", self.verdict())
+    }
+
+    /// How it ended.
+    pub(super) fn verdict(&self) -> String {
+        let told = remora_sim::drc::example::WRITTEN;
+        let fate = if self.lost { "the write is lost" } else { "nothing is lost" };
+        format!("In the end the file has {} of the {told} bytes that the client wrote: {fate}.", self.size)
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&w| w.to_owned()).collect()
+}
+
+fn figure(summary: Option<Summary>) -> String {
+    show(mean(summary), 1)
+}
+
+fn show(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |v| format!("{v:.digits$}"))
+}
+
+fn signed(percent: Option<f64>) -> String {
+    percent.map_or_else(String::new, |p| format!("{p:+.0} %"))
+}

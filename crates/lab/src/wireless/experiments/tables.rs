@@ -1,0 +1,192 @@
+//! The tables that are filled in virtual time and in real time alike: the same cells, by other
+//! systems and at more or fewer levels.
+
+use std::time::Duration;
+
+use remora_base::{Rate, Time};
+use remora_channel::{Config, Duplex, ErrorModel, Outage};
+use remora_sim::copy::Direction;
+
+use super::super::cell::{Cell, Label, Measure};
+use super::super::job::{Copy, HandOff, Job, SmallOperations, System, way};
+use super::{Experiment, Figure, Origin, Vertical};
+
+/// What is copied at 1 Mbit/s, as in the papers.
+pub(crate) const FILE: u64 = 1 << 20;
+/// The largest file of `rates`.
+const FILE_MAX: u64 = 16 << 20;
+/// When an outage or cell switch begins: a copy at 1 Mbit/s takes twice as long at least.
+const MID_COPY: Time = Time::from_secs(4);
+/// How long a run may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
+
+/// What most experiments beyond the papers have in common; the rest is to be filled in.
+pub(crate) const COPIES: Experiment = Experiment {
+    name: "",
+    about: "",
+    origin: Origin::Beyond,
+    measures: &[Measure::Seconds],
+    baseline: None,
+    figures: &[],
+    single: false,
+    cells: Vec::new,
+};
+
+pub(crate) const BURSTS: Experiment =
+    Experiment { name: "bursts", figures: &[Figure { y: Vertical::Ratio, x: "bad mean", lines: "system" }], ..COPIES };
+
+pub(crate) const LOSS: Experiment =
+    Experiment { name: "loss", figures: &[Figure { y: Vertical::Ratio, x: "loss", lines: "system" }], ..COPIES };
+
+pub(crate) const DISTANCE: Experiment = Experiment {
+    name: "distance",
+    figures: &[Figure { y: Vertical::Ratio, x: "round trip", lines: "system" }],
+    ..COPIES
+};
+
+pub(crate) const OUTAGES: Experiment = Experiment {
+    name: "outages",
+    about: "10 s and 30 s of nothing in mid-copy: until bytes flow again, and in all",
+    measures: &[Measure::Resume, Measure::Seconds],
+    figures: &[Figure { y: Vertical::Logarithmic(Measure::Resume), x: "outage", lines: "system" }],
+    ..COPIES
+};
+
+pub(crate) const RATES: Experiment = Experiment {
+    name: "rates",
+    about: "64 kbit/s to 100 Mbit/s, bad mean 80 ms; the file grows with the rate, up to 16 MiB",
+    figures: &[Figure { y: Vertical::Ratio, x: "rate", lines: "system" }],
+    ..COPIES
+};
+
+pub(crate) const HAND_OFF: Experiment = Experiment {
+    name: "handoff",
+    about: "a cell switch of 1 s in mid-copy, which is announced or not",
+    measures: &[Measure::Resume, Measure::Seconds],
+    figures: &[Figure { y: Vertical::Logarithmic(Measure::Resume), x: "signal", lines: "system" }],
+    ..COPIES
+};
+
+pub(crate) const SMALL_OPERATIONS: Experiment = Experiment {
+    name: "small-operations",
+    about: "creating and writing files of 100 bytes while 1 MiB is written: their latency",
+    measures: &[Measure::Latency95, Measure::LatencyMedian, Measure::LatencyMax],
+    figures: &[Figure { y: Vertical::Logarithmic(Measure::Latency95), x: "bad mean", lines: "system" }],
+    ..COPIES
+};
+
+/// A cell for each way, level and system, in this order. `at` makes a level's channel and
+/// labels.
+pub(crate) fn copies<L>(systems: &[System], levels: &[L], at: impl Fn(&L) -> (Config, Vec<Label>)) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for direction in WAYS {
+        for (channel, labels) in levels.iter().map(&at) {
+            for system in systems.iter().copied() {
+                let mut all = vec![Label::direction(direction)];
+                all.extend(labels.iter().cloned());
+                all.push(Label::new("system", system.name()));
+                let copy = Copy { system, channel: channel.clone(), direction, bytes: FILE, hand_offs: Vec::new() };
+                cells.push(Cell { labels: all, job: Job::Copy(copy), paper: None, limit: LIMIT });
+            }
+        }
+    }
+    cells
+}
+
+/// Changes what is copied in each cell.
+pub(crate) fn with(mut cells: Vec<Cell>, change: impl Fn(&mut Copy)) -> Vec<Cell> {
+    for cell in &mut cells {
+        if let Job::Copy(copy) = &mut cell.job {
+            change(copy);
+        }
+    }
+    cells
+}
+
+fn in_bursts(mean: Duration) -> Config {
+    Config { errors: ErrorModel::bursts(mean), ..Config::default() }
+}
+
+/// Bad means in milliseconds. Where the mean is `long.0` and more, a run may take `long.1`: the
+/// floor itself is long there.
+pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: (Duration, Duration)) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let of_mean = |ms: &u64| {
+        let mean = Duration::from_millis(*ms);
+        (in_bursts(mean), vec![Label::time("bad mean", mean)])
+    };
+    cells.extend(copies(systems, means_ms, of_mean));
+    for cell in &mut cells {
+        let Job::Copy(Copy { channel, .. }) = &cell.job else { continue };
+        let is_long = matches!(channel.errors, ErrorModel::TwoState { bad_mean, .. } if bad_mean >= long.0);
+        cell.limit = if is_long { long.1 } else { LIMIT };
+    }
+    cells
+}
+
+/// Losses in percent.
+pub(crate) fn loss(systems: &[System], percents: &[u32]) -> Vec<Cell> {
+    copies(systems, percents, |percent| {
+        let channel = Config { loss: f64::from(*percent) / 100.0, ..Config::default() };
+        (channel, vec![Label::new("loss", format!("{percent} %"))])
+    })
+}
+
+/// Losses in percent and round trips in milliseconds.
+pub(crate) fn distance(systems: &[System], levels: &[(u32, u64)]) -> Vec<Cell> {
+    copies(systems, levels, |(percent, ms)| {
+        let (loss, round_trip) = (f64::from(*percent) / 100.0, Duration::from_millis(*ms));
+        let channel = Config { duplex: Duplex::Full, delay: round_trip / 2, loss, ..Config::default() };
+        (channel, vec![Label::new("loss", format!("{percent} %")), Label::time("round trip", round_trip)])
+    })
+}
+
+pub(crate) fn outages(systems: &[System]) -> Vec<Cell> {
+    copies(systems, &[10, 30].map(Duration::from_secs), |length| {
+        let channel = Config { outages: vec![Outage { start: MID_COPY, length: *length }], ..Config::default() };
+        (channel, vec![Label::time("outage", *length)])
+    })
+}
+
+pub(crate) fn rates(systems: &[System]) -> Vec<Cell> {
+    let rates =
+        [(64, "64 kbit/s"), (256, "256 kbit/s"), (1000, "1 Mbit/s"), (10_000, "10 Mbit/s"), (100_000, "100 Mbit/s")];
+    let cells = copies(systems, &rates, |(kbit, name)| {
+        let rate = Rate::from_bits(kbit * 1000).unwrap_or(Rate::mbit(1));
+        (Config { rate, ..in_bursts(Duration::from_millis(80)) }, vec![Label::new("rate", *name)])
+    });
+    // Some 9 s of the channel's time, or less.
+    with(cells, |copy| copy.bytes = (FILE * (copy.channel.rate.bits() / 1000) / 1000).min(FILE_MAX))
+}
+
+/// A cell switch, not announced to some systems and announced to some.
+pub(crate) fn hand_off(not_announced: &[System], announced: &[System]) -> Vec<Cell> {
+    let of_signal = |systems: &[System], announced: bool| {
+        let signal = if announced { "announced" } else { "not announced" };
+        let cells = copies(systems, &[signal], |signal| (Config::default(), vec![Label::new("signal", *signal)]));
+        let switch = HandOff { at: MID_COPY, length: Duration::from_secs(1), announced };
+        with(cells, |copy| copy.hand_offs.push(switch))
+    };
+    let mut cells = [of_signal(not_announced, false), of_signal(announced, true)].concat();
+    // Stable: by direction first, as in other tables.
+    cells.sort_by_key(|c| WAYS.map(way).iter().position(|w| c.level("direction") == Some(w)));
+    cells
+}
+
+pub(crate) fn small_operations(systems: &[System], second_client: bool) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for mean in [0, 80, 160].map(Duration::from_millis) {
+        for system in systems.iter().copied() {
+            let labels = vec![
+                Label::new("asked by", if second_client { "a second client" } else { "the same client" }),
+                Label::time("bad mean", mean),
+                Label::new("system", system.name()),
+            ];
+            let job = SmallOperations { system, channel: in_bursts(mean), bytes: FILE, second_client };
+            cells.push(Cell { labels, job: Job::SmallOperations(job), paper: None, limit: LIMIT });
+        }
+    }
+    cells
+}

@@ -1,0 +1,210 @@
+//! Experiments at work: all runs of all of them in one pool, and what they came to so far at any
+//! time, so that nothing is lost when they are interrupted.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::cell::{Cell, Sample};
+use super::experiments::Experiment;
+use super::outcome::{CellOutcome, ExperimentOutcome, Report};
+use super::runner::{RunError, Runner};
+use super::{Options, SEEDS_MAX, pool};
+
+/// Why there is nothing to run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No cell of the chosen experiments is at this level.
+    #[error("no chosen experiment has the level '{level}'; there are\n{levels}")]
+    Level {
+        /// What was asked for.
+        level: String,
+        /// A line for each axis with its levels.
+        levels: String,
+    },
+    /// There are such levels, but no cell at all of them that can be run here.
+    #[error("no cell is left to run: no system here has one at these levels; there are\n{0}")]
+    Nothing(String),
+}
+
+/// Experiments that are run, or have been.
+#[derive(Debug)]
+pub struct Work<R> {
+    options: Options,
+    runner: R,
+    tables: Vec<Table>,
+    /// By table, cell and seed.
+    made: Mutex<Vec<Results>>,
+    /// So many tables have been told of.
+    told: Mutex<usize>,
+}
+
+/// A table's results by cell and seed, as far as there are any.
+type Results = Vec<Vec<Option<Result<Sample, RunError>>>>;
+
+/// An experiment's cells that are wanted and can be run.
+#[derive(Debug)]
+struct Table {
+    experiment: &'static Experiment,
+    cells: Vec<Cell>,
+    seeds: u64,
+}
+
+/// A run that is to be made. The order is that of the runs: seed by seed, so that those of a kind
+/// that have to wait for one another come one by one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    table: usize,
+    seed: usize,
+    cell: usize,
+}
+
+impl<R: Runner> Work<R> {
+    /// What the options ask for of what the runner can do.
+    pub fn plan(options: Options, runner: R) -> Result<Work<R>, PlanError> {
+        let all: Vec<Vec<Cell>> = options.experiments.iter().map(|e| (e.cells)()).collect();
+        let labels = || all.iter().flatten().flat_map(|c| &c.labels);
+        if let Some(level) = options.only.iter().find(|only| labels().all(|l| l.level != **only)) {
+            return Err(PlanError::Level { level: level.clone(), levels: levels(&all) });
+        }
+        let chosen: BTreeSet<&str> = labels().filter(|l| options.only.contains(&l.level)).map(|l| l.axis).collect();
+        let wanted = |cell: &&Cell| {
+            cell.labels.iter().all(|l| !chosen.contains(l.axis) || options.only.contains(&l.level))
+                && runner.takes(&cell.job)
+        };
+        let table = |(experiment, cells): (&&'static Experiment, &Vec<Cell>)| Table {
+            experiment,
+            cells: cells.iter().filter(wanted).cloned().collect(),
+            seeds: if experiment.single { 1 } else { options.seeds.clamp(1, SEEDS_MAX) },
+        };
+        let tables: Vec<Table> =
+            options.experiments.iter().zip(&all).map(table).filter(|t| !t.cells.is_empty()).collect();
+        if tables.is_empty() {
+            return Err(PlanError::Nothing(levels(&all)));
+        }
+        let empty = |t: &Table| vec![vec![None; usize::try_from(t.seeds).unwrap_or(usize::MAX)]; t.cells.len()];
+        let made = Mutex::new(tables.iter().map(empty).collect());
+        Ok(Work { options, runner, tables, made, told: Mutex::new(0) })
+    }
+
+    /// Makes all runs. They are independent: one pool takes them all. `ended` hears of each
+    /// experiment as it and all before it have ended.
+    pub fn run(&self, ended: impl Fn(&ExperimentOutcome) + Sync) {
+        let places = self.places();
+        let bar = bar(places.len() as u64, self.options.bar);
+        let work = |n: usize| {
+            let Some(place) = places.get(n) else { return };
+            self.make(*place);
+            self.tell(|outcome| bar.suspend(|| ended(outcome)));
+        };
+        pool::map(places.len(), self.options.threads, work, || bar.inc(1));
+        bar.finish_and_clear();
+    }
+
+    /// All runs there are, in the order in which they are made.
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (table, results) in self.made().iter().enumerate() {
+            for (cell, seeds) in results.iter().enumerate() {
+                places.extend((0..seeds.len()).map(|seed| Place { table, seed, cell }));
+            }
+        }
+        places.sort();
+        places
+    }
+
+    fn make(&self, place: Place) {
+        let Some(cell) = self.tables.get(place.table).and_then(|t| t.cells.get(place.cell)) else { return };
+        let seed = self.seed(place.seed);
+        let result = self.runner.run(&cell.job.drawn(seed), seed, cell.limit);
+        let mut made = self.made();
+        let table = made.get_mut(place.table).and_then(|t| t.get_mut(place.cell));
+        if let Some(slot) = table.and_then(|c| c.get_mut(place.seed)) {
+            *slot = Some(result);
+        }
+    }
+
+    fn tell(&self, ended: impl Fn(&ExperimentOutcome)) {
+        // Locked all the while, so that they are told of in their order. The results are not:
+        // whoever hears of them may take his time.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(table) = self.tables.get(*told) {
+            let outcome = {
+                let made = self.made();
+                let results = made.get(*told).filter(|r| r.iter().flatten().all(Option::is_some));
+                results.map(|results| self.outcome(table, results))
+            };
+            let Some(outcome) = outcome else { return };
+            ended(&outcome);
+            *told = told.saturating_add(1);
+        }
+    }
+
+    /// What has come of it so far.
+    pub fn report(&self) -> Report {
+        let made = self.made();
+        let runs = || made.iter().flatten().flatten();
+        let begun = self.tables.iter().zip(made.iter()).filter(|(_, r)| r.iter().flatten().any(Option::is_some));
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            source: self.runner.source(),
+            complete: runs().all(Option::is_some),
+            peers: self.options.peers.clone(),
+            conditions: self.options.conditions,
+            command: self.options.command.clone(),
+            first_seed: self.options.first_seed,
+            seeds: self.options.seeds,
+            experiments: begun.map(|(table, results)| self.outcome(table, results)).collect(),
+        }
+    }
+
+    /// What of this report has not been told of, as text. Nothing is told of afterwards.
+    pub fn rest(&self, report: &Report) -> String {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest: String = report.experiments.iter().skip(*told).map(ExperimentOutcome::to_text).collect();
+        *told = usize::MAX;
+        rest + &report.footer()
+    }
+
+    fn outcome(&self, table: &Table, results: &Results) -> ExperimentOutcome {
+        let cell = |(cell, results): (&Cell, &Vec<Option<Result<Sample, RunError>>>)| {
+            let runs = results.iter().enumerate().filter_map(|(n, r)| Some((self.seed(n), r.clone()?))).collect();
+            CellOutcome::new(table.experiment, cell, self.runner.source(), runs)
+        };
+        ExperimentOutcome::new(table.experiment, table.cells.iter().zip(results).map(cell).collect())
+    }
+
+    fn seed(&self, n: usize) -> u64 {
+        self.options.first_seed.wrapping_add(n as u64)
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Results>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A line for each axis of these cells, with its levels in their order.
+fn levels(all: &[Vec<Cell>]) -> String {
+    let mut axes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for label in all.iter().flatten().flat_map(|c| &c.labels) {
+        match axes.iter_mut().find(|(axis, _)| *axis == label.axis) {
+            Some((_, levels)) if levels.contains(&label.level.as_str()) => {}
+            Some((_, levels)) => levels.push(&label.level),
+            None => axes.push((label.axis, vec![&label.level])),
+        }
+    }
+    let mut text = String::new();
+    for (axis, levels) in axes {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {axis}: {}", levels.join(", "));
+    }
+    text.trim_end().to_owned()
+}
+
+fn bar(runs: u64, shown: bool) -> ProgressBar {
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
+    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,186 @@
+//! The load of DRC 89, sections 3 and 5: a client writes 1 MB into a file that it has emptied,
+//! and the server is slow.
+//!
+//! The client and server cores are the real ones; the two machines of the paper are in
+//! [`machines`], what a write costs them in [`ufs`], the process that writes in `writer`. The
+//! calls are version 3's with FILE_SYNC, which promises what every write of version 2 does.
+
+pub mod example;
+pub mod machines;
+pub mod ufs;
+mod writer;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_client::{BlockSize, Transport, WindowSize};
+use remora_server::cache;
+use remora_vfs::{Cred, MemFs, Vfs};
+use remora_wire::nfs3::{CreateHow, Proc, SetAttr, Stable};
+
+use crate::client_node::ClientNode;
+use crate::disk::DiskModel;
+use crate::net::{Hop, Medium};
+use crate::packet_log::{Packet, PacketKind};
+use crate::server_node::{Execution, ServerConfig, ServerNode};
+use crate::trace::Trace;
+use crate::world::{Stuck, World};
+
+pub use machines::{Client, Machine};
+use writer::Writer;
+pub use writer::{BIODS, Process, Step, is_intact, truncate_call, write_call};
+
+/// Writes of a run: 1 MB in blocks of 8 KB.
+pub const WRITES: u32 = 128;
+/// Bytes of a write.
+pub const BLOCK: u32 = ufs::BLOCK as u32;
+/// Daemons of the server.
+pub const NFSDS: usize = 4;
+/// The file's name.
+pub const NAME: &str = "file";
+/// Far beyond any run.
+const DEADLINE: Time = Time::from_secs(1000);
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server's machine.
+    pub server: Machine,
+    /// The client's.
+    pub client: Client,
+    /// How the client retransmits, and over what.
+    pub timers: Timers,
+    /// The server's duplicate request cache.
+    pub cache: cache::Config,
+}
+
+/// A client's transport and patience.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Timers {
+    /// What carries the messages.
+    pub transport: Transport,
+    /// When they are sent again.
+    pub retry: remora_client::RetryPolicy,
+}
+
+impl Timers {
+    /// The client core with these timers and the five outstanding requests of four daemons and
+    /// a process.
+    pub fn config(&self) -> remora_client::Config {
+        remora_client::Config {
+            retry: self.retry,
+            block: BlockSize::Fixed(BLOCK),
+            window: WindowSize::Fixed(BIODS as u32 + 1),
+            ..remora_client::Config::new(self.transport)
+        }
+    }
+}
+
+/// What came of a run, in the words of DRC 89, table 2.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Outcome {
+    /// Writes sent, retransmissions included.
+    pub sent: u32,
+    /// Of these, retransmissions.
+    pub duplicates_sent: u32,
+    /// Writes that the server executed although it had executed them before.
+    pub duplicates_processed: u32,
+    /// To open, truncate, write and close the file, as the client sees it, in seconds.
+    pub seconds: f64,
+    /// Whether the file then held what was written, when all was quiet.
+    pub intact: bool,
+}
+
+impl Outcome {
+    /// KB a second.
+    pub fn speed(&self) -> f64 {
+        f64::from(WRITES * BLOCK / 1024) / self.seconds
+    }
+}
+
+/// Why there is no [`Outcome`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DrcError {
+    /// The server cannot be set up.
+    #[error("the server cannot be set up")]
+    SetUp,
+    /// A call failed.
+    #[error("{0}")]
+    Call(String),
+    /// It did not come to an end.
+    #[error("it did not end within {} s", DEADLINE.as_secs_f64())]
+    TooLong,
+    /// It stood still.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// Runs the load once.
+pub fn run(config: &Config, seed: u64) -> Result<Outcome, DrcError> {
+    let mut server = ServerNode::new(server_config(config), seed);
+    let fs = server.fs().clone();
+    let root = server.root_handle().ok_or(DrcError::SetUp)?;
+    prepare(&fs).ok_or(DrcError::SetUp)?;
+    let writer = Writer::new(root, NAME, Process::new(config.client.copy));
+    let mut client = ClientNode::new(config.timers.config(), seed, writer);
+    client.log_packets();
+    server.log_executions();
+    let mut world = World::new(seed, server, Trace::quiet());
+    world.add_client(client, Medium::Hop(Hop::clean(config.client.wire)));
+    // Quiet, not merely closed: duplicates that are still queued are executed, too.
+    let quiet = |w: &World<Writer>| w.clients[0].user().is_over() && w.net.is_empty() && w.server.jobs() == 0;
+    if !world.run(DEADLINE, quiet)? {
+        return Err(DrcError::TooLong);
+    }
+    let Some(client) = world.clients.first() else { return Err(DrcError::SetUp) };
+    let ended = client.user().ended().map_err(DrcError::Call)?;
+    let (sent, duplicates_sent) = count(client.packets());
+    Ok(Outcome {
+        sent,
+        duplicates_sent,
+        duplicates_processed: repeated(world.server.executions()),
+        seconds: ended.as_secs_f64(),
+        intact: contents(&fs).is_some_and(|bytes| is_intact(&bytes)),
+    })
+}
+
+fn server_config(config: &Config) -> ServerConfig {
+    ServerConfig {
+        cache: config.cache,
+        slots: NFSDS,
+        disk: DiskModel { cpu: config.server.small_call, ..DiskModel::instant() },
+        ufs: Some(config.server.ufs),
+        ..ServerConfig::default()
+    }
+}
+
+/// Puts the file there that the load empties: "The file was always 1 Mbyte in size when the
+/// program started." `None` if it cannot.
+pub fn prepare(fs: &MemFs) -> Option<()> {
+    let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
+    let attr = SetAttr { mode: Some(0o666), ..SetAttr::NONE };
+    let made = fs.create(&root, &fs.root(), NAME.as_bytes(), &CreateHow::Guarded(attr)).ok()?;
+    let old = Bytes::from(vec![0xff; (WRITES * BLOCK) as usize]);
+    fs.write(&root, &made.id, 0, &old, Stable::FileSync).ok().map(|_| ())
+}
+
+/// The file as a crash would leave it.
+pub fn contents(fs: &MemFs) -> Option<Bytes> {
+    fs.tree().get(NAME.as_bytes()).and_then(|node| fs.read_durable(&node.id).ok())
+}
+
+/// WRITEs executed that had been executed before.
+fn repeated(executions: &[Execution]) -> u32 {
+    let mut seen = BTreeSet::new();
+    let again = executions.iter().filter(|e| e.proc == Proc::Write && !seen.insert(e.xid));
+    u32::try_from(again.count()).unwrap_or(u32::MAX)
+}
+
+/// WRITEs sent, and those sent again.
+fn count(packets: &[Packet]) -> (u32, u32) {
+    let writes = || packets.iter().filter(|p| p.number >= writer::CALLS_BEFORE);
+    let of = |kind| u32::try_from(writes().filter(|p| p.kind == kind).count()).unwrap_or(u32::MAX);
+    let again = of(PacketKind::Retransmission);
+    (of(PacketKind::Call) + again, again)
+}

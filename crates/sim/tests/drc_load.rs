@@ -1,0 +1,95 @@
+//! DRC 89's load test on the simulated machines: tables 2 and 3, and what every cache must hold.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use remora_client::{RetryPolicy, Transport};
+use remora_server::cache;
+use remora_sim::drc::{self, Client, Config, Machine, Outcome, Timers, WRITES};
+
+/// The seeds that `remora lab drc` shows.
+const SEEDS: Range<u64> = 1..21;
+/// How near to the paper's a figure must be, in percent, and a change of speed, in points.
+const NEAR: f64 = 15.0;
+const CHANGE_NEAR: f64 = 10.0;
+
+fn reference_client() -> Timers {
+    let (initial, max) = (Duration::from_millis(700), Duration::from_secs(60));
+    Timers { transport: Transport::Udp, retry: RetryPolicy::Exponential { initial, factor: 4, max } }
+}
+
+fn runs(server: Machine, timers: Timers, cache: cache::Config, seeds: Range<u64>) -> Vec<Outcome> {
+    let config = Config { server, client: Client::MICROVAX, timers, cache };
+    let run = |seed| drc::run(&config, seed).unwrap_or_else(|e| panic!("{cache:?}, seed {seed}: {e}"));
+    let outcomes: Vec<Outcome> = seeds.map(run).collect();
+    for outcome in &outcomes {
+        assert!(outcome.intact, "{cache:?}: {outcome:?}");
+        assert_eq!(outcome.sent, WRITES + outcome.duplicates_sent, "{cache:?}");
+        assert!(outcome.duplicates_processed <= outcome.duplicates_sent, "{cache:?}: {outcome:?}");
+    }
+    outcomes
+}
+
+fn mean(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64
+}
+
+/// A server of the paper: requests, duplicates, speed before and after, the change in percent.
+fn assert_like_the_paper(server: Machine, sent: f64, duplicates: f64, speeds: [f64; 2], change: f64) {
+    let caches = [cache::Config::reference(), cache::Config::juszczak()];
+    let [before, after] = caches.map(|cache| runs(server, reference_client(), cache, SEEDS));
+    for (outcomes, speed) in [(&before, speeds[0]), (&after, speeds[1])] {
+        let ours = [
+            mean(outcomes, |o| o.sent.into()),
+            mean(outcomes, |o| o.duplicates_sent.into()),
+            mean(outcomes, Outcome::speed),
+        ];
+        for (ours, paper) in ours.into_iter().zip([sent, duplicates, speed]) {
+            let off = 100.0 * (ours / paper - 1.0);
+            assert!(off.abs() <= NEAR, "{ours:.1} instead of the paper's {paper}: {off:+.1} %");
+        }
+    }
+    assert_eq!(mean(&after, |o| o.duplicates_processed.into()), 0.0);
+    let processed = mean(&before, |o| o.duplicates_processed.into());
+    assert!(
+        processed > 0.9 * mean(&before, |o| o.duplicates_sent.into()),
+        "nearly all are executed again: {processed}"
+    );
+    let gain = 100.0 * (mean(&after, Outcome::speed) / mean(&before, Outcome::speed) - 1.0);
+    assert!((gain - change).abs() <= CHANGE_NEAR, "{gain:+.1} % instead of {change:+} %");
+}
+
+#[test]
+fn the_small_server_is_that_of_tables_2_and_3() {
+    assert_like_the_paper(Machine::SMALL, 190.0, 62.0, [35.0, 48.0], 37.0);
+}
+
+#[test]
+fn the_large_server_is_that_of_tables_2_and_3() {
+    assert_like_the_paper(Machine::LARGE, 141.0, 13.0, [75.0, 83.0], 11.0);
+}
+
+#[test]
+fn no_cache_is_as_good_as_the_reference_ports_and_the_full_one_executes_nothing_again() {
+    for server in [Machine::SMALL, Machine::LARGE] {
+        let with = |cache| runs(server, reference_client(), cache, 1..4);
+        assert_eq!(with(cache::Config::Off), with(cache::Config::reference()));
+        for outcome in with(cache::Config::full()) {
+            assert_eq!(outcome.duplicates_processed, 0);
+        }
+    }
+}
+
+#[test]
+fn over_tcp_nothing_is_sent_twice() {
+    let timers = Timers { transport: Transport::Tcp, retry: RetryPolicy::Adaptive };
+    for outcome in runs(Machine::SMALL, timers, cache::Config::Off, 1..4) {
+        assert_eq!((outcome.sent, outcome.duplicates_processed), (WRITES, 0));
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let once = || runs(Machine::SMALL, reference_client(), cache::Config::juszczak(), 7..8);
+    assert_eq!(once(), once());
+}

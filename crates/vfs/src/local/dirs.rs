@@ -1,0 +1,81 @@
+//! Directories kept open for a moment, so that what is in them is reached by one system call.
+//!
+//! An open descriptor is the directory itself, wherever it goes. That it is still inside the
+//! export is what the way from the root showed when that was last gone, which may be some time
+//! ago ([`Options::trust_for`](super::Options::trust_for)).
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::ids::Key;
+use super::recent::Recent;
+
+/// An open directory.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) fd: Arc<OwnedFd>,
+    /// When the way from the root was gone.
+    pub(super) since: Instant,
+}
+
+impl Way {
+    /// By a way gone just now.
+    pub(super) fn now(fd: Arc<OwnedFd>) -> Way {
+        Way { fd, since: Instant::now() }
+    }
+}
+
+struct Kept {
+    way: Way,
+    /// Opened so that it can be synced.
+    syncable: Option<Arc<OwnedFd>>,
+}
+
+/// See the module.
+pub(super) struct Dirs {
+    kept: Mutex<Recent<Key, Kept>>,
+    trust_for: Duration,
+}
+
+impl Dirs {
+    /// Keeps at most `limit` directories open, with one or two descriptors each, and goes the
+    /// way to them again after `trust_for`.
+    pub(super) fn new(limit: usize, trust_for: Duration) -> Dirs {
+        Dirs { kept: Mutex::new(Recent::new(limit)), trust_for }
+    }
+
+    /// The directory, if the way to it has been gone of late.
+    pub(super) fn get(&self, key: Key) -> Option<Way> {
+        let mut dirs = self.lock();
+        dirs.get(&key).filter(|kept| kept.way.since.elapsed() < self.trust_for).map(|kept| kept.way.clone())
+    }
+
+    /// The directory was reached by this way.
+    pub(super) fn put(&self, key: Key, way: Way) {
+        let mut dirs = self.lock();
+        let syncable = dirs.remove(&key).and_then(|kept| kept.syncable);
+        dirs.insert(key, Kept { way, syncable });
+    }
+
+    /// The directory to sync, opened by `open` unless it is.
+    pub(super) fn syncable(&self, key: Key, open: impl FnOnce() -> Option<OwnedFd>) -> Option<Arc<OwnedFd>> {
+        if let Some(fd) = self.lock().get(&key).and_then(|kept| kept.syncable.clone()) {
+            return Some(fd);
+        }
+        let fd = Arc::new(open()?);
+        if let Some(kept) = self.lock().get(&key) {
+            kept.syncable = Some(fd.clone());
+        }
+        Some(fd)
+    }
+
+    /// The directory was removed.
+    pub(super) fn close(&self, key: Key) {
+        self.lock().remove(&key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent<Key, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,170 @@
+//! The arguments of NFSv2's procedures (RFC 1094, section 2.2).
+
+use bytes::Bytes;
+
+use super::{DATA_MAX, Fh, Name, Proc, SetAttr};
+use crate::{Error, Reader, Xdr};
+
+/// The data of a READ or WRITE: at most [`DATA_MAX`] bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Data(pub Bytes);
+
+impl Xdr for Data {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+    fn decode(r: &mut Reader) -> Result<Data, Error> {
+        r.opaque(DATA_MAX).map(Data)
+    }
+}
+
+xdr_struct! {
+    /// A name in a directory (`diropargs`).
+    pub struct DirOp {
+        /// The directory.
+        pub dir: Fh,
+        /// The name.
+        pub name: Name,
+    }
+
+    /// SETATTR.
+    pub struct SetAttrArgs {
+        /// The object.
+        pub fh: Fh,
+        /// Its new attributes.
+        pub attr: SetAttr,
+    }
+
+    /// READ.
+    pub struct ReadArgs {
+        /// The file.
+        pub fh: Fh,
+        /// First byte.
+        pub offset: u32,
+        /// Bytes.
+        pub count: u32,
+        /// Unused.
+        pub total_count: u32,
+    }
+
+    /// WRITE.
+    pub struct WriteArgs {
+        /// The file.
+        pub fh: Fh,
+        /// Unused.
+        pub begin_offset: u32,
+        /// First byte.
+        pub offset: u32,
+        /// Unused.
+        pub total_count: u32,
+        /// The bytes.
+        pub data: Data,
+    }
+
+    /// CREATE and MKDIR.
+    pub struct CreateArgs {
+        /// Where.
+        pub at: DirOp,
+        /// First attributes.
+        pub attr: SetAttr,
+    }
+
+    /// RENAME.
+    pub struct RenameArgs {
+        /// The present name.
+        pub from: DirOp,
+        /// The new name.
+        pub to: DirOp,
+    }
+
+    /// LINK.
+    pub struct LinkArgs {
+        /// The file.
+        pub fh: Fh,
+        /// Its further name.
+        pub at: DirOp,
+    }
+
+    /// SYMLINK.
+    pub struct SymLinkArgs {
+        /// Where.
+        pub at: DirOp,
+        /// What it points at.
+        pub target: Bytes,
+        /// First attributes.
+        pub attr: SetAttr,
+    }
+
+    /// READDIR.
+    pub struct ReadDirArgs {
+        /// The directory.
+        pub dir: Fh,
+        /// Go on behind this entry; 0 from the start.
+        pub cookie: u32,
+        /// The most bytes of results.
+        pub count: u32,
+    }
+}
+
+/// A call: a procedure and its arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // each variant is named after its procedure
+pub enum Call {
+    Null,
+    GetAttr(Fh),
+    SetAttr(SetAttrArgs),
+    Root,
+    Lookup(DirOp),
+    ReadLink(Fh),
+    Read(ReadArgs),
+    WriteCache,
+    Write(WriteArgs),
+    Create(CreateArgs),
+    Remove(DirOp),
+    Rename(RenameArgs),
+    Link(LinkArgs),
+    SymLink(SymLinkArgs),
+    MkDir(CreateArgs),
+    RmDir(DirOp),
+    ReadDir(ReadDirArgs),
+    StatFs(Fh),
+}
+
+macro_rules! procedures {
+    ($($v:ident),*) => {
+        impl Call {
+            /// The procedure.
+            pub fn proc(&self) -> Proc {
+                match self {
+                    Call::Null => Proc::Null,
+                    Call::Root => Proc::Root,
+                    Call::WriteCache => Proc::WriteCache,
+                    $(Call::$v(_) => Proc::$v,)*
+                }
+            }
+
+            /// Appends the arguments.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    Call::Null | Call::Root | Call::WriteCache => {}
+                    $(Call::$v(args) => args.encode(out),)*
+                }
+            }
+
+            /// Takes the arguments of `proc`.
+            pub fn decode(proc: Proc, r: &mut Reader) -> Result<Call, Error> {
+                Ok(match proc {
+                    Proc::Null => Call::Null,
+                    Proc::Root => Call::Root,
+                    Proc::WriteCache => Call::WriteCache,
+                    $(Proc::$v => Call::$v(Xdr::decode(r)?),)*
+                })
+            }
+        }
+    };
+}
+
+procedures!(
+    GetAttr, SetAttr, Lookup, ReadLink, Read, Write, Create, Remove, Rename, Link, SymLink, MkDir, RmDir, ReadDir,
+    StatFs
+);

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Compares `remora serve` with NFS-Ganesha: same machine, same disk, interleaved runs, in
+# namespaces of their own that end with this script. Needs root, and Debian's nfs-ganesha,
+# nfs-ganesha-vfs, rpcbind and iproute2.
+#
+#   docs/bench-ganesha.sh [REMORA [DIRECTORY]]
+#
+# REMORA is the binary (target/release/remora), DIRECTORY is on the disk to be measured (/var/tmp).
+# ROUNDS (7), DURATION (2s), FILES (50000) and ONLY (all) may be set in the environment; ONLY is some
+# of: ops data udp list. EXTRA goes to every `remora bench`, --json for instance.
+set -eu
+
+if [ "${REMORA_BENCH_INSIDE:-}" != yes ]; then
+    remora=$(readlink -f "${1:-target/release/remora}")
+    dir=$(mktemp -d "$(readlink -f "${2:-/var/tmp}")/remora-bench.XXXXXX")
+    trap 'rm -rf "$dir"' EXIT
+    trap 'exit 130' INT TERM
+    REMORA_BENCH_INSIDE=yes unshare --net --mount --pid --fork --kill-child --mount-proc \
+        "$0" "$remora" "$dir"
+    exit
+fi
+
+remora=$1
+dir=$2
+rounds=${ROUNDS:-7}
+duration=${DURATION:-2s}
+files=${FILES:-50000}
+
+ip link set lo up
+mount -t tmpfs tmpfs /run
+mkdir -p /run/ganesha "$dir/remora" "$dir/ganesha" "$dir/state"
+rpcbind -f -w &
+cat > "$dir/ganesha.conf" <<END
+NFS_CORE_PARAM { Protocols = 3; Enable_UDP = true; Enable_NLM = false; MNT_Port = 20048;
+    NFS_Port = 2049; allow_set_io_flusher_fail = true; }
+EXPORT { Export_Id = 1; Path = $dir/ganesha; Pseudo = /export; Protocols = 3; Transports = UDP,TCP;
+    Access_Type = RW; Squash = No_Root_Squash; SecType = sys; FSAL { Name = VFS; } }
+END
+sleep 1
+ganesha.nfsd -F -f "$dir/ganesha.conf" -L "$dir/ganesha.log" -p "$dir/ganesha.pid" 2> /dev/null &
+"$remora" serve --listen 127.0.0.1:3049 --squash none --state "$dir/state" "$dir/remora" > "$dir/remora.log" &
+for _ in $(seq 300); do
+    grep -q "NFS SERVER INITIALIZED" "$dir/ganesha.log" 2> /dev/null && break
+    sleep 0.1
+done
+
+a="nfs://127.0.0.1:3049/"
+b="nfs://127.0.0.1:2049$dir/ganesha?mountport=20048"
+compare() {
+    # shellcheck disable=SC2086 # EXTRA is a list of flags
+    "$remora" bench "$a" --vs "$b" --rounds "$rounds" --duration "$duration" --files "$files" ${EXTRA:-} "$@"
+}
+
+for part in ${ONLY:-ops data udp list}; do
+    case $part in
+        ops) compare --outstanding 32 --ops null,getattr,lookup,access,create-remove,mix ;;
+        data) compare --outstanding 32 --ops read-4k,read-64k,read-1m,write-64k,write-sync-4k,commit ;;
+        udp) compare --outstanding 32 --ops getattr --proto udp ;;
+        list) compare --ops readdirplus ;;
+        *) echo "unknown part: $part" >&2; exit 2 ;;
+    esac
+done
