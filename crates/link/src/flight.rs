@@ -48,13 +48,13 @@ impl Flight {
         self.next
     }
 
-    /// Notes a transmission with that stamp.
-    pub(crate) fn push(&mut self, seq: Option<u64>, polled: bool, departure: Departure) {
-        if self.log.len() >= LOG_MAX {
-            self.log.pop_front();
-        }
+    /// Notes a transmission with that stamp; returns the one that there is no room for any more,
+    /// of which nobody will tell what became of it.
+    pub(crate) fn push(&mut self, seq: Option<u64>, polled: bool, departure: Departure) -> Option<Tx> {
+        let gone = if self.log.len() >= LOG_MAX { self.log.pop_front() } else { None };
         self.log.push_back(Tx { stamp: self.next, seq, polled, departure });
         self.next += 1;
+        gone
     }
 
     /// Takes the oldest transmission that the echo of `stamp` tells the fate of. The one

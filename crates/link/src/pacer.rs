@@ -242,8 +242,9 @@ impl Pacer {
         }
         if let Some(rate) = self.rate {
             // What it answers has left: the device holds at most what was sent after that,
-            // each such frame with one of another station before it.
-            let held = rate.airtime(self.sent - departure.total) * stations(config);
+            // each such frame with one of another station before it. Another's answer may have told
+            // of more: an answer that is late itself, or a lie, must not hold everybody up.
+            let held = rate.airtime(self.sent - self.confirmed.max(departure.total)) * stations(config);
             self.free_at = self.free_at.min(now + held);
         }
         self.confirmed = self.confirmed.max(departure.total);

@@ -222,11 +222,23 @@ impl Sender {
     /// Notes that packet `seq` was sent; true if it was not for the first time.
     pub(crate) fn sent(&mut self, seq: u64, polled: bool, departure: Departure) -> bool {
         let stamp = self.flight.next_stamp();
-        self.flight.push(Some(seq), polled, departure);
-        let Some(sent) = self.outstanding.get_mut(&seq) else { return false };
-        sent.stamp = stamp;
-        sent.attempts = sent.attempts.saturating_add(1);
-        sent.attempts > 1
+        let gone = self.flight.push(Some(seq), polled, departure);
+        let again = self.outstanding.get_mut(&seq).is_some_and(|sent| {
+            sent.stamp = stamp;
+            sent.attempts = sent.attempts.saturating_add(1);
+            sent.attempts > 1
+        });
+        self.forgotten(gone);
+        again
+    }
+
+    /// Nobody will tell what became of that transmission: if it was its packet's latest, it counts
+    /// as lost. (While only our direction is out, probes push data out of the log.)
+    fn forgotten(&mut self, gone: Option<Tx>) {
+        let Some(Tx { seq: Some(seq), stamp, .. }) = gone else { return };
+        if self.outstanding.get(&seq).is_some_and(|sent| sent.stamp == stamp) {
+            self.due.insert(seq);
+        }
     }
 
     /// A probe. The caller sends it and says so with [`probed`](Sender::probed).
@@ -236,7 +248,8 @@ impl Sender {
 
     /// Notes that a probe was sent.
     pub(crate) fn probed(&mut self, departure: Departure) {
-        self.flight.push(None, true, departure);
+        let gone = self.flight.push(None, true, departure);
+        self.forgotten(gone);
     }
 
     /// Takes an acknowledgement; one of another life tells nothing.

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Medium, World};
-use remora_base::Rate;
+use remora_base::{Rate, Time};
 use remora_link::{Config, Duplex};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -35,4 +35,25 @@ fn a_way_may_become_long_and_short_again() {
         }
         assert!(world.device_max <= 45, "{} frames in the device", world.device_max);
     }
+}
+
+/// While the other direction is heard each frame of it makes the destination good for a moment, and
+/// the probes that follow fill the log of transmissions: data must not be forgotten with it.
+#[test]
+fn a_direction_comes_back_after_an_outage_of_its_own() {
+    let rate = Some(Rate::mbit(10));
+    let mut medium = Medium::new(1);
+    (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
+    let end = Time::from_secs(22);
+    medium.mute = Some((0, Time::from_secs(3), end));
+    let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 7);
+    let (mut down, mut up) = (0, 0);
+    let both = |w: &mut World| {
+        w.saturate(0, 1, 1, &mut down, 1400, 30);
+        w.saturate(1, 0, 1, &mut up, 1400, 30);
+    };
+    world.run(end + Duration::from_secs(5), both);
+    let after = world.delivered[1].iter().filter(|(t, _, _)| *t >= end).count();
+    // 10 Mbit/s carry 4300 of these in 5 s.
+    assert!(after > 3000, "{after} packets in 5 s");
 }

@@ -22,6 +22,8 @@ pub(crate) struct Medium {
     pub(crate) loss: f64,
     /// Bad periods of each mobile, in order.
     pub(crate) bad: Vec<Vec<(Time, Time)>>,
+    /// Nothing that this station sends arrives in this time.
+    pub(crate) mute: Option<(usize, Time, Time)>,
 }
 
 impl Medium {
@@ -34,6 +36,7 @@ impl Medium {
             overhead: 52,
             loss: 0.0,
             bad: vec![Vec::new(); mobiles],
+            mute: None,
         }
     }
 
@@ -254,7 +257,8 @@ impl World {
         }
         self.turn = from;
         let unlucky = self.rng.chance(self.medium.loss);
-        if unlucky || self.medium.is_bad(from.max(to) - 1, start, end) {
+        let mute = self.medium.mute.is_some_and(|(who, b, e)| who == from && start < e && end > b);
+        if unlucky || mute || self.medium.is_bad(from.max(to) - 1, start, end) {
             self.lost += 1;
         } else {
             self.air.insert((end + self.medium.delay, self.sent), (from, to, frame));
