@@ -13,6 +13,7 @@ use remora_base::{Core, Peer, Time};
 use remora_server::{Config, Export, Exports, Limits, Server, cache};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{self, Fh};
+use remora_wire::portmap::{self, Mapping};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount, nfs2};
 
@@ -40,6 +41,7 @@ impl World {
         let vfs = Arc::new(MemFs::new(1));
         vfs.set_capacity(1 << 20);
         vfs.set_file_max(1 << 20);
+        vfs.defer();
         let exports = Exports::new(vec![Export::new("/", vfs)], &[7; 16]).ok()?;
         let limits = Limits { stream_io_max: 64 << 10, in_flight_bytes_max: 1 << 20, ..Limits::default() };
         let config = Config { exports: Arc::new(exports), cache: cache::Config::default(), limits };
@@ -51,6 +53,8 @@ impl World {
             root: Fh(Bytes::new()),
             root_v2: Bytes::new(),
         };
+        let nfs = Mapping { prog: nfs3::PROGRAM, vers: nfs3::VERSION, prot: portmap::IPPROTO_UDP, port: 2049 };
+        world.server.set_portmap(vec![nfs]);
         world.root = world.mount()?;
         world.root_v2 = world.mount_v2()?;
         Some(world)

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,12 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    Ok(metadata.target_directory.into())
+}
+
 /// Runs it in the foreground; anything but success is an error that names it.
 pub(crate) fn run(command: &mut Command) -> Result {
     let status = command.status().map_err(|e| format!("cannot start {}: {e}", name(command)))?;
@@ -51,6 +58,11 @@ pub(crate) fn name(command: &Command) -> String {
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|p| p.is_file())
+}
+
+/// Whether we run as root: the owner of /proc/self is who this process runs as.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
 #[cfg(test)]

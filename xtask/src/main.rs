@@ -1,8 +1,10 @@
 //! The project's own commands, run as `cargo xtask COMMAND`.
 
+mod attack;
 mod ci;
 mod cmd;
 mod fuzz;
+mod interop;
 mod swarm;
 mod test;
 mod tidy;
@@ -26,7 +28,9 @@ Examples:
   cargo xtask tidy                    the import law and the house style
   cargo xtask sim --seeds 10000       a long swarm in the simulator
   cargo xtask repro 8675309           the one world of this seed, with its trace
+  cargo xtask attack --seconds 10     a live server under attack
   cargo xtask fuzz nfs3_call --seconds 60
+  cargo xtask interop git fsx         parts of what the Linux client is put to
   cargo xtask ci                      all of it, as the build machine does";
 
 #[derive(Subcommand)]
@@ -52,6 +56,11 @@ enum Command {
         /// The seed that was printed
         seed: u64,
     },
+    /// Put the Linux kernel's NFS client, in a QEMU guest, to work on `remora serve`
+    #[command(after_help = interop::HELP)]
+    Interop(interop::Options),
+    /// Attack a live server, with a well-behaved client beside, and see that it holds
+    Attack(attack::Options),
     /// Feed the decoders bytes that look for trouble (needs cargo-fuzz)
     Fuzz {
         /// A file of fuzz/fuzz_targets without its .rs; all of them if none is named
@@ -69,6 +78,8 @@ fn main() -> ExitCode {
         Command::Ci => ci::run(),
         Command::Sim { seeds, from } => swarm::run(seeds, from),
         Command::Repro { seed } => swarm::repro(seed),
+        Command::Interop(options) => interop::run(&options),
+        Command::Attack(options) => attack::run(&options),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match done {

@@ -18,6 +18,7 @@ mod pool;
 mod remote;
 mod servers;
 mod state;
+mod text;
 mod units;
 
 use std::process::ExitCode;

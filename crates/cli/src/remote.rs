@@ -27,9 +27,10 @@ const LISTINGS_MAX: usize = 5;
 /// Makes a call, and takes the results out of its reply.
 macro_rules! ask {
     ($remote:expr, $proc:ident($args:expr)) => {
-        match $remote.session.ok(Call::$proc($args)).await? {
-            Reply::$proc(Ok(ok)) => Ok(ok),
-            _ => Err(ClientError::Closed),
+        match $remote.session.ok(Call::$proc($args)).await {
+            Ok(Reply::$proc(Ok(ok))) => Ok(ok),
+            Ok(_) => Err(ClientError::Closed),
+            Err(e) => Err(e),
         }
     };
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// Reads `700ms`, `1.5s`, `2m`, `1h`; a bare number is seconds.
+/// Reads `5us`, `700ms`, `1.5s`, `2m`, `1h`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("'{text}' is not a length of time: expected one as in 700ms, 1.5s, 2m or 1h");
     let (number, unit) = split(text);
     let factor = match unit {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,

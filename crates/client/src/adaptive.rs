@@ -145,7 +145,7 @@ impl Adaptive {
         // A reply sooner than the link allows answers an earlier transmission.
         let spurious = sent.retries > 0 && shortest.is_some_and(|s| age < s * 7 / 8);
         // What a silence held back says nothing of the path without one.
-        let is_held = self.probes.held_until(sent.at).is_some();
+        let is_held = self.probes.held_until(sent.at).is_some() || self.probes.kept(sent.at) > sent.at;
         let rtt = if sent.retries == 0 && !is_held { Some(age) } else { None };
         if let Some(rtt) = rtt {
             self.sample(now, call, rtt, sent.alone);
@@ -235,11 +235,14 @@ impl Adaptive {
         self.last_foreground = Some(now);
     }
 
-    /// What was on its way when the link was announced to go is sent again: nobody knows its fate.
-    pub(crate) fn on_resume(&mut self, now: Time) {
-        self.probes.on_resume(now);
+    /// A silence by agreement is over. What was on its way when it began is sent again, for
+    /// nobody knows its fate; or the link has `kept` it, and it is as if it were sent now.
+    pub(crate) fn on_resume(&mut self, now: Time, kept: bool) {
+        self.probes.on_resume(now, kept);
         self.disturbed = true;
-        self.loss.forget_flying();
+        if !kept {
+            self.loss.forget_flying();
+        }
     }
 
     /// The share of frames lost one by one.
@@ -359,7 +362,7 @@ impl Adaptive {
                 let passed = sent.passed.map_or(end, |t| t + self.probe_pace() * 4);
                 Some(end + patience).filter(|t| self.probes.has_heard(*t)).map(|t| t.max(passed))
             }
-            None => Some(sent.at + patience),
+            None => Some(self.probes.kept(sent.at) + patience),
         }
     }
 
@@ -410,21 +413,21 @@ impl Adaptive {
 
     /// When the reply to `call` is so late that something must have happened to it.
     fn overdue_at(&self, call: &Pending, sent: Sent) -> Time {
-        let rtt = self.rtt(call.class);
+        let (rtt, since) = (self.rtt(call.class), self.probes.kept(sent.at));
         if !call.class.is_bulk() {
             let bulk = [Class::Read, Class::Write].into_iter().filter_map(|c| self.rtt(c).smoothed());
             // Where nothing was lost yet it is the queue that is longer now and then.
             let more = if self.last_burst.is_none() { 2 } else { 0 };
             let queue = bulk.map(|(mean, dev)| mean + dev * more).max().unwrap_or_default();
             let usual = rtt.smoothed().map_or(INITIAL_TIMEOUT / 2, |(mean, dev)| mean + dev * 2 + PROBE_MIN);
-            return sent.at + usual.max(self.queue_ahead(queue));
+            return since + usual.max(self.queue_ahead(queue));
         }
         let Some(shortest) = self.shortest(call) else {
-            return sent.at + INITIAL_TIMEOUT.max(self.small_trip().unwrap_or_default() * 3 / 2);
+            return since + INITIAL_TIMEOUT.max(self.small_trip().unwrap_or_default() * 3 / 2);
         };
         let spacing = self.airtime(call.bytes()).unwrap_or(shortest / 2);
         let next = self.last_bulk.map_or(Time::ZERO, |t| t + spacing);
-        (sent.at + shortest).max(next) + self.margin(spacing)
+        (since + shortest).max(next) + self.margin(spacing)
     }
 
     /// When to ask what has become of `call`. Somebody waits for a small request: where things
@@ -434,7 +437,7 @@ impl Adaptive {
         let is_alone = self.queue_ahead(PROBE_MAX) == Duration::ZERO;
         match self.small_trip() {
             Some(trip) if !call.class.is_bulk() && is_alone && self.last_burst.is_some() => {
-                overdue.min(sent.at + trip + PROBE_MIN * 2)
+                overdue.min(self.probes.kept(sent.at) + trip + PROBE_MIN * 2)
             }
             _ => overdue,
         }

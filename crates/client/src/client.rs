@@ -83,7 +83,7 @@ pub struct Client {
     /// When the present stream was made.
     stream_since: Time,
     /// Nothing is sent until then; see [`hold`].
-    held_until: Option<Time>,
+    held: Option<hold::Hold>,
     /// Streams made since a message last came.
     silent_streams: u32,
     next_id: u64,
@@ -151,7 +151,7 @@ impl Client {
             server,
             connected: config.transport == Transport::Udp,
             stream_since: now,
-            held_until: None,
+            held: None,
             silent_streams: 0,
             next_id: 0,
             next_xid: Rng::stream(seed, "xid").next_u32(),

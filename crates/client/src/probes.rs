@@ -70,6 +70,8 @@ pub(crate) struct Probes {
     is_patient: bool,
     /// When the last of them ended.
     resumed: Option<Time>,
+    /// When the last silence by agreement ended, if the link kept what was under way.
+    kept_until: Option<Time>,
     /// Silences after which nothing was answered in time yet: perhaps the path has become long.
     unsettled: u32,
 }
@@ -136,9 +138,16 @@ impl Probes {
         self.is_patient = false;
     }
 
-    /// A silence by agreement is over.
-    pub(crate) fn on_resume(&mut self, now: Time) {
+    /// A silence by agreement is over; `kept` if the link has kept what was under way.
+    pub(crate) fn on_resume(&mut self, now: Time, kept: bool) {
         self.heard = Some(now);
+        self.kept_until = Some(now).filter(|_| kept);
+    }
+
+    /// When what was sent at `sent` set out, as far as that can be known: at the end of a silence
+    /// by agreement if the link kept it until then.
+    pub(crate) fn kept(&self, sent: Time) -> Time {
+        self.kept_until.map_or(sent, |end| end.max(sent))
     }
 
     /// Whether something was heard at `since` or later.

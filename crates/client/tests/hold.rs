@@ -45,6 +45,54 @@ fn nothing_is_sent_while_it_lasts_and_everything_at_once_when_it_ends() {
 }
 
 #[test]
+fn what_the_link_has_kept_is_not_sent_again() {
+    for config in udp_policies() {
+        for says_end in [true, false] {
+            let (mut w, flying) = busy(config.clone());
+            w.client.hold_kept(w.now, w.now + SECOND * 20);
+            assert!(w.pass(SECOND * 20 - MS).is_empty(), "no timer, no probe");
+            if says_end {
+                w.client.resume(w.now);
+            }
+            w.submit(getattr());
+            let sent: Vec<Proc> = w.pass(MS).iter().map(|s| s.proc).collect();
+            assert_eq!(sent, [Proc::GetAttr], "what is new goes at once");
+            // The link delivers it, as on a slow hop.
+            for call in &flying {
+                let again = w.pass(MS * 60);
+                assert!(again.iter().all(|s| flying.iter().all(|f| f.xid != s.xid)), "{again:?}");
+                w.answer(call);
+            }
+            w.sent();
+            assert_eq!(w.done.len(), flying.len());
+            assert_eq!(w.client.stats().retransmissions, 0);
+        }
+    }
+}
+
+#[test]
+fn what_the_link_has_not_kept_after_all_is_found_out_by_asking() {
+    // It was to have kept it, but this path is another, or the link itself began anew.
+    let (mut w, flying) = busy(Config::new(Transport::Udp));
+    w.answer(&flying[0]);
+    let flying: Vec<Sent> = flying[1..].iter().cloned().chain(w.sent()).collect();
+    w.client.hold_kept(w.now, w.now + SECOND);
+    w.pass(SECOND * 2 / 3);
+    w.client.resume(w.now);
+    let began = w.now;
+    let mut again = Vec::new();
+    while again.len() < flying.len() && w.now.since(began) < SECOND {
+        for call in w.pass(MS * 10) {
+            match call.proc {
+                Proc::Null => w.answer(&call),
+                _ => again.push(call.xid),
+            }
+        }
+    }
+    assert_eq!(again, flying.iter().map(|s| s.xid).collect::<Vec<_>>(), "in {:?}", w.now.since(began));
+}
+
+#[test]
 fn an_end_that_never_comes_is_not_waited_for() {
     for (asked, lasts) in [(SECOND * 2, SECOND * 2), (SECOND * 3600, SECOND * 60)] {
         let (mut w, flying) = busy(Config::new(Transport::Udp));

@@ -39,19 +39,23 @@ const ANNOUNCE_EVERY: Duration = Duration::from_millis(20);
 pub enum Signal {
     /// The link goes away; it is expected back after this long (1 ms to 60 s).
     Begin(Duration),
+    /// The same, said by a link that keeps what is under way and delivers it afterwards.
+    Kept(Duration),
     /// The link is back.
     End,
 }
 
 /// A line that is no signal.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected 'begin MILLISECONDS' (1 to 60000) or 'end'")]
+#[error("expected 'begin MILLISECONDS [kept]' (1 to 60000) or 'end'")]
 pub struct NotASignal;
 
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |expected: &Duration| expected.min(&EXPECTED_MAX).as_millis().max(1);
         match self {
-            Signal::Begin(expected) => write!(f, "begin {}", expected.min(&EXPECTED_MAX).as_millis().max(1)),
+            Signal::Begin(expected) => write!(f, "begin {}", ms(expected)),
+            Signal::Kept(expected) => write!(f, "begin {} kept", ms(expected)),
             Signal::End => f.write_str("end"),
         }
     }
@@ -62,14 +66,14 @@ impl FromStr for Signal {
 
     fn from_str(line: &str) -> Result<Signal, NotASignal> {
         let mut words = line.split_ascii_whitespace();
-        let signal = match (words.next(), words.next()) {
-            (Some("end"), None) => Signal::End,
-            (Some("begin"), Some(ms)) => {
+        let signal = match (words.next(), words.next(), words.next()) {
+            (Some("end"), None, None) => Signal::End,
+            (Some("begin"), Some(ms), kept @ (None | Some("kept"))) => {
                 let expected = ms.parse().map(Duration::from_millis).map_err(|_| NotASignal)?;
                 if expected.is_zero() || expected > EXPECTED_MAX {
                     return Err(NotASignal);
                 }
-                Signal::Begin(expected)
+                if kept.is_some() { Signal::Kept(expected) } else { Signal::Begin(expected) }
             }
             _ => return Err(NotASignal),
         };
@@ -287,12 +291,17 @@ mod tests {
             ("begin", Err(NotASignal)),
             ("begin -1", Err(NotASignal)),
             ("begin 1 2", Err(NotASignal)),
+            ("begin 1 kept", Ok(Signal::Kept(Duration::from_millis(1)))),
+            ("begin 1 kept 2", Err(NotASignal)),
+            ("begin kept", Err(NotASignal)),
+            ("end kept", Err(NotASignal)),
             ("end now", Err(NotASignal)),
             ("", Err(NotASignal)),
         ] {
             assert_eq!(line.parse::<Signal>(), signal, "{line:?}");
         }
-        for signal in [Signal::End, Signal::Begin(Duration::from_millis(7))] {
+        let ms = Duration::from_millis(7);
+        for signal in [Signal::End, Signal::Begin(ms), Signal::Kept(ms)] {
             assert_eq!(signal.to_string().parse(), Ok(signal));
         }
         assert_eq!(Signal::Begin(Duration::MAX).to_string(), "begin 60000");

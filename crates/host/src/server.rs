@@ -1,16 +1,19 @@
-//! The NFS server on real sockets: one core, a pool of disk threads, UDP and TCP.
+//! The NFS server on real sockets: cores by client, a pool of disk threads, UDP and TCP.
 //!
 //! ```text
 //!  UDP task ------\                               /-- executor thread --\
 //!  TCP task -------> admission -> core (a lock) -+--- executor thread ---+-> core -> socket
-//!  TCP task ------/    waits                      \-- executor thread --/   (the same lock)
+//!  TCP task ------/    waits       of 8           \-- executor thread --/   (the same one)
 //! ```
 //!
-//! **One lock, not one owner.** The core sits behind a mutex held for its own short calls
-//! only: disk work, system calls and waiting all happen outside. A core owned by one task
-//! would cost each request two more hand-overs between threads, and a hand-over (some
-//! microseconds) is dearer than the calls themselves (below one). The thread that finished a
-//! job also writes the reply to the socket, so a request changes threads once.
+//! **A lock for some, not an owner.** Clients fall by address into 8 shards, each with a core of
+//! its own behind a mutex held for its own short calls only: reading messages and hashing them,
+//! disk work, system calls and waiting all happen outside. So no lock of the core's is everybody's,
+//! and what all share beside it (queues, lanes, groups that wait for a flush) is lock-free or
+//! spread over many locks. A core owned by one task would cost each request two more hand-overs
+//! between threads, and a hand-over (some microseconds) is dearer than the calls themselves
+//! (below one). The thread that finished a job also writes the reply to the socket, so a request
+//! changes threads once.
 //!
 //! **Admission.** Before a request reaches the core it holds a `Permit` for itself and for
 //! the bytes it keeps in memory, its reply included, until that reply is in the socket's
@@ -21,7 +24,8 @@
 //! | what                                  | bound                                          |
 //! |---------------------------------------|------------------------------------------------|
 //! | requests being executed or answered   | the core's `in_flight_max`, and by client      |
-//! | their bytes, unsent replies included  | the core's `in_flight_bytes_max`               |
+//! | their bytes, unsent replies included  | the core's `in_flight_bytes_max`, a client a   |
+//! |                                       | quarter of it                                  |
 //! | the same for one connection           | [`Limits::connection_bytes_max`]               |
 //! | half-received requests over 16 KiB    | [`Limits::receive_bytes_max`] together         |
 //! | anything else of a busy connection    | 40 KiB                                         |
@@ -42,14 +46,17 @@ mod datagram;
 mod executor;
 mod gathering;
 mod hub;
+mod lanes;
 mod options;
 mod outbox;
+mod queue;
 mod routes;
 mod serving;
+mod shard;
 
 pub use counters::{Snapshot, SocketStats};
 pub use options::{Limits, Options, StartError};
-pub use serving::{Serving, Shutdown};
+pub use serving::{Serving, Shutdown, Watch};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:
 /// its task, buffers, and its places in the tables. The test `serve_memory` measures it with

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_wire::link::{Ack, Data, Frame};
+use remora_wire::link::{Ack, Data, Frame, HandOff, Rts};
 
+use crate::allowance::{Allowance, Claim};
 use crate::codel::Aim;
 use crate::handoff::HandOffs;
 use crate::lag::Lag;
@@ -18,7 +19,7 @@ use crate::polls::Polls;
 use crate::queue::Queue;
 use crate::receiver::{Arrival, Receiver};
 use crate::sender::{Sender, Told};
-use crate::{Config, GaveUp, Mode, Packet, PeerStats, State};
+use crate::{Config, GaveUp, HandOffPhase, Mode, Packet, PeerStats, State};
 
 /// The gap between probes is at most this part of the outage so far,
 const PROBE_PART: u32 = 32;
@@ -70,6 +71,10 @@ pub(crate) struct Destination {
     heard_at: Time,
     /// A probe is to be answered.
     owes_cts: bool,
+    /// Answers that may go to it out of turn.
+    answers: Allowance,
+    /// The airtime its frames are said to have taken.
+    claim: Claim,
     /// What was given up and not yet told to the layer above.
     pub(crate) untold: GaveUp,
 }
@@ -88,6 +93,8 @@ impl Destination {
             must_ask: false,
             heard_at: now,
             owes_cts: false,
+            answers: Allowance::default(),
+            claim: Claim::default(),
             untold: GaveUp::default(),
         }
     }
@@ -261,8 +268,49 @@ impl Destination {
         self.stats.retransmitted += u64::from(self.sender.sent(seq, data.poll, departure));
     }
 
+    /// What is to be said to it now, out of turn: answers, of which there may be one in each `gap`
+    /// on average, the signal of a cell switch, and the question what has become of earlier frames.
+    /// `ack_due` if an acknowledgement is to go alone.
+    ///
+    /// Until it may go, one answer stands for all. The caller sends it and says so with
+    /// [`answered`](Destination::answered) or [`probed`](Destination::probed).
+    pub(crate) fn speak(&mut self, now: Time, gap: Duration, ack_due: bool) -> Option<Frame> {
+        let may_answer = self.answers.opens_at(gap) <= now;
+        let owed = if may_answer { self.handoffs.take_owed() } else { None };
+        let said = owed.map(Frame::HandOffAck).or_else(|| self.handoffs.take_due(now).map(Frame::HandOff));
+        if said.is_some() || self.handoffs.holds() {
+            return said;
+        }
+        let cts = if may_answer { self.take_cts() } else { None };
+        cts.or_else(|| self.take_question()).or_else(|| if ack_due { self.take_ack() } else { None })
+    }
+
+    /// An answer was sent that counts for as much time as `cost`.
+    pub(crate) fn answered(&mut self, now: Time, cost: Duration) {
+        self.answers.charge(now, cost);
+    }
+
+    /// When the next answer may go that is waited for, but for an acknowledgement of DATA.
+    pub(crate) fn answer_at(&self, gap: Duration) -> Option<Time> {
+        let owes = self.handoffs.owes() || (self.owes_cts && !self.handoffs.holds());
+        owes.then(|| self.answers.opens_at(gap))
+    }
+
+    /// When the acknowledgement of DATA is due by itself. Where the rate is not known, they tell it
+    /// to the other end, and are as frequent as that needs.
+    pub(crate) fn ack_at(&self, gap: Duration, config: &Config) -> Option<Time> {
+        let due = self.receiver.ack_at()?;
+        Some(if config.rate.is_some() { due.max(self.answers.opens_at(gap)) } else { due })
+    }
+
+    /// Whether a frame of its is believed to have held up our own for `airtime`.
+    pub(crate) fn disturbs(&mut self, now: Time, airtime: Duration, full: Duration, frame: &Frame) -> bool {
+        let is_short = !matches!(frame, Frame::Data(_) | Frame::Plain(_));
+        self.claim.is_believed(now, airtime, full, is_short)
+    }
+
     /// The answer to a probe, if one is owed.
-    pub(crate) fn take_cts(&mut self) -> Option<Frame> {
+    fn take_cts(&mut self) -> Option<Frame> {
         if !std::mem::take(&mut self.owes_cts) {
             return None;
         }
@@ -273,7 +321,7 @@ impl Destination {
 
     /// The question what has become of earlier frames, if it is to be asked. The caller sends
     /// it and says so with [`probed`](Destination::probed).
-    pub(crate) fn take_question(&mut self) -> Option<Frame> {
+    fn take_question(&mut self) -> Option<Frame> {
         if !std::mem::take(&mut self.must_ask) {
             return None;
         }
@@ -282,27 +330,59 @@ impl Destination {
     }
 
     /// The acknowledgement that is due.
-    pub(crate) fn take_ack(&mut self) -> Option<Frame> {
+    fn take_ack(&mut self) -> Option<Frame> {
         let ack = self.receiver.take_ack()?;
         self.stats.acks += 1;
         Some(Frame::Ack(ack))
     }
 
     /// Takes a DATA frame.
-    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config) {
+    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config) -> Option<HandOffPhase> {
+        let life = self.receiver.life();
         match self.receiver.data(now, data, config) {
             Arrival::New => {}
             Arrival::Duplicate => self.stats.duplicates += 1,
             Arrival::Refused => self.stats.refused += 1,
         }
+        self.begun_anew(life)
     }
 
     /// Takes a probe.
-    pub(crate) fn take_rts(&mut self, now: Time, rts: remora_wire::link::Rts, config: &Config) {
+    pub(crate) fn take_rts(&mut self, now: Time, rts: Rts, config: &Config) -> Option<HandOffPhase> {
+        let life = self.receiver.life();
         match self.receiver.rts(now, rts, config) {
             Arrival::Refused => self.stats.refused += 1,
             _ => self.owes_cts = true,
         }
+        self.begun_anew(life)
+    }
+
+    /// Takes the signal of a cell switch.
+    pub(crate) fn take_handoff(&mut self, now: Time, signal: HandOff) -> Option<HandOffPhase> {
+        if self.receiver.is_past(now, signal.announcement.epoch) {
+            self.stats.refused += 1;
+            return None;
+        }
+        self.handoffs.heard(now, signal)
+    }
+
+    /// The peer's life was `before`: with another one a cell switch it had announced is over.
+    fn begun_anew(&mut self, before: Option<u16>) -> Option<HandOffPhase> {
+        let life = self.receiver.life().filter(|life| before != Some(*life))?;
+        self.handoffs.peer_lives(Some(life)).then_some(HandOffPhase::End)
+    }
+
+    /// The layer below knows that the peer has begun anew: it is told everything again that it
+    /// has not acknowledged, and what it was about to do is over.
+    pub(crate) fn restarted(&mut self, now: Time) -> Option<HandOffPhase> {
+        let ended = self.handoffs.peer_lives(None);
+        self.receiver.restarted();
+        self.sender.peer_restarted();
+        self.owes_cts = false;
+        if ended || self.sender.unacknowledged() > 0 {
+            self.suspect(now);
+        }
+        ended.then_some(HandOffPhase::End)
     }
 
     /// Takes an acknowledgement.

@@ -97,11 +97,26 @@ impl HandOffs {
         }
     }
 
+    /// The peer lives its life `epoch`, or another if that is not known: what an earlier one
+    /// announced is over. True if it held sending.
+    pub(crate) fn peer_lives(&mut self, epoch: Option<u16>) -> bool {
+        if epoch.is_some() && self.heard.is_none_or(|last| Some(last.epoch) == epoch) {
+            return false;
+        }
+        (self.heard, self.owed) = (None, None);
+        self.peer_until.take().is_some()
+    }
+
     /// The peer has heard that signal.
     pub(crate) fn acknowledged(&mut self, name: Announcement) {
         if self.saying.is_some_and(|s| s.signal.announcement == name) {
             self.saying = None;
         }
+    }
+
+    /// Whether an acknowledgement is owed to the peer.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed.is_some()
     }
 
     /// The acknowledgement owed to the peer.

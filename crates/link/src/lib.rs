@@ -11,11 +11,14 @@
 //!
 //! docs/link.md says how it works and why the limits are what they are.
 
+mod allowance;
 mod clock;
 mod codel;
 mod config;
 mod destination;
+mod event;
 mod flight;
+mod flows;
 mod handoff;
 mod lag;
 mod link;
@@ -30,6 +33,7 @@ mod sender;
 mod stats;
 
 pub use config::{Codel, Config, Duplex, Limits, Mode, PerClass, Scheduler};
-pub use link::{Event, HandOffPhase, Link};
+pub use event::{Event, HandOffPhase};
+pub use link::Link;
 pub use packet::{Class, Packet};
 pub use stats::{GaveUp, PeerStats, PeerView, Snapshot, State};

@@ -5,62 +5,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time, Transmit};
-use remora_wire::link::Frame;
+use remora_wire::link::{ACK_MIN, Frame};
 
 use crate::destination::{Chosen, Destination};
 use crate::handoff::Change;
 use crate::pacer::{Gate, Pacer};
 use crate::scheduler::Turns;
-use crate::{Config, GaveUp, Packet, PeerStats, PeerView, Snapshot, State, queue};
+use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State, queue};
 
+/// The answers to one peer take at most one part in so many of the medium, and no more than its
+/// share of it.
+const ANSWERS_PART: u32 = 8;
+/// Where the rate is not known, probes are answered once in this time.
+const ANSWER_GAP: Duration = Duration::from_millis(1);
 /// An acknowledgement that waits for DATA to ride on goes alone this long after that should
 /// have gone.
 const RIDE_GRACE: Duration = Duration::from_micros(100);
-
-/// What the link tells the layer above.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// A packet has arrived.
-    Deliver {
-        /// From whom.
-        from: Peer,
-        /// As it was enqueued there.
-        packet: Bytes,
-    },
-    /// The channel to a destination has changed.
-    State {
-        /// To whom.
-        peer: Peer,
-        /// What it is now.
-        state: State,
-    },
-    /// A peer announces a cell switch or its end, or its end is overdue.
-    HandOff {
-        /// Who switches.
-        peer: Peer,
-        /// What it does.
-        phase: HandOffPhase,
-    },
-    /// Packets were given up.
-    GaveUp {
-        /// For whom they were.
-        peer: Peer,
-        /// How many since the last such event.
-        counts: GaveUp,
-    },
-}
-
-/// The two ends of a cell switch in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HandOffPhase {
-    /// It is imminent.
-    Begin {
-        /// How long it is expected to take (at most a minute is believed).
-        expected: Duration,
-    },
-    /// It is over.
-    End,
-}
 
 /// One end of the link protocol: a base station with its mobiles, or a mobile with its base.
 ///
@@ -76,6 +36,9 @@ pub struct Link {
     turns: Turns,
     pacer: Pacer,
     events: VecDeque<Event>,
+    /// Nothing is to be done before that time (`None` in it: for ever), unless something happens.
+    /// Whoever asks on every datagram, forged ones too, is not to cost a look at every destination.
+    settled: Option<Option<Time>>,
     bad_frames: u64,
     no_such_peer: u64,
 }
@@ -91,6 +54,7 @@ impl Link {
             pacer: Pacer::new(&config, now),
             config,
             events: VecDeque::new(),
+            settled: None,
             bad_frames: 0,
             no_such_peer: 0,
         }
@@ -103,6 +67,7 @@ impl Link {
 
     /// Adds a destination; nothing if it is known.
     pub fn add_peer(&mut self, now: Time, peer: Peer) {
+        self.settled = None;
         let draw = self.rng.next_u32();
         self.peers.entry(peer).or_insert_with(|| {
             self.turns.add(peer);
@@ -112,6 +77,7 @@ impl Link {
 
     /// Forgets a destination and what waits for it. Added again, it begins a new life.
     pub fn remove_peer(&mut self, _now: Time, peer: Peer) {
+        self.settled = None;
         if let Some(gone) = self.peers.remove(&peer) {
             self.turns.remove(peer);
             if let Some(departure) = gone.latest() {
@@ -127,6 +93,7 @@ impl Link {
 
     /// Takes a packet for `to`. What finds no room is counted.
     pub fn enqueue(&mut self, now: Time, to: Peer, packet: Packet) {
+        self.settled = None;
         match self.peers.get_mut(&to) {
             Some(destination) => destination.push(now, packet, &self.config),
             None => self.no_such_peer += 1,
@@ -145,6 +112,14 @@ impl Link {
                 destination.suspect(now);
             });
         }
+    }
+
+    /// The layer below knows that `peer` has lost all it knew and begun anew. (A new
+    /// epoch says the same, but one in 65536 is the old one, and it takes a frame to tell.)
+    pub fn restarted(&mut self, now: Time, peer: Peer) {
+        let mut phase = None;
+        self.with(now, peer, |destination, _, _, _| phase = destination.restarted(now));
+        self.events.extend(phase.map(|phase| Event::HandOff { peer, phase }));
     }
 
     /// The counters of a destination.
@@ -181,6 +156,7 @@ impl Link {
         peer: Peer,
         act: impl FnOnce(&mut Destination, &mut Pacer, &Config, &mut Vec<Bytes>),
     ) {
+        self.settled = None;
         let Some(destination) = self.peers.get_mut(&peer) else { return };
         let before = destination.state();
         let mut released = Vec::new();
@@ -201,36 +177,45 @@ impl Link {
 
     /// Answers and signals: short, due at once, and not held back by the pacer.
     fn control(&mut self, now: Time) -> Option<Transmit> {
-        let alone = self.ready().count() <= 1;
+        let ready = self.ready().count();
+        let (alone, gap) = (ready <= 1, self.answer_gap(ready));
         for peer in self.peers().collect::<Vec<_>>() {
-            let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, alone));
+            let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, gap, alone));
             let Some(destination) = self.peers.get_mut(&peer) else { continue };
-            let answer = destination.handoffs.take_owed().map(Frame::HandOffAck);
-            let signal = || destination.handoffs.take_due(now).map(Frame::HandOff);
-            let frame = answer.or_else(signal);
-            let frame = match frame {
-                None if destination.handoffs.holds() => None,
-                None => destination.take_cts().or_else(|| destination.take_question()).or_else(|| {
-                    let is_due = ack_at.is_some_and(|at| at <= now);
-                    if is_due { destination.take_ack() } else { None }
-                }),
-                frame => frame,
-            };
-            if let Some(frame) = frame {
-                let (transmit, departure) = self.transmit(now, peer, &frame);
-                if let (Frame::Rts(_), Some(destination)) = (frame, self.peers.get_mut(&peer)) {
-                    destination.probed(departure);
-                }
-                return Some(transmit);
+            let ack_due = ack_at.is_some_and(|at| at <= now);
+            let Some(frame) = destination.speak(now, gap, ack_due) else { continue };
+            let (transmit, departure) = self.transmit(now, peer, &frame);
+            let cost = self.answer_cost(self.config.cost(transmit.payload.len()), ready).max(gap);
+            let destination = self.peers.get_mut(&peer)?;
+            match frame {
+                Frame::Rts(_) => destination.probed(departure),
+                Frame::Ack(_) if self.config.rate.is_none() => {}
+                Frame::Ack(_) | Frame::Cts(_) | Frame::HandOffAck(_) => destination.answered(now, cost),
+                _ => {}
             }
+            return Some(transmit);
         }
         None
     }
 
+    /// The time between two short answers to one peer, on average, where `ready` destinations
+    /// have something to be sent.
+    fn answer_gap(&self, ready: usize) -> Duration {
+        let gap = self.answer_cost(self.config.cost(1 + ACK_MIN), ready);
+        if gap.is_zero() { ANSWER_GAP } else { gap }
+    }
+
+    /// What an answer that takes `cost` bytes of the medium uses up of what may be sent to its
+    /// receiver out of turn; nothing where the rate is not known.
+    fn answer_cost(&self, cost: u64, ready: usize) -> Duration {
+        let parts = u32::try_from(ready).unwrap_or(u32::MAX).saturating_add(1).max(ANSWERS_PART);
+        self.config.rate.map_or(Duration::ZERO, |rate| rate.airtime(cost).saturating_mul(parts))
+    }
+
     /// When a destination's acknowledgement goes alone: at once, unless DATA to ride on goes
     /// within a frame's time.
-    fn ack_at(&self, destination: &Destination, alone: bool) -> Option<Time> {
-        let due = destination.receiver.ack_at()?;
+    fn ack_at(&self, destination: &Destination, gap: Duration, alone: bool) -> Option<Time> {
+        let due = destination.ack_at(gap, &self.config)?;
         if !alone || !destination.is_ready(&self.config) || self.pacer.is_shut(&self.config) {
             return Some(due);
         }
@@ -323,13 +308,13 @@ impl Link {
                     if let Some(ack) = data.ack.take() {
                         destination.take_told(now, &ack, pacer, config);
                     }
-                    destination.take_data(now, data, config);
+                    phase = destination.take_data(now, data, config);
                 }
                 Frame::Ack(ack) | Frame::Cts(ack) => destination.take_told(now, &ack, pacer, config),
-                Frame::Rts(rts) => destination.take_rts(now, rts, config),
+                Frame::Rts(rts) => phase = destination.take_rts(now, rts, config),
                 Frame::Plain(packet) => released.push(packet),
                 Frame::HandOffAck(name) => destination.handoffs.acknowledged(name),
-                Frame::HandOff(signal) => phase = destination.handoffs.heard(now, signal),
+                Frame::HandOff(signal) => phase = destination.take_handoff(now, signal),
             }
             destination.heard(now);
             if phase.is_some() {
@@ -366,8 +351,10 @@ impl Core for Link {
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         let cost = self.config.cost(bytes.len());
         match Frame::decode(bytes) {
-            Ok(frame) if self.peers.contains_key(&from) => {
-                self.pacer.heard(now, cost, &self.config);
+            Ok(frame) if let Some(destination) = self.peers.get_mut(&from) => {
+                let [airtime, full] = [cost, self.config.cost_max()].map(|cost| self.pacer.airtime(cost));
+                let believed = destination.disturbs(now, airtime, full, &frame);
+                self.pacer.heard(now, cost, believed, &self.config);
                 self.take_frame(now, from, frame);
             }
             _ => self.bad_frames += 1,
@@ -375,22 +362,30 @@ impl Core for Link {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        if self.is_settled(now) {
+            return;
+        }
         for peer in self.peers().collect::<Vec<_>>() {
             self.time_out(now, peer);
         }
     }
 
     fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
-        if let Some(control) = self.control(now) {
-            return Some(control);
+        if self.is_settled(now) {
+            return None;
         }
-        match self.pacer.gate(now, &self.config) {
+        self.settled = None;
+        let transmit = self.control(now).or_else(|| match self.pacer.gate(now, &self.config) {
             // When all that was to be sent turns out to be too old, what waited to ride on it
             // goes alone.
             Gate::Open => self.probe(now).or_else(|| self.data(now)).or_else(|| self.control(now)),
             Gate::Shut if self.pacer.opens_at(&self.config).is_none_or(|at| at <= now) => self.probe(now),
             Gate::Shut | Gate::At(_) => None,
+        });
+        if transmit.is_none() {
+            self.settled = Some(self.next_timeout());
         }
+        transmit
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -401,8 +396,21 @@ impl Core for Link {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
+        self.settled.unwrap_or_else(|| self.next_timeout())
+    }
+}
+
+impl Link {
+    /// Whether nothing is to be done at `now` but what something new calls for.
+    fn is_settled(&self, now: Time) -> bool {
+        self.settled.is_some_and(|until| until.is_none_or(|at| at > now))
+    }
+
+    /// When something is to be done if nothing happens before.
+    fn next_timeout(&self) -> Option<Time> {
         let opens = self.pacer.opens_at(&self.config).unwrap_or(Time::ZERO);
-        let alone = self.ready().count() <= 1;
+        let ready = self.ready().count();
+        let (alone, gap) = (ready <= 1, self.answer_gap(ready));
         let may_send = !self.pacer.is_shut(&self.config);
         let frame_time = self.frame_time();
         let timers = self.peers.values().flat_map(|d| {
@@ -410,7 +418,8 @@ impl Core for Link {
                 d.handoffs.timeout(),
                 d.receiver.hold_until(&self.config),
                 d.receiver.leaves_at(),
-                if d.handoffs.holds() { None } else { self.ack_at(d, alone) },
+                d.answer_at(gap),
+                if d.handoffs.holds() { None } else { self.ack_at(d, gap, alone) },
                 d.probe_at().map(|at| at.max(opens)),
                 d.missed_at(frame_time, &self.config),
                 (may_send && d.is_ready(&self.config)).then_some(opens),

@@ -185,10 +185,10 @@ impl Pacer {
     }
 
     /// A frame came in that took `cost` bytes of the medium. On a shared medium what the
-    /// device has to send had to wait for it.
-    pub(crate) fn heard(&mut self, now: Time, cost: u64, config: &Config) {
+    /// device has to send had to wait for it, if that is believed.
+    pub(crate) fn heard(&mut self, now: Time, cost: u64, believed: bool, config: &Config) {
         self.heard += cost;
-        if let (Some(rate), Duplex::Half) = (self.rate, config.duplex) {
+        if let (Some(rate), Duplex::Half, true) = (self.rate, config.duplex, believed) {
             let waited = rate.airtime(cost).min(self.waits);
             if self.free_at + waited > now {
                 self.waits -= waited;
@@ -215,7 +215,10 @@ impl Pacer {
             }
             self.free_at = self.free_at.max(now);
             self.free_at += rate.airtime(cost);
-            self.waits = (self.waits + frame).min(frame * 2);
+            // For a short answer no more than it takes itself, or who makes us answer without end
+            // would hold us up as long.
+            let waits = if is_data { frame } else { rate.airtime(cost) };
+            self.waits = (self.waits + waits).min(frame * 2);
         } else {
             self.free_at = now;
         }
@@ -287,9 +290,14 @@ impl Pacer {
         self.round_trip.sample(now, value);
         // It was sent by itself, and still others were in its way: this is not the time to find out.
         self.doubt.is_open &= !departure.clear;
-        // Who still looks for the rate keeps a queue.
+        // Who still looks for the rate keeps a queue. An answer to something sent before what another
+        // has answered waited elsewhere: its sender's path is not everybody's.
         let counts = is_late && self.rate.is_some();
-        self.doubt.late = if counts { self.doubt.late + 1 } else { 0 };
+        self.doubt.late = match counts {
+            true if departure.total <= self.confirmed => self.doubt.late,
+            true => self.doubt.late + 1,
+            false => 0,
+        };
         if self.doubt.late >= LATE_MAX && now >= self.doubt.again_at {
             // Several destinations with bad channels have many late answers, and it costs airtime.
             let vain = (self.doubt.vain + 1).min(DOUBTS_VAIN_MAX);

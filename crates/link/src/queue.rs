@@ -5,13 +5,13 @@
 //! wait, so a small call does not queue behind a bulk transfer. Interactive flows may send
 //! more before they count as always waiting, bulk ones less.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use remora_base::Time;
 
 use crate::clock::Clock;
-use crate::codel::{Aim, Codel};
+use crate::codel::Aim;
+use crate::flows::{Flow, Flows};
 use crate::{Class, Config, Packet};
 
 /// A standing queue of so many frames is never too long for CoDel,
@@ -42,55 +42,29 @@ pub(crate) struct Dropped {
 /// The queue of one destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    flows: BTreeMap<u64, Flow>,
-    /// Flows that have begun to wait and not yet used up their share.
-    fresh: VecDeque<u64>,
-    /// The others, in turn.
-    standing: VecDeque<u64>,
-    packets: usize,
-    bytes: usize,
+    flows: Flows,
     clock: Clock,
     dropped: Dropped,
 }
 
-#[derive(Clone, Debug)]
-struct Flow {
-    packets: VecDeque<Waiting>,
-    bytes: usize,
-    /// Bytes it may still send in this turn.
-    credit: i64,
-    /// Bytes it may send in each turn.
-    share: i64,
-    codel: Codel,
-}
-
 impl Queue {
     pub(crate) fn new(now: Time) -> Queue {
-        Queue {
-            flows: BTreeMap::new(),
-            fresh: VecDeque::new(),
-            standing: VecDeque::new(),
-            packets: 0,
-            bytes: 0,
-            clock: Clock::new(now),
-            dropped: Dropped::default(),
-        }
+        Queue { flows: Flows::default(), clock: Clock::new(now), dropped: Dropped::default() }
     }
 
     /// Packets waiting.
     pub(crate) fn packets(&self) -> usize {
-        self.packets
+        self.flows.packets()
     }
 
     /// Their bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.flows.bytes()
     }
 
     /// The flow that is to go before everything else, if there is one.
     pub(crate) fn fresh(&self) -> Option<u64> {
-        let waits = |id: &&u64| self.flows.get(id).is_some_and(|f| f.credit > 0 && !f.packets.is_empty());
-        self.fresh.iter().find(waits).copied()
+        self.flows.first_fresh()
     }
 
     /// Lets the queue's clock run, or stops it while nothing can be sent.
@@ -106,20 +80,14 @@ impl Queue {
     /// Adds a packet; if that is too much, the longest flow loses its oldest, which helps
     /// the sender to notice soonest.
     pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
-        let share = share(packet.class, config);
-        let (id, len) = (packet.flow, packet.bytes.len());
+        let (id, len, share) = (packet.flow, packet.bytes.len(), share(packet.class, config));
         let stamp = self.clock.read(now);
-        let flow = self.flows.entry(id).or_insert_with(|| {
-            self.fresh.push_back(id);
-            Flow { packets: VecDeque::new(), bytes: 0, credit: share, share, codel: Codel::default() }
-        });
-        flow.share = share;
-        flow.packets.push_back(Waiting { packet, came: now, stamp });
-        flow.bytes += len;
-        self.packets += 1;
-        self.bytes += len;
-        while self.packets > config.queue_packets_max.max(1) || self.bytes > config.queue_bytes_max.max(len) {
-            self.drop_from_longest();
+        self.flows.push(id, share, Waiting { packet, came: now, stamp });
+        while self.packets() > config.queue_packets_max.max(1) || self.bytes() > config.queue_bytes_max.max(len) {
+            let Some(longest) = self.flows.longest() else { return };
+            let lost = self.flows.change(longest, Flow::pop).flatten();
+            self.dropped.overflow += u64::from(lost.is_some());
+            self.flows.settle(longest);
         }
     }
 
@@ -128,86 +96,48 @@ impl Queue {
     pub(crate) fn pop(&mut self, now: Time, aim: &Aim, config: &Config) -> Option<Waiting> {
         let felt = self.clock.read(now);
         loop {
-            let is_fresh = !self.fresh.is_empty();
-            let id = *self.fresh.front().or_else(|| self.standing.front())?;
-            let Some(flow) = self.flows.get_mut(&id) else {
-                self.leave(is_fresh);
-                continue;
-            };
-            if flow.credit <= 0 {
-                flow.credit += flow.share;
-                self.leave(is_fresh);
-                self.standing.push_back(id);
-                continue;
-            }
-            let before = (flow.packets.len(), flow.bytes);
-            let taken = flow.pop(now, felt, aim, config, &mut self.dropped);
-            self.packets -= before.0 - flow.packets.len();
-            self.bytes -= before.1 - flow.bytes;
+            let id = self.flows.next()?;
+            let dropped = &mut self.dropped;
+            let taken = self.flows.change(id, |flow| take(flow, now, felt, aim, config, dropped)).flatten();
             if let Some(waiting) = taken {
-                flow.credit -= waiting.packet.bytes.len().max(1) as i64;
+                self.flows.charge(id, waiting.packet.bytes.len());
                 return Some(waiting);
             }
-            self.leave(is_fresh);
-            // A fresh flow that has run empty takes a turn among the standing ones first, or
-            // it could come back as fresh at once and starve them.
-            if is_fresh && !self.standing.is_empty() {
-                self.standing.push_back(id);
-            } else {
-                self.flows.remove(&id);
-            }
+            self.flows.pass(id);
         }
     }
 
     /// Drops what is older than its lifetime at the head of each flow.
     pub(crate) fn expire(&mut self, now: Time, config: &Config) {
-        for flow in self.flows.values_mut() {
-            while let Some(head) = flow.packets.front().filter(|w| is_expired(now, w, config)) {
-                let len = head.packet.bytes.len();
-                flow.packets.pop_front();
-                flow.bytes -= len;
-                self.packets -= 1;
-                self.bytes -= len;
-                self.dropped.expired += 1;
-            }
-        }
-    }
-
-    fn leave(&mut self, is_fresh: bool) {
-        if is_fresh {
-            self.fresh.pop_front()
-        } else {
-            self.standing.pop_front()
-        };
-    }
-
-    fn drop_from_longest(&mut self) {
-        let Some(flow) = self.flows.values_mut().max_by_key(|f| f.bytes) else { return };
-        if let Some(oldest) = flow.packets.pop_front() {
-            let len = oldest.packet.bytes.len();
-            flow.bytes -= len;
-            self.bytes -= len;
-            self.packets -= 1;
-            self.dropped.overflow += 1;
+        for id in self.flows.due(|waiting| is_expired(now, waiting, config)) {
+            let expired = self.flows.change(id, |flow| {
+                let mut expired = 0;
+                while flow.packets.front().is_some_and(|waiting| is_expired(now, waiting, config)) {
+                    flow.pop();
+                    expired += 1;
+                }
+                expired
+            });
+            self.dropped.expired += expired.unwrap_or_default();
+            self.flows.settle(id);
         }
     }
 }
 
-impl Flow {
-    fn pop(&mut self, now: Time, felt: Time, aim: &Aim, config: &Config, dropped: &mut Dropped) -> Option<Waiting> {
-        while let Some(waiting) = self.packets.pop_front() {
-            self.bytes -= waiting.packet.bytes.len();
-            if is_expired(now, &waiting, config) {
-                dropped.expired += 1;
-            } else if self.codel.drops(felt, felt.since(waiting.stamp), self.bytes, &waiting.packet, aim) {
-                dropped.codel += 1;
-            } else {
-                return Some(waiting);
-            }
+/// The next packet of `flow` that is worth sending.
+fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, dropped: &mut Dropped) -> Option<Waiting> {
+    while let Some(waiting) = flow.pop() {
+        let behind = flow.bytes();
+        if is_expired(now, &waiting, config) {
+            dropped.expired += 1;
+        } else if flow.codel.drops(felt, felt.since(waiting.stamp), behind, &waiting.packet, aim) {
+            dropped.codel += 1;
+        } else {
+            return Some(waiting);
         }
-        self.codel.empty();
-        None
     }
+    flow.codel.empty();
+    None
 }
 
 fn is_expired(now: Time, waiting: &Waiting, config: &Config) -> bool {
@@ -240,8 +170,12 @@ pub(crate) fn aim(config: &Config, frame: Duration, sharers: usize, round_trip: 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
     use bytes::Bytes;
+
+    use super::*;
+    use crate::flows::FLOWS_MAX;
 
     fn packet(flow: u64, len: usize, class: Class) -> Packet {
         Packet { flow, class, responsive: true, bytes: Bytes::from(vec![flow as u8; len]) }
@@ -344,6 +278,53 @@ mod tests {
             }
         }
         pop_all(&mut queue, Time::ZERO, &config);
-        assert_eq!((queue.flows.len(), queue.fresh.len(), queue.standing.len()), (0, 0, 0));
+        assert_eq!((queue.flows.len(), queue.packets(), queue.bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_flood_of_flows_is_not_remembered() {
+        // A full queue in an outage; one that is emptied by its lifetimes; one whose packets go as
+        // they come, past a flow that always waits.
+        let config = Config::default();
+        let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+        for (packets, expires, sends) in [(100_000, false, 0), (20_000, true, 0), (50_000, false, 1)] {
+            let (mut queue, mut bulk) = (Queue::new(Time::ZERO), 0);
+            for n in 0..packets {
+                let now = Time::ZERO + Duration::from_micros(500) * n;
+                queue.push(now, packet(u64::from(n) << 32, 40, Class::Default), &config);
+                if expires && n % 100 == 0 {
+                    queue.expire(now, &config);
+                }
+                if sends > 0 && n % 10 == 0 {
+                    queue.push(now, packet(7, 1400, Class::Default), &config);
+                }
+                for _ in 0..sends {
+                    bulk += u64::from(queue.pop(now, &aim, &config).is_some_and(|w| w.packet.flow == 7));
+                }
+                let bound = FLOWS_MAX + config.queue_packets_max;
+                assert!(queue.flows.len() <= bound, "{} flows after {n} packets", queue.flows.len());
+            }
+            assert!(queue.packets() <= config.queue_packets_max);
+            assert!(sends > 0 || queue.flows.len() == queue.packets(), "{} flows", queue.flows.len());
+            assert!(sends == 0 || bulk > 25, "{bulk} packets of the flow that was there first");
+        }
+    }
+
+    #[test]
+    fn who_has_taken_its_share_does_not_come_back_as_fresh_by_losing_a_packet() {
+        let config = Config { queue_packets_max: 2, ..Config::default() };
+        let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+        let mut queue = Queue::new(Time::ZERO);
+        for flow in [1, 1, 1, 1] {
+            queue.push(Time::ZERO, packet(flow, 1400, Class::Default), &config);
+            queue.pop(Time::ZERO, &aim, &config);
+        }
+        // It owes most of what it took; its only packet is dropped for a longer one.
+        queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
+        queue.push(Time::ZERO, packet(2, 100, Class::Default), &config);
+        queue.push(Time::ZERO, packet(3, 100, Class::Default), &config);
+        queue.push(Time::ZERO, packet(1, 50, Class::Default), &config);
+        let order = pop_all(&mut queue, Time::ZERO, &config);
+        assert_eq!(order.last(), Some(&(1, 50)), "{order:?}");
     }
 }

@@ -156,6 +156,24 @@ impl Receiver {
         Arrival::New
     }
 
+    /// The peer has begun anew, whatever number its life has: what was held goes now, as far as it
+    /// is complete, and whatever comes is of the new life.
+    pub(crate) fn restarted(&mut self) {
+        self.outlet.open();
+        (self.stream, self.past) = (None, None);
+        (self.ack_at, self.unacknowledged) = (None, 0);
+    }
+
+    /// The life of the peer that it hears.
+    pub(crate) fn life(&self) -> Option<u16> {
+        self.stream.as_ref().map(|s| s.epoch)
+    }
+
+    /// Whether frames of this life are refused, for the peer has begun another since.
+    pub(crate) fn is_past(&self, now: Time, epoch: u16) -> bool {
+        self.past.is_some_and(|(past, ended)| past == epoch && now.since(ended) < PAST_LIFE)
+    }
+
     /// Gives up gaps that nobody will fill any more.
     pub(crate) fn handle_timeout(&mut self, now: Time, config: &Config) {
         while self.hold_until(config).is_some_and(|at| at <= now) {
@@ -245,7 +263,7 @@ impl Receiver {
     /// `stamp`, and what was held of the old one is dropped: its order is lost.
     fn stream(&mut self, now: Time, epoch: u16, floor: u16, stamp: u16) -> Option<&mut Stream> {
         if self.stream.as_ref().is_none_or(|s| s.epoch != epoch) {
-            if self.past.is_some_and(|(past, ended)| past == epoch && now.since(ended) < PAST_LIFE) {
+            if self.is_past(now, epoch) {
                 return None;
             }
             self.past = self.stream.as_ref().map(|s| (s.epoch, now));

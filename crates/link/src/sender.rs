@@ -96,6 +96,11 @@ impl Sender {
         self.epoch
     }
 
+    /// The peer has begun anew and knows nothing: everything is said in full until it answers.
+    pub(crate) fn peer_restarted(&mut self) {
+        self.known = false;
+    }
+
     /// The transmissions whose fate is open.
     pub(crate) fn flight(&self) -> &Flight {
         &self.flight

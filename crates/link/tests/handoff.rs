@@ -4,9 +4,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Medium, World};
-use remora_base::{Rate, Time};
-use remora_link::{Config, Event, HandOffPhase, State};
+use common::{Medium, World, packet};
+use remora_base::{Core, Rate, Time};
+use remora_link::{Class, Config, Event, HandOffPhase, State};
+use remora_wire::link::{Announcement, Frame, HandOff};
 
 const BEGIN: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_millis(300) };
 
@@ -89,5 +90,84 @@ fn a_switch_whose_end_is_never_told_does_not_hold_for_ever() {
             assert_eq!(deliveries(&world, to, 1100, 2590), 0);
             assert!(deliveries(&world, to, 2600, 2700) > 0, "station {to} goes on");
         }
+    }
+}
+
+/// One mobile announces a long switch and is killed in it; it comes back with another number for
+/// its life, or, if `same`, with the old one.
+fn killed(same: bool) -> World {
+    let mut world = world(&[]);
+    let mut next = 0;
+    world.run(Time::from_secs(1), |w| {
+        w.saturate(0, 1, 1, &mut next, 1400, 3);
+        w.saturate(1, 0, 2, &mut next, 1400, 3);
+    });
+    world.links[1].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(60) });
+    world.run(Time::from_millis(1500), |_| {});
+    assert_eq!(world.view(0, 1).state, State::HandOff);
+    world.restart(1, if same { 4 } else { 77 });
+    world.delivered.iter_mut().for_each(Vec::clear);
+    world
+}
+
+const HELD: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_secs(60) };
+
+#[test]
+fn a_mobile_that_is_killed_in_a_switch_is_not_waited_for() {
+    let mut world = killed(false);
+    let mut next = 100_000;
+    world.run(Time::from_millis(2500), |w| {
+        w.saturate(0, 1, 1, &mut next, 1400, 3);
+        w.saturate(1, 0, 2, &mut next, 1400, 3);
+    });
+    assert_eq!(phases(&world, 0), [HELD, HandOffPhase::End]);
+    for to in [0, 1] {
+        assert!(deliveries(&world, to, 1500, 1650) > 0, "station {to} goes on at once");
+        assert!(deliveries(&world, to, 1650, 2500) > 20, "station {to} goes on");
+    }
+}
+
+#[test]
+fn a_signal_of_a_past_life_is_not_believed() {
+    let mut world = killed(false);
+    world.send(1, 0, packet(2, 0, 100, Class::Default));
+    world.run(Time::from_millis(1600), |_| {});
+    assert_eq!(world.view(0, 1).state, State::Good);
+    let announcement = Announcement { epoch: first_life(), id: 7 };
+    world.inject(1, 0, Frame::HandOff(HandOff { announcement, expected_ms: Some(60_000) }).to_bytes());
+    assert_eq!((world.view(0, 1).state, phases(&world, 0)), (State::Good, vec![HELD, HandOffPhase::End]));
+}
+
+/// The number of the killed mobile's first life.
+fn first_life() -> u16 {
+    let mut world = world(&[]);
+    world.links[1].announce_handoff(Time::ZERO, HELD);
+    match world.links[1].poll_transmit(Time::ZERO).map(|t| Frame::decode(t.payload)) {
+        Some(Ok(Frame::HandOff(signal))) => signal.announcement.epoch,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_knows_of_a_new_life_says_so() {
+    // It has nothing to send, and so nobody would find out; or its life has the number of the old
+    // one, and everything it sends would be taken for that.
+    for same in [false, true] {
+        let mut world = killed(same);
+        let now = world.now;
+        world.links[0].restarted(now, common::peer(1));
+        let mut next = 100_000;
+        world.run(Time::from_millis(2500), |w| {
+            w.saturate(0, 1, 1, &mut next, 1400, 3);
+            if same {
+                w.saturate(1, 0, 2, &mut next, 1400, 3);
+            }
+        });
+        assert_eq!(phases(&world, 0), [HELD, HandOffPhase::End]);
+        assert!(deliveries(&world, 1, 1500, 1650) > 0, "it goes on at once");
+        assert!(deliveries(&world, 1, 1650, 2500) > 20, "it goes on");
+        let numbers: Vec<u32> = world.labels(0).into_iter().map(|(_, number)| number).collect();
+        assert!(numbers.is_sorted() && numbers.first().is_none_or(|n| *n >= 100_000), "{numbers:?}");
+        assert!(!same || deliveries(&world, 0, 1500, 2500) > 20, "{numbers:?}");
     }
 }

@@ -1,33 +1,17 @@
-//! What is exported, to whom, and as whom callers act there.
+//! What is exported, under which names, and the way from a handle or a path to it.
 
 use std::fmt;
 use std::hash::Hasher;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use remora_vfs::{Cred, FileId, Vfs};
+use remora_vfs::{FileId, Vfs};
 use remora_wire::mount;
 use remora_wire::nfs3::{Fh, Status};
 use siphasher::sip::SipHasher24;
 
-use crate::auth::Caller;
 use crate::handle::Signer;
-use crate::{Network, Version};
-
-/// The user and group number of nobody in particular, by custom.
-pub const ANONYMOUS: u32 = 65534;
-
-/// Which callers lose their identity on an export.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Squash {
-    /// User and group 0 become anonymous.
-    #[default]
-    Root,
-    /// Everybody becomes anonymous.
-    All,
-    /// Nobody does.
-    None,
-}
+use crate::{Access, Terms, Version};
 
 /// A file system and how it is shared.
 #[derive(Clone)]
@@ -37,55 +21,20 @@ pub struct Export {
     pub names: Vec<String>,
     /// The files.
     pub vfs: Arc<dyn Vfs>,
-    /// Refuse every change.
-    pub read_only: bool,
-    /// Which callers become anonymous.
-    pub squash: Squash,
-    /// User number of the anonymous.
-    pub anon_uid: u32,
-    /// Group number of the anonymous.
-    pub anon_gid: u32,
-    /// Who may use it; empty for everybody who reaches the server.
-    pub allow: Vec<Network>,
+    /// Who may use it, and on what terms.
+    pub access: Access,
 }
 
 impl Export {
     /// `vfs` under `name`, for everybody, writable, with root squashed.
     pub fn new(name: impl Into<String>, vfs: Arc<dyn Vfs>) -> Export {
-        Export {
-            names: vec![name.into()],
-            vfs,
-            read_only: false,
-            squash: Squash::default(),
-            anon_uid: ANONYMOUS,
-            anon_gid: ANONYMOUS,
-            allow: Vec::new(),
-        }
-    }
-
-    /// Whether the client at `ip` may use it.
-    pub fn allows(&self, ip: IpAddr) -> bool {
-        self.allow.is_empty() || self.allow.iter().any(|n| n.contains(ip))
-    }
-
-    /// As whom `caller` acts here.
-    pub(crate) fn cred(&self, caller: &Caller) -> Cred {
-        let anonymous = || Cred { uid: self.anon_uid, gid: self.anon_gid, gids: Vec::new() };
-        let group = |gid: u32| if gid == 0 { self.anon_gid } else { gid };
-        match (caller, self.squash) {
-            (None, _) | (_, Squash::All) => anonymous(),
-            (Some(c), Squash::None) => c.clone(),
-            (Some(c), Squash::Root) if c.uid == 0 => anonymous(),
-            (Some(c), Squash::Root) => {
-                Cred { uid: c.uid, gid: group(c.gid), gids: c.gids.iter().copied().map(group).collect() }
-            }
-        }
+        Export { names: vec![name.into()], vfs, access: Access::everybody(Terms::default()) }
     }
 }
 
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Export").field("names", &self.names).field("read_only", &self.read_only).finish_non_exhaustive()
+        f.debug_struct("Export").field("names", &self.names).field("access", &self.access).finish_non_exhaustive()
     }
 }
 
@@ -144,21 +93,27 @@ impl Exports {
         self.list.iter().map(|e| &e.export)
     }
 
-    /// Whether there is anything here for the client at `ip`.
-    pub fn any_allows(&self, ip: IpAddr) -> bool {
-        self.iter().any(|e| e.allows(ip))
+    /// Whether there is anything here for requests from `from`.
+    pub fn any_allows(&self, from: SocketAddr) -> bool {
+        self.iter().any(|e| e.access.terms(from).is_some())
     }
 
-    /// The export and object behind `fh`, for the client at `ip`.
-    pub(crate) fn resolve(&self, fh: &Fh, ip: IpAddr) -> Result<(&Exported, FileId), Status> {
+    /// The export and object behind `fh`, and the terms for requests from `from`.
+    pub(crate) fn resolve(&self, fh: &Fh, from: SocketAddr) -> Result<(&Exported, &Terms, FileId), Status> {
         let (id, file) = self.signer.verify(fh, self.list.iter().map(|e| e.id))?;
         let exported = self.list.iter().find(|e| e.id == id).ok_or(Status::Stale)?;
-        if exported.export.allows(ip) { Ok((exported, file)) } else { Err(Status::Access) }
+        let terms = exported.export.access.terms(from).ok_or(Status::Access)?;
+        Ok((exported, terms, file))
     }
 
     /// The handle of object `id` of `exported`, for clients of `version`.
     pub(crate) fn handle(&self, exported: &Exported, id: &FileId, version: Version) -> Fh {
         self.signer.sign(exported.id, id, version)
+    }
+
+    /// Whether `path` lies in an export.
+    pub(crate) fn exports(&self, path: &[u8]) -> bool {
+        std::str::from_utf8(path).is_ok_and(|path| self.find(path).is_some())
     }
 
     /// The export whose name is the longest head of `path`, and the components behind it.
@@ -231,23 +186,5 @@ mod tests {
             assert_eq!(refused(vec![export(bad)]), Some(ExportsError::BadName(bad.into())));
         }
         assert_eq!(refused(vec![export("/a"), export("/a/")]), Some(ExportsError::Twice("/a/".into())));
-    }
-
-    #[test]
-    fn squashing_takes_away_what_it_should_and_no_more() {
-        let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
-        let (root, user, nobody) = (cred(0, 0, &[0, 4]), cred(7, 0, &[4, 0]), cred(1, 2, &[]));
-        for (squash, caller, want) in [
-            (Squash::Root, Some(root.clone()), nobody.clone()),
-            (Squash::Root, Some(user.clone()), cred(7, 2, &[4, 2])),
-            (Squash::All, Some(user.clone()), nobody.clone()),
-            (Squash::None, Some(root.clone()), root.clone()),
-            (Squash::None, Some(user.clone()), user.clone()),
-            (Squash::None, None, nobody.clone()),
-            (Squash::Root, None, nobody.clone()),
-        ] {
-            let e = Export { squash, anon_uid: 1, anon_gid: 2, ..export("/") };
-            assert_eq!(e.cred(&caller), want, "{squash:?} {caller:?}");
-        }
     }
 }

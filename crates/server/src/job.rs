@@ -266,7 +266,7 @@ impl Job {
     }
 
     fn is_denied(&self, call: &nfs3::Call) -> bool {
-        call.target().is_some_and(|fh| self.exports.resolve(fh, self.peer.addr.ip()).is_err())
+        call.target().is_some_and(|fh| self.exports.resolve(fh, self.peer.addr).is_err())
     }
 }
 

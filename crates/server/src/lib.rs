@@ -11,6 +11,7 @@
 //! bytes <- reply   <- cache <- complete(ticket, answer)   (job.start() and its flushes, or job.run(), on an executor)
 //! ```
 
+mod access;
 mod auth;
 pub mod cache;
 mod connections;
@@ -20,6 +21,7 @@ mod exec;
 mod exports;
 mod handle;
 mod in_flight;
+mod intake;
 mod job;
 mod limits;
 mod mounts;
@@ -30,7 +32,9 @@ mod stats;
 mod v2;
 mod version;
 
-pub use exports::{ANONYMOUS, Export, Exports, ExportsError, Squash};
+pub use access::{ANONYMOUS, Access, AccessError, Clients, RESERVED_PORTS, Rule, Squash, Terms};
+pub use exports::{Export, Exports, ExportsError};
+pub use intake::{Intake, Message};
 pub use job::{Answer, Execute, Job, Started, Ticket, Unflushed};
 pub use limits::Limits;
 pub use network::Network;

@@ -1,11 +1,14 @@
-//! MOUNT's list of who mounted what (RFC 1813, appendix I): for people to read, never to
-//! decide anything by, since clients that crash leave their lines behind.
+//! MOUNT's lists of what can be mounted and of who mounted what (RFC 1813, appendix I). The
+//! second is for people to read, never to decide anything by, since clients that crash leave
+//! their lines behind.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use remora_wire::mount::MountEntry;
+use remora_wire::mount::{self, MountEntry};
+
+use crate::{Clients, Exports, Rule};
 
 /// The list; when it is full the oldest line goes.
 #[derive(Debug)]
@@ -40,7 +43,17 @@ impl Mounts {
     /// `ip` unmounted `path`; with `None`, everything.
     pub(crate) fn remove(&mut self, ip: IpAddr, path: Option<&Bytes>) {
         self.list.retain(|(i, p)| *i != ip || path.is_some_and(|path| p != path));
+        self.count();
+    }
+
+    fn count(&mut self) {
         self.bytes = self.list.iter().map(|(_, p)| LINE_OVERHEAD + p.len()).sum();
+    }
+
+    /// Drops the lines whose path is none of those to `keep`.
+    pub(crate) fn keep(&mut self, keep: impl Fn(&Bytes) -> bool) {
+        self.list.retain(|(_, path)| keep(path));
+        self.count();
     }
 
     /// The lines.
@@ -51,6 +64,23 @@ impl Mounts {
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+/// One line an export, under the last of its names, mostly the shortest: clients that mount
+/// what lies below the mounted path as well (libnfs does) must not meet an export twice.
+pub(crate) fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Export> {
+    exports.iter().filter_map(|e| {
+        let dir = e.names.last()?.clone().into();
+        Some(mount::Export { dir, groups: groups(e.access.rules()) })
+    })
+}
+
+/// Whom the rules speak of; nobody by name if that is everybody alone.
+fn groups(rules: &[Rule]) -> Vec<Bytes> {
+    match rules {
+        [Rule { clients: Clients::Everybody, .. }] => Vec::new(),
+        _ => rules.iter().map(|r| r.clients.to_string().into()).collect(),
     }
 }
 
@@ -74,6 +104,8 @@ mod tests {
         );
         m.remove(b, Some(&"/x".into()));
         assert_eq!(lines(&m).len(), 2);
+        m.keep(|path| path != "/z");
+        assert_eq!(lines(&m), [("10.0.0.1".into(), "/y".into())]);
         m.remove(b, None);
         m.remove(a, None);
         assert_eq!((lines(&m).len(), m.bytes()), (0, 0));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
@@ -11,12 +11,13 @@ use remora_wire::rpc::Outcome;
 use remora_wire::{mount, portmap};
 
 use crate::auth::Caller;
-use crate::cache::{self, Cache, Completion, Connections, EntryId, Keys, Request, Verdict};
+use crate::cache::{self, Cache, Completion, Connections, EntryId, Request, Verdict};
 use crate::cookies::Cookies;
-use crate::dispatch::{self, Incoming, NfsCall};
+use crate::dispatch::{Incoming, NfsCall};
 use crate::in_flight::InFlight;
+use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
-use crate::mounts::Mounts;
+use crate::mounts::{Mounts, export_list};
 use crate::portmap::Portmap;
 use crate::{Exports, Limits, Stats, Version};
 
@@ -43,12 +44,14 @@ pub struct Config {
 pub struct Server {
     config: Config,
     cache: Cache,
-    keys: Keys,
+    intake: Intake,
     live: Connections,
     in_flight: InFlight,
     pending: BTreeMap<Ticket, Pending>,
     next_ticket: u64,
-    mounts: Mounts,
+    /// Whose lines are here, and whether it is this server that accounts for them.
+    mounts: Arc<Mutex<Mounts>>,
+    mounts_mine: bool,
     cookies: Arc<Cookies>,
     portmap: Option<Portmap>,
     out: VecDeque<Transmit>,
@@ -87,12 +90,13 @@ impl Server {
     pub fn new(config: Config, seed: u64, _now: Time) -> Server {
         Server {
             cache: Cache::new(config.cache),
-            keys: Keys::new(seed),
+            intake: Intake::new(config.cache, seed),
             live: Connections::default(),
             in_flight: InFlight::default(),
             pending: BTreeMap::new(),
             next_ticket: 0,
-            mounts: Mounts::new(config.limits.mounts_max),
+            mounts: Arc::new(Mutex::new(Mounts::new(config.limits.mounts_max))),
+            mounts_mine: true,
             cookies: Arc::default(),
             portmap: None,
             out: VecDeque::new(),
@@ -102,9 +106,59 @@ impl Server {
         }
     }
 
+    /// `n` servers (at least one) that are one to their clients, as long as all that comes from
+    /// an address goes to the same one of them. Each keeps to the configured bounds by itself.
+    pub fn split(config: Config, seed: u64, now: Time, n: usize) -> Vec<Server> {
+        let first = Server::new(config.clone(), seed, now);
+        let (mounts, cookies) = (first.mounts.clone(), first.cookies.clone());
+        let other = |_| Server {
+            mounts: mounts.clone(),
+            mounts_mine: false,
+            cookies: cookies.clone(),
+            ..Server::new(config.clone(), seed, now)
+        };
+        let others: Vec<Server> = (1..n).map(other).collect();
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// What reads messages for [`take`](Server::take), of this server and those split off with
+    /// it.
+    pub fn intake(&self) -> Intake {
+        self.intake.clone()
+    }
+
+    /// Takes a message that has been read.
+    pub fn take(&mut self, now: Time, read: Message) {
+        let Message { from, incoming, request } = read;
+        self.stats.messages += 1;
+        self.live.heard(from);
+        match incoming {
+            Incoming::NotACall => self.stats.not_calls += 1,
+            Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),
+            Incoming::Null { xid } => self.send(from, message(xid, Outcome::Success, |_| {})),
+            Incoming::Mount { xid, caller, version, call } => self.mount(from, xid, caller, version, call),
+            Incoming::Portmap { xid, call } => self.ask_portmap(from, xid, call),
+            Incoming::Answered { xid, reply } => {
+                self.stats.nfs_calls += 1;
+                self.stats.nfs2_calls += 1;
+                self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
+            }
+            Incoming::Nfs(call) => self.nfs(now, from, call, request),
+        }
+    }
+
     /// Makes it a portmapper as well, one that knows of these mappings and no others.
     pub fn set_portmap(&mut self, mappings: Vec<portmap::Mapping>) {
         self.portmap = Some(Portmap::new(mappings));
+        self.intake.read_portmap();
+    }
+
+    /// Serves `exports` from now on. Jobs that are out keep the old ones to their end. Handles of
+    /// exports that stay, by their first name and the key, stay good. Returns the old ones: to
+    /// let go of them may take the system a while.
+    pub fn set_exports(&mut self, exports: Arc<Exports>) -> Arc<Exports> {
+        self.mounts().keep(|path| exports.exports(path));
+        std::mem::replace(&mut self.config.exports, exports)
     }
 
     /// Takes the answer to an [`Execute`]. Answers to unknown tickets are counted and dropped.
@@ -117,13 +171,14 @@ impl Server {
         match answer.result {
             Err(Failure::Denied) => self.stats.denied += 1,
             Err(Failure::BadHandle) => self.stats.bad_handles += 1,
-            Ok(()) | Err(Failure::Other) => {}
+            Err(Failure::Other) => self.stats.failed += 1,
+            Ok(()) => {}
         }
         match kind {
             Kind::Plain => self.send(peer, answer.reply),
             Kind::Mount(path) => {
                 if answer.result.is_ok() {
-                    self.mounts.add(client, &path);
+                    self.mounts().add(client, &path);
                 }
                 self.send(peer, answer.reply);
             }
@@ -174,28 +229,48 @@ impl Server {
     /// Bytes held: cache, requests being executed, replies not yet taken, mount list.
     pub fn memory(&self) -> usize {
         let out: usize = self.out.iter().map(|t| size_of::<Transmit>() + t.payload.len()).sum();
-        self.cache.bytes() + self.in_flight.bytes() + out + self.mounts.bytes()
+        let mounts = if self.mounts_mine { self.mounts().bytes() } else { 0 };
+        self.cache.bytes() + self.in_flight.bytes() + out + mounts
     }
 
-    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall) {
+    /// Bytes the duplicate request cache holds.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// What the client has there that has the most, in bytes.
+    pub fn cache_largest(&self) -> usize {
+        self.cache.largest()
+    }
+
+    /// Has the cache give up replies until it holds no more than `bytes_max`, as it would by
+    /// itself if that were its bound.
+    pub fn shrink_cache(&mut self, bytes_max: usize) {
+        self.cache.shrink(bytes_max);
+    }
+
+    fn mounts(&self) -> MutexGuard<'_, Mounts> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall, request: Option<Request>) {
         self.stats.nfs_calls += 1;
         self.stats.nfs2_calls += u64::from(nfs.form.version() == Version::V2);
-        let NfsCall { xid, cred, caller, call, form, args } = nfs;
+        let NfsCall { xid, caller, call, form, args, .. } = nfs;
         let proc = call.proc();
         let client = from.addr.ip().to_canonical();
-        if !self.config.exports.any_allows(client) {
+        if !self.config.exports.any_allows(from.addr) {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
         }
         let bytes = self.charge(from.path, &call, args.len());
         let room = self.in_flight.has_room(&self.config.limits, client, bytes);
-        if !self.cache.covers(proc) {
+        let Some(request) = request else {
             return match room {
                 true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Plain),
                 false => self.turn_away(from, xid, form, proc),
             };
-        }
-        let request = Request { version: form.version(), ..self.keys.request(from, xid, proc, &cred, &args) };
+        };
         match self.cache.begin(now, &request, &self.live, room) {
             Verdict::Execute(entry) => {
                 self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Cached { request, entry });
@@ -248,15 +323,15 @@ impl Server {
             mount::Call::Mnt(path) => return self.mnt(from, xid, caller, version, path),
             mount::Call::Null => mount::Reply::Void,
             mount::Call::Umnt(path) => {
-                self.mounts.remove(client, Some(&path));
+                self.mounts().remove(client, Some(&path));
                 mount::Reply::Void
             }
             mount::Call::UmntAll => {
-                self.mounts.remove(client, None);
+                self.mounts().remove(client, None);
                 mount::Reply::Void
             }
             // All but MNT's replies are the same in both versions.
-            mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts.entries())),
+            mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts().entries())),
             mount::Call::Export => mount::Reply::Export(self.that_fit(from, export_list(&self.config.exports))),
         };
         self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
@@ -330,21 +405,8 @@ impl Core for Server {
     type Event = Execute;
 
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
-        self.stats.messages += 1;
-        self.live.heard(from);
-        match dispatch::read(bytes, self.portmap.is_some()) {
-            Incoming::NotACall => self.stats.not_calls += 1,
-            Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),
-            Incoming::Null { xid } => self.send(from, message(xid, Outcome::Success, |_| {})),
-            Incoming::Mount { xid, caller, version, call } => self.mount(from, xid, caller, version, call),
-            Incoming::Portmap { xid, call } => self.ask_portmap(from, xid, call),
-            Incoming::Answered { xid, reply } => {
-                self.stats.nfs_calls += 1;
-                self.stats.nfs2_calls += 1;
-                self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
-            }
-            Incoming::Nfs(call) => self.nfs(now, from, call),
-        }
+        let read = self.intake.read(from, bytes);
+        self.take(now, read);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -383,15 +445,4 @@ impl Listed for mount::Export {
     fn size_max(&self) -> usize {
         2 * ITEM_OVERHEAD + self.dir.len() + self.groups.iter().map(|g| ITEM_OVERHEAD + g.len()).sum::<usize>()
     }
-}
-
-/// One line an export, under the last of its names, which is the shortest: clients that mount
-/// what lies below the mounted path as well (libnfs does) must not meet an export twice.
-fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Export> {
-    exports.iter().filter_map(|e| {
-        Some(mount::Export {
-            dir: e.names.last()?.clone().into(),
-            groups: e.allow.iter().map(|n| n.to_string().into()).collect(),
-        })
-    })
 }

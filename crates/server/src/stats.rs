@@ -19,6 +19,8 @@ pub struct Stats {
     pub mount_calls: u64,
     /// Jobs handed out to be executed.
     pub executed: u64,
+    /// Jobs that failed, but for those refused for the client's address or the handle.
+    pub failed: u64,
 
     /// Messages that are no RPC call, dropped.
     pub not_calls: u64,
@@ -49,4 +51,34 @@ pub struct Stats {
 
     /// What the duplicate request cache did.
     pub cache: cache::Stats,
+}
+
+impl Stats {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Stats) -> Stats {
+        Stats {
+            messages: self.messages + other.messages,
+            replies: self.replies + other.replies,
+            nfs_calls: self.nfs_calls + other.nfs_calls,
+            nfs2_calls: self.nfs2_calls + other.nfs2_calls,
+            portmap_calls: self.portmap_calls + other.portmap_calls,
+            mount_calls: self.mount_calls + other.mount_calls,
+            executed: self.executed + other.executed,
+            failed: self.failed + other.failed,
+            not_calls: self.not_calls + other.not_calls,
+            bad_rpc_version: self.bad_rpc_version + other.bad_rpc_version,
+            bad_auth: self.bad_auth + other.bad_auth,
+            bad_program: self.bad_program + other.bad_program,
+            bad_procedure: self.bad_procedure + other.bad_procedure,
+            bad_arguments: self.bad_arguments + other.bad_arguments,
+            denied: self.denied + other.denied,
+            bad_handles: self.bad_handles + other.bad_handles,
+            overload_dropped: self.overload_dropped + other.overload_dropped,
+            overload_deferred: self.overload_deferred + other.overload_deferred,
+            unreachable: self.unreachable + other.unreachable,
+            stray_answers: self.stray_answers + other.stray_answers,
+            cache: self.cache.and(other.cache),
+        }
+    }
 }

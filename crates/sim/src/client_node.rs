@@ -114,9 +114,14 @@ impl<U: User> ClientNode<U> {
         self.settle(now);
     }
 
-    /// The link says that nothing gets through until it says otherwise, or until `until`.
-    pub fn hold(&mut self, now: Time, until: Time) {
-        self.core.hold(now, until);
+    /// The link says that nothing gets through until it says otherwise, or until `until`; `kept` if it
+    /// keeps what is under way.
+    pub fn hold(&mut self, now: Time, until: Time, kept: bool) {
+        if kept {
+            self.core.hold_kept(now, until)
+        } else {
+            self.core.hold(now, until)
+        }
         self.settle(now);
     }
 

@@ -98,6 +98,11 @@ impl Disk {
         done
     }
 
+    /// How long a flush takes, beside what else the disk does.
+    pub fn flush(&mut self) -> Duration {
+        self.model.cpu + self.disk_time(1, 0)
+    }
+
     fn disk_time(&mut self, ops: u32, bytes: u64) -> Duration {
         let transfer = self.model.rate.map_or(Duration::ZERO, |r| r.airtime(bytes));
         let longer = 1.0 + self.model.jitter.clamp(0.0, 1.0) * self.rng.unit();

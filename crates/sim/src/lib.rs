@@ -21,6 +21,7 @@ pub mod copy;
 mod describe;
 pub mod disk;
 pub mod drc;
+mod flushes;
 pub mod hosts;
 pub mod net;
 pub mod oracle;

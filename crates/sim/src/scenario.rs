@@ -104,6 +104,8 @@ impl Scenario {
             heal_at: Time::ZERO + length,
             clients,
         };
+        // A stream of its own, so that seeds from before group commit draw what they drew.
+        scenario.server.group_commit = Rng::stream(seed, "group commit").chance(0.5);
         let juszczak = rng.chance(0.2);
         scenario.server.cache = match choice {
             CacheChoice::Always(config) => config,

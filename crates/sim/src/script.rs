@@ -79,7 +79,15 @@ pub fn play(script: &Script, trace: Trace) -> Played {
         return Played { violations: vec!["the server cannot be set up".into()], ..Played::default() };
     };
     let home = HOME.to_string();
-    let actor = ActorConfig { home, root, fs: fs.clone(), think: Duration::ZERO, io_max, disk_errors: false };
+    let actor = ActorConfig {
+        home,
+        root,
+        fs: fs.clone(),
+        think: Duration::ZERO,
+        io_max,
+        disk_errors: false,
+        group_commit: false,
+    };
     let actor = Worker::Actor(Actor::scripted(actor, script.operations.clone()));
     let crew = Crew::new(vec![actor], fs.clone());
     let mut world = World::new(0, server, trace);

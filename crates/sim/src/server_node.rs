@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Rng, Time, Transmit};
-use remora_server::{Config, Execute, Export, Exports, Limits, Server, Squash, cache};
+use remora_server::{Access, Clients, Config, Execute, Export, Exports, Limits, Server, Squash, Terms, cache};
+use remora_server::{Started, Ticket};
 use remora_vfs::MemFs;
 use remora_wire::mount;
 use remora_wire::nfs3::{Fh, Proc};
@@ -21,6 +22,7 @@ use crate::agenda::Agenda;
 use crate::describe;
 use crate::disk::{Disk, DiskModel};
 use crate::drc::ufs::{Ufs, Volume};
+use crate::flushes::{Flushes, Parked};
 use crate::net::{client_addr, client_of};
 
 /// What a server is like.
@@ -40,6 +42,8 @@ pub struct ServerConfig {
     pub disk: DiskModel,
     /// Where given, how long writes take instead; those of one file then wait for one another.
     pub ufs: Option<Ufs>,
+    /// Whether stable writes and commits wait for flushes that they share.
+    pub group_commit: bool,
 }
 
 impl Default for ServerConfig {
@@ -52,6 +56,7 @@ impl Default for ServerConfig {
             inbox_bytes_max: 256 << 10,
             disk: DiskModel::instant(),
             ufs: None,
+            group_commit: false,
         }
     }
 }
@@ -125,6 +130,7 @@ pub struct ServerNode {
     running: Agenda<Task>,
     /// Jobs whose daemon sleeps until a file is free.
     asleep: VecDeque<Task>,
+    flushes: Flushes,
     disk: Disk,
     volume: Option<Volume>,
     rng: Rng,
@@ -139,9 +145,13 @@ impl ServerNode {
     /// A running server of an empty file system.
     pub fn new(config: ServerConfig, seed: u64) -> ServerNode {
         let fs = Arc::new(MemFs::new(seed));
+        if config.group_commit {
+            fs.defer();
+        }
         let mut export = Export::new("/", fs.clone());
-        export.squash = Squash::None;
-        export.allow = "10.1.0.0/16".parse().into_iter().collect();
+        let terms = Terms { squash: Squash::None, ..Terms::default() };
+        export.access =
+            Access::of("10.1.0.0/16".parse::<Clients>(), terms).unwrap_or_else(|e| unreachable!("one network: {e}"));
         let mut rng = Rng::stream(seed, "server");
         let mut key = [0; 16];
         rng.fill(&mut key);
@@ -158,6 +168,7 @@ impl ServerNode {
             ready: VecDeque::new(),
             running: Agenda::new(),
             asleep: VecDeque::new(),
+            flushes: Flushes::default(),
             rng,
             executions: None,
             executed: BTreeMap::new(),
@@ -222,6 +233,7 @@ impl ServerNode {
         self.inbox.clear();
         self.inbox_bytes = 0;
         self.ready.clear();
+        self.flushes.clear();
         self.fs.set_time(now);
         let asleep = std::mem::take(&mut self.asleep);
         for task in self.running.drain().into_iter().chain(asleep) {
@@ -271,11 +283,8 @@ impl ServerNode {
             if let Some(volume) = &mut self.volume {
                 volume.unlock(task.execute.job.nfs_call());
             }
-            let answer = task.execute.job.run();
-            if let Some(core) = &mut self.core {
-                core.complete(now, task.execute.ticket, answer);
-            }
-            self.take_events(task.client, task.xid);
+            let started = task.execute.job.start();
+            self.take_result(now, started, task.execute.ticket, (task.client, task.xid));
             if self.config.ufs.is_some_and(|ufs| !ufs.overtaking) {
                 self.wake(now);
             }
@@ -284,9 +293,40 @@ impl ServerNode {
             self.pump(now);
             self.wake(now);
         }
+        self.end_flushes(now);
         if let Some(core) = &mut self.core {
             core.handle_timeout(now);
         }
+    }
+
+    /// A job has come this far: it is answered, or waits for its flush. `whose`: the client and
+    /// the transaction id.
+    fn take_result(&mut self, now: Time, started: Started, ticket: Ticket, whose: (Option<usize>, u32)) {
+        let (client, xid) = whose;
+        match started {
+            Started::Done(answer) => {
+                if let Some(core) = &mut self.core {
+                    core.complete(now, ticket, answer);
+                }
+                self.take_events(client, xid);
+            }
+            Started::Unflushed(unflushed) => {
+                self.flushes.park(now, Parked { ticket, unflushed, client, xid }, &mut self.rng);
+            }
+        }
+    }
+
+    fn end_flushes(&mut self, now: Time) {
+        if self.flushes.next_at().is_none_or(|at| at > now) {
+            return;
+        }
+        self.fs.set_time(now);
+        let disk = &mut self.disk;
+        let done = self.flushes.handle_timeout(now, &mut self.rng, || disk.flush());
+        for (Parked { ticket, unflushed, client, xid }, result) in done {
+            self.take_result(now, unflushed.flushed(result), ticket, (client, xid));
+        }
+        self.pump(now);
     }
 
     /// The next message to send.
@@ -297,12 +337,12 @@ impl ServerNode {
     /// When a job ends or the core has something to do.
     pub fn poll_timeout(&self) -> Option<Time> {
         let core = self.core.as_ref()?;
-        [core.poll_timeout(), self.running.next_at()].into_iter().flatten().min()
+        [core.poll_timeout(), self.running.next_at(), self.flushes.next_at()].into_iter().flatten().min()
     }
 
-    /// Jobs at a daemon or waiting for one.
+    /// Jobs at a daemon, or waiting for one or for a flush.
     pub fn jobs(&self) -> usize {
-        self.busy() + self.ready.len()
+        self.busy() + self.ready.len() + self.flushes.len()
     }
 
     /// Daemons that are not free.
@@ -335,7 +375,7 @@ impl ServerNode {
     fn pump(&mut self, now: Time) {
         loop {
             self.start_ready(now);
-            let free = self.jobs() < self.config.slots.max(1);
+            let free = self.busy() + self.ready.len() < self.config.slots.max(1);
             if !free && self.config.intake == Intake::WhenFree {
                 return;
             }

@@ -110,7 +110,8 @@ fn workers(scenario: &Scenario, plan: &ClientPlan, n: usize, root: &Fh, fs: &Arc
     let disk_errors = scenario.disk_error_chance > 0.0;
     let actor = |a| {
         let (think, fs) = (scenario.think, fs.clone());
-        let config = ActorConfig { home: home(n, a), root: root.clone(), fs, think, io_max, disk_errors };
+        let group_commit = scenario.server.group_commit;
+        let config = ActorConfig { home: home(n, a), root: root.clone(), fs, think, io_max, disk_errors, group_commit };
         Worker::Actor(Actor::random(config, scenario.mix, seed))
     };
     let mut workers: Vec<Worker> = (0..plan.actors).map(actor).collect();

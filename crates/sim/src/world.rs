@@ -264,9 +264,10 @@ impl<U: User> World<U> {
 
     fn leave_cell(&mut self, now: Time, length: Duration) {
         self.net.announce(now, HandOffPhase::Begin { expected: length });
+        let kept = self.net.radio().is_some_and(|radio| radio.air().keeps());
         for client in 0..self.clients.len() {
             self.note(now, NodeId::Client(client), b"leave", "leaves the cell");
-            self.clients[client].hold(now, now + length);
+            self.clients[client].hold(now, now + length, kept);
             self.drain_client(now, client);
         }
     }

@@ -106,14 +106,23 @@ fn bytes_flow_again_soon_after_an_outage() {
 
 #[test]
 fn an_announced_cell_switch_costs_less() {
-    let switched = |signalled: bool, seed: u64| {
-        let handoff = HandOff { at: Time::from_millis(900 + 37 * seed), length: Duration::from_secs(1), signalled };
-        let config = CopyConfig { handoffs: vec![handoff], ..bursts(Direction::Write, ms(0)) };
-        run(&config, seed).copies[0].seconds.expect("done")
-    };
-    let seeds = 0..8;
-    let [told, untold] = [true, false].map(|signalled| seeds.clone().map(|s| switched(signalled, s)).sum::<f64>());
-    assert!(told < untold, "{told} s told, {untold} s untold");
+    for direction in [Direction::Read, Direction::Write] {
+        for plain in with_and_without_link(bursts(direction, ms(0))) {
+            let has_link = plain.link.is_some();
+            let switched = |signalled: bool, seed: u64| {
+                let at = Time::from_millis(900 + 37 * seed);
+                let handoff = HandOff { at, length: Duration::from_secs(1), signalled };
+                let copy = run(&CopyConfig { handoffs: vec![handoff], ..plain.clone() }, seed).copies.remove(0);
+                // What the link has kept is not sent again.
+                assert!(!has_link || copy.client.retransmissions == 0, "{direction:?}, seed {seed}: {:?}", copy.client);
+                copy.seconds.expect("done")
+            };
+            let seeds = 0..8;
+            let [told, untold] =
+                [true, false].map(|signalled| seeds.clone().map(|s| switched(signalled, s)).sum::<f64>());
+            assert!(told < untold, "{direction:?}, link: {has_link}: {told} s told, {untold} s untold");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! XDR, the external data representation (RFC 4506): big-endian, in units of four bytes.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 /// Why bytes are not what they claim to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -76,7 +76,11 @@ impl Reader {
             return Err(Error::TooLong { len, max });
         }
         let data = self.fixed(len as usize)?;
-        self.fixed(padding(len as usize))?;
+        let padding = padding(data.len());
+        if padding > self.0.len() {
+            return Err(Error::Truncated);
+        }
+        self.0.advance(padding);
         Ok(data)
     }
 
@@ -95,8 +99,9 @@ impl Reader {
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let mut out = [0; N];
-        out.copy_from_slice(&self.fixed(N)?);
+        // Not by way of `fixed`, which counts a reference for each field.
+        let out = *self.0.first_chunk::<N>().ok_or(Error::Truncated)?;
+        self.0.advance(N);
         Ok(out)
     }
 }

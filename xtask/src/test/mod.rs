@@ -11,15 +11,16 @@ use std::process::{Command, Stdio};
 use clap::Args;
 
 use crate::cmd::{self, Result};
-use crate::swarm;
+use crate::{attack, interop, swarm};
 use packages::Installed;
-use tally::Tally;
+pub(crate) use packages::provide;
+pub(crate) use tally::Tally;
 
 /// When this is set to 1, a test that cannot run is a failure.
 const REQUIRE_ALL: &str = "REMORA_REQUIRE_ALL";
 
 pub(crate) const HELP: &str = "\
-ARGS go to `cargo test`; with any, only what they choose runs, and no simulator:
+ARGS go to `cargo test`; with any, only what they choose runs, and no simulator, no guest:
   cargo xtask test -p remora-wire
   cargo xtask test -p remora-host --test interop -- --nocapture
 
@@ -36,8 +37,11 @@ pub(crate) struct Options {
     /// Seeds for the simulator's swarm; 0 for none
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) sim_seeds: u64,
+    /// Without the Linux kernel's client in a guest (`cargo xtask interop`)
+    #[arg(long)]
+    pub(crate) no_interop: bool,
     /// Fail if any test is skipped.
-    #[arg(skip = std::env::var_os(REQUIRE_ALL).is_some_and(|v| v == "1"))]
+    #[arg(skip = requires_all())]
     pub(crate) require_all: bool,
     /// Arguments for `cargo test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -46,8 +50,12 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { no_install: false, sim_seeds: 200, require_all: false, args: Vec::new() }
+        Options { no_install: false, sim_seeds: 200, no_interop: false, require_all: false, args: Vec::new() }
     }
+}
+
+fn requires_all() -> bool {
+    std::env::var_os(REQUIRE_ALL).is_some_and(|v| v == "1")
 }
 
 /// What came out.
@@ -60,13 +68,7 @@ pub(crate) struct Report {
 /// Runs the tests and prints the summary. Its last line is the tally, and the last line of
 /// all, so a failure is told before.
 pub(crate) fn run(options: &Options) -> Result {
-    let report = execute(options)?;
-    let verdict = report.verdict();
-    if let Err(why) = &verdict {
-        println!("\nerror: {why}");
-    }
-    println!("\n{report}");
-    verdict.map_err(|_| cmd::Told.into())
+    execute(options)?.tell()
 }
 
 /// Runs the tests. An error is one of ours; tests that fail are in the report.
@@ -77,6 +79,17 @@ pub(crate) fn execute(options: &Options) -> Result<Report> {
     if options.args.is_empty() && options.sim_seeds > 0 {
         println!("== simulator: {} seeds", options.sim_seeds);
         tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0).is_ok());
+    }
+    if options.args.is_empty() {
+        println!("== attacks");
+        tally.one_more("attacks", attack::run(&attack::Options::SHORT).is_ok());
+    }
+    if options.args.is_empty() && !options.no_interop {
+        println!("== interop: the Linux kernel's client in a guest");
+        if let Err(why) = interop::count(&mut tally) {
+            println!("error: {why}");
+            tally.one_more("interop (see above)", false);
+        }
     }
     Ok(Report { tally, installed, require_all: options.require_all })
 }
@@ -109,6 +122,21 @@ fn stream(test: &mut Command, tally: &mut Tally) -> Result {
 }
 
 impl Report {
+    /// What a tally comes to where `installed` is what there is.
+    pub(crate) fn new(tally: Tally, installed: Installed) -> Report {
+        Report { tally, installed, require_all: requires_all() }
+    }
+
+    /// Prints it, the tally last, and what it means.
+    pub(crate) fn tell(&self) -> Result {
+        let verdict = self.verdict();
+        if let Err(why) = &verdict {
+            println!("\nerror: {why}");
+        }
+        println!("\n{self}");
+        verdict.map_err(|_| cmd::Told.into())
+    }
+
     /// Failure if a test failed, or was skipped where none may be.
     pub(crate) fn verdict(&self) -> Result {
         if self.tally.failed() > 0 {

@@ -1,7 +1,6 @@
 //! The programs of others that interoperability tests drive, and getting them.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use crate::cmd;
@@ -13,12 +12,15 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nfs-ganesha", "a foreign NFS server"),
     ("nfs-ganesha-vfs", "its access to the local disk"),
     ("rpcbind", "the portmapper it registers with"),
+    ("strace", "the order of the server's system calls"),
     ("iproute2", "addresses and routes in network namespaces"),
     ("openssh-client", "scp, and what rsync goes through"),
     ("openssh-server", "their other end"),
     ("rsync", "another way to copy"),
     ("qemu-system-x86", "a guest with the Linux kernel's NFS client"),
     ("busybox-static", "the programs in it"),
+    ("git", "work for that client"),
+    ("make", "more of it"),
 ];
 
 /// The longest that one run of apt-get may take, in seconds.
@@ -26,13 +28,13 @@ const APT_SECS_MAX: &str = "300";
 
 /// What there is and what is missing.
 #[derive(Default)]
-pub(super) struct Installed {
+pub(crate) struct Installed {
     missing: Vec<&'static str>,
     why: String,
 }
 
 /// Installs what is missing, if it may and can. Whatever happens, the tests go on.
-pub(super) fn provide(no_install: bool) -> Installed {
+pub(crate) fn provide(no_install: bool) -> Installed {
     let missing = missing(is_installed);
     if missing.is_empty() {
         return Installed::default();
@@ -55,13 +57,11 @@ fn missing(is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
 
 /// Why nothing can be installed here.
 fn refusal(no_install: bool) -> Option<&'static str> {
-    // The owner of /proc/self is who this process runs as.
-    let root = || std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
     if no_install {
         Some("--no-install was given")
     } else if cmd::find("apt-get").is_none() {
         Some("there is no apt-get here")
-    } else if !root() {
+    } else if !cmd::is_root() {
         Some("only root can install them")
     } else {
         None

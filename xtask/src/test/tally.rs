@@ -10,7 +10,7 @@ const LISTED_MAX: usize = 200;
 
 /// Tests counted so far.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -55,13 +55,20 @@ impl Tally {
     }
 
     /// Adds a test that is not cargo's.
-    pub(super) fn one_more(&mut self, name: &str, passed: bool) {
+    pub(crate) fn one_more(&mut self, name: &str, passed: bool) {
         if passed {
             self.passed += 1;
         } else {
             self.failed += 1;
             keep(&mut self.failures, name);
         }
+    }
+
+    /// Adds a test that is not cargo's and was not run; `reason` begins with its name.
+    pub(crate) fn one_skipped(&mut self, reason: &str) {
+        self.skipped += 1;
+        self.reasoned += 1;
+        keep(&mut self.reasons, reason);
     }
 
     fn close(&mut self, ignored: usize) {

@@ -40,7 +40,7 @@ const LAW: &[Law] = &[
     Law { name: "wire",    ours: &["base"],               others: Only(&["bytes", "thiserror"]) },
     // rustix: the local disk. The rest of vfs is as pure as a core.
     Law { name: "vfs",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "rustix"]) },
-    Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "ipnet"]) },
+    Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "highway", "ipnet"]) },
     Law { name: "client",  ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
     Law { name: "atp",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
     Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },

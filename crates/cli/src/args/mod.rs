@@ -6,6 +6,8 @@ mod drc;
 mod emulate;
 mod handoff;
 mod link;
+mod model;
+mod serve;
 pub(crate) mod tunnel;
 mod wireless;
 
@@ -13,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::Bench;
 pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
@@ -21,6 +23,8 @@ pub(crate) use drc::Drc;
 pub(crate) use emulate::{Emulate, Inside};
 pub(crate) use handoff::{HandOff, Phase};
 pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
+pub(crate) use model::{Compat, Model};
+pub(crate) use serve::{Cache, ExportsFormat, Serve, Squash};
 pub(crate) use wireless::Wireless;
 
 use crate::{exit, units};
@@ -56,8 +60,8 @@ pub(crate) enum Command {
     /// Show a file system's size and free space
     Df(Df),
     /// Share directories
-    #[command(after_help = SERVE_HELP)]
-    Serve(Serve),
+    #[command(after_help = serve::HELP)]
+    Serve(Box<Serve>),
     /// Watch three clients copy a file over a bad link
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
@@ -70,16 +74,12 @@ pub(crate) enum Command {
     /// Measure how fast a server is, alone or beside another
     #[command(after_help = bench::HELP)]
     Bench(Box<Bench>),
+    /// Say what a network will do to packets and file copies
+    #[command(after_help = model::HELP)]
+    Model(Model),
     /// Experiments
     Lab(Lab),
 }
-
-const SERVE_HELP: &str = "\
-Examples:
-  remora serve ~/files
-  remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 --export music=/srv/media/music
-  remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files    # for clients that ask
-  remora serve --cache off ~/files        # to see what the duplicate request cache is for";
 
 const RELAY_HELP: &str = "\
 Examples:
@@ -139,6 +139,7 @@ impl Command {
             Command::Link(_) => "link",
             Command::Handoff(_) => "handoff",
             Command::Bench(_) => "bench",
+            Command::Model(_) => "model",
             Command::Lab(_) => "lab",
         }
     }
@@ -248,68 +249,6 @@ pub(crate) struct Df {
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Serve {
-    /// Directories to share: each under its absolute path and its last name, a single one also
-    /// as /
-    #[arg(value_name = "DIR")]
-    pub(crate) dirs: Vec<PathBuf>,
-    /// Share DIR as /NAME
-    #[arg(long, value_name = "NAME=DIR")]
-    pub(crate) export: Vec<String>,
-    /// Where to listen, UDP and TCP; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
-    pub(crate) listen: SocketAddr,
-    /// Answer MOUNT on this port, too (it is always answered on the NFS port)
-    #[arg(long, value_name = "PORT")]
-    pub(crate) mount_port: Option<u16>,
-    /// Answer as a portmapper, too, for clients that do not know the ports: on port 111, or on
-    /// the one given
-    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "111")]
-    pub(crate) portmap: Option<u16>,
-    /// Register with the rpcbind that runs on this machine, until the end
-    #[arg(long, conflicts_with = "portmap")]
-    pub(crate) rpcbind: bool,
-    /// Refuse every change
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    /// Whose identity is taken away: root's, everybody's or nobody's
-    #[arg(long, value_enum, default_value = "root")]
-    pub(crate) squash: Squash,
-    /// Serve clients of this network only; may be given several times
-    #[arg(long, value_name = "CIDR")]
-    pub(crate) allow: Vec<String>,
-    /// Duplicate request cache
-    #[arg(long, value_enum, default_value = "full")]
-    pub(crate) cache: Cache,
-    /// Where the key that signs file handles is kept [default: $XDG_STATE_HOME/remora, or
-    /// /var/lib/remora for root]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state: Option<PathBuf>,
-    /// Print an object when ready (address, exports) and one at the end (counters)
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Squash {
-    Root,
-    All,
-    None,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Cache {
-    /// None: every retransmission is executed again
-    Off,
-    /// The reference port's of 1989: turns some failures of duplicates into successes
-    Reference,
-    /// Juszczak's of 1989: drops duplicates for a while
-    Juszczak,
-    /// Keeps exact replies; a duplicate gets the same one again
-    Full,
 }
 
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@ mod handoff;
 mod link;
 mod ls;
 mod mkdir;
+mod model;
 mod mv;
 mod relay;
 mod rm;
@@ -35,9 +36,10 @@ pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
         Command::Stat(args) => interruptible(stat::run(args)).await,
         Command::Df(args) => interruptible(df::run(args)).await,
         Command::Demo(args) => interruptible(demo::run(args)).await,
+        Command::Model(args) => interruptible(model::run(args)).await,
         Command::Handoff(args) => handoff::run(args).await,
         // These tidy up after a signal themselves.
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args).await,
         Command::Link(args) => link::run(args).await,
         Command::Bench(args) => bench::run(*args).await,
         Command::Lab(lab) => match lab.experiment {

@@ -134,6 +134,11 @@ impl Running {
         send_signal(&self.child, signal);
     }
 
+    /// Whether it has come to its end.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for its end; kills it, and fails, if that does not come.
     pub(crate) fn finish(mut self) -> Output {
         let status = loop {
@@ -195,6 +200,17 @@ impl Daemon {
 
     pub(crate) fn udp_url(&self, path: &str) -> String {
         format!("nfs://{}{path}?proto=udp", self.addr)
+    }
+
+    /// The next object that it prints.
+    pub(crate) fn next_object(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.rest.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        send_signal(&self.child, signal);
     }
 
     /// Ends it the hard way, and waits until its port is free.

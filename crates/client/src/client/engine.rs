@@ -75,6 +75,16 @@ impl Client {
         }
     }
 
+    /// Every timeout begins anew.
+    pub(super) fn wait_anew(&mut self, now: Time) {
+        self.timers.clear();
+        let flying: Vec<_> =
+            self.flying_sent().filter(|(_, s)| !s.resending).map(|(c, s)| (c.xid, s.retries)).collect();
+        for (xid, retries) in flying {
+            self.set_timer(now, xid, retries);
+        }
+    }
+
     /// Remembers when each request was first passed by an answer to something sent after it.
     fn note_passed(&mut self, now: Time) {
         for sent in self.flying.values_mut().filter_map(|c| c.sent.as_mut()) {
@@ -269,8 +279,8 @@ impl Core for Client {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.held_until.is_some() {
-            return self.held_until;
+        if let Some(hold) = self.held {
+            return Some(hold.until);
         }
         if self.is_ready() {
             return Some(self.now);

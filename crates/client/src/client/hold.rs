@@ -4,6 +4,11 @@
 //! While a client is held it sends nothing at all and no timer of it runs, so nothing is lost
 //! and no policy backs off. Then everything unanswered goes out at once, what people wait for
 //! first. That fits the window, and so whatever queue the window fits.
+//!
+//! A link that sends again what is lost (link-level retransmission, NFS/W 97, section 5.1) has it
+//! all still, and delivers it now. What the client sends again goes over that link twice. So
+//! where the announcer says that it keeps what is under way, the client goes on as if no time had
+//! passed: its timers begin anew, and it asks before it sends again.
 
 use std::time::Duration;
 
@@ -15,37 +20,55 @@ use crate::config::Transport;
 /// The longest a hold lasts, whatever its announcer says.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(60);
 
+/// A hold that is on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    /// When it ends if nobody ends it before.
+    pub(super) until: Time,
+    /// Whether the link keeps what is under way.
+    kept: bool,
+}
+
 impl Client {
     /// The link goes away for a moment: nothing is sent until [`resume`](Client::resume), or
     /// until `until`, which may be a minute off at most. Requests may be submitted meanwhile,
     /// and what arrives is taken. A later call replaces an earlier one.
     pub fn hold(&mut self, now: Time, until: Time) {
-        self.tick(now);
-        self.held_until = Some(until.min(now + HOLD_MAX)).filter(|t| *t > now).or(self.held_until);
+        self.hold_as(now, Hold { until, kept: false });
     }
 
-    /// The link is back: over UDP everything unanswered is sent again at once. Over TCP
-    /// nothing is, for the stream has it still. Harmless when nothing was held.
+    /// The same by a link that keeps what is under way and delivers it afterwards.
+    pub fn hold_kept(&mut self, now: Time, until: Time) {
+        self.hold_as(now, Hold { until, kept: true });
+    }
+
+    fn hold_as(&mut self, now: Time, hold: Hold) {
+        self.tick(now);
+        let until = hold.until.min(now + HOLD_MAX);
+        self.held = Some(Hold { until, ..hold }).filter(|h| h.until > now).or(self.held);
+    }
+
+    /// The link is back: over UDP everything unanswered is sent again at once, unless the link
+    /// has kept it. Over TCP nothing is, for the stream has it still. Harmless when nothing was
+    /// held.
     pub fn resume(&mut self, now: Time) {
         self.tick(now);
-        if self.held_until.take().is_none() {
-            return;
-        }
+        let Some(hold) = self.held.take() else { return };
         // The silence was not the server's.
         self.last_heard = self.last_heard.max(now);
         if self.config.transport == Transport::Udp {
-            self.adaptive.on_resume(now);
-            self.resend_all();
+            self.adaptive.on_resume(now, hold.kept);
+            if hold.kept { self.wait_anew(now) } else { self.resend_all() }
         }
     }
 
     /// Whether a hold is on.
     pub fn is_held(&self) -> bool {
-        self.held_until.is_some()
+        self.held.is_some()
     }
 
     pub(super) fn end_hold(&mut self, now: Time) {
-        if self.held_until.is_some_and(|t| t <= now) {
+        if self.held.is_some_and(|h| h.until <= now) {
             self.resume(now);
         }
     }

@@ -146,6 +146,7 @@ impl Shared {
             let now = self.now();
             match signal {
                 Signal::Begin(expected) => state.core.hold(now, now + expected),
+                Signal::Kept(expected) => state.core.hold_kept(now, now + expected),
                 Signal::End => state.core.resume(now),
             }
         }

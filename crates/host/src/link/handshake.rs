@@ -4,6 +4,9 @@
 //! first message worthless. The answer is shorter than the question, so nobody can be flooded
 //! through the base. Without a shared secret its place is taken by zeros.
 //!
+//! Each end tells the other, under seal, the number of its life, 64 bits drawn at random: another
+//! one than before means that this end has lost all it knew of the other.
+//!
 //! After the first message stands a code that takes the base's public key to make, as the
 //! `mac1` of WireGuard's does (WireGuard 2017, section 5.4.4): who merely knows a port and
 //! sends what comes to mind does not use up what the base spends on handshakes.
@@ -15,14 +18,16 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Both ends must speak the same version.
-const PROLOGUE: &[u8] = b"remora link 1";
+/// Both ends must speak the same version: 2 tells the lives.
+const PROLOGUE: &[u8] = b"remora link 2";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;
-const QUESTION: usize = 8;
-const ANSWER: usize = 9;
-/// Ephemeral key, static key, timestamp.
+/// Timestamp and life.
+const QUESTION: usize = 16;
+/// Kind, index or timestamp, life.
+const ANSWER: usize = 17;
+/// Ephemeral key, static key, question.
 const SEALED_LEN: usize = KEY_LEN + KEY_LEN + TAG + QUESTION + TAG;
 const CODE_LEN: usize = 16;
 /// What the key of the code is made for.
@@ -44,6 +49,8 @@ pub(super) enum Answer {
     Welcome {
         /// 24 bits.
         index: u32,
+        /// The number of the base's life, as this mobile knows it.
+        life: u64,
     },
     /// The timestamp is not newer than one seen before: the mobile's clock went back.
     Stale {
@@ -70,6 +77,8 @@ pub(super) struct Hello {
     pub(super) key: PublicKey,
     /// When it says it was made.
     pub(super) timestamp: u64,
+    /// The number of the mobile's life.
+    pub(super) life: u64,
 }
 
 impl Initiation {
@@ -79,12 +88,16 @@ impl Initiation {
         base: &PublicKey,
         secret: Option<&SharedSecret>,
         timestamp: u64,
+        life: u64,
     ) -> Option<Initiation> {
         let mut state = builder(identity)?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
         state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
         let mut message = [0; INITIATION_LEN];
         let (sealed, place) = message.split_first_chunk_mut::<SEALED_LEN>()?;
-        let n = state.write_message(&timestamp.to_be_bytes(), sealed).ok()?;
+        let mut question = [0; QUESTION];
+        question[..8].copy_from_slice(&timestamp.to_be_bytes());
+        question[8..].copy_from_slice(&life.to_be_bytes());
+        let n = state.write_message(&question, sealed).ok()?;
         place.copy_from_slice(&code(base, sealed)?);
         (n == SEALED_LEN).then_some(Initiation { state, message })
     }
@@ -120,9 +133,9 @@ impl Hello {
         let mut state = builder(identity)?.build_responder().ok()?;
         let mut payload = [0; SEALED_LEN];
         let n = state.read_message(question.0, &mut payload).ok()?;
-        let timestamp = u64::from_be_bytes(payload.get(..n)?.try_into().ok()?);
+        let (timestamp, life) = two_numbers(payload.get(..n)?)?;
         let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
-        Some(Hello { state, key, timestamp })
+        Some(Hello { state, key, timestamp, life })
     }
 
     /// The second message and the keys.
@@ -141,24 +154,31 @@ impl Hello {
 
 impl Answer {
     fn encode(self) -> [u8; ANSWER] {
-        let (kind, value) = match self {
-            Answer::Welcome { index } => (WELCOME, u64::from(index)),
-            Answer::Stale { newest } => (STALE, newest),
+        let (kind, value, life) = match self {
+            Answer::Welcome { index, life } => (WELCOME, u64::from(index), life),
+            Answer::Stale { newest } => (STALE, newest, 0),
         };
         let mut bytes = [kind; ANSWER];
-        bytes[1..].copy_from_slice(&value.to_be_bytes());
+        bytes[1..9].copy_from_slice(&value.to_be_bytes());
+        bytes[9..].copy_from_slice(&life.to_be_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Answer> {
         let (kind, value) = bytes.split_first()?;
-        let value = u64::from_be_bytes(value.try_into().ok()?);
+        let (value, life) = two_numbers(value)?;
         match *kind {
-            WELCOME => Some(Answer::Welcome { index: u32::try_from(value).ok()? }),
+            WELCOME => Some(Answer::Welcome { index: u32::try_from(value).ok()?, life }),
             STALE => Some(Answer::Stale { newest: value }),
             _ => None,
         }
     }
+}
+
+/// Exactly two numbers of 64 bits.
+fn two_numbers(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (first, second) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*first), u64::from_be_bytes(second.try_into().ok()?)))
 }
 
 /// HMAC-BLAKE2s, cut short, under a key that follows from the base's.
@@ -213,14 +233,15 @@ mod tests {
     fn two_ends_agree_and_know_each_other() {
         let (mobile, base) = (identity(), identity());
         let secret = Some(SharedSecret([9; KEY_LEN]));
-        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42, 1 << 63).unwrap();
         let hello = open(&base, &i.message).unwrap();
-        assert_eq!((hello.key, hello.timestamp), (mobile.public, 42));
-        let (message, theirs) = hello.answer(secret.as_ref(), Answer::Welcome { index: 7 }).unwrap();
+        assert_eq!((hello.key, hello.timestamp, hello.life), (mobile.public, 42, 1 << 63));
+        let welcome = Answer::Welcome { index: 7, life: u64::MAX };
+        let (message, theirs) = hello.answer(secret.as_ref(), welcome).unwrap();
         assert!(message.len() < i.message.len(), "the base must not amplify");
         // A forged answer first: it must not spoil the true one.
         assert_eq!(i.read(&[1; RESPONSE_LEN]), None);
-        assert_eq!(i.read(&message), Some(Answer::Welcome { index: 7 }));
+        assert_eq!(i.read(&message), Some(welcome));
         let ours = i.finish().unwrap();
         let (mut sealed, mut open) = ([0; 64], [0; 64]);
         let n = ours.write_message(5, b"hello", &mut sealed).unwrap();
@@ -231,9 +252,9 @@ mod tests {
     #[test]
     fn wrong_keys_and_secrets_do_not_pass() {
         let (mobile, base, other) = (identity(), identity(), identity());
-        let i = Initiation::new(&mobile, &other.public, None, 1).unwrap();
+        let i = Initiation::new(&mobile, &other.public, None, 1, 1).unwrap();
         assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
-        let mut i = Initiation::new(&mobile, &base.public, None, 1).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1).unwrap();
         let hello = open(&base, &i.message).unwrap();
         let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
         assert_eq!(i.read(&message), None, "another shared secret");

@@ -17,7 +17,7 @@ use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESP
 use super::key::{Identity, PublicKey, SharedSecret};
 use super::limiter::Limiter;
 use super::session::{self, INDEX_MAX, Kind, NotOpened, Session};
-use super::sessions::{In, Sessions};
+use super::sessions::{Change, In, Sessions};
 
 /// New keys are asked for when the present ones are so old.
 const REKEY_AFTER: Duration = Duration::from_secs(3600);
@@ -56,6 +56,8 @@ pub(super) enum Event {
     Up { peer: usize },
     /// Keys were renewed.
     Renewed { peer: usize },
+    /// The same, with an end that has lost all it knew and begun anew.
+    Restarted { peer: usize },
     /// Frames can no longer be sent.
     Down { peer: usize, why: Down },
     /// It has another address now.
@@ -66,6 +68,16 @@ pub(super) enum Event {
     NoAnswer,
     /// Somebody whose key is not known called.
     Stranger { key: PublicKey, from: SocketAddr },
+}
+
+impl Event {
+    fn of(change: Change, peer: usize) -> Event {
+        match change {
+            Change::Up => Event::Up { peer },
+            Change::Renewed => Event::Renewed { peer },
+            Change::Restarted => Event::Restarted { peer },
+        }
+    }
 }
 
 /// Why an end is down.
@@ -115,6 +127,8 @@ enum Role {
 
 struct Remote {
     known: Known,
+    /// The number of our life, as it is told: another one after each time it was forgotten.
+    life: u64,
     address: Option<SocketAddr>,
     sessions: Sessions,
     /// When it was last heard.
@@ -134,8 +148,8 @@ struct Remote {
 impl Party {
     /// A base that serves these mobiles. `wall`: nanoseconds since 1970 at [`Time::ZERO`].
     pub(super) fn base(identity: Identity, mobiles: Vec<Known>, seed: u64, wall: u64, now: Time) -> Party {
-        let remotes = mobiles.into_iter().map(|known| Remote::new(known, None, now)).collect();
-        Party::new(identity, Role::Base { limiter: Limiter::new(now) }, remotes, seed, wall)
+        let ends = mobiles.into_iter().map(|known| (known, None)).collect();
+        Party::new(identity, Role::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
     }
 
     /// A mobile of the base at `endpoint`; it calls as soon as its timers are asked.
@@ -148,17 +162,27 @@ impl Party {
         wall: u64,
         now: Time,
     ) -> Party {
-        let remotes = vec![Remote::new(base, Some(endpoint), now)];
-        Party::new(identity, Role::Mobile { call: None, keepalive, stamped: 0 }, remotes, seed, wall)
+        let ends = vec![(base, Some(endpoint))];
+        Party::new(identity, Role::Mobile { call: None, keepalive, stamped: 0 }, ends, seed, wall, now)
     }
 
-    fn new(identity: Identity, role: Role, remotes: Vec<Remote>, seed: u64, epoch: u64) -> Party {
+    fn new(
+        identity: Identity,
+        role: Role,
+        ends: Vec<(Known, Option<SocketAddr>)>,
+        seed: u64,
+        epoch: u64,
+        now: Time,
+    ) -> Party {
+        let mut rng = Rng::stream(seed, "tunnel");
+        let remote = |(known, address)| Remote::new(known, address, rng.next_u64(), now);
+        let remotes = ends.into_iter().map(remote).collect();
         Party {
             identity,
             role,
             remotes,
             by_index: BTreeMap::new(),
-            rng: Rng::stream(seed, "tunnel"),
+            rng,
             epoch,
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -239,8 +263,8 @@ impl Party {
                 self.events.push_back(Event::Moved { peer, to: from });
             }
         }
-        if let In::New { renewed } = place {
-            self.events.push_back(if renewed { Event::Renewed { peer } } else { Event::Up { peer } });
+        if let In::New(change) = place {
+            self.events.push_back(Event::of(change, peer));
             self.index_again(peer);
         }
         match self.plain.get(..opened.len).unwrap_or_default() {
@@ -288,13 +312,15 @@ impl Party {
         let Some(r) = self.remotes.get_mut(peer) else { return };
         let stale = hello.timestamp <= r.newest;
         let timestamp = hello.timestamp;
-        let answer = if stale { Answer::Stale { newest: r.newest } } else { Answer::Welcome { index: ours } };
+        let welcome = Answer::Welcome { index: ours, life: r.life };
+        let answer = if stale { Answer::Stale { newest: r.newest } } else { welcome };
+        let life = hello.life;
         let Some((message, keys)) = hello.answer(r.known.secret.as_ref(), answer) else { return };
         let bytes = [&session::head(Kind::Response, theirs)[..], &message].concat();
         if !stale {
             r.newest = timestamp;
             r.answered = question.try_into().ok().map(|q| (q, bytes.clone()));
-            r.sessions.prepare(Session::new(keys, ours, theirs, now));
+            r.sessions.prepare(Session::new(keys, ours, theirs, life, now));
             self.index_again(peer);
         }
         self.out.push_back(Outgoing { to, bytes });
@@ -315,12 +341,12 @@ impl Party {
                 *stamped = (*stamped).max(newest);
                 self.ask(now, Some(under_way));
             }
-            Some(Answer::Welcome { index: theirs }) => {
+            Some(Answer::Welcome { index: theirs, life }) => {
                 if theirs > INDEX_MAX {
                     return;
                 }
                 if let Some(keys) = under_way.question.finish() {
-                    self.welcomed(now, Session::new(keys, index, theirs, now));
+                    self.welcomed(now, Session::new(keys, index, theirs, life, now));
                 }
             }
         }
@@ -328,11 +354,11 @@ impl Party {
 
     fn welcomed(&mut self, now: Time, session: Session) {
         let Some(r) = self.remotes.first_mut() else { return };
-        let renewed = r.sessions.switch(now, session);
+        let change = r.sessions.switch(now, session);
         r.heard = now;
         r.waiting = None;
         self.index_again(0);
-        self.events.push_back(if renewed { Event::Renewed { peer: 0 } } else { Event::Up { peer: 0 } });
+        self.events.push_back(Event::of(change, 0));
         // The base uses the new keys when it hears them used.
         self.probe(now, 0);
     }
@@ -416,9 +442,8 @@ impl Party {
         let wall = self.epoch.saturating_add(now.as_nanos());
         let (Role::Mobile { call, stamped, .. }, Some(r)) = (&mut self.role, self.remotes.first_mut()) else { return };
         *stamped = wall.max(stamped.saturating_add(1));
-        let Some(question) = Initiation::new(&self.identity, &r.known.key, r.known.secret.as_ref(), *stamped) else {
-            return;
-        };
+        let (key, secret) = (&r.known.key, r.known.secret.as_ref());
+        let Some(question) = Initiation::new(&self.identity, key, secret, *stamped, r.life) else { return };
         *call = Some(Box::new(Call::new(now, question, index, earlier.as_deref(), &mut self.rng)));
         self.put_question();
     }
@@ -446,8 +471,13 @@ impl Party {
             r.waiting = None;
             // Its answer leads to a session that is no more.
             r.answered = None;
+            r.life = self.rng.next_u64();
             if matches!(self.role, Role::Base { .. }) {
                 r.address = None;
+            }
+            // A question that tells of the life before.
+            if let Role::Mobile { call, .. } = &mut self.role {
+                *call = None;
             }
             self.index_again(peer);
         }
@@ -473,10 +503,10 @@ impl Party {
 }
 
 impl Remote {
-    fn new(known: Known, address: Option<SocketAddr>, now: Time) -> Remote {
+    fn new(known: Known, address: Option<SocketAddr>, life: u64, now: Time) -> Remote {
         let sessions = Sessions::default();
         let (waiting, newest, answered) = (None, 0, None);
-        Remote { known, address, sessions, heard: now, spoken: now, waiting, probed: now, newest, answered }
+        Remote { known, life, address, sessions, heard: now, spoken: now, waiting, probed: now, newest, answered }
     }
 
     fn is_up(&self) -> bool {

@@ -168,6 +168,44 @@ fn either_end_may_restart() {
 }
 
 #[test]
+fn a_new_life_is_told_and_new_keys_are_none() {
+    let mut w = World::up(2);
+    let at = w.now;
+    w.mobiles[0].1.send(at, 0, b"of the old life");
+    let held = w.mobiles[0].1.poll_outgoing().unwrap();
+    let (from, party, key) = &mut w.mobiles[0];
+    let from = *from;
+    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    w.pass(Duration::from_millis(100));
+    assert_eq!(w.base_events, [Event::Restarted { peer: 0 }]);
+    assert_eq!(w.mobile_events, [Event::Up { peer: 0 }]);
+    // Its peer in the layer above has forgotten the old life: nothing of that may come.
+    w.base_events.clear();
+    w.base.receive(w.now, from, &held.bytes);
+    w.settle();
+    assert_eq!((w.base_events.as_slice(), w.base.counters().forged), (&[][..], 1));
+    // The other way round; both mobiles find out.
+    w.restart_base();
+    w.mobile_events.clear();
+    w.pass(Duration::from_secs(10));
+    assert_eq!(w.mobile_events, vec![Event::Restarted { peer: 0 }; 2]);
+    w.mobile_events.clear();
+    w.pass(Duration::from_secs(3610));
+    assert_eq!(w.mobile_events, vec![Event::Renewed { peer: 0 }; 2], "the lives go on");
+}
+
+#[test]
+fn who_was_forgotten_is_told_of_another_life() {
+    // The base has forgotten a mobile, which has not forgotten the base.
+    let mut w = World::up(1);
+    w.base.leave(w.now);
+    while w.base.poll_outgoing().is_some() {}
+    w.pass(Duration::from_secs(10));
+    assert_eq!(w.mobile_events, [Event::Restarted { peer: 0 }]);
+    assert_eq!(w.base_events, [Event::Up { peer: 0 }]);
+}
+
+#[test]
 fn a_good_bye_makes_the_other_end_call_at_once() {
     let mut w = World::up(1);
     w.base.leave(w.now);
@@ -361,7 +399,7 @@ proptest! {
 fn junk_does_not_keep_mobiles_out() {
     let other = Identity::generate().unwrap();
     let mobile = Identity::generate().unwrap();
-    let elsewhere = Initiation::new(&mobile, &other.public, None, 1).unwrap();
+    let elsewhere = Initiation::new(&mobile, &other.public, None, 1, 1).unwrap();
     let head = session::head(Kind::Initiation, 7);
     let long = [&head[..], &elsewhere.message].concat();
     let cut = [&head[..], &[9; INITIATION_LEN]].concat();

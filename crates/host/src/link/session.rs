@@ -58,6 +58,8 @@ pub(super) struct Session {
     pub(super) ours: u32,
     /// The index that messages to the other end bear.
     pub(super) theirs: u32,
+    /// The number of the other end's life.
+    pub(super) life: u64,
     /// When the keys were made.
     pub(super) born: Time,
     /// Messages sealed so far: the next counter.
@@ -84,9 +86,9 @@ pub(super) enum NotOpened {
 }
 
 impl Session {
-    /// A session with fresh keys.
-    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, now: Time) -> Session {
-        Session { keys, ours, theirs, born: now, sent: 0, replay: Replay::default() }
+    /// A session with fresh keys, with an end that lives its life `life`.
+    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, life: u64, now: Time) -> Session {
+        Session { keys, ours, theirs, life, born: now, sent: 0, replay: Replay::default() }
     }
 
     /// The datagram that carries `plain`; `None` when these keys have sealed all they may.
@@ -141,11 +143,11 @@ mod tests {
 
     fn pair() -> (Session, Session) {
         let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let mut i = Initiation::new(&mobile, &base.public, None, 1).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1).unwrap();
         let hello = Hello::read(&base, Question::check(&base.public, &i.message).unwrap()).unwrap();
-        let (message, keys) = hello.answer(None, Answer::Welcome { index: 2 }).unwrap();
+        let (message, keys) = hello.answer(None, Answer::Welcome { index: 2, life: 2 }).unwrap();
         i.read(&message).unwrap();
-        (Session::new(i.finish().unwrap(), 1, 2, Time::ZERO), Session::new(keys, 2, 1, Time::ZERO))
+        (Session::new(i.finish().unwrap(), 1, 2, 2, Time::ZERO), Session::new(keys, 2, 1, 1, Time::ZERO))
     }
 
     fn open(session: &mut Session, datagram: &[u8]) -> Result<Vec<u8>, NotOpened> {

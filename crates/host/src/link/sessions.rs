@@ -30,11 +30,19 @@ pub(super) enum In {
     Current,
     /// The one before it: its sender had not yet heard of the change.
     Previous,
-    /// A new one, which is in use from now on; whether there was one before it.
-    New {
-        /// False: the link comes up with it.
-        renewed: bool,
-    },
+    /// A new one, which is in use from now on.
+    New(Change),
+}
+
+/// What a new session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// The first: the link comes up with it.
+    Up,
+    /// New keys.
+    Renewed,
+    /// New keys with an end that has begun another life.
+    Restarted,
 }
 
 impl Sessions {
@@ -48,13 +56,21 @@ impl Sessions {
         self.current.as_mut()?.seal(plain)
     }
 
-    /// Uses `session` from now on; true if another was in use.
-    pub(super) fn switch(&mut self, now: Time, session: Session) -> bool {
-        let renewed = self.current.is_some();
-        if let Some(old) = self.current.replace(session) {
-            self.previous = Some((old, now));
+    /// Uses `session` from now on. What the other end sealed in an earlier life of its is not
+    /// opened any more.
+    pub(super) fn switch(&mut self, now: Time, session: Session) -> Change {
+        let life = session.life;
+        match self.current.replace(session) {
+            None => Change::Up,
+            Some(old) if old.life == life => {
+                self.previous = Some((old, now));
+                Change::Renewed
+            }
+            Some(_) => {
+                self.previous = None;
+                Change::Restarted
+            }
         }
-        renewed
     }
 
     /// Uses `session` as soon as something comes in it.
@@ -79,8 +95,8 @@ impl Sessions {
         let Some(mut s) = self.next.take_if(|s| s.ours == ours) else { return Err(NotOpened::Forged) };
         match s.open(rest, plain) {
             Ok(opened) => {
-                let renewed = self.switch(now, s);
-                Ok((In::New { renewed }, opened))
+                let change = self.switch(now, s);
+                Ok((In::New(change), opened))
             }
             Err(e) => {
                 self.next = Some(s);

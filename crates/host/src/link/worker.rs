@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_link::{Class, HandOffPhase, Link, Packet};
+use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::classify::{Classifier, Headers, addresses};
@@ -109,7 +109,7 @@ impl Worker {
                 match command {
                     Command::HandOff(signal) => {
                         self.link.announce_handoff(self.clock.now(), phase(signal));
-                        self.herald.tell(signal);
+                        self.tell(signal);
                     }
                     Command::Stop => {
                         self.party.leave(self.clock.now());
@@ -262,6 +262,11 @@ impl Worker {
                 }
             }
             party::Event::Renewed { .. } => {}
+            party::Event::Restarted { peer } => {
+                let Some((name, in_link)) = end(peer) else { return };
+                self.link.restarted(now, in_link);
+                self.notify(Notice::Up { name, address: self.party.address(peer) });
+            }
         }
     }
 
@@ -283,13 +288,23 @@ impl Worker {
                 };
                 // At a base of several mobiles most programs speak with the others.
                 if self.ends.len() == 1 {
-                    self.herald.tell(signal);
+                    self.tell(signal);
                 }
                 self.notify(Notice::HandOff { name: name(peer), expected });
             }
             // Counted, and shown with the figures.
             remora_link::Event::GaveUp { .. } => {}
         }
+    }
+
+    /// Tells this machine's programs of a cell switch. What is lost in it is sent again by the link:
+    /// they need not.
+    fn tell(&self, signal: Signal) {
+        let keeps = self.link.config().mode == Mode::Arq;
+        self.herald.tell(match signal {
+            Signal::Begin(expected) if keeps => Signal::Kept(expected),
+            signal => signal,
+        });
     }
 
     /// A mobile may send from its own addresses only.
@@ -381,7 +396,7 @@ impl Worker {
 
 fn phase(signal: Signal) -> HandOffPhase {
     match signal {
-        Signal::Begin(expected) => HandOffPhase::Begin { expected },
+        Signal::Begin(expected) | Signal::Kept(expected) => HandOffPhase::Begin { expected },
         Signal::End => HandOffPhase::End,
     }
 }

@@ -65,7 +65,7 @@ async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
 #[derive(Debug)]
 pub(super) struct Permit {
     _connection: Option<OwnedSemaphorePermit>,
-    _client: Option<OwnedSemaphorePermit>,
+    _client: Option<[OwnedSemaphorePermit; 2]>,
     _bytes: OwnedSemaphorePermit,
     _request: OwnedSemaphorePermit,
 }
@@ -81,6 +81,7 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 struct Client {
     requests: Arc<Semaphore>,
+    bytes: ByteRoom,
     receiving: ByteRoom,
 }
 
@@ -100,9 +101,10 @@ struct Clients {
 }
 
 const SWEEP_MIN: usize = 1024;
-/// The part of the room for half-received requests that one client may have: one that begins
-/// requests and does not finish them must not keep others from theirs.
-const RECEIVING_PART: usize = 4;
+/// The part of the room for bytes that one client may have, of requests under way and of
+/// half-received ones: who leaves replies unread, or requests unfinished, must not keep others
+/// waiting. Large enough for a long and fat way: 64 MiB by default.
+const CLIENT_PART: usize = 4;
 
 /// Counts what is under way.
 #[derive(Debug)]
@@ -110,6 +112,7 @@ pub(super) struct Admission {
     requests: Arc<Semaphore>,
     requests_max: usize,
     bytes: ByteRoom,
+    bytes_max: usize,
     receive_max: usize,
     receiving: ByteRoom,
     per_client_max: usize,
@@ -125,6 +128,7 @@ impl Admission {
             requests: Arc::new(Semaphore::new(requests_max)),
             requests_max,
             bytes: ByteRoom::new(limits.in_flight_bytes_max),
+            bytes_max: limits.in_flight_bytes_max,
             receive_max,
             receiving: ByteRoom::new(receive_max),
             per_client_max: limits.in_flight_per_client_max.clamp(1, requests_max),
@@ -143,7 +147,8 @@ impl Admission {
         let client = seat.upgrade().unwrap_or_else(|| {
             let fresh = Arc::new(Client {
                 requests: Arc::new(Semaphore::new(self.per_client_max)),
-                receiving: ByteRoom::new(self.receive_max / RECEIVING_PART),
+                bytes: ByteRoom::new(self.bytes_max / CLIENT_PART),
+                receiving: ByteRoom::new(self.receive_max / CLIENT_PART),
             });
             *seat = Arc::downgrade(&fresh);
             fresh
@@ -157,7 +162,7 @@ impl Admission {
         // its client's place.
         Permit {
             _connection: Some(share.room.take(cost).await),
-            _client: Some(take(&share.client.requests, 1).await),
+            _client: Some([take(&share.client.requests, 1).await, share.client.bytes.take(cost).await]),
             _bytes: self.bytes.take(cost).await,
             _request: take(&self.requests, 1).await,
         }
@@ -175,7 +180,7 @@ impl Admission {
         Some(Permit {
             _connection: None,
             _client: match client {
-                Some(c) => Some(c.requests.clone().try_acquire_owned().ok()?),
+                Some(c) => Some([c.requests.clone().try_acquire_owned().ok()?, c.bytes.try_take(cost)?]),
                 None => None,
             },
             _bytes: self.bytes.try_take(cost)?,
@@ -232,6 +237,24 @@ mod tests {
 
         let _large = adm.admit(&sb, usize::MAX).await; // more than there is: takes all of it
         assert!(adm.try_admit(a, 1).is_none(), "no byte is left");
+    }
+
+    /// Replies that nobody takes hold their bytes.
+    #[tokio::test]
+    async fn what_one_client_leaves_unread_keeps_nobody_else_waiting() {
+        let adm = admission(100, 50, 40 * UNIT);
+        let bad: Vec<Share> = (0..4).map(|_| adm.join(addr("10.0.0.1:1"), 8 * UNIT)).collect();
+        let good = adm.join(addr("10.0.0.2:1"), 8 * UNIT);
+        let now = |share| tokio::time::timeout(std::time::Duration::from_millis(20), adm.admit(share, 5 * UNIT));
+        let mut unread = Vec::new();
+        for share in &bad {
+            unread.extend(now(share).await.ok());
+        }
+        assert_eq!(unread.len(), 2, "a quarter for all its connections");
+        assert!(adm.try_admit(addr("10.0.0.1:2"), UNIT).is_none(), "and its datagrams");
+        assert!(now(&good).await.is_ok());
+        unread.clear();
+        assert!(now(&bad[3]).await.is_ok());
     }
 
     #[tokio::test]

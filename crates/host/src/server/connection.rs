@@ -30,6 +30,8 @@ use super::outbox::{Flow, Outbox};
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own.
 const SCRATCH: usize = 16 << 10;
+/// Bytes of a record's mark.
+const MARK: usize = 4;
 /// A record's bytes beside the data of a WRITE: headers, credentials, handle.
 const RECORD_OVERHEAD: usize = 64 << 10;
 
@@ -128,7 +130,7 @@ impl Connection {
 pub(super) fn open(hub: &Hub, stream: TcpStream, addr: SocketAddr) -> (Arc<Connection>, OwnedReadHalf) {
     let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
     let (read, write) = stream.into_split();
-    let connection = hub.connect(|id| Connection {
+    let connection = hub.connect(addr, |id| Connection {
         id,
         peer: Peer::stream(addr, id),
         share,
@@ -165,6 +167,8 @@ struct Inbound {
     reader: RecordReader,
     /// Room for a record larger than [`SCRATCH`], while it is not complete.
     room: Option<Receiving>,
+    /// Whether the last record was larger than [`SCRATCH`].
+    large: bool,
     /// The most bytes that a record and its last mark have.
     max: usize,
     /// Since when there has been a record that is not complete.
@@ -174,7 +178,14 @@ struct Inbound {
 impl Inbound {
     fn new(hub: &Hub, socket: OwnedReadHalf) -> Inbound {
         let max = hub.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
-        Inbound { socket, reader: RecordReader::new(max), room: None, max: max + 4, partial_since: None }
+        Inbound {
+            socket,
+            reader: RecordReader::new(max),
+            room: None,
+            large: false,
+            max: max + MARK,
+            partial_since: None,
+        }
     }
 
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
@@ -240,8 +251,9 @@ impl Inbound {
         let buffer = self.reader.buffer();
         let missing = missing(buffer);
         if buffer.capacity() - buffer.len() < missing {
-            // A page at least: small fragments must not take a system call each.
-            buffer.reserve(missing.max(4096));
+            // A page at least: small fragments must not take a system call each. And the mark
+            // of the next record, which then comes to its own buffer without being copied.
+            buffer.reserve((missing + MARK).max(4096));
         }
         self.socket.read_buf(buffer).await
     }
@@ -249,7 +261,10 @@ impl Inbound {
     async fn receive_by_scratch(&mut self) -> io::Result<usize> {
         poll_fn(|cx| {
             BUFFER.with_borrow_mut(|scratch| {
-                let mut into = ReadBuf::new(scratch);
+                // Large records come one behind the other: of the next one only the mark is taken
+                // here, and the rest goes where it is to stay.
+                let most = if self.large { MARK } else { SCRATCH };
+                let mut into = ReadBuf::new(scratch.get_mut(..most).unwrap_or_default());
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut into))?;
                 self.reader.push(into.filled());
                 Poll::Ready(Ok(into.filled().len()))
@@ -263,12 +278,16 @@ impl Inbound {
         let mut whole = false;
         while let Some(record) = self.reader.next_record().map_err(|_| End::BadRecord)? {
             whole = true;
+            self.large = record.len() > SCRATCH;
             let cost = cost::of(&record, hub.core_limits.stream_io_max);
             let permit = hub.admission.admit(&connection.share, cost).await;
             hub.record(connection.peer, record, permit);
         }
         if whole {
             (self.room, self.partial_since) = (None, None);
+            // What is left must not keep the buffer of a large record from being given back.
+            let left = self.reader.buffer();
+            *left = BytesMut::from(left.as_ref());
         }
         if self.reader.held() == 0 {
             *self.reader.buffer() = BytesMut::new();

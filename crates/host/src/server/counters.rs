@@ -17,6 +17,12 @@ macro_rules! counters {
             $(pub(super) $name: Counter,)*
         }
 
+        impl SocketStats {
+            fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
         impl Counters {
             /// Their present values.
             pub(super) fn read(&self) -> SocketStats {
@@ -81,4 +87,54 @@ pub struct Snapshot {
     pub executing: usize,
     /// Bytes the core holds.
     pub core_memory: usize,
+}
+
+/// The fields of that name, with their names.
+macro_rules! named {
+    ($from:expr, $prefix:literal: $($name:ident)*) => {
+        [$((concat!($prefix, stringify!($name)), $from.$name),)*]
+    };
+}
+
+impl Snapshot {
+    /// Every number with its name, for operators and programs: what is there now first, then
+    /// what has been counted by the sockets, by the core, and by the duplicate request cache.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let now = [
+            ("connections", self.connections),
+            ("under_way", self.under_way),
+            ("executing", self.executing),
+            ("core_memory_bytes", self.core_memory),
+        ];
+        let mut all: Vec<(&'static str, u64)> = now.map(|(name, n)| (name, n as u64)).into();
+        all.extend(self.sockets.named());
+        all.extend(named!(self.core, "":
+            messages replies nfs_calls nfs2_calls portmap_calls mount_calls executed failed
+            not_calls bad_rpc_version bad_auth bad_program bad_procedure bad_arguments
+            denied bad_handles overload_dropped overload_deferred unreachable stray_answers));
+        all.extend(named!(self.core.cache, "cache_":
+            requests in_progress_dropped in_progress_parked throwaway_dropped replays from_new_port
+            executed_again evictions expirations uncached));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_name_of_its_own() {
+        let counters = Counters::default();
+        counters.refused.count();
+        let core = remora_server::Stats { bad_handles: 7, ..Default::default() };
+        let numbers =
+            Snapshot { sockets: counters.read(), core, connections: 2, under_way: 0, executing: 0, core_memory: 3 };
+        let named = numbers.named();
+        let names: std::collections::BTreeSet<&str> = named.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), named.len());
+        for want in [("connections", 2), ("refused", 1), ("bad_handles", 7), ("cache_replays", 0)] {
+            assert!(named.contains(&want), "{want:?}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! A UDP socket that knows which of its addresses a datagram was sent to, and answers from
-//! there (`IP_PKTINFO`, `IPV6_PKTINFO`).
+//! there (`IP_PKTINFO`, `IPV6_PKTINFO`). What has come in is fetched with one system call.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg, sendmsg,
+    setsockopt, sockopt,
 };
 use remora_base::Path;
 use tokio::io::Interest;
@@ -22,6 +23,8 @@ use super::routes::Route;
 
 /// More than any datagram has.
 const BUFFER: usize = 64 << 10;
+/// Most datagrams fetched at once. Memory that no datagram reached into is none.
+const BATCH: usize = 16;
 /// What is asked of the system for buffers in each direction, in bytes. It may give less.
 const SYSTEM_BUFFER: usize = 4 << 20;
 
@@ -72,38 +75,47 @@ impl DatagramSocket {
         Ok(())
     }
 
-    async fn receive(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
+    /// Waits for datagrams; the `n`-th that came is in the `n`-th part of `buffer`, of
+    /// [`BUFFER`] bytes. Those whose sender cannot be told are not among them.
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<Vec<(usize, Arrival)>> {
         self.socket.async_io(Interest::READABLE, || self.receive_now(buffer)).await
     }
 
-    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Arrival> {
-        let mut control = self.wildcard.then(|| nix::cmsg_space!(in_pktinfo, in6_pktinfo));
-        let mut slices = [IoSliceMut::new(buffer)];
+    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Vec<(usize, Arrival)>> {
+        let mut slices: Vec<_> = buffer.chunks_exact_mut(BUFFER).map(|part| [IoSliceMut::new(part)]).collect();
+        let control = self.wildcard.then(|| nix::cmsg_space!(in_pktinfo, in6_pktinfo));
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(slices.len(), control);
         let fd = self.socket.as_raw_fd();
-        let got = recvmsg::<SockaddrStorage>(fd, &mut slices, control.as_deref_mut(), MsgFlags::MSG_DONTWAIT)?;
-        let local = if self.wildcard { got.cmsgs().ok().and_then(|mut c| c.find_map(local_address)) } else { None };
-        let from = got.address.and_then(socket_addr).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Arrival { from, local, len: got.bytes })
+        let got = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+        let arrival = |message: RecvMsg<'_, '_, SockaddrStorage>| {
+            let cmsgs = if self.wildcard { message.cmsgs().ok() } else { None };
+            let local = cmsgs.and_then(|mut c| c.find_map(local_address));
+            Some(Arrival { from: message.address.and_then(socket_addr)?, local, len: message.bytes })
+        };
+        Ok(got.enumerate().filter_map(|(n, message)| Some((n, arrival(message)?))).collect())
     }
 }
 
 /// Hands what comes in by socket `index` to the core, for ever.
 pub(super) async fn run(hub: Arc<Hub>, index: usize) {
     let Some(socket) = hub.sockets.get(index) else { return };
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; BATCH * BUFFER];
     loop {
-        let Ok(Arrival { from, local, len }) = socket.receive(&mut buffer).await else {
+        let Ok(arrivals) = socket.receive(&mut buffer).await else {
             // Errors of earlier sends can surface here; they were counted when they occurred.
             // An error that stays must not keep a processor busy.
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        hub.counters.datagrams_in.count();
-        let message = Bytes::copy_from_slice(buffer.get(..len).unwrap_or_default());
-        let cost = cost::of(&message, hub.core_limits.io_max(Path::Datagram));
-        match hub.admission.try_admit(from, cost) {
-            Some(permit) => hub.datagram(from, Route { socket: index, local }, message, permit),
-            None => hub.counters.datagrams_dropped.count(),
+        for (n, Arrival { from, local, len }) in arrivals {
+            hub.counters.datagrams_in.count();
+            let message = buffer.get(n * BUFFER..n * BUFFER + len).unwrap_or_default();
+            let message = Bytes::copy_from_slice(message);
+            let cost = cost::of(&message, hub.core_limits.io_max(Path::Datagram));
+            match hub.admission.try_admit(from, cost) {
+                Some(permit) => hub.datagram(from, Route { socket: index, local }, message, permit),
+                None => hub.counters.datagrams_dropped.count(),
+            }
         }
     }
 }
@@ -157,10 +169,19 @@ mod tests {
             let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let client = UdpSocket::bind(any).await.unwrap();
             client.send_to(b"ping", target).await.unwrap();
+            client.send_to(b"again", target).await.unwrap();
 
+            let mut buffer = vec![0; 2 * BUFFER];
+            let mut got = server.receive(&mut buffer).await.unwrap();
+            let came = |got: &(usize, Arrival), buffer: &[u8]| {
+                (got.1.local, buffer[got.0 * BUFFER..got.0 * BUFFER + got.1.len].to_vec())
+            };
+            assert_eq!(came(&got[0], &buffer), (Some(target.ip()), b"ping".to_vec()));
+            if got.len() == 2 {
+                assert_eq!(came(&got[1], &buffer), (Some(target.ip()), b"again".to_vec()));
+            }
+            let (_, got) = got.swap_remove(0);
             let mut buffer = [0; 100];
-            let got = server.receive(&mut buffer).await.unwrap();
-            assert_eq!((got.local, &buffer[..got.len]), (Some(target.ip()), &b"ping"[..]));
             server.send(got.from, got.local, b"pong").unwrap();
             assert_eq!(client.recv_from(&mut buffer).await.unwrap(), (4, target));
         }

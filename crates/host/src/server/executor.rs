@@ -1,15 +1,18 @@
 //! The threads that wait for disks.
 //!
+//! A job that would only wait for others of its [lane](super::lanes) is worked off behind them
+//! by the thread that has that lane, and their replies go out together.
+//!
 //! A job that owes a flush gives its thread back: it is parked with the others that wait for
 //! the same flush ([`Gathering`]). The flush goes to the end of the queue like any job, so what
 //! was waiting when it was asked for has a chance to share it, and with an empty queue it
 //! begins at once.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use remora_server::{Answer, Execute, Started, Ticket, Unflushed};
 use remora_vfs::FlushKey;
@@ -18,18 +21,37 @@ use remora_wire::nfs3::Status;
 use super::admission::Permit;
 use super::gathering::Gathering;
 use super::hub::Hub;
+use super::lanes::{Lane, Lanes};
+use super::queue::Queue;
+
+/// Most jobs of a lane whose answers wait for one another, and for how long.
+const TOGETHER_MAX: usize = 8;
+const TOGETHER_FOR: Duration = Duration::from_micros(100);
+/// Most jobs of a lane before others have their turn.
+const TURN_MAX: usize = 64;
+
+/// A job, and the permit it is done under.
+pub(super) struct Work {
+    /// Whose core it came from.
+    pub(super) shard: usize,
+    pub(super) execute: Execute,
+    pub(super) permit: Option<Permit>,
+}
 
 /// Something for a thread to do.
-#[expect(clippy::large_enum_variant, reason = "there are few flushes; a box for each job would cost more")]
-pub(super) enum Task {
-    /// A job, and the permit it is done under.
-    Execute(Execute, Option<Permit>),
+#[expect(clippy::large_enum_variant, reason = "there are few of the others; a box for each job would cost more")]
+enum Task {
+    /// A job.
+    Execute(Work),
+    /// The jobs of a lane.
+    Lane(Lane),
     /// A flush, for all that wait for it.
     Flush(FlushKey),
 }
 
 /// A job that is done.
 pub(super) struct Done {
+    pub(super) shard: usize,
     pub(super) ticket: Ticket,
     pub(super) answer: Answer,
     pub(super) permit: Option<Permit>,
@@ -37,95 +59,45 @@ pub(super) struct Done {
 
 /// A job that waits for a flush.
 struct Parked {
+    shard: usize,
     ticket: Ticket,
     unflushed: Unflushed,
     permit: Option<Permit>,
 }
 
-/// Jobs waiting for a thread or for a flush. There are never more than the core has in flight
-/// (`in_flight_max`), so it needs no bound of its own.
+/// Jobs waiting for a thread, for others of their lane or for a flush. There are never more
+/// than the core has in flight (`in_flight_max`), so it needs no bound of its own.
 #[derive(Default)]
 pub(super) struct JobQueue {
-    waiting: Mutex<Waiting>,
-    arrived: Condvar,
-    parked: Mutex<Gathering<Parked>>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    tasks: VecDeque<Task>,
-    sleepers: usize,
-    /// Whether one of them has been woken and has not come yet. Only one is at a time: threads
-    /// that are awake may have done the work before it comes, and it wakes the next if not.
-    waking: bool,
-    closed: bool,
+    tasks: Queue<Task>,
+    lanes: Lanes<Work>,
+    parked: Gathering<Parked>,
 }
 
 impl JobQueue {
     /// Adds a job; after [`close`](JobQueue::close) it is dropped.
-    pub(super) fn push(&self, task: Task) {
-        let mut waiting = self.lock();
-        if waiting.closed {
-            return;
-        }
-        waiting.tasks.push_back(task);
-        self.wake(waiting);
-    }
-
-    /// Wakes a thread if there is something to do for another one.
-    fn wake(&self, mut waiting: MutexGuard<'_, Waiting>) {
-        let wake = waiting.sleepers > 0 && !waiting.waking && !waiting.tasks.is_empty();
-        waiting.waking |= wake;
-        drop(waiting);
-        if wake {
-            self.arrived.notify_one();
+    pub(super) fn push(&self, work: Work) {
+        match self.lanes.of(&work.execute.job) {
+            None => self.tasks.push(Task::Execute(work)),
+            Some(lane) => {
+                if self.lanes.join(lane, work) {
+                    self.tasks.push(Task::Lane(lane));
+                }
+            }
         }
     }
 
     /// Drops what waits and sends the threads home.
     pub(super) fn close(&self) {
-        let mut waiting = self.lock();
-        waiting.closed = true;
-        let dropped = std::mem::take(&mut waiting.tasks);
-        drop(waiting);
-        drop(dropped);
-        self.arrived.notify_all();
-        let parked = self.parked().clear();
-        drop(parked);
+        self.tasks.close();
+        self.lanes.clear();
+        self.parked.clear();
     }
 
-    /// The next job, when there is one; `None` when there will be none.
-    fn pop(&self) -> Option<Task> {
-        let mut waiting = self.lock();
-        loop {
-            if waiting.closed {
-                return None;
-            }
-            if let Some(task) = waiting.tasks.pop_front() {
-                self.wake(waiting);
-                return Some(task);
-            }
-            waiting.sleepers += 1;
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-            waiting.sleepers -= 1;
-            waiting.waking = false;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn parked(&self) -> MutexGuard<'_, Gathering<Parked>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Parks a job, and sees to it that its flush will come.
-    fn park(&self, job: Parked) {
+    /// Parks a job; the flush that must be asked for, if nobody has.
+    fn park(&self, job: Parked) -> Option<FlushKey> {
         let key = job.unflushed.flush().key();
-        if self.parked().join(key, job) {
-            self.push(Task::Flush(key));
-        }
+        self.parked.join(key, job).then_some(key)
     }
 }
 
@@ -139,30 +111,78 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 }
 
 fn work(hub: &Hub) {
-    while let Some(task) = hub.jobs.pop() {
+    while let Some(task) = hub.jobs.tasks.pop() {
         match task {
-            Task::Execute(execute, permit) => run(hub, execute, permit),
+            Task::Execute(work) => {
+                let mut batch = Batch::default();
+                run(hub, work, &mut batch);
+                batch.release(hub);
+            }
+            Task::Lane(lane) => work_off(hub, lane),
             Task::Flush(key) => flush(hub, key),
         }
     }
 }
 
-fn run(hub: &Hub, Execute { ticket, job }: Execute, permit: Option<Permit>) {
+/// What has come of some jobs.
+#[derive(Default)]
+struct Batch {
+    done: Vec<Done>,
+    /// Flushes that are to be asked for.
+    flushes: Vec<FlushKey>,
+}
+
+impl Batch {
+    fn add(&mut self, hub: &Hub, started: Started, (shard, ticket, permit): (usize, Ticket, Option<Permit>)) {
+        match started {
+            Started::Done(answer) => self.done.push(Done { shard, ticket, answer, permit }),
+            Started::Unflushed(unflushed) => {
+                self.flushes.extend(hub.jobs.park(Parked { shard, ticket, unflushed, permit }))
+            }
+        }
+    }
+
+    fn release(&mut self, hub: &Hub) {
+        for key in self.flushes.drain(..) {
+            hub.jobs.tasks.push(Task::Flush(key));
+        }
+        if !self.done.is_empty() {
+            hub.complete(self.done.drain(..));
+        }
+    }
+}
+
+fn run(hub: &Hub, Work { shard, execute: Execute { ticket, job }, permit }: Work, batch: &mut Batch) {
     // A job shares nothing that is written to but the file system, which has its own locks; a
     // panic in one request is one request's failure.
     let started = catch_unwind(AssertUnwindSafe(|| job.start())).unwrap_or_else(|_| {
         hub.counters.job_panics.count();
         Started::Done(job.abandon())
     });
-    match started {
-        Started::Done(answer) => hub.complete([Done { ticket, answer, permit }]),
-        Started::Unflushed(unflushed) => hub.jobs.park(Parked { ticket, unflushed, permit }),
+    batch.add(hub, started, (shard, ticket, permit));
+}
+
+/// Does the jobs of a lane, until there are no more or it is others' turn.
+fn work_off(hub: &Hub, lane: Lane) {
+    let mut batch = Batch::default();
+    let (mut since, mut jobs) = (hub.clock.now(), 0);
+    for _ in 0..TURN_MAX {
+        let Some(work) = hub.jobs.lanes.next(lane) else { return batch.release(hub) };
+        run(hub, work, &mut batch);
+        jobs += 1;
+        let now = hub.clock.now();
+        if jobs >= TOGETHER_MAX || now.since(since) >= TOGETHER_FOR {
+            batch.release(hub);
+            (since, jobs) = (now, 0);
+        }
     }
+    batch.release(hub);
+    hub.jobs.tasks.push(Task::Lane(lane));
 }
 
 /// Does a flush for all that have gathered by now.
 fn flush(hub: &Hub, key: FlushKey) {
-    let jobs = hub.jobs.parked().begin(key);
+    let jobs = hub.jobs.parked.begin(key);
     let result = jobs.first().map_or(Ok(()), |job| {
         let flush = || job.unflushed.flush().run(jobs.len());
         catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|_| {
@@ -170,16 +190,13 @@ fn flush(hub: &Hub, key: FlushKey) {
             Err(Status::ServerFault)
         })
     });
+    let mut batch = Batch::default();
     // The next one begins only now, but before the answers are made: clients wait for it, too.
-    if hub.jobs.parked().end(key) {
-        hub.jobs.push(Task::Flush(key));
+    if hub.jobs.parked.end(key) {
+        hub.jobs.tasks.push(Task::Flush(key));
     }
-    let mut done = Vec::with_capacity(jobs.len());
-    for Parked { ticket, unflushed, permit } in jobs {
-        match unflushed.flushed(result) {
-            Started::Done(answer) => done.push(Done { ticket, answer, permit }),
-            Started::Unflushed(unflushed) => hub.jobs.park(Parked { ticket, unflushed, permit }),
-        }
+    for Parked { shard, ticket, unflushed, permit } in jobs {
+        batch.add(hub, unflushed.flushed(result), (shard, ticket, permit));
     }
-    hub.complete(done);
+    batch.release(hub);
 }

@@ -5,13 +5,23 @@
 //! time, and under load each serves all that gathered during the one before (the idea of
 //! write gathering, without its timer).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remora_vfs::FlushKey;
 
+/// Locks that the flushes are spread over.
+const SHARDS: usize = 32;
+
 /// Jobs (`T`) by the flush they wait for. It holds no more than wait, and so needs no bound.
 #[derive(Debug)]
-pub(super) struct Gathering<T>(BTreeMap<FlushKey, Group<T>>);
+pub(super) struct Gathering<T> {
+    shards: Vec<Mutex<Groups<T>>>,
+    hasher: RandomState,
+}
+
+type Groups<T> = HashMap<FlushKey, Group<T>>;
 
 #[derive(Debug)]
 struct Group<T> {
@@ -21,44 +31,57 @@ struct Group<T> {
 
 impl<T> Default for Gathering<T> {
     fn default() -> Gathering<T> {
-        Gathering(BTreeMap::new())
+        Gathering { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 }
 
 impl<T> Gathering<T> {
     /// A job has made its change. Whether a flush is to be asked for, because none is.
     #[must_use]
-    pub(super) fn join(&mut self, key: FlushKey, job: T) -> bool {
-        let fresh = !self.0.contains_key(&key);
-        self.0.entry(key).or_insert(Group { waiting: Vec::new(), running: false }).waiting.push(job);
+    pub(super) fn join(&self, key: FlushKey, job: T) -> bool {
+        let mut groups = self.shard(key);
+        let fresh = !groups.contains_key(&key);
+        groups.entry(key).or_insert(Group { waiting: Vec::new(), running: false }).waiting.push(job);
         fresh
     }
 
     /// The flush that was asked for begins: it is these jobs'.
     #[must_use]
-    pub(super) fn begin(&mut self, key: FlushKey) -> Vec<T> {
-        let Some(group) = self.0.get_mut(&key).filter(|group| !group.running) else { return Vec::new() };
+    pub(super) fn begin(&self, key: FlushKey) -> Vec<T> {
+        let mut groups = self.shard(key);
+        let Some(group) = groups.get_mut(&key).filter(|group| !group.running) else { return Vec::new() };
         group.running = true;
         std::mem::take(&mut group.waiting)
     }
 
     /// The flush has ended. Whether another is to be asked for, for those who came meanwhile.
     #[must_use]
-    pub(super) fn end(&mut self, key: FlushKey) -> bool {
-        let Some(group) = self.0.get_mut(&key) else { return false };
+    pub(super) fn end(&self, key: FlushKey) -> bool {
+        let mut groups = self.shard(key);
+        let Some(group) = groups.get_mut(&key) else { return false };
         group.running = false;
         let more = !group.waiting.is_empty();
         if !more {
-            self.0.remove(&key);
+            groups.remove(&key);
         }
         more
     }
 
-    /// Forgets everything; what waited is to be dropped by the caller.
-    #[must_use]
-    pub(super) fn clear(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.0).into_values().flat_map(|group| group.waiting).collect()
+    /// Drops everything that waits.
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let dropped = std::mem::take(&mut *lock(shard));
+            drop(dropped);
+        }
     }
+
+    fn shard(&self, key: FlushKey) -> MutexGuard<'_, Groups<T>> {
+        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -149,13 +172,13 @@ mod tests {
                 model.apply(&Step::End(0));
             }
             prop_assert_eq!(model.answered, model.changes);
-            prop_assert!(model.gathering.0.is_empty(), "nothing is kept of objects that nobody waits for");
+            prop_assert!(model.gathering.shards.iter().all(|s| lock(s).is_empty()), "nothing is kept of objects that nobody waits for");
         }
     }
 
     #[test]
     fn those_who_come_while_a_flush_runs_share_the_next() {
-        let mut g = Gathering::default();
+        let g = Gathering::default();
         assert!(g.join(key(1), "a"));
         assert_eq!(g.begin(key(1)), ["a"]);
         assert!(!g.join(key(1), "b") && !g.join(key(1), "c"), "one is running");
@@ -165,8 +188,7 @@ mod tests {
         assert_eq!(g.begin(key(1)), ["b", "c", "d"]);
         assert!(!g.end(key(1)));
         assert!(g.join(key(1), "e"));
-        let mut left = g.clear();
-        left.sort_unstable();
-        assert_eq!(left, ["e", "other"]);
+        g.clear();
+        assert!(g.join(key(1), "f") && g.join(key(2), "g"), "nothing is left");
     }
 }

@@ -1,27 +1,32 @@
-//! Where everything meets: the core behind its lock, and who takes what comes out of it.
+//! Where everything meets: the cores behind their locks, and who takes what comes out of them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Core, Path, Peer, Time, Transmit};
-use remora_server::Server;
+use remora_base::{Core, Peer, Time};
+use remora_server::{Exports, Intake, Server, Stats};
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Permit};
 use super::connection::Connection;
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
-use super::executor::{Done, JobQueue, Task};
+use super::executor::{Done, JobQueue};
 use super::options::Limits;
-use super::outbox::Reply;
-use super::routes::{Route, Routes};
+use super::routes::Route;
+use super::shard::{Ledger, Shard, State, Work};
 use crate::Clock;
 
 /// Stalled connections are given this long at most while room is short.
 const STALL_MAX_SHORT: Duration = Duration::from_secs(5);
+
+/// Parts that the clients fall into.
+const SHARDS: usize = 8;
 
 /// What all tasks and threads of a server share.
 pub(super) struct Hub {
@@ -32,49 +37,32 @@ pub(super) struct Hub {
     pub(super) counters: Counters,
     pub(super) jobs: JobQueue,
     pub(super) sockets: Vec<DatagramSocket>,
-    state: Mutex<State>,
-    /// Told when the core's next timeout is earlier than the one waited for.
+    shards: Vec<Shard>,
+    /// Which address belongs to which shard. Nobody can choose whom to share one with.
+    spread: RandomState,
+    intake: Intake,
+    ledger: Ledger,
+    connections: AtomicUsize,
+    next_connection: AtomicU64,
+    /// Told when a core's next timeout is earlier than the one waited for.
     timer: Notify,
 }
 
-struct State {
-    core: Server,
-    routes: Routes,
-    connections: HashMap<u64, Arc<Connection>>,
-    next_connection: u64,
-    /// The timeout that is waited for.
-    armed: Time,
-}
-
-/// What came out of the core, to be done without its lock.
-#[derive(Default)]
-struct Work {
-    datagrams: Vec<(SocketAddr, Route, Bytes)>,
-    /// By connection, in the order of its replies.
-    streams: Vec<(Arc<Connection>, Vec<Reply>)>,
-    jobs: Vec<Task>,
-}
-
 impl Hub {
-    /// Around a fresh core, which `prepare` may change before anything comes in.
+    /// Around fresh cores, each of which `prepare` may change before anything comes in.
     pub(super) fn new(
         core: remora_server::Config,
         seed: u64,
         limits: Limits,
         sockets: Vec<DatagramSocket>,
-        prepare: impl FnOnce(&mut Server),
+        prepare: impl Fn(&mut Server),
     ) -> Hub {
         let clock = Clock::start();
-        let core_limits = core.limits;
-        let mut core = Server::new(core, seed, clock.now());
-        prepare(&mut core);
-        let state = State {
-            core,
-            routes: Routes::default(),
-            connections: HashMap::new(),
-            next_connection: 0,
-            armed: Time::MAX,
-        };
+        let (core_limits, cache_max) = (core.limits, core.cache.bytes_max().unwrap_or(usize::MAX));
+        let mut cores = Server::split(core, seed, clock.now(), SHARDS);
+        cores.iter_mut().for_each(prepare);
+        // All of them read alike.
+        let intake = cores.first().map(Server::intake).expect("one shard at least");
         Hub {
             clock,
             limits,
@@ -83,71 +71,97 @@ impl Hub {
             counters: Counters::default(),
             jobs: JobQueue::default(),
             sockets,
-            state: Mutex::new(state),
+            shards: cores.into_iter().map(Shard::new).collect(),
+            spread: RandomState::new(),
+            intake,
+            ledger: Ledger::new(cache_max, SHARDS),
+            connections: AtomicUsize::new(0),
+            next_connection: AtomicU64::new(0),
             timer: Notify::new(),
         }
     }
 
     /// A datagram came in.
     pub(super) fn datagram(&self, from: SocketAddr, route: Route, message: Bytes, permit: Permit) {
-        self.with_core(Some(permit), |state, now| {
+        let read = self.intake.read(Peer::datagram(from), message);
+        self.with_core(self.shard_of(from), Some(permit), |state, now| {
             state.routes.heard(from, route);
-            state.core.handle_input(now, Peer::datagram(from), message);
+            state.core.take(now, read);
         });
     }
 
     /// A record came in.
     pub(super) fn record(&self, from: Peer, message: Bytes, permit: Permit) {
-        self.with_core(Some(permit), |state, now| state.core.handle_input(now, from, message));
+        let read = self.intake.read(from, message);
+        self.with_core(self.shard_of(from.addr), Some(permit), |state, now| state.core.take(now, read));
     }
 
     /// Jobs are done. Their replies go out together.
     pub(super) fn complete(&self, done: impl IntoIterator<Item = Done>) {
-        let mut work = Work::default();
-        let mut state = self.lock();
-        let now = self.clock.now();
-        for Done { ticket, answer, permit } in done {
-            state.core.complete(now, ticket, answer);
-            drain(&mut state, now, permit, &mut work);
+        let mut done = done.into_iter().peekable();
+        while let Some(shard) = done.peek().map(|done| done.shard) {
+            let mut work = Work::default();
+            let mut state = self.lock(shard);
+            let now = self.clock.now();
+            while let Some(Done { ticket, answer, permit, .. }) = done.next_if(|done| done.shard == shard) {
+                state.core.complete(now, ticket, answer);
+                state.drain(shard, now, permit, &mut work);
+            }
+            self.release(shard, state, work);
         }
-        self.release(state, work);
     }
 
-    /// A connection is there: `make` gets its number.
-    pub(super) fn connect(&self, make: impl FnOnce(u64) -> Connection) -> Arc<Connection> {
-        let mut state = self.lock();
-        let id = state.next_connection;
-        state.next_connection += 1;
+    /// A connection from `addr` is there: `make` gets its number.
+    pub(super) fn connect(&self, addr: SocketAddr, make: impl FnOnce(u64) -> Connection) -> Arc<Connection> {
+        let id = self.next_connection.fetch_add(1, Relaxed);
         let connection = Arc::new(make(id));
-        state.connections.insert(id, connection.clone());
+        self.lock(self.shard_of(addr)).connections.insert(id, connection.clone());
+        self.connections.fetch_add(1, Relaxed);
         connection
     }
 
     /// A connection is gone.
     pub(super) fn disconnect(&self, id: u64, peer: Peer) {
-        self.with_core(None, |state, _| {
-            state.connections.remove(&id);
+        self.with_core(self.shard_of(peer.addr), None, |state, _| {
+            if state.connections.remove(&id).is_some() {
+                self.connections.fetch_sub(1, Relaxed);
+            }
             state.core.disconnected(peer);
         });
     }
 
+    /// Gives the cores other exports; see [`Server::set_exports`].
+    pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
+        for shard in 0..self.shards.len() {
+            let mut old = None;
+            self.with_core(shard, None, |state, _| old = Some(state.core.set_exports(exports.clone())));
+            // Here, without the core's lock: it may close many files.
+            drop(old);
+        }
+    }
+
     /// TCP connections open.
     pub(super) fn connections(&self) -> usize {
-        self.lock().connections.len()
+        self.connections.load(Relaxed)
     }
 
     /// Tells every connection to end when its requests are answered.
     pub(super) fn stop_connections(&self) {
-        self.lock().connections.values().for_each(|c| c.stop());
+        for shard in &self.shards {
+            shard.lock().connections.values().for_each(|c| c.stop());
+        }
     }
 
     /// Tells the connection that has been idle longest to end, if it has been so for
     /// [`Limits::evict_min`]; whether there was one.
     pub(super) fn evict_idle(&self) -> bool {
         let now = self.clock.now();
-        let state = self.lock();
-        let idle = state.connections.values().filter(|c| c.idle_for(now) >= self.limits.evict_min);
-        let oldest = idle.max_by_key(|c| c.idle_for(now));
+        let mut oldest: Option<Arc<Connection>> = None;
+        for shard in &self.shards {
+            let state = shard.lock();
+            let idle = state.connections.values().filter(|c| c.idle_for(now) >= self.limits.evict_min);
+            oldest = idle.chain(&oldest).max_by_key(|c| c.idle_for(now)).cloned();
+        }
         oldest.inspect(|c| c.evict()).is_some()
     }
 
@@ -159,56 +173,79 @@ impl Hub {
 
     /// Everything in numbers.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let state = self.lock();
-        Snapshot {
+        let mut all = Snapshot {
             sockets: self.counters.read(),
-            core: state.core.stats(),
-            connections: state.connections.len(),
+            core: Stats::default(),
+            connections: self.connections(),
             under_way: self.admission.under_way(),
-            executing: state.core.in_flight(),
-            core_memory: state.core.memory(),
+            executing: 0,
+            core_memory: 0,
+        };
+        for shard in &self.shards {
+            let state = shard.lock();
+            all.core = all.core.and(state.core.stats());
+            all.executing += state.core.in_flight();
+            all.core_memory += state.core.memory();
         }
+        all
     }
 
-    /// Acts on the core's timeouts, for ever.
+    /// Acts on the cores' timeouts, for ever.
     pub(super) async fn run_timer(&self) {
         loop {
-            let due = {
-                let mut state = self.lock();
+            let arm = |shard: &Shard| {
+                let mut state = shard.lock();
                 state.armed = state.core.poll_timeout().unwrap_or(Time::MAX);
                 state.armed
             };
+            let due = self.shards.iter().map(arm).min().unwrap_or(Time::MAX);
             // A millisecond at least, so that a timeout that stays due cannot spin.
             let due = due.max(self.clock.now() + Duration::from_millis(1));
             tokio::select! {
                 () = self.timer.notified() => {}
                 () = tokio::time::sleep_until(self.clock.instant(due).into()) => {
-                    self.with_core(None, |state, now| state.core.handle_timeout(now));
+                    for shard in 0..self.shards.len() {
+                        self.with_core(shard, None, |state, now| {
+                            if state.core.poll_timeout().is_some_and(|due| due <= now) {
+                                state.core.handle_timeout(now);
+                            }
+                        });
+                    }
                 }
             }
         }
     }
 
-    /// Lets `act` change the core, then takes what comes out. The permit goes with it: to the
+    /// Which shard a client belongs to.
+    fn shard_of(&self, client: SocketAddr) -> usize {
+        self.spread.hash_one(client.ip().to_canonical()) as usize % SHARDS
+    }
+
+    /// Lets `act` change a core, then takes what comes out. The permit goes with it: to the
     /// job, or else to the first reply; if nothing comes out it is given back.
-    fn with_core(&self, permit: Option<Permit>, act: impl FnOnce(&mut State, Time)) {
+    fn with_core(&self, shard: usize, permit: Option<Permit>, act: impl FnOnce(&mut State, Time)) {
         let mut work = Work::default();
-        let mut state = self.lock();
+        let mut state = self.lock(shard);
         // Read under the lock: time never goes backwards for the core.
         let now = self.clock.now();
         act(&mut state, now);
-        drain(&mut state, now, permit, &mut work);
-        self.release(state, work);
+        state.drain(shard, now, permit, &mut work);
+        self.release(shard, state, work);
     }
 
-    /// Gives the core back and does what came out of it.
-    fn release(&self, state: MutexGuard<'_, State>, work: Work) {
+    /// Gives a core back and does what came out of it.
+    fn release(&self, shard: usize, mut state: MutexGuard<'_, State>, work: Work) {
         if state.core.poll_timeout().is_some_and(|t| t < state.armed) {
             self.timer.notify_one();
         }
+        let elsewhere = self.keep_bound(shard, &mut state);
         drop(state);
-        for task in work.jobs {
-            self.jobs.push(task);
+        if let Some(shard) = elsewhere {
+            let mut state = self.lock(shard);
+            self.keep_bound(shard, &mut state);
+        }
+        for job in work.jobs {
+            self.jobs.push(job);
         }
         for (connection, replies) in work.streams {
             connection.outbox.send(replies);
@@ -222,27 +259,19 @@ impl Hub {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Adds what comes out of the core to `work`. The permit goes to the first job, or else to the
-/// first reply.
-fn drain(state: &mut State, now: Time, mut permit: Option<Permit>, work: &mut Work) {
-    while let Some(execute) = state.core.poll_event() {
-        work.jobs.push(Task::Execute(execute, permit.take()));
-    }
-    while let Some(Transmit { to, payload }) = state.core.poll_transmit(now) {
-        match to.path {
-            Path::Datagram => work.datagrams.push((to.addr, state.routes.to(&to.addr), payload)),
-            Path::Stream(id) => {
-                let reply = Reply { payload, permit: permit.take() };
-                match work.streams.iter_mut().find(|(connection, _)| connection.id() == id) {
-                    Some((_, replies)) => replies.push(reply),
-                    None => work.streams.extend(state.connections.get(&id).map(|c| (c.clone(), vec![reply]))),
-                }
-            }
+    /// Sees to it that the caches hold no more than they may, as far as this shard can; which
+    /// other one is to give something up. Two threads may see the same excess, and give up a
+    /// reply more than they must.
+    fn keep_bound(&self, shard: usize, state: &mut State) -> Option<usize> {
+        let (whose, over) = self.ledger.note(shard, &state.core)?;
+        if whose != shard {
+            return Some(whose);
         }
+        state.core.shrink_cache(state.core.cache_bytes().saturating_sub(over));
+        self.ledger.note(shard, &state.core).map(|(whose, _)| whose).filter(|whose| *whose != shard)
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, State> {
+        self.shards[shard].lock()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use remora_server::Exports;
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::{mount, nfs2, nfs3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,6 +33,17 @@ pub struct Serving {
     addrs: Vec<SocketAddr>,
     mount_addr: Option<SocketAddr>,
     portmap_addr: Option<SocketAddr>,
+}
+
+/// A server's numbers, for whoever does not own the server.
+#[derive(Clone)]
+pub struct Watch(Arc<Hub>);
+
+impl Watch {
+    /// The server in numbers.
+    pub fn stats(&self) -> Snapshot {
+        self.0.snapshot()
+    }
 }
 
 /// How a shutdown went.
@@ -112,9 +124,20 @@ impl Serving {
         self.hub.limits.connections_max
     }
 
+    /// Serves `exports` from now on, without a pause: requests under way end as they began, the
+    /// next ones meet the new exports, and no connection notices.
+    pub fn set_exports(&self, exports: Arc<Exports>) {
+        self.hub.set_exports(&exports);
+    }
+
     /// The server in numbers.
     pub fn stats(&self) -> Snapshot {
         self.hub.snapshot()
+    }
+
+    /// Somebody who may look at the numbers for as long as they like.
+    pub fn watch(&self) -> Watch {
+        Watch(self.hub.clone())
     }
 
     /// Lets nothing more in, waits until what came in is answered, for at most

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_host::server::{Options, Serving, Snapshot};
-use remora_server::{Config, Export, Exports, Limits, Squash, cache};
+use remora_server::{Access, Config, Export, Exports, Limits, Squash, Terms, cache};
 use remora_vfs::{LocalDisk, Vfs, local};
 use remora_wire::nfs3::{
     self, Call, CreateArgs, CreateHow, DirOp, Fh, MadeOk, ReadArgs, Reply, SetAttr, Stable, WriteArgs,
@@ -52,7 +52,8 @@ impl Drop for TempDir {
 
 /// Options that serve `vfs` as `/` on a free port.
 pub(crate) fn options(vfs: Arc<dyn Vfs>) -> Options {
-    let export = Export { squash: Squash::None, ..Export::new("/", vfs) };
+    let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
+    let export = Export { access, ..Export::new("/", vfs) };
     let exports = Arc::new(Exports::new(vec![export], &[7; 16]).unwrap());
     let core = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
     Options { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Options::new(core) }

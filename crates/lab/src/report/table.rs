@@ -5,18 +5,18 @@ use super::page::escape;
 /// Columns with a heading each. Those before `left` are names and stand to the left, the others
 /// are figures and stand to the right.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// How many columns are names.
-    pub(crate) left: usize,
+    pub left: usize,
     /// The headings.
-    pub(crate) head: Vec<String>,
+    pub head: Vec<String>,
     /// The rows, each as long as `head`.
-    pub(crate) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Aligned text. A name that stands in the row above is not repeated.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| all().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();

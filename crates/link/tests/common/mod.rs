@@ -24,6 +24,8 @@ pub(crate) struct Medium {
     pub(crate) bad: Vec<Vec<(Time, Time)>>,
     /// Nothing that this station sends arrives in this time.
     pub(crate) mute: Option<(usize, Time, Time)>,
+    /// Nothing that this station sends arrives before this time: it waits elsewhere.
+    pub(crate) late: Option<(usize, Time)>,
 }
 
 impl Medium {
@@ -37,6 +39,7 @@ impl Medium {
             loss: 0.0,
             bad: vec![Vec::new(); mobiles],
             mute: None,
+            late: None,
         }
     }
 
@@ -261,7 +264,8 @@ impl World {
         if unlucky || mute || self.medium.is_bad(from.max(to) - 1, start, end) {
             self.lost += 1;
         } else {
-            self.air.insert((end + self.medium.delay, self.sent), (from, to, frame));
+            let late = self.medium.late.filter(|(who, _)| *who == from).map_or(Time::ZERO, |(_, until)| until);
+            self.air.insert(((end + self.medium.delay).max(late), self.sent), (from, to, frame));
             self.sent += 1;
         }
     }

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use remora_base::Time;
-
 use super::EntryId;
+use super::slab::{By, List, Slab};
 
 /// The flat charge for a client that has anything, in bytes.
 pub(super) const CLIENT_OVERHEAD: usize = 256;
@@ -18,49 +17,58 @@ pub(super) struct Clients {
     ranking: BTreeSet<(usize, IpAddr)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Share {
     bytes: usize,
-    /// Completed entries by age.
-    entries: BTreeSet<(Time, EntryId)>,
+    /// Its completed entries, the oldest in front.
+    entries: List,
 }
 
 impl Clients {
-    /// Charges `client` with `bytes` for a completed entry.
-    pub(super) fn add(&mut self, client: IpAddr, at: Time, id: EntryId, bytes: usize) {
-        self.change(client, |share| {
-            share.entries.insert((at, id));
-            share.bytes += bytes;
-        });
-    }
-
-    /// Takes that back.
-    pub(super) fn remove(&mut self, client: IpAddr, at: Time, id: EntryId, bytes: usize) {
-        self.change(client, |share| {
-            share.entries.remove(&(at, id));
-            share.bytes = share.bytes.saturating_sub(bytes);
-        });
-    }
-
-    /// The oldest entry of the client with the most bytes.
-    pub(super) fn next_to_go(&self) -> Option<EntryId> {
-        let (_, client) = self.ranking.last()?;
-        self.shares.get(client)?.entries.first().map(|(_, id)| *id)
-    }
-
-    /// Charges for the clients themselves, in bytes.
-    pub(super) fn overhead(&self) -> usize {
-        self.shares.len() * CLIENT_OVERHEAD
-    }
-
-    fn change(&mut self, client: IpAddr, f: impl FnOnce(&mut Share)) {
-        let share = self.shares.entry(client).or_default();
+    /// Charges `client` with `bytes` for an entry that was completed just now.
+    pub(super) fn add<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId, bytes: usize) {
+        let fresh = || Share { bytes: 0, entries: List::new(By::Client) };
+        let share = self.shares.entry(client).or_insert_with(fresh);
+        slab.push_back(&mut share.entries, id);
         self.ranking.remove(&(share.bytes, client));
-        f(share);
+        share.bytes += bytes;
+        self.ranking.insert((share.bytes, client));
+    }
+
+    /// An entry has become its client's youngest.
+    pub(super) fn renew<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId) {
+        if let Some(share) = self.shares.get_mut(&client) {
+            slab.unlink(&mut share.entries, id);
+            slab.push_back(&mut share.entries, id);
+        }
+    }
+
+    /// An entry is given up, and its charge with it.
+    pub(super) fn remove<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId, bytes: usize) {
+        let Some(share) = self.shares.get_mut(&client) else { return };
+        slab.unlink(&mut share.entries, id);
+        self.ranking.remove(&(share.bytes, client));
+        share.bytes = share.bytes.saturating_sub(bytes);
         if share.entries.is_empty() {
             self.shares.remove(&client);
         } else {
             self.ranking.insert((share.bytes, client));
         }
+    }
+
+    /// The oldest entry of the client with the most bytes.
+    pub(super) fn next_to_go<T>(&self, slab: &Slab<T>) -> Option<EntryId> {
+        let (_, client) = self.ranking.last()?;
+        slab.front(&self.shares.get(client)?.entries)
+    }
+
+    /// What the client has that has the most, in bytes.
+    pub(super) fn largest(&self) -> usize {
+        self.ranking.last().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Charges for the clients themselves, in bytes.
+    pub(super) fn overhead(&self) -> usize {
+        self.shares.len() * CLIENT_OVERHEAD
     }
 }

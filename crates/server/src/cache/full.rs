@@ -12,8 +12,11 @@
 //! * Entries in progress are never evicted. Completed ones are, beyond a bound of bytes:
 //!   always the oldest of the client that has the most, so that a flood costs the flooder.
 //! * A reply expires some time after it was last asked for.
+//!
+//! Every step takes the same time however much is held: an index by hash, and lists by age.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,15 +24,21 @@ use remora_base::{Path, Peer, Time};
 
 use super::clients::Clients;
 use super::key::Key;
+use super::slab::{By, List, Slab};
 use super::{Connections, EntryId, Finished, Request, Stats, Verdict};
 
-/// The flat charge for an entry, in bytes: its records in the four trees (whose nodes may be
-/// half empty), its paths and the allocator's own.
-pub(super) const ENTRY_OVERHEAD: usize = 768;
+/// The flat charge for an entry, in bytes: its place and its key in the index (tables that
+/// have just grown are half empty, or less), its paths and the allocator's own.
+pub(super) const ENTRY_OVERHEAD: usize = 800;
 /// Most paths remembered of a request in progress.
 const PATHS_MAX: usize = 4;
 /// Most entries that expire in one call.
 const EXPIRE_MAX: usize = 64;
+/// Most requests in a row that are alike to the last byte and still not the same. Whoever makes
+/// more has earlier ones forgotten, and does not make others wait for the search.
+const NAMESAKES_MAX: u8 = 16;
+/// Places in the index that are kept for later though nothing is in any.
+const INDEX_KEPT: usize = 1024;
 /// How late expiry may be, so that one timer serves many entries.
 const EXPIRE_SLACK: Duration = Duration::from_secs(1);
 
@@ -38,29 +47,52 @@ const EXPIRE_SLACK: Duration = Duration::from_secs(1);
 pub(super) struct Full {
     bytes_max: usize,
     keep: Duration,
-    entries: BTreeMap<EntryId, Entry>,
-    /// Entries by what they are known by, the port last.
-    index: BTreeMap<(Key, u16), EntryId>,
-    /// Completed entries by age.
-    ages: BTreeSet<(Time, EntryId)>,
+    entries: Slab<Entry>,
+    /// Entries by what they are known by: the latest, which leads to its namesakes.
+    index: HashMap<Key, EntryId, BuildHasherDefault<KeyHasher>>,
+    /// Completed entries, in the order they were completed or last replayed.
+    ages: List,
     /// Completed entries by client.
     clients: Clients,
     /// Charges for entries; those for clients come on top.
     bytes: usize,
-    next: u64,
+}
+
+/// A key is found by some bits of its hash, which is keyed: nobody can aim at a place.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        // Keys write a number only; see `Key`.
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
     key: Key,
+    /// The port it last came from.
     port: u16,
+    /// One before with the same key, that came on another stream.
+    namesake: Option<EntryId>,
+    /// How many there are in a row.
+    namesakes: u8,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The paths it came in on, the newest last; never empty.
-    InProgress(Vec<Peer>),
+    /// The paths it came in on: the newest, and the ones before in their order.
+    InProgress { path: Peer, former: Vec<Peer> },
     /// `at` is when it was completed or last replayed.
     Done { path: Peer, reply: Bytes, at: Time },
 }
@@ -68,7 +100,7 @@ enum State {
 impl Entry {
     fn charge(&self) -> usize {
         match &self.state {
-            State::InProgress(_) => ENTRY_OVERHEAD,
+            State::InProgress { .. } => ENTRY_OVERHEAD,
             State::Done { reply, .. } => ENTRY_OVERHEAD + reply.len(),
         }
     }
@@ -80,17 +112,20 @@ impl Entry {
 
     /// The connection it last came on; later connections compare greater.
     fn newest_path(&self) -> Option<Path> {
-        match &self.state {
-            State::InProgress(paths) => paths.iter().map(|p| p.path).max(),
-            State::Done { path, .. } => Some(path.path),
-        }
+        self.paths().map(|p| p.path).max()
     }
 
     fn is_cut_off(&self, live: &Connections) -> bool {
-        match &self.state {
-            State::InProgress(paths) => !paths.iter().any(|p| live.reaches(p)),
-            State::Done { path, .. } => !live.reaches(path),
-        }
+        !self.paths().any(|p| live.reaches(p))
+    }
+
+    /// The paths it is known to have come in on, the newest first.
+    fn paths(&self) -> impl Iterator<Item = &Peer> {
+        let (path, former) = match &self.state {
+            State::InProgress { path, former } => (path, former.as_slice()),
+            State::Done { path, .. } => (path, &[][..]),
+        };
+        std::iter::once(path).chain(former.iter().rev())
     }
 }
 
@@ -99,12 +134,11 @@ impl Full {
         Full {
             bytes_max,
             keep,
-            entries: BTreeMap::new(),
-            index: BTreeMap::new(),
-            ages: BTreeSet::new(),
+            entries: Slab::default(),
+            index: HashMap::default(),
+            ages: List::new(By::Age),
             clients: Clients::default(),
             bytes: 0,
-            next: 0,
         }
     }
 
@@ -118,10 +152,10 @@ impl Full {
     ) -> Verdict {
         self.expire(now, stats);
         if let Some(id) = self.find(request, live, stats)
-            && let Some(entry) = self.entries.get_mut(&id)
+            && let Some(entry) = self.entries.get_mut(id)
         {
-            if let State::InProgress(paths) = &mut entry.state {
-                park(paths, request.peer);
+            if let State::InProgress { path, former } = &mut entry.state {
+                park(path, former, request.peer);
                 stats.in_progress_parked += 1;
                 return Verdict::InProgress;
             }
@@ -130,57 +164,56 @@ impl Full {
                 return Verdict::Replay(reply);
             }
         }
-        if !room {
-            return Verdict::NoRoom;
+        match room.then(|| self.start(request, stats)).flatten() {
+            Some(id) => Verdict::Execute(Some(id)),
+            None => Verdict::NoRoom,
         }
-        Verdict::Execute(Some(self.start(request, stats)))
     }
 
     /// The entry of `request`, now under the port it came from.
     fn find(&mut self, request: &Request, live: &Connections, stats: &mut Stats) -> Option<EntryId> {
-        let (key, port) = (request.key(), request.peer.addr.port());
-        if let Some(id) = self.index.get(&(key, port)) {
-            return Some(*id);
+        let first = self.index.get(&request.key()).copied()?;
+        let namesakes = || std::iter::successors(Some(first), |id| self.entries.get(*id)?.namesake);
+        let (port, path) = (request.peer.addr.port(), request.peer.path);
+        let is = |id: &EntryId, what: &dyn Fn(&Entry) -> bool| self.entries.get(*id).is_some_and(what);
+        if let Some(id) = namesakes().find(|id| is(id, &|e| e.port == port)) {
+            return Some(id);
         }
         if !request.is_stream() {
             return None;
         }
-        let path = request.peer.path;
-        let again = |id: &EntryId| self.entries.get(id).is_some_and(|e| e.may_come_on(path, live));
-        let (old, id) =
-            self.index.range((key, 0)..=(key, u16::MAX)).find(|(_, id)| again(id)).map(|(k, v)| (*k, *v))?;
-        self.index.remove(&old);
-        self.index.insert((key, port), id);
-        self.entries.get_mut(&id)?.port = port;
+        let id = namesakes().find(|id| is(id, &|e| e.may_come_on(path, live)))?;
+        self.entries.get_mut(id)?.port = port;
         stats.from_new_port += 1;
         Some(id)
     }
 
-    fn start(&mut self, request: &Request, stats: &mut Stats) -> EntryId {
-        let id = EntryId(self.next);
-        self.next += 1;
+    fn start(&mut self, request: &Request, stats: &mut Stats) -> Option<EntryId> {
         let (key, port) = (request.key(), request.peer.addr.port());
-        let state = State::InProgress(vec![request.peer]);
-        let entry = Entry { key, port, state };
-        self.bytes += entry.charge();
-        self.index.insert((key, port), id);
-        self.entries.insert(id, entry);
+        let state = State::InProgress { path: request.peer, former: Vec::new() };
+        let before = self.index.get(&key).copied();
+        let namesakes = before.and_then(|id| self.entries.get(id)).map_or(0, |e| e.namesakes + 1);
+        let (namesake, namesakes) = if namesakes < NAMESAKES_MAX { (before, namesakes) } else { (None, 0) };
+        let entry = Entry { key, port, namesake, namesakes, state };
+        let charge = entry.charge();
+        let id = self.entries.insert(entry)?;
+        self.bytes += charge;
+        self.index.insert(key, id);
         self.make_room(stats);
-        id
+        Some(id)
     }
 
     /// The reply of a completed entry, which stays young by being asked for.
     fn replay(&mut self, now: Time, id: EntryId, from: Peer) -> Option<Bytes> {
-        let entry = self.entries.get_mut(&id)?;
-        let charge = entry.charge();
+        let entry = self.entries.get_mut(id)?;
+        let client = entry.key.client;
         let State::Done { path, reply, at } = &mut entry.state else { return None };
-        let old = std::mem::replace(at, now);
-        *path = from;
-        self.ages.remove(&(old, id));
-        self.ages.insert((now, id));
-        self.clients.remove(entry.key.client, old, id, charge);
-        self.clients.add(entry.key.client, now, id, charge);
-        Some(reply.clone())
+        (*path, *at) = (from, now);
+        let reply = reply.clone();
+        self.entries.unlink(&mut self.ages, id);
+        self.entries.push_back(&mut self.ages, id);
+        self.clients.renew(&mut self.entries, client, id);
+        Some(reply)
     }
 
     pub(super) fn finish(
@@ -191,36 +224,50 @@ impl Full {
         reply: Bytes,
         stats: &mut Stats,
     ) -> Option<Finished> {
-        let entry = self.entries.get_mut(&id)?;
-        let State::InProgress(paths) = &entry.state else { return None };
-        let to = paths.iter().rfind(|p| live.reaches(p)).copied();
-        let path = to.or(paths.last().copied())?;
+        let entry = self.entries.get_mut(id)?;
+        let State::InProgress { path, .. } = &entry.state else { return None };
+        let to = entry.paths().find(|p| live.reaches(p)).copied();
+        let path = to.unwrap_or(*path);
         self.bytes -= entry.charge();
         entry.state = State::Done { path, reply: reply.clone(), at: now };
-        self.bytes += entry.charge();
-        self.ages.insert((now, id));
-        self.clients.add(entry.key.client, now, id, entry.charge());
+        let (client, charge) = (entry.key.client, entry.charge());
+        self.bytes += charge;
+        self.entries.push_back(&mut self.ages, id);
+        self.clients.add(&mut self.entries, client, id, charge);
         self.make_room(stats);
         to.map(|to| Finished { to, reply })
     }
 
     fn make_room(&mut self, stats: &mut Stats) {
-        while self.bytes() > self.bytes_max {
-            let Some(id) = self.clients.next_to_go() else { return };
+        self.shrink(self.bytes_max, stats);
+    }
+
+    /// Gives up replies until no more than `bytes_max` is held, or only what is in progress.
+    pub(super) fn shrink(&mut self, bytes_max: usize, stats: &mut Stats) {
+        while self.bytes() > bytes_max {
+            let Some(id) = self.clients.next_to_go(&self.entries) else { return };
             self.forget(id);
             stats.evictions += 1;
         }
     }
 
+    /// When the oldest completed entry was completed or last replayed.
+    fn oldest(&self) -> Option<(EntryId, Time)> {
+        let id = self.entries.front(&self.ages)?;
+        match self.entries.get(id)?.state {
+            State::Done { at, .. } => Some((id, at)),
+            State::InProgress { .. } => None,
+        }
+    }
+
     pub(super) fn next_expiry(&self) -> Option<Time> {
-        self.ages.first().map(|(at, _)| *at + self.keep + EXPIRE_SLACK)
+        self.oldest().map(|(_, at)| at + self.keep + EXPIRE_SLACK)
     }
 
     pub(super) fn expire(&mut self, now: Time, stats: &mut Stats) {
         for _ in 0..EXPIRE_MAX {
-            match self.ages.first() {
-                Some((at, id)) if *at + self.keep <= now => {
-                    let id = *id;
+            match self.oldest() {
+                Some((id, at)) if at + self.keep <= now => {
                     self.forget(id);
                     stats.expirations += 1;
                 }
@@ -231,26 +278,53 @@ impl Full {
 
     /// Removes a completed entry from everywhere.
     fn forget(&mut self, id: EntryId) {
-        let Some(entry) = self.entries.remove(&id) else { return };
-        self.bytes -= entry.charge();
-        self.index.remove(&(entry.key, entry.port));
-        if let State::Done { at, .. } = entry.state {
-            self.ages.remove(&(at, id));
-            self.clients.remove(entry.key.client, at, id, entry.charge());
+        let Some(entry) = self.entries.get(id) else { return };
+        let (key, charge) = (entry.key, entry.charge());
+        self.drop_from_index(&key, id);
+        self.entries.unlink(&mut self.ages, id);
+        self.clients.remove(&mut self.entries, key.client, id, charge);
+        self.entries.remove(id);
+        self.bytes -= charge;
+    }
+
+    fn drop_from_index(&mut self, key: &Key, id: EntryId) {
+        let behind = self.entries.get(id).and_then(|e| e.namesake);
+        let mut at = self.index.get(key).copied();
+        if at == Some(id) {
+            match behind {
+                Some(behind) => self.index.insert(*key, behind),
+                None => self.index.remove(key),
+            };
+            if self.index.is_empty() {
+                self.index.shrink_to(INDEX_KEPT);
+            }
+            return;
+        }
+        while let Some(entry) = at.and_then(|at| self.entries.get_mut(at)) {
+            if entry.namesake == Some(id) {
+                entry.namesake = behind;
+                return;
+            }
+            at = entry.namesake;
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.clients.overhead()
     }
+
+    /// What the client has that has the most, in bytes.
+    pub(super) fn largest(&self) -> usize {
+        self.clients.largest()
+    }
 }
 
-/// Notes that the request came in on `path` once more.
-fn park(paths: &mut Vec<Peer>, path: Peer) {
-    paths.retain(|p| *p != path);
-    paths.push(path);
-    if paths.len() > PATHS_MAX {
-        paths.remove(0);
+/// Notes that the request came in on `path` once more; `newest` is where it came in last.
+fn park(newest: &mut Peer, former: &mut Vec<Peer>, path: Peer) {
+    former.push(std::mem::replace(newest, path));
+    former.retain(|p| *p != path);
+    if former.len() >= PATHS_MAX {
+        former.remove(0);
     }
 }
 
@@ -260,19 +334,19 @@ mod tests {
 
     #[test]
     fn the_flat_charge_covers_the_bookkeeping() {
-        let records =
-            size_of::<(EntryId, Entry)>() + size_of::<((Key, u16), EntryId)>() + 2 * size_of::<(Time, EntryId)>();
+        let place = Slab::<Entry>::place_bytes();
+        // A table of keys is between 7/16 and 7/8 full, with a byte a place beside the keys.
+        let key = (size_of::<(Key, EntryId)>() + 1) * 16 / 7;
         let paths = PATHS_MAX * size_of::<Peer>();
-        // B-tree nodes are at least half full but for the root.
-        assert!(2 * records + paths <= ENTRY_OVERHEAD, "{records} and {paths}");
+        assert!(2 * place + key + paths <= ENTRY_OVERHEAD, "{place}, {key} and {paths}");
     }
 
     #[test]
     fn paths_are_bounded_and_the_newest_stay() {
-        let mut paths = Vec::new();
         let path = |n| Peer::stream(([10, 0, 0, 1], 700).into(), n);
-        (0..9).for_each(|n| park(&mut paths, path(n)));
-        park(&mut paths, path(7));
-        assert_eq!(paths, [5, 6, 8, 7].map(path));
+        let (mut newest, mut former) = (path(0), Vec::new());
+        (1..9).for_each(|n| park(&mut newest, &mut former, path(n)));
+        park(&mut newest, &mut former, path(7));
+        assert_eq!((newest, former), (path(7), [5, 6, 8].map(path).to_vec()));
     }
 }

@@ -14,11 +14,13 @@
 //! are there to be measured against it.
 
 mod clients;
+#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod full;
 mod juszczak;
 mod key;
 mod reference;
 mod ring;
+mod slab;
 
 use std::time::Duration;
 
@@ -79,6 +81,24 @@ impl Config {
     /// The full cache at its default size.
     pub const fn full() -> Config {
         Config::Full { bytes_max: Config::BYTES_MAX, keep: Config::KEEP }
+    }
+
+    /// Whether requests of `proc` are to be asked about. The others are executed as they come.
+    pub fn covers(&self, proc: Proc) -> bool {
+        match self {
+            Config::Off => false,
+            Config::Reference { .. } => reference::covers(proc),
+            Config::Juszczak { .. } => true,
+            Config::Full { .. } => proc.is_non_idempotent(),
+        }
+    }
+
+    /// Bytes the cache may hold, where that is bounded by bytes.
+    pub fn bytes_max(&self) -> Option<usize> {
+        match self {
+            Config::Full { bytes_max, .. } => Some(*bytes_max),
+            Config::Off | Config::Reference { .. } | Config::Juszczak { .. } => None,
+        }
     }
 }
 
@@ -166,6 +186,24 @@ pub struct Stats {
     pub uncached: u64,
 }
 
+impl Stats {
+    /// Both together.
+    pub(crate) fn and(self, other: Stats) -> Stats {
+        Stats {
+            requests: self.requests + other.requests,
+            in_progress_dropped: self.in_progress_dropped + other.in_progress_dropped,
+            in_progress_parked: self.in_progress_parked + other.in_progress_parked,
+            throwaway_dropped: self.throwaway_dropped + other.throwaway_dropped,
+            replays: self.replays + other.replays,
+            from_new_port: self.from_new_port + other.from_new_port,
+            executed_again: self.executed_again + other.executed_again,
+            evictions: self.evictions + other.evictions,
+            expirations: self.expirations + other.expirations,
+            uncached: self.uncached + other.uncached,
+        }
+    }
+}
+
 /// A duplicate request cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -191,16 +229,6 @@ impl Cache {
             Config::Full { bytes_max, keep } => Form::Full(Box::new(full::Full::new(bytes_max, keep))),
         };
         Cache { form, stats: Stats::default() }
-    }
-
-    /// Whether requests of `proc` are to be asked about. The others are executed as they come.
-    pub fn covers(&self, proc: Proc) -> bool {
-        match self.form {
-            Form::Off => false,
-            Form::Reference(_) => reference::covers(proc),
-            Form::Juszczak(_) => true,
-            Form::Full(_) => proc.is_non_idempotent(),
-        }
     }
 
     /// What to do with `request`. `room` says whether there is room to execute it.
@@ -266,6 +294,22 @@ impl Cache {
             Form::Reference(c) => c.bytes(),
             Form::Juszczak(c) => c.bytes(),
             Form::Full(c) => c.bytes(),
+        }
+    }
+
+    /// What the client has that has the most, in bytes, where replies are given up by client.
+    pub fn largest(&self) -> usize {
+        match &self.form {
+            Form::Off | Form::Reference(_) | Form::Juszczak(_) => 0,
+            Form::Full(c) => c.largest(),
+        }
+    }
+
+    /// Gives up replies until no more than `bytes_max` is held or none is left that may go:
+    /// always the oldest of the client that has the most.
+    pub fn shrink(&mut self, bytes_max: usize) {
+        if let Form::Full(c) = &mut self.form {
+            c.shrink(bytes_max, &mut self.stats);
         }
     }
 

@@ -13,10 +13,8 @@ pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
     let path = std::str::from_utf8(path).map_err(|_| MountError::NoEnt)?;
     let (exported, rest) = exec.exports.find(path).ok_or(MountError::NoEnt)?;
     let export = &exported.export;
-    if !export.allows(exec.peer.addr.ip()) {
-        return Err(MountError::Access);
-    }
-    let cred = export.cred(exec.caller);
+    let terms = export.access.terms(exec.peer.addr).ok_or(MountError::Access)?;
+    let cred = terms.cred(exec.caller);
     let mut id = export.vfs.root();
     let mut kind = export.vfs.getattr(&id).map_err(error)?.kind;
     for name in rest {

@@ -22,7 +22,7 @@ use remora_wire::nfs3::{Attr, Call, Failed, Fh, Reply, Res, Status, Wcc};
 use crate::auth::Caller;
 use crate::cookies::Cookies;
 use crate::exports::Exported;
-use crate::{Exports, Limits, Version};
+use crate::{Exports, Limits, Terms, Version};
 
 /// One call's surroundings.
 pub(crate) struct Exec<'a> {
@@ -42,6 +42,7 @@ pub(crate) struct Exec<'a> {
 struct Object<'a> {
     exports: &'a Exports,
     exported: &'a Exported,
+    terms: &'a Terms,
     /// The file system through which changes are deferred, if they are.
     deferring: Option<Box<dyn Vfs>>,
     version: Version,
@@ -93,10 +94,10 @@ impl Exec<'_> {
     }
 
     fn object(&self, fh: &Fh) -> Result<Object<'_>, Status> {
-        let (exported, id) = self.exports.resolve(fh, self.peer.addr.ip())?;
-        let cred = exported.export.cred(self.caller);
+        let (exported, terms, id) = self.exports.resolve(fh, self.peer.addr)?;
+        let cred = terms.cred(self.caller);
         let deferring = self.ledger.as_ref().and_then(|ledger| exported.export.vfs.deferring(ledger));
-        Ok(Object { exports: self.exports, exported, deferring, version: self.version, id, cred })
+        Ok(Object { exports: self.exports, exported, terms, deferring, version: self.version, id, cred })
     }
 
     /// Does something that changes nothing; a failure brings the object's attributes.
@@ -128,7 +129,7 @@ impl Object<'_> {
     }
 
     fn read_only(&self) -> bool {
-        self.exported.export.read_only
+        self.terms.read_only
     }
 
     fn writable(&self) -> vfs::Result<()> {

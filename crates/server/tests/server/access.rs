@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use remora_base::{Core, Peer, Time};
-use remora_server::{ANONYMOUS, Config, Export, Exports, Limits, Server, Squash, cache};
+use remora_server::{ANONYMOUS, Access, Config, Export, Exports, Limits, Rule, Server, Squash, Terms, cache};
 use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount::{self, MountError};
-use remora_wire::nfs3::{Call, MkDirArgs, RenameArgs, SetAttr, Status, SymLinkArgs};
+use remora_wire::nfs3::{Call, MkDirArgs, Proc, RenameArgs, SetAttr, Status, SymLinkArgs};
 
-use crate::world::{KEY, ROOT, World, at, create, every_procedure, udp};
+use crate::world::{KEY, ROOT, World, at, create, every_procedure, everybody, only, udp};
 
 fn mnt(w: &mut World, from: Peer, path: &str) -> Result<mount::Mounted, MountError> {
     match w.mount(from, &mount::Call::Mnt(path.to_owned().into())) {
@@ -47,12 +47,12 @@ fn mount_walks_down_from_an_export_and_never_out_of_it() {
 #[test]
 fn the_lists_of_exports_and_mounts() {
     let mut w = World::with(cache::Config::full(), Limits { mounts_max: 2, ..Limits::default() }, |e| {
-        e.allow = vec!["10.0.0.0/8".parse().unwrap()];
+        e.access = only(&["10.0.0.0/8", "*", "192.0.2.1"]);
         e.names.push("/alias".into());
     });
     let mount::Reply::Export(list) = w.mount(udp(), &mount::Call::Export) else { panic!() };
     assert_eq!(list.iter().map(|e| &e.dir[..]).collect::<Vec<_>>(), [b"/alias"], "one line an export");
-    assert_eq!(list[0].groups, ["10.0.0.0/8"]);
+    assert_eq!(list[0].groups, ["192.0.2.1", "10.0.0.0/8", "*"]);
     let dump = |w: &mut World| match w.mount(udp(), &mount::Call::Dump) {
         mount::Reply::Dump(list) => list.len(),
         other => panic!("{other:?}"),
@@ -70,7 +70,7 @@ fn the_lists_of_exports_and_mounts() {
 
 #[test]
 fn addresses_are_checked_at_mount_and_at_every_call() {
-    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.allow = vec!["10.0.0.1".parse().unwrap()]);
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.access = only(&["10.0.0.1"]));
     let root = w.root();
     let stranger = Peer::datagram("10.0.0.2:700".parse().unwrap());
     assert_eq!(mnt(&mut w, stranger, "/").err(), Some(MountError::Access));
@@ -86,7 +86,7 @@ fn addresses_are_checked_at_mount_and_at_every_call() {
 #[test]
 fn exports_are_apart_from_each_other() {
     let (one, two) = (Arc::new(MemFs::new(1)), Arc::new(MemFs::new(1)));
-    let private = Export { allow: vec!["10.9.9.9".parse().unwrap()], ..Export::new("/two", two) };
+    let private = Export { access: only(&["10.9.9.9"]), ..Export::new("/two", two) };
     let third = Export::new("/three", Arc::new(MemFs::new(3)));
     let exports = Arc::new(Exports::new(vec![Export::new("/one", one), private, third], &KEY).unwrap());
     let mut w = World::new(cache::Config::full());
@@ -107,7 +107,8 @@ fn exports_are_apart_from_each_other() {
 #[test]
 fn root_is_squashed_unless_told_otherwise() {
     for (squash, owner) in [(Squash::None, 0), (Squash::Root, ANONYMOUS), (Squash::All, ANONYMOUS)] {
-        let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.squash = squash);
+        let mut w =
+            World::with(cache::Config::full(), Limits::default(), |e| e.access = everybody(|t| t.squash = squash));
         let root = w.root();
         w.call(&create(&root, "f"));
         let (_, attr) = w.fs.lookup(&ROOT, &w.fs.root(), b"f").unwrap();
@@ -153,4 +154,67 @@ fn mount_line() -> usize {
     let mut w = World::new(cache::Config::full());
     w.root();
     w.server.memory()
+}
+
+#[test]
+fn each_client_has_its_own_terms() {
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| {
+        let rule = |clients: &str, terms| Rule { clients: clients.parse().unwrap(), terms };
+        let terms = Terms { squash: Squash::None, ..Terms::default() };
+        let rules = [
+            rule("10.0.0.0/8", terms),
+            rule("10.0.0.2", Terms { read_only: true, ..terms }),
+            rule("10.0.0.3", Terms { squash: Squash::All, anon_uid: 7, anon_gid: 8, ..terms }),
+            rule("10.0.0.4", Terms { secure: true, ..terms }),
+        ];
+        e.access = Access::new(rules.to_vec()).unwrap();
+    });
+    let root = w.root();
+    let from = |addr: &str| Peer::datagram(addr.parse().unwrap());
+    for (addr, want) in [
+        ("10.0.0.1:5000", None),
+        ("10.0.0.2:5000", Some(Status::RoFs)),
+        ("10.0.0.3:5000", None),
+        ("10.0.0.4:5000", Some(Status::Access)),
+        ("10.0.0.4:1023", None),
+        ("192.0.2.1:700", Some(Status::Access)),
+    ] {
+        assert_eq!(w.call_from(from(addr), &create(&root, addr)).status(), want, "{addr}");
+        let mounts = mnt(&mut w, from(addr), "/").err();
+        assert_eq!(mounts, want.filter(|s| *s == Status::Access).map(|_| MountError::Access), "{addr}");
+    }
+    let (_, attr) = w.fs.lookup(&ROOT, &w.fs.root(), b"10.0.0.3:5000").unwrap();
+    assert_eq!((attr.uid, attr.gid), (7, 8));
+    assert_eq!(w.server.stats().denied, 4);
+}
+
+#[test]
+fn new_exports_hold_for_the_next_request_and_not_for_those_under_way() {
+    let mut w = World::new(cache::Config::full());
+    let other = Arc::new(MemFs::new(2));
+    let serve = |w: &mut World, list: Vec<Export>| {
+        w.server.set_exports(Arc::new(Exports::new(list, &KEY).unwrap()));
+    };
+    let kept = Export { access: everybody(|_| {}), ..Export::new("/one", w.fs.clone()) };
+    let two = Export { access: everybody(|_| {}), ..Export::new("/two", other) };
+    serve(&mut w, vec![kept.clone(), two]);
+    let [root, gone] = ["/one", "/two"].map(|path| mnt(&mut w, udp(), path).unwrap().fh);
+    w.send(udp(), 1, &create(&root, "under way"));
+    w.send(udp(), 2, &create(&gone, "under way"));
+
+    serve(&mut w, vec![Export { access: everybody(|t| t.read_only = true), ..kept.clone() }]);
+    w.run_all();
+    for reply in std::mem::take(&mut w.sent) {
+        let xid = u32::from_be_bytes(*reply.payload.first_chunk().unwrap());
+        assert_eq!(crate::world::decode(Proc::Create, xid, reply.payload).status(), None, "begun under the old");
+    }
+    assert_eq!(w.call(&Call::GetAttr(root.clone())).status(), None, "its handles stay good");
+    assert_eq!(w.call(&create(&root, "later")).status(), Some(Status::RoFs));
+    assert_eq!(w.call(&Call::GetAttr(gone)).status(), Some(Status::Stale));
+    assert_eq!(mnt(&mut w, udp(), "/two").err(), Some(MountError::NoEnt));
+    let mount::Reply::Dump(list) = w.mount(udp(), &mount::Call::Dump) else { panic!() };
+    assert_eq!(list.iter().map(|m| &m.dir[..]).collect::<Vec<_>>(), [b"/one"]);
+
+    serve(&mut w, vec![Export { access: only(&["192.0.2.1"]), ..kept }]);
+    assert_eq!(w.call(&Call::GetAttr(root)).status(), Some(Status::Access));
 }

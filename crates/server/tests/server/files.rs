@@ -8,7 +8,7 @@ use remora_wire::nfs3::{
     SetAttr, SetAttrArgs, Stable, Status, WriteArgs,
 };
 
-use crate::world::{World, at, tcp, udp, write};
+use crate::world::{World, at, everybody, tcp, udp, write};
 
 fn world() -> (World, Fh, Fh) {
     let mut w = World::new(cache::Config::full());
@@ -55,7 +55,7 @@ fn access_grants_no_more_than_asked() {
 
 #[test]
 fn a_read_only_export_refuses_every_change_and_says_so_in_access() {
-    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.read_only = true);
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.access = everybody(|t| t.read_only = true));
     let root = w.root();
     let wanted = ACCESS_READ | ACCESS_MODIFY | ACCESS_EXTEND;
     let Reply::Access(Ok(ok)) = w.call(&Call::Access(AccessArgs { fh: root.clone(), access: wanted })) else {

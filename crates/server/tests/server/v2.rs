@@ -9,7 +9,7 @@ use remora_wire::nfs2::*;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, mount, nfs3, portmap};
 
-use crate::world::{ROOT, World, tcp, udp};
+use crate::world::{ROOT, World, only, tcp, udp};
 
 fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), put: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let cred = OpaqueAuth::unix(&AuthUnix { machine: "old".into(), ..AuthUnix::default() });
@@ -253,7 +253,7 @@ fn mount_1_and_2_bring_handles_of_version_2_and_the_lists() {
 #[test]
 fn an_export_for_others_is_refused_in_words_of_version_2() {
     let (_, root) = world();
-    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.allow = vec!["192.0.2.1".parse().unwrap()]);
+    let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.access = only(&["192.0.2.1"]));
     assert_eq!(call(&mut w, &Call::GetAttr(root)), Reply::GetAttr(Err(Status::Access)));
     let refused = mount(&mut w, 1, &mount::Call::Mnt("/".into()));
     assert_eq!(refused, mount::ReplyV1::Mnt(Err(mount::MountError::Access)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
-use remora_server::{Config, Execute, Export, Exports, Limits, Server, Squash, cache};
+use remora_server::{Access, Config, Execute, Export, Exports, Limits, Server, Squash, Terms, cache};
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::nfs3::{self, Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
@@ -32,6 +32,19 @@ pub(crate) fn tcp(id: u64) -> Peer {
     Peer::stream("10.0.0.1:700".parse().unwrap(), id)
 }
 
+/// Access for everybody without squashing, but for these changes.
+pub(crate) fn everybody(change: impl Fn(&mut Terms)) -> Access {
+    let mut terms = Terms { squash: Squash::None, ..Terms::default() };
+    change(&mut terms);
+    Access::everybody(terms)
+}
+
+/// Access for these clients only, without squashing.
+pub(crate) fn only(clients: &[&str]) -> Access {
+    let terms = Terms { squash: Squash::None, ..Terms::default() };
+    Access::of(clients.iter().map(|c| c.parse().unwrap()), terms).unwrap()
+}
+
 impl World {
     pub(crate) fn new(cache: cache::Config) -> World {
         World::with(cache, Limits::default(), |_| {})
@@ -39,7 +52,7 @@ impl World {
 
     pub(crate) fn with(cache: cache::Config, limits: Limits, change: impl Fn(&mut Export)) -> World {
         let fs = Arc::new(MemFs::new(1));
-        let mut export = Export { squash: Squash::None, ..Export::new("/", fs.clone()) };
+        let mut export = Export { access: everybody(|_| {}), ..Export::new("/", fs.clone()) };
         change(&mut export);
         let exports = Arc::new(Exports::new(vec![export], &KEY).unwrap());
         let now = Time::from_secs(1_000);

@@ -11,7 +11,7 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
 use remora_channel::{Channel, Lane, Side};
-use remora_link::{Class, Event, HandOffPhase, Link, Packet, PeerStats};
+use remora_link::{Class, Event, HandOffPhase, Link, Mode, Packet, PeerStats};
 
 use super::addr::{base_peer, mobile_of, mobile_peer};
 
@@ -54,6 +54,11 @@ impl Air {
     /// The link core of the base station, if there is the protocol.
     pub fn base(&self) -> Option<&Link> {
         self.links.as_ref().map(|l| &l.base)
+    }
+
+    /// Whether what is lost on it is sent again.
+    pub fn keeps(&self) -> bool {
+        self.base().is_some_and(|link| link.config().mode == Mode::Arq)
     }
 
     /// What the link core that sends on `lane` counted, if there is the protocol.

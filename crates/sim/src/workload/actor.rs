@@ -30,6 +30,9 @@ pub struct ActorConfig {
     pub io_max: u32,
     /// Whether the disk fails, so that EIO is an answer.
     pub disk_errors: bool,
+    /// Whether writes share flushes: one that fails may have been done all the same, where the
+    /// flush that failed was another's.
+    pub group_commit: bool,
 }
 
 /// One operation after the other in a directory of its own, each judged by the oracle.
@@ -247,7 +250,8 @@ impl Actor {
                 self.learn(&running.op, outcome);
             }
         } else if status == Err(Status::Io) && self.config.disk_errors {
-            let after = running.crashed.then_some(running.after);
+            let shared = self.config.group_commit && matches!(running.op, Op::Write { .. });
+            let after = (running.crashed || shared).then_some(running.after);
             self.resolve(now, &running.op, after);
         } else if running.crashed && status == running.replayed {
             self.resolve(now, &running.op, Some(running.after));

@@ -19,6 +19,8 @@ mod data;
 mod dirs;
 mod errno;
 mod files;
+#[cfg(test)]
+mod flush_failure;
 #[expect(clippy::disallowed_methods, reason = "how long the kernel's tick has passed is real time")]
 mod graveyard;
 mod identity;
@@ -32,6 +34,7 @@ mod search;
 mod stat;
 mod stripes;
 mod sync;
+mod syscalls;
 #[expect(clippy::disallowed_methods, reason = "when to look at the real disk again is real time")]
 mod table;
 #[expect(clippy::disallowed_methods, reason = "how long the disk takes is real time")]

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use remora_wire::nfs3::{FileType, Stable, Status};
-use rustix::fs::{fdatasync, fstatfs, fsync, syncfs};
+use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::data::Data;
 use super::ids::Key;
 use super::resolve::{Folder, Object};
+use super::syscalls::{fdatasync, fsync, syncfs};
 use super::{Disk, LocalDisk};
 use crate::Result;
 use crate::flush::{Flush, FlushKey, Flushing, Ledger};

@@ -8,10 +8,11 @@ use ipnet::IpNet;
 use remora_host::link::{self, PublicKey, Role, Settings, SharedSecret, Tuning};
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
-use super::file::{File, Text, Time, Whose};
+use super::file::{File, Whose};
 use super::{key_error, load_key};
 use crate::args::tunnel::{self, Base, Ends, Mobile};
 use crate::exit::{Error, Result, io_text};
+use crate::text::{Text, Time};
 
 const DEVICE: &str = "rlink0";
 /// What the kernel takes for a device's name, in bytes.

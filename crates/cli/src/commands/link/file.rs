@@ -1,21 +1,18 @@
 //! The configuration file of an end, in TOML. Unknown keys are errors that name their line.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use remora_base::Rate;
 use remora_host::link::PublicKey;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use toml::Spanned;
 
 use crate::args::Duplex;
 use crate::args::tunnel::{Mode, Scheduler};
 use crate::exit::{Error, Result, io_text};
-use crate::units;
+use crate::text::{Text, Time, line_at};
 
 pub(super) const BASE_EXAMPLE: &str = r#"# The base of a link: remora link base --config FILE. Flags come before this file.
 
@@ -153,7 +150,7 @@ impl File {
             }
         };
         let Some((key, whose, span)) = stray else { return Ok(file) };
-        let line = 1 + text.get(..span.start).unwrap_or(text).matches('\n').count();
+        let line = line_at(text, span.start).0;
         Err(format!("line {line}: {key} belongs in {whose} file"))
     }
 
@@ -163,29 +160,6 @@ impl File {
         let paths = paths.chain(self.mobile.iter_mut().filter_map(|m| m.get_mut().psk.as_mut()));
         let paths = paths.chain(self.base.iter_mut().filter_map(|b| b.get_mut().psk.as_mut()));
         paths.for_each(|p| *p = dir.join(&*p));
-    }
-}
-
-/// A value that is written as text.
-#[derive(Clone, Debug)]
-pub(super) struct Text<T>(pub(super) T);
-
-/// A length of time, as flags have it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Time(pub(super) Duration);
-
-impl FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Time, String> {
-        units::duration(text).map(Time)
-    }
-}
-
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Text).map_err(|e| de::Error::custom(format!("'{text}': {e}")))
     }
 }
 

@@ -20,7 +20,7 @@ use super::carrier::{self, Files};
 use super::guest::Guest;
 use super::peers::Peers;
 use super::program::{Program, Start};
-use super::scratch::Scratch;
+use super::scratch::{self, Scratch};
 use super::ssh::Ssh;
 use super::switch;
 use super::tunnel::{Hop, Tunnel};
@@ -81,8 +81,9 @@ impl Bench {
     /// A bench with nothing but the server; the rest is added as it is needed.
     pub(super) fn start(setup: &super::Setup) -> Result<Bench> {
         let binary = &setup.binary;
-        let scratch = Scratch::new(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
-            .map_err(failed_with("a scratch directory"))?;
+        let scratch =
+            scratch::in_memory(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
+                .map_err(failed_with("a scratch directory"))?;
         let mut inside: Vec<OsString> = vec![binary.into()];
         inside.extend(["lab", "inside"].map(Into::into));
         let lateness_max = setup.lateness_max;

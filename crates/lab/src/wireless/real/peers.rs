@@ -1,12 +1,12 @@
 //! Which of today's systems are on this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
+use guest::{Kernel, Missing, find};
 use serde::Serialize;
 
 use super::super::job::System;
-use super::guest::{Kernel, Missing};
 
 /// Systems of others, and what of them is here.
 #[derive(Debug, Default)]
@@ -31,7 +31,8 @@ pub struct Peer {
 impl Peers {
     /// Looks for all of them; `kernel` is an unpacked kernel package for the guest.
     pub(super) fn find(kernel: Option<&Path>) -> Peers {
-        let guest = Kernel::find(kernel);
+        let network = find("ip").ok_or_else(|| Missing("install iproute2".into()));
+        let guest = network.and_then(|_| Kernel::find(kernel, &[]));
         let linux = guest.as_ref().map(|k| format!("Linux {}", k.version)).map_err(|Missing(why)| why.clone());
         let ssh = |copies: &str, install: &str| {
             let missing = [copies, "ssh", "ssh-keygen", "sshd"].into_iter().find(|p| find(p).is_none());
@@ -67,13 +68,6 @@ impl Peers {
     pub(super) fn guest(&self) -> Option<&Kernel> {
         self.guest.as_ref()
     }
-}
-
-/// A program on the path, or where administrators' programs are.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|p| p.join(program)).find(|p| p.is_file())
 }
 
 /// The first line that a program says of itself.

@@ -1,13 +1,13 @@
 //! A program in a station: started, waited for within limits, and ended.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guest::Talk;
 use remora_host::emulate::{Emulator, Station};
 
 use super::scratch::Scratch;
@@ -17,8 +17,6 @@ use super::{Result, failed, failed_with};
 const POLL: Duration = Duration::from_millis(1);
 /// How much of a program's last words is repeated, in bytes.
 const WORDS_MAX: u64 = 1000;
-/// Lines of a program's output that wait for us; more block it.
-const LINES_MAX: usize = 1000;
 
 /// A running program; dropping it ends it and all it has started.
 #[derive(Debug)]
@@ -72,7 +70,7 @@ impl Program {
     /// Its conversation, once.
     pub(super) fn talk(&mut self) -> Result<Talk> {
         let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} does not talk", self.name)))?;
-        Ok(Talk { lines: lines(stdout).map_err(failed_with(&self.name))? })
+        Talk::new(stdout).map_err(failed_with(&self.name))
     }
 
     /// Its input, once.
@@ -102,46 +100,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// What a program prints, line by line.
-#[derive(Debug)]
-pub(super) struct Talk {
-    lines: Receiver<String>,
-}
-
-impl Talk {
-    /// The first line that `wanted` makes something of.
-    pub(super) fn until<T>(&self, limit: Instant, mut wanted: impl FnMut(&str) -> Option<T>) -> Result<T> {
-        loop {
-            let left = limit.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(line) => match wanted(&line) {
-                    Some(found) => return Ok(found),
-                    None => continue,
-                },
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(failed("it did not say what was expected in time".into()));
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(failed("it ended too early".into())),
-            }
-        }
-    }
-}
-
-/// A thread that takes what is said, so that nobody is held up by our not listening.
-fn lines(stdout: ChildStdout) -> std::io::Result<Receiver<String>> {
-    let (to, lines) = sync_channel(LINES_MAX);
-    thread::Builder::new().name("listener".into()).spawn(move || {
-        let mut reader = BufReader::new(stdout);
-        let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            // Whoever does not listen any more misses nothing.
-            let _ = to.try_send(String::from_utf8_lossy(&line).trim().to_owned());
-            line.clear();
-        }
-    })?;
-    Ok(lines)
 }
 
 fn last_words(log: &Path) -> String {

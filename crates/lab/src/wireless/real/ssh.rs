@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use guest::find;
 use remora_host::emulate::{Emulator, Station};
 
 use super::super::job::System;
 use super::bench::READY;
-use super::peers::find;
 use super::program::{Program, Start};
 use super::scratch::Scratch;
 use super::tunnel::own_run;

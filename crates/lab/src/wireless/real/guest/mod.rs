@@ -1,28 +1,22 @@
 //! A guest with the Linux kernel's own NFS client: QEMU in the mobile's namespace, its network
 //! device without offloads, so that the guest's TCP itself crosses the emulated link.
 //!
-//! The guest has no disk: a kernel, a few modules and a static busybox in an initramfs. Its
-//! first process reads shell lines on the serial console and says how each ended.
-
-mod initramfs;
-mod kernel;
+//! The crate `guest` has what it is made of, and the conversation with it.
 
 use std::fs;
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
+use guest::{BEGIN, CONVERSE, Console, Kernel};
 use remora_host::emulate::{DEVICE, Emulator, Station};
 use remora_sim::copy::Direction;
 
 use super::bench::Bench;
 use super::carrier::Files;
-use super::program::{Program, Start, Talk};
+use super::program::{Program, Start};
 use super::scratch::Scratch;
 use super::{Result, RunError, failed, failed_with};
-
-pub(super) use kernel::{Kernel, Missing};
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
@@ -31,25 +25,8 @@ const TAP: &str = "guest0";
 const BOOT: Duration = Duration::from_secs(120);
 /// How long a command that is not measured may take.
 const COMMAND: Duration = Duration::from_secs(60);
-/// How much of what a line prints is kept, in bytes.
-const SAID_MAX: usize = 1 << 16;
-
-/// What the guest's first process does. Which module needs which differs from kernel to kernel, so
-/// what cannot be loaded yet is tried again.
-const INIT: &str = "#!/bin/busybox sh
-/bin/busybox --install -s /bin
-export PATH=/bin
-mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-stty -echo
-for pass in 1 2 3 4; do for m in /modules/*; do insmod $m 2>/dev/null && rm $m; done; done
-ip link set lo up
-ip link set eth0 up
-# A connection learns nothing from those before it, as on the other side of the link.
-echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save
-echo guest-ready
-while read -r line; do eval \"$line\"; echo \"guest-done $?\"; done
-poweroff -f
-";
+/// A connection learns nothing from those before it, as on the other side of the link.
+const FORGET: &str = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save\n";
 
 /// No segmentation and no checksums left to the device: what the guest's TCP sends is what the
 /// link gets, packet by packet.
@@ -60,10 +37,7 @@ const NETWORK_CARD: &str = "virtio-net-pci,netdev=n,gso=off,csum=off,guest_csum=
 #[derive(Debug)]
 pub(super) struct Guest {
     qemu: Program,
-    input: ChildStdin,
-    talk: Talk,
-    /// What the last line printed.
-    said: String,
+    console: Console<ChildStdin>,
     server: Ipv4Addr,
     /// Where the server's files are on this machine.
     exported: std::path::PathBuf,
@@ -73,32 +47,19 @@ impl Guest {
     pub(super) fn start(emulator: &Emulator, scratch: &Scratch, kernel: &Kernel) -> Result<Guest> {
         connect(emulator)?;
         let initrd = scratch.path("initrd");
-        initramfs::write(&initrd, kernel, INIT).map_err(failed_with("the guest's files"))?;
-        let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
-        let mut line: Vec<String> = vec![text(&kernel.qemu)];
+        let init = format!("{BEGIN}{FORGET}{CONVERSE}");
+        guest::write_initramfs(&initrd, kernel, &init).map_err(failed_with("the guest's files"))?;
+        let mut line = kernel.command_line(&initrd, 256, 1);
         let tap = format!("tap,id=n,ifname={TAP},script=no,downscript=no");
-        let options = [
-            ["-accel", "tcg,thread=multi"],
-            ["-cpu", "max"],
-            ["-m", "256"],
-            ["-smp", "1"],
-            ["-nodefaults", "-no-reboot"],
-            ["-display", "none"],
-            ["-serial", "stdio"],
-            ["-append", "console=ttyS0 quiet panic=1"],
-            ["-netdev", &tap],
-            ["-device", NETWORK_CARD],
-        ];
-        line.extend(options.as_flattened().iter().map(|o| (*o).to_owned()));
-        line.extend(["-kernel".into(), text(&kernel.image), "-initrd".into(), text(&initrd)]);
+        line.extend(["-netdev", &tap, "-device", NETWORK_CARD].map(str::to_owned));
         let start = Start { talks: true, ..Start::new("guest", &line) };
         let mut qemu = Program::start(emulator, scratch, Station::Mobile(0), &start)?;
         let talk = qemu.talk()?;
         let input = qemu.input().ok_or_else(|| failed("the guest has no console".into()))?;
-        let ready = talk.until(Instant::now() + BOOT, |line| line.ends_with("guest-ready").then_some(()));
-        ready.map_err(|e| failed(format!("the guest does not boot: {e}; {}", qemu.words())))?;
+        let console = Console::new(input, talk, Instant::now() + BOOT);
+        let console = console.map_err(|e| failed(format!("the guest does not boot: {e}; {}", qemu.words())))?;
         let server = emulator.addr(Station::Base);
-        let mut guest = Guest { qemu, input, talk, said: String::new(), server, exported: scratch.path("srv") };
+        let mut guest = Guest { qemu, console, server, exported: scratch.path("srv") };
         guest.must(&format!("ip addr add {GUEST}/30 dev eth0 && ip route add default via {HOST}"))?;
         Ok(guest)
     }
@@ -151,7 +112,7 @@ impl Guest {
             let (began, ended) = line.strip_prefix("guest-took ")?.split_once(' ')?;
             Some(ended.parse::<f64>().ok()? - began.parse::<f64>().ok()?)
         };
-        Ok(Some(self.said.lines().filter_map(took).collect()))
+        Ok(Some(self.console.said().lines().filter_map(took).collect()))
     }
 
     /// Gets the file that was read out of the guest, and makes room.
@@ -180,28 +141,12 @@ impl Guest {
     }
 
     fn refusal(&self, line: &str, code: u8) -> RunError {
-        failed(format!("the guest's {line} ended with {code}: {}", self.said.trim().replace('\n', "; ")))
+        failed(format!("the guest's {line} ended with {code}: {}", self.console.said().trim().replace('\n', "; ")))
     }
 
     /// Runs a line; its exit code, or `None` if it does not end in time.
     fn run(&mut self, line: &str, limit: Instant) -> Result<Option<u8>> {
-        writeln!(self.input, "{line}").map_err(failed_with("the guest's console"))?;
-        let mut said = String::new();
-        let code = |line: &str| {
-            let code = line.strip_prefix("guest-done ").map(|code| code.parse().unwrap_or(u8::MAX));
-            if code.is_none() && said.len() < SAID_MAX {
-                said += line;
-                said.push('\n');
-            }
-            code
-        };
-        let ended = self.talk.until(limit, code);
-        self.said = said;
-        match ended {
-            Ok(code) => Ok(Some(code)),
-            Err(_) if Instant::now() >= limit => Ok(None),
-            Err(e) => Err(failed(format!("the guest: {e}; {}", self.qemu.words()))),
-        }
+        self.console.run(line, limit).map_err(|e| failed(format!("the guest: {e}; {}", self.qemu.words())))
     }
 }
 

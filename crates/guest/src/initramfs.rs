@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::kernel::Kernel;
+use crate::Kernel;
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
 /// Writes the archive: busybox, the modules in the order of their loading, and `init`.
-pub(super) fn write(to: &Path, kernel: &Kernel, init: &str) -> io::Result<()> {
+pub fn write(to: &Path, kernel: &Kernel, init: &str) -> io::Result<()> {
     let mut archive = Archive { to: BufWriter::new(File::create(to)?), files: 0 };
     for directory in ["bin", "dev", "mnt", "modules", "proc", "sys", "tmp"] {
         archive.add(directory, DIRECTORY, &[])?;

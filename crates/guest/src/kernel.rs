@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::super::peers::find;
+use crate::find;
 
-/// Modules that the guest needs, roughly in the order of their loading. A kernel has some of them
+/// Modules that every guest gets, roughly in the order of their loading. A kernel has some of them
 /// built in, and not every version has each.
 const MODULES: [&str; 17] = [
     "virtio_ring",
@@ -34,28 +34,28 @@ const NEEDED: [&str; 2] = ["virtio_net", "nfsv3"];
 /// How deep a kernel's directory of modules is searched.
 const DEPTH_MAX: u32 = 12;
 
-/// Everything for a guest.
+/// Everything that guests are made of.
 #[derive(Debug)]
-pub(in super::super) struct Kernel {
-    pub(super) qemu: PathBuf,
-    pub(super) busybox: PathBuf,
-    pub(super) image: PathBuf,
-    pub(super) modules: Vec<Module>,
+pub struct Kernel {
+    qemu: PathBuf,
+    pub(crate) busybox: PathBuf,
+    image: PathBuf,
+    pub(crate) modules: Vec<Module>,
     /// As in 6.1.0-56-amd64.
-    pub(in super::super) version: String,
+    pub version: String,
 }
 
 /// What is missing, and how to get it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) struct Missing(pub(in super::super) String);
+pub struct Missing(pub String);
 
 /// A kernel module's file, compressed or not.
 #[derive(Debug)]
-pub(super) struct Module(PathBuf);
+pub(crate) struct Module(PathBuf);
 
 impl Module {
     /// The module itself.
-    pub(super) fn read(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
         let unpack = match self.0.extension().and_then(|e| e.to_str()) {
             Some("xz") => "xz",
             Some("zst") => "zstd",
@@ -75,17 +75,17 @@ impl Module {
 
 impl Kernel {
     /// Looks in an unpacked kernel package if one is given, else on this machine, else asks
-    /// apt-get for one.
-    pub(in super::super) fn find(package: Option<&Path>) -> Result<Kernel, Missing> {
+    /// apt-get for one. `more` are the names of modules that are needed besides those of the
+    /// network card and of NFS, in the order of their loading.
+    pub fn find(package: Option<&Path>, more: &[&str]) -> Result<Kernel, Missing> {
         let need = |program: &str, hint: &str| find(program).ok_or_else(|| Missing(format!("install {hint}")));
         let qemu = need("qemu-system-x86_64", "qemu-system-x86")?;
         let busybox = need("busybox", "busybox-static")?;
-        need("ip", "iproute2")?;
         if !is_static(&busybox) {
             return Err(Missing("install busybox-static: busybox here needs libraries".into()));
         }
         let with = |root: &Path| {
-            let (image, version, modules) = kernel_in(root)?;
+            let (image, version, modules) = kernel_in(root, more)?;
             Some(Kernel { qemu: qemu.clone(), busybox: busybox.clone(), image, modules, version })
         };
         if let Some(package) = package {
@@ -95,33 +95,54 @@ impl Kernel {
         if let Some(kernel) = with(Path::new("/")) {
             return Ok(kernel);
         }
-        let fetched = fetch().map_err(|why| Missing(format!("name a kernel package by --kernel DIR ({why})")))?;
+        let fetched = fetch(more).map_err(|why| Missing(format!("name a kernel package by --kernel DIR ({why})")))?;
         with(&fetched).ok_or_else(|| Missing(format!("{} has no kernel with NFS", fetched.display())))
+    }
+
+    /// How QEMU is started with these first files, for a guest that talks on its standard input and
+    /// output. The network card, and what else there is to be, is added to this.
+    pub fn command_line(&self, initrd: &Path, memory_mib: u32, processors: u32) -> Vec<String> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let (memory, processors) = (memory_mib.to_string(), processors.to_string());
+        let options = [
+            ["-accel", "tcg,thread=multi"],
+            ["-cpu", "max"],
+            ["-m", &memory],
+            ["-smp", &processors],
+            ["-nodefaults", "-no-reboot"],
+            ["-display", "none"],
+            ["-serial", "stdio"],
+            ["-append", "console=ttyS0 quiet panic=1"],
+            ["-kernel", &text(&self.image)],
+            ["-initrd", &text(initrd)],
+        ];
+        let options = options.as_flattened().iter().map(|o| (*o).to_owned());
+        std::iter::once(text(&self.qemu)).chain(options).collect()
     }
 }
 
 /// The last kernel in `root` that has what it takes: image, version, modules.
-fn kernel_in(root: &Path) -> Option<(PathBuf, String, Vec<Module>)> {
+fn kernel_in(root: &Path, more: &[&str]) -> Option<(PathBuf, String, Vec<Module>)> {
     let mut images: Vec<PathBuf> = entries(&root.join("boot"));
     images.sort();
     images.into_iter().rev().find_map(|image| {
         let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
         let places = [root.join("lib/modules"), root.join("usr/lib/modules")];
-        let modules = places.iter().find_map(|place| modules_in(&place.join(&version)))?;
+        let modules = places.iter().find_map(|place| modules_in(&place.join(&version), more))?;
         Some((image, version, modules))
     })
 }
 
-fn modules_in(directory: &Path) -> Option<Vec<Module>> {
+fn modules_in(directory: &Path, more: &[&str]) -> Option<Vec<Module>> {
     let built_in = fs::read_to_string(directory.join("modules.builtin")).ok()?;
     let is_built_in = |name: &str| built_in.lines().any(|l| Module::name(Path::new(l)).as_deref() == Some(name));
     let mut files = Vec::new();
     collect(&directory.join("kernel"), DEPTH_MAX, &mut files);
     let find = |name: &str| files.iter().find(|f| Module::name(f).as_deref() == Some(name));
-    if NEEDED.iter().any(|name| find(name).is_none() && !is_built_in(name)) {
+    if NEEDED.iter().chain(more).any(|name| find(name).is_none() && !is_built_in(name)) {
         return None;
     }
-    Some(MODULES.iter().filter_map(|name| find(name).cloned().map(Module)).collect())
+    Some(MODULES.iter().chain(more).filter_map(|name| find(name).cloned().map(Module)).collect())
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -148,11 +169,11 @@ fn is_static(program: &Path) -> bool {
 }
 
 /// Fetches the distribution's kernel and unpacks it where it is found the next time.
-fn fetch() -> Result<PathBuf, String> {
+fn fetch(more: &[&str]) -> Result<PathBuf, String> {
     let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute()).or_else(home);
     let cache = cache.ok_or("there is no cache directory")?.join("remora/guest");
-    if kernel_in(&cache).is_some() {
+    if kernel_in(&cache, more).is_some() {
         return Ok(cache);
     }
     let io = |e: io::Error| e.to_string();
@@ -193,12 +214,16 @@ mod tests {
         fs::create_dir_all(modules.join("kernel/fs")).unwrap();
         fs::write(root.path().join("boot/vmlinuz-6.1"), "").unwrap();
         fs::write(modules.join("modules.builtin"), "kernel/drivers/net/virtio_net.ko\n").unwrap();
-        assert!(kernel_in(root.path()).is_none(), "no NFS");
+        assert!(kernel_in(root.path(), &[]).is_none(), "no NFS");
         for name in ["nfsv3.ko", "sunrpc.ko.xz", "other.ko"] {
             fs::write(modules.join("kernel/fs").join(name), "").unwrap();
         }
-        let (_, version, modules) = kernel_in(root.path()).unwrap();
-        let names: Vec<_> = modules.iter().map(|m| Module::name(&m.0).unwrap()).collect();
-        assert_eq!((version.as_str(), names), ("6.1", vec!["sunrpc".to_owned(), "nfsv3".to_owned()]));
+        for (more, names) in [(&[][..], &["sunrpc", "nfsv3"][..]), (&["other"], &["sunrpc", "nfsv3", "other"])] {
+            let (_, version, modules) = kernel_in(root.path(), more).unwrap();
+            let found: Vec<_> = modules.iter().filter_map(|m| Module::name(&m.0)).collect();
+            assert_eq!(version, "6.1");
+            assert_eq!(found, names);
+        }
+        assert!(kernel_in(root.path(), &["another"]).is_none());
     }
 }

@@ -1,0 +1,109 @@
+//! The flags of `remora serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+pub(super) const HELP: &str = "\
+Examples:
+  remora serve ~/files
+  remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 --export music=/srv/media/music
+  remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files    # for clients that ask
+  remora serve --exports /etc/exports --check                # what would be served, and to whom
+  remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049       # SIGHUP: read again
+  remora serve --cache off ~/files        # to see what the duplicate request cache is for
+
+With --exports a hang-up (kill -HUP) makes it read the files again; without, it ends it.";
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// Directories to share: each under its absolute path and its last name, a single one also
+    /// as /
+    #[arg(value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Share DIR as /NAME
+    #[arg(long, value_name = "NAME=DIR")]
+    pub(crate) export: Vec<String>,
+    /// Share what this file says, in TOML (*.toml) or as exports(5); may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exports: Vec<PathBuf>,
+    /// What --exports files are written in, whatever their names
+    #[arg(long, value_enum, requires = "exports")]
+    pub(crate) exports_format: Option<ExportsFormat>,
+    /// Print what would be shared, with whom and how, and end: 0 if it could be served, 2 if not
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Where to listen, UDP and TCP; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
+    pub(crate) listen: SocketAddr,
+    /// Answer MOUNT on this port, too (it is always answered on the NFS port)
+    #[arg(long, value_name = "PORT")]
+    pub(crate) mount_port: Option<u16>,
+    /// Answer as a portmapper, too, for clients that do not know the ports: on port 111, or on
+    /// the one given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "111")]
+    pub(crate) portmap: Option<u16>,
+    /// Register with the rpcbind that runs on this machine, until the end
+    #[arg(long, conflicts_with = "portmap")]
+    pub(crate) rpcbind: bool,
+    /// Refuse every change
+    #[arg(long, conflicts_with = "exports")]
+    pub(crate) read_only: bool,
+    /// Whose identity is taken away: root's, everybody's or nobody's
+    #[arg(long, value_enum, default_value = "root", conflicts_with = "exports")]
+    pub(crate) squash: Squash,
+    /// Serve clients of this network only; may be given several times
+    #[arg(long, value_name = "CIDR", conflicts_with = "exports")]
+    pub(crate) allow: Vec<String>,
+    /// Duplicate request cache
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) cache: Cache,
+    /// Where the key that signs file handles is kept [default: $XDG_STATE_HOME/remora, or
+    /// /var/lib/remora for root]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Print an object when ready (addresses, exports), one after each SIGHUP and one at the end
+    /// (counters)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Squash {
+    Root,
+    All,
+    None,
+}
+
+impl From<Squash> for remora_server::Squash {
+    fn from(squash: Squash) -> remora_server::Squash {
+        match squash {
+            Squash::Root => remora_server::Squash::Root,
+            Squash::All => remora_server::Squash::All,
+            Squash::None => remora_server::Squash::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ExportsFormat {
+    /// TOML: tables named export
+    Toml,
+    /// The lines of /etc/exports
+    Exports,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Cache {
+    /// None: every retransmission is executed again
+    Off,
+    /// The reference port's of 1989: turns some failures of duplicates into successes
+    Reference,
+    /// Juszczak's of 1989: drops duplicates for a while
+    Juszczak,
+    /// Keeps exact replies; a duplicate gets the same one again
+    Full,
+}

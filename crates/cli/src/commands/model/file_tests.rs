@@ -1,0 +1,68 @@
+//! What makes a good file and what a bad one.
+
+use remora_model::nmt1989::Sheet;
+
+use super::*;
+
+const FIG9: &str = include_str!("../../../../../docs/examples/copy89-fig9.toml");
+
+#[test]
+fn the_example_is_right_as_it_is_and_with_all_that_is_optional() {
+    let (_, network) = parse(EXAMPLE).unwrap();
+    let report = network.solve();
+    assert_eq!((report.stations, report.copies.len()), (109, 2));
+    let all: String = EXAMPLE
+        .lines()
+        .map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l).to_owned() + "\n")
+        .collect();
+    let with_all = parse(&all).unwrap_or_else(|(line, why)| panic!("{line}: {why}")).1;
+    assert_eq!(with_all.solve(), report, "what is commented out are the defaults");
+}
+
+#[test]
+fn the_papers_figures_come_out_to_the_last_digit() {
+    const FIG10: &str = include_str!("../../../../../docs/examples/copy89-fig10.toml");
+    for (text, words) in [
+        (FIG9, ["1.06671584", "6.64%", "65.30", "68493.1507", "73.0627286", "1141.55251"]),
+        (FIG10, ["17.1082081", "48.10%", "566.52", "68493.1507", "1171.79507", "1141.55251"]),
+    ] {
+        let (topology, _) = parse(text).unwrap();
+        let shown = super::super::tables::sheet(&Sheet::of(&topology).unwrap().results().unwrap());
+        assert!(words.iter().all(|w| shown.contains(w)), "{shown}");
+    }
+    assert_eq!(Sheet::of(&parse(EXAMPLE).unwrap().0), Err("the copy leaves its medium"));
+}
+
+#[test]
+fn errors_name_line_and_key_and_what_was_expected() {
+    let ethernet = "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nrate = \"10Mbit\"\n";
+    let group = "[[group]]\nname = \"g\"\nmedium = \"e\"\nstations = 2\n";
+    let both = format!("{ethernet}{group}");
+    for (text, line, words) in [
+        ("", 1, &["medium"][..]),
+        ("speed = 3\n", 1, &["speed"]),
+        (&ethernet.replace("rate", "speed"), 4, &["speed", "unknown", "rate"]),
+        (&ethernet.replace("10Mbit", "fast"), 4, &["rate", "'fast' is not a rate"]),
+        (&ethernet.replace("10Mbit", "10ms"), 4, &["rate", "'10ms' is not a rate"]),
+        (&ethernet.replace("ethernet", "hub"), 3, &["hub", "ethernet", "ring", "switch", "wifi"]),
+        (&format!("{ethernet}walk = \"3us\"\n"), 5, &["walk", "only a ring"]),
+        (&format!("{ethernet}propagation = \"3 parsecs\"\n"), 5, &["propagation", "length of time"]),
+        (&ethernet.replace("ethernet", "ring"), 2, &["walk", "3us"]),
+        (&format!("{ethernet}{ethernet}"), 6, &["name", "'e' is there already"]),
+        (&both.replace("\"e\"\nstations", "\"f\"\nstations"), 7, &["medium", "no medium is called 'f'"]),
+        (&both.replace("stations = 2", "stations = 0"), 8, &["stations", "1 to 1000000"]),
+        (&both.replace("stations = 2", "stations = -1"), 8, &["stations"]),
+        (&format!("{both}[[gateway]]\nname = \"w\"\njoins = [\"e\"]\ncost = \"1us\"\n"), 11, &["joins", "two media"]),
+        (&format!("{both}[[gateway]]\nname = \"w\"\njoins = [\"e\", \"e\"]\ncost = \"1us\"\n"), 11, &["tree"]),
+        (&format!("{both}[[flow]]\nfrom = \"g\"\nto = \"h\"\nrate = 1\nsize = \"1K\"\n"), 11, &["to", "'h'"]),
+        (&format!("{both}[[flow]]\nfrom = \"g\"\nto = \"g\"\nrate = -1\nsize = \"1K\"\n"), 12, &["rate", "0 to"]),
+        (&format!("{both}[[flow]]\nfrom = \"g\"\nto = \"g\"\nrate = 1\nsize = \"0\"\n"), 13, &["size", "1 to"]),
+        (&FIG9.replace("software", "window = 0\nsoftware"), 41, &["window", "1 to 4096"]),
+        (&FIG9.replace("packets = 6", "packets = nan"), 38, &["packets", "more than 0"]),
+        (&FIG9.replace("8760B", "0"), 37, &["block", "a byte"]),
+    ] {
+        let (at, why) = parse(text).map(|_| ()).unwrap_err();
+        assert_eq!(at, line, "{text}\n{why}");
+        assert!(words.iter().all(|w| why.contains(w)), "{text:?}: {why}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The key that signs handles, in the state directory.
+
+use std::path::{Path, PathBuf};
+
+use crate::args::Serve;
+use crate::exit::{Error, Result, io_text};
+use crate::state;
+
+/// The key; made at the first start. Clients' handles stay good for as long as it stays.
+pub(super) fn of(args: &Serve) -> Result<[u8; 16]> {
+    key(&state_dir(args)?)
+}
+
+fn state_dir(args: &Serve) -> Result<PathBuf> {
+    match &args.state {
+        Some(dir) => Ok(dir.clone()),
+        None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/var/lib/remora")),
+        None => state::user_dir().ok_or_else(|| {
+            Error::Usage("there is no home directory to keep the handles' key in: name one with --state DIR".into())
+        }),
+    }
+}
+
+fn key(dir: &Path) -> Result<[u8; 16]> {
+    let path = dir.join("handle-key");
+    state::make_private(dir).map_err(|e| {
+        Error::refused(dir.display(), format!("{}; --state DIR names another place for the key", io_text(&e)))
+    })?;
+    let fresh = random::<16>()?;
+    let bytes = state::secret(&path, &fresh).map_err(Error::local(path.display()))?;
+    bytes
+        .try_into()
+        .map_err(|_| Error::refused(path.display(), "is not a key of 16 bytes; remove it to have a new one made"))
+}
+
+/// Bytes that cannot be guessed.
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Error::refused("no random numbers from the system", e.to_string()))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let first = key(&state).unwrap();
+        assert_eq!(key(&state).unwrap(), first);
+        let mode = std::fs::metadata(state.join("handle-key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(state.join("handle-key"), b"short").unwrap();
+        assert!(key(&state).unwrap_err().to_string().contains("16 bytes"));
+    }
+}

@@ -1,0 +1,220 @@
+//! `remora serve`: shares directories until Ctrl-C.
+
+mod check;
+mod clients;
+mod counters;
+mod exports5;
+mod file;
+mod key;
+mod load;
+mod reload;
+mod share;
+mod table;
+mod tables;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use remora_host::portmap::Registration;
+use remora_host::server::{Options, Serving, Snapshot};
+use remora_server::cache::Config as CacheConfig;
+use remora_server::{Config, Limits};
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::args::{self, Serve};
+use crate::exit::{Error, Result};
+use crate::{interrupt, out};
+use counters::Counters;
+use load::Loaded;
+use table::ExportView;
+
+/// What `--json` prints when the server answers.
+#[derive(Serialize)]
+struct Ready<'a> {
+    listen: &'a [SocketAddr],
+    mount: Option<SocketAddr>,
+    portmap: Option<SocketAddr>,
+    exports: Vec<ExportView<'a>>,
+    notes: &'a [String],
+}
+
+/// What `--json` prints at the end.
+#[derive(Serialize)]
+struct Report {
+    calls: u64,
+    executed: u64,
+    replies: u64,
+    abandoned: usize,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+pub(crate) async fn run(args: Serve) -> Result {
+    if args.check {
+        return check::run(&args);
+    }
+    let args = Arc::new(args);
+    let hangups = hangups(&args)?;
+    let plan = share::plan(&args)?;
+    let key = key::of(&args)?;
+    let loaded = load::open(plan, &key, None)?;
+    let serving = start(&args, &loaded)?;
+    // Taken back when it is dropped, however this ends.
+    let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
+    counters::print_on_signal(serving.watch());
+    announce(&args, &loaded, &serving)?;
+    match hangups {
+        None => drop(end(&args).await),
+        Some(hangups) => tokio::select! {
+            never = reload::at_hangups(hangups, &serving, &args, key, loaded) => match never {},
+            _ = end(&args) => {}
+        },
+    }
+    if !args.json {
+        out::say("remora: serve: shutting down; once more ends it at once");
+    }
+    // Before the server stops answering: who asks now is not sent to a closed port.
+    drop(registration);
+    let numbers = serving.stats();
+    let shutdown = tokio::task::spawn_blocking(move || serving.shutdown().abandoned);
+    let abandoned = tokio::select! {
+        done = shutdown => done.unwrap_or_default(),
+        signal = end(&args) => return Err(Error::Interrupted(signal)),
+    };
+    farewell(&args, &numbers, abandoned)
+}
+
+/// Hang-ups from now on, where they mean that files are to be read again.
+fn hangups(args: &Serve) -> Result<Option<Signal>> {
+    if args.exports.is_empty() {
+        return Ok(None);
+    }
+    signal(SignalKind::hangup()).map(Some).map_err(Error::local("cannot wait for signals"))
+}
+
+/// Waits for a signal that ends the server. See [`hangups`].
+async fn end(args: &Serve) -> u8 {
+    if args.exports.is_empty() { interrupt::wait().await } else { interrupt::wait_but_for_hangup().await }
+}
+
+fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
+    let exports = loaded.exports.clone();
+    let mut options = Options::new(Config { exports, cache: cache(args.cache), limits: Limits::default() });
+    options.listen = vec![args.listen];
+    options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
+    options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
+    Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
+}
+
+/// Tells this machine's rpcbind where we are.
+async fn register(serving: &Serving) -> Result<Registration> {
+    let mappings = serving.mappings();
+    let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, mappings)).await;
+    let failed = |e: String| Error::refused("cannot register", e);
+    done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
+}
+
+fn cache(cache: args::Cache) -> CacheConfig {
+    match cache {
+        args::Cache::Off => CacheConfig::Off,
+        args::Cache::Reference => CacheConfig::reference(),
+        args::Cache::Juszczak => CacheConfig::juszczak(),
+        args::Cache::Full => CacheConfig::full(),
+    }
+}
+
+fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
+    let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
+    let (shares, notes) = (&loaded.plan.shares, &loaded.plan.notes);
+    if args.json {
+        return out::json(&Ready { listen: addrs, mount, portmap, exports: table::views(shares), notes });
+    }
+    let mut text = String::new();
+    for addr in addrs {
+        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, UDP and TCP\n");
+    }
+    if let Some(mount) = mount {
+        text += &format!("MOUNT also on {mount}\n");
+    }
+    if let Some(portmap) = portmap {
+        text += &format!("portmapper on {portmap}\n");
+    }
+    if args.rpcbind {
+        text += &format!("registered with rpcbind at {}\n", Registration::RPCBIND);
+    }
+    for share in shares {
+        text += &table::line(share);
+    }
+    if let (Some(addr), Some(name)) = (addrs.first(), shares.first().and_then(|s| s.names.last())) {
+        let port = addr.port();
+        let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
+        let path = encode(name);
+        let mount_port = mount.map_or(port, |m| m.port());
+        text += &format!("for example: remora ls nfs://{host}:{port}{path}\n");
+        text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
+        text += &format!(
+            "             mount -o vers=3,proto=tcp,nolock,port={port},mountport={mount_port},mountproto=tcp {host}:{name} DIR\n"
+        );
+    }
+    out::text(&text)?;
+    notes.iter().for_each(out::say);
+    warn(args, addrs);
+    Ok(())
+}
+
+fn warn(args: &Serve, addrs: &[SocketAddr]) {
+    let user = rustix::process::geteuid();
+    if !user.is_root() {
+        let id = user.as_raw();
+        out::say(format_args!("everything is done as user {id}, whoever asks: only root can act for others"));
+    }
+    let here_only = addrs.iter().all(|a| a.ip().is_loopback());
+    // Files say themselves who may come; `notes` says where they do not.
+    if !args.exports.is_empty() {
+        if here_only {
+            out::say("only this machine can reach it; --listen 0.0.0.0:2049 shares it with others");
+        }
+        return;
+    }
+    if here_only {
+        out::say("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others");
+    } else if args.allow.is_empty() {
+        let what = if args.read_only { "read" } else { "read and change" };
+        out::say(format_args!(
+            "warning: whoever reaches this address can {what} these files; --allow CIDR limits that"
+        ));
+    }
+}
+
+/// An address as URLs have it.
+fn host(addr: &SocketAddr) -> String {
+    if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
+}
+
+/// A path as URLs have it.
+fn encode(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
+    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn farewell(args: &Serve, numbers: &Snapshot, abandoned: usize) -> Result {
+    let core = &numbers.core;
+    let calls = core.nfs_calls + core.mount_calls;
+    if args.json {
+        let counters = Counters::of(numbers);
+        return out::json(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
+    }
+    let left = if abandoned > 0 { format!(", {abandoned} left unanswered") } else { String::new() };
+    out::text(&format!("{calls} calls, {} executed, {} replies{left}\n", core.executed, core.replies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_encoded_for_urls() {
+        assert_eq!(encode("/a b/é?"), "/a%20b/%C3%A9%3F");
+    }
+}

@@ -1,0 +1,146 @@
+//! What is to be shared: directories with their names and clients, from flags and files.
+
+use std::path::{Path, PathBuf};
+
+use remora_server::{Access, Clients, Terms};
+
+use super::file::{self, Entry};
+use crate::args::Serve;
+use crate::exit::{Error, Result, io_text};
+
+/// A directory, the paths it is mounted by, and who may use it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Share {
+    pub(super) dir: PathBuf,
+    /// The first one names it for good.
+    pub(super) names: Vec<String>,
+    /// Further names, to be had if no other share has a claim to them; `/` if there is no other.
+    aliases: Vec<String>,
+    pub(super) access: Access,
+    /// The file it is from; `None` for the command line.
+    pub(super) file: Option<PathBuf>,
+}
+
+/// All that is to be shared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    pub(super) shares: Vec<Share>,
+    /// What the authors of the files may like to know.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads the flags and the files they name. Changes nothing; blocks.
+pub(super) fn plan(args: &Serve) -> Result<Plan> {
+    let access = access(args)?;
+    let (mut shares, mut notes) = (Vec::new(), Vec::new());
+    for dir in &args.dirs {
+        let dir = directory(dir)?;
+        let path = utf8(&dir)?.to_owned();
+        shares.push(Share { aliases: aliases(&dir), names: vec![path], dir, access: access.clone(), file: None });
+    }
+    for export in &args.export {
+        let (name, dir) = export
+            .split_once('=')
+            .ok_or_else(|| Error::Usage(format!("--export {export}: expected NAME=DIR, as in /photos=/srv/photos")))?;
+        let name = if name.starts_with('/') { name.to_owned() } else { format!("/{name}") };
+        let (dir, aliases) = (directory(Path::new(dir))?, vec!["/".to_owned()]);
+        shares.push(Share { dir, names: vec![name], aliases, access: access.clone(), file: None });
+    }
+    for path in &args.exports {
+        let parsed = file::read(path, args.exports_format)?;
+        notes.extend(parsed.notes.into_iter().map(|(line, text)| file::at(path, line, format_args!("note: {text}"))));
+        for entry in parsed.entries {
+            shares.push(from_file(path, entry)?);
+        }
+    }
+    if shares.is_empty() {
+        return Err(Error::Usage(match &args.exports[..] {
+            [] => "there is nothing to share: name a directory".into(),
+            files => format!("there is nothing to share in {}", list(files.iter().map(|f| f.display()))),
+        }));
+    }
+    settle(&mut shares);
+    no_name_twice(&shares)?;
+    Ok(Plan { shares, notes })
+}
+
+/// Who may use the directories of the command line.
+fn access(args: &Serve) -> Result<Access> {
+    let terms = Terms { read_only: args.read_only, squash: args.squash.into(), ..Terms::default() };
+    if args.allow.is_empty() {
+        return Ok(Access::everybody(terms));
+    }
+    let wrong = |e: String| Error::Usage(format!("--allow: {e}"));
+    let clients = args.allow.iter().map(|a| a.parse::<Clients>());
+    let clients = clients.collect::<Result<Vec<_>, String>>().map_err(wrong)?;
+    Access::of(clients, terms).map_err(|e| wrong(e.to_string()))
+}
+
+fn from_file(path: &Path, entry: Entry) -> Result<Share> {
+    let wrong = |why: String| Error::Usage(file::at(path, entry.line, why));
+    if !entry.path.starts_with('/') {
+        return Err(wrong(format!("'{}' is not an absolute path", entry.path)));
+    }
+    let dir = std::fs::canonicalize(&entry.path).map_err(|e| wrong(format!("{}: {}", entry.path, io_text(&e))))?;
+    if !dir.is_dir() {
+        return Err(wrong(format!("{} is not a directory", entry.path)));
+    }
+    let (names, aliases) = match entry.names {
+        Some(names) => (names, Vec::new()),
+        // As the file has it: that is what its author will mount.
+        None => (vec![entry.path.clone()], aliases(Path::new(&entry.path))),
+    };
+    Ok(Share { dir, names, aliases, access: entry.access, file: Some(path.to_owned()) })
+}
+
+/// What a directory goes by beside its path.
+fn aliases(dir: &Path) -> Vec<String> {
+    let last = dir.file_name().and_then(|n| n.to_str()).map(|n| format!("/{n}"));
+    last.into_iter().chain(["/".to_owned()]).collect()
+}
+
+/// Gives each share the aliases that are no other's name or alias.
+fn settle(shares: &mut [Share]) {
+    let names: Vec<String> = shares.iter().flat_map(|s| s.names.iter().cloned()).collect();
+    let aliases: Vec<String> = shares.iter().flat_map(|s| s.aliases.iter().cloned()).collect();
+    let alone = shares.len() == 1;
+    for share in shares {
+        let mut settled = std::mem::take(&mut share.aliases);
+        settled.retain(|alias| {
+            let claims = aliases.iter().filter(|other| *other == alias).count();
+            claims == 1 && !names.contains(alias) && (alone || alias != "/")
+        });
+        share.names.append(&mut settled);
+    }
+}
+
+/// The server core would refuse it as well, but does not know where it stands.
+fn no_name_twice(shares: &[Share]) -> Result {
+    for (i, share) in shares.iter().enumerate() {
+        let taken = |name: &&String| shares.iter().take(i).any(|s| s.names.contains(name));
+        if let Some(name) = share.names.iter().find(taken) {
+            let place = share.file.as_ref().map_or(String::new(), |f| format!("{}: ", f.display()));
+            return Err(Error::Usage(format!("{place}'{name}' is exported twice")));
+        }
+    }
+    Ok(())
+}
+
+fn directory(dir: &Path) -> Result<PathBuf> {
+    let whole = std::fs::canonicalize(dir).map_err(Error::local(dir.display()))?;
+    if whole.is_dir() { Ok(whole) } else { Err(Error::refused(dir.display(), "is not a directory")) }
+}
+
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::refused(path.display(), "its path is not UTF-8; give it a name with --export NAME=DIR instead")
+    })
+}
+
+/// `a, b, c`.
+pub(super) fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Names, and what is refused.
+
+use clap::Parser;
+
+use super::*;
+use crate::args::{Cli, Command};
+
+fn args(line: &[&str]) -> Serve {
+    match Cli::try_parse_from([&["remora", "serve"], line].concat()).unwrap().command {
+        Command::Serve(args) => *args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn shares(line: &[&str]) -> Result<Vec<Share>> {
+    plan(&args(line)).map(|p| p.shares)
+}
+
+#[test]
+fn shares_have_the_names_people_expect() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for sub in ["a", "b", "b/a"] {
+        std::fs::create_dir(root.join(sub)).unwrap();
+    }
+    let path = |sub: &str| root.join(sub).to_str().unwrap().to_owned();
+    let names = |line: &[&str]| shares(line).unwrap().into_iter().map(|s| s.names).collect::<Vec<_>>();
+    assert_eq!(names(&[&path("a")]), [[path("a"), "/a".into(), "/".into()]]);
+    assert_eq!(names(&[&path("a"), &path("b")]), [[path("a"), "/a".into()], [path("b"), "/b".into()]]);
+    assert_eq!(names(&[&path("a"), &path("b/a")]), [[path("a")], [path("b/a")]]);
+    assert_eq!(names(&["--export", &format!("x={}", path("a"))]), [["/x", "/"]]);
+    assert_eq!(names(&["/"]), [["/"]]);
+
+    let file = path("exports");
+    std::fs::write(&file, format!("{} *\n", path("a"))).unwrap();
+    assert_eq!(names(&["--exports", &file]), [[path("a")]], "as on Linux, by its path");
+    let table = |dir: &str, more: &str| format!("[[export]]\npath = \"{dir}\"\n{more}\n");
+    std::fs::write(&file, table(&path("a"), "")).unwrap();
+    let toml = ["--exports", &file, "--exports-format", "toml"];
+    assert_eq!(names(&toml), [[path("a"), "/a".into(), "/".into()]]);
+    std::fs::write(&file, table(&path("a"), "") + &table(&path("b"), "names = [\"/a\"]")).unwrap();
+    assert_eq!(names(&toml), [vec![path("a")], vec!["/a".into()]], "a name that was given beats one that was not");
+    std::fs::write(&file, table(&path("a"), "names = [\"/x\"]") + &table(&path("b"), "names = [\"/x\"]")).unwrap();
+    assert_eq!(shares(&toml).unwrap_err().to_string(), format!("{file}: '/x' is exported twice"));
+}
+
+#[test]
+fn a_name_is_as_the_file_has_it_and_the_directory_what_it_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("disk")).unwrap();
+    std::os::unix::fs::symlink("disk", root.join("srv")).unwrap();
+    let (file, srv) = (root.join("exports"), root.join("srv"));
+    std::fs::write(&file, format!("{} *\n", srv.display())).unwrap();
+    let share = shares(&["--exports", file.to_str().unwrap()]).unwrap().remove(0);
+    assert_eq!((share.dir, share.names), (root.join("disk"), vec![srv.to_str().unwrap().to_owned()]));
+}
+
+#[test]
+fn wrong_directories_are_refused() {
+    let missing = shares(&["/nonexistent"]).unwrap_err();
+    assert_eq!((missing.code(), missing.to_string().as_str()), (1, "/nonexistent: no such file or directory"));
+    assert_eq!(shares(&["/dev/null"]).unwrap_err().code(), 1);
+    assert_eq!(shares(&[]).unwrap_err().code(), 2);
+    assert_eq!(shares(&["--export", "x"]).unwrap_err().code(), 2);
+}
+
+#[test]
+fn wrong_files_are_refused_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("exports");
+    let path = file.to_str().unwrap();
+    for (text, why) in [
+        (&b"# nothing\n"[..], format!("there is nothing to share in {path}")),
+        (b"/nonexistent *\n", format!("{path}:1: /nonexistent: no such file or directory")),
+        (b"\n/dev/null *\n", format!("{path}:2: /dev/null is not a directory")),
+        (
+            b"/ *(async)\n",
+            format!("{path}:1: 'async' is refused: what a client was told to be on stable storage is there"),
+        ),
+        (b"/ \xff\n", format!("{path}: is not UTF-8 text")),
+        (&[b'#'; 1 + (1 << 20)], format!("{path}: is too large for an exports file")),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let error = shares(&["--exports", path]).unwrap_err();
+        assert_eq!((error.code(), error.to_string()), (2, why));
+    }
+    let toml = dir.path().join("exports.toml");
+    std::fs::write(&toml, "[[export]]\npath = \"srv\"\n").unwrap();
+    let path = toml.to_str().unwrap();
+    let relative = shares(&["--exports", path]).unwrap_err().to_string();
+    assert_eq!(relative, format!("{path}:1: 'srv' is not an absolute path"));
+}
+
+#[test]
+fn flags_about_terms_are_for_directories_alone() {
+    for flag in [&["--read-only"][..], &["--squash", "all"], &["--allow", "10.0.0.0/8"]] {
+        let line = [&["remora", "serve", "--exports", "f"], flag].concat();
+        assert!(Cli::try_parse_from(line).is_err(), "{flag:?}");
+    }
+    let access = shares(&["/", "--read-only", "--squash", "none", "--allow", "10.0.0.1"]).unwrap().remove(0).access;
+    let terms = Terms { read_only: true, squash: remora_server::Squash::None, ..Terms::default() };
+    assert_eq!(access, Access::of(["10.0.0.1".parse().unwrap()], terms).unwrap());
+}

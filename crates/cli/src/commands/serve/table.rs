@@ -1,0 +1,129 @@
+//! Exports as they are understood: as text for people, as objects for programs, and what
+//! changed from one time to the next.
+
+use std::path::Path;
+
+use remora_server::{Rule, Squash};
+use serde::Serialize;
+
+use super::load::Loaded;
+use super::share::{Share, list};
+
+/// An export.
+#[derive(Serialize)]
+pub(super) struct ExportView<'a> {
+    directory: &'a Path,
+    names: &'a [String],
+    clients: Vec<RuleView>,
+}
+
+/// Some of its clients, in the order in which they are looked at.
+#[derive(Serialize)]
+struct RuleView {
+    client: String,
+    read_only: bool,
+    squash: &'static str,
+    anon_uid: u32,
+    anon_gid: u32,
+    secure: bool,
+}
+
+/// What came of reading everything again.
+#[derive(Serialize, PartialEq, Eq, Debug, Default)]
+pub(super) struct Changes {
+    /// First names.
+    pub(super) added: Vec<String>,
+    pub(super) removed: Vec<String>,
+    pub(super) changed: Vec<String>,
+    /// How many are as before.
+    pub(super) kept: usize,
+}
+
+/// The exports as objects.
+pub(super) fn views(shares: &[Share]) -> Vec<ExportView<'_>> {
+    let clients = |s: &Share| s.access.rules().iter().map(rule_view).collect();
+    shares.iter().map(|s| ExportView { directory: &s.dir, names: &s.names, clients: clients(s) }).collect()
+}
+
+fn rule_view(rule: &Rule) -> RuleView {
+    let terms = rule.terms;
+    RuleView {
+        client: rule.clients.to_string(),
+        read_only: terms.read_only,
+        squash: squash(terms.squash),
+        anon_uid: terms.anon_uid,
+        anon_gid: terms.anon_gid,
+        secure: terms.secure,
+    }
+}
+
+fn squash(squash: Squash) -> &'static str {
+    match squash {
+        Squash::Root => "root",
+        Squash::All => "all",
+        Squash::None => "none",
+    }
+}
+
+/// The exports as text: a line each, and one for each of its rules.
+pub(super) fn text(shares: &[Share]) -> String {
+    shares.iter().map(|s| format!("{}{}", line(s), rules(s.access.rules()))).collect()
+}
+
+/// An export on a line.
+pub(super) fn line(share: &Share) -> String {
+    format!("{} as {}\n", share.dir.display(), share.names.join(", "))
+}
+
+fn rules(rules: &[Rule]) -> String {
+    let width = rules.iter().map(|r| r.clients.to_string().len()).max().unwrap_or_default();
+    let line = |rule: &Rule| {
+        let terms = rule.terms;
+        let access = if terms.read_only { "read-only " } else { "read-write" };
+        let who = match terms.squash {
+            Squash::Root => format!("root as {}:{}", terms.anon_uid, terms.anon_gid),
+            Squash::All => format!("everybody as {}:{}", terms.anon_uid, terms.anon_gid),
+            Squash::None => "everybody as who they say".to_owned(),
+        };
+        let ports = if terms.secure { ", from ports below 1024 only" } else { "" };
+        format!("    {:width$}  {access}  {who}{ports}\n", rule.clients.to_string())
+    };
+    rules.iter().map(line).collect()
+}
+
+impl Changes {
+    /// From `before` to `now`. Exports are the same if their first names are.
+    pub(super) fn between(before: &Loaded, now: &Loaded) -> Changes {
+        let (old, new) = (&before.plan.shares, &now.plan.shares);
+        let mut changes = Changes::default();
+        for (i, share) in new.iter().enumerate() {
+            let Some(name) = share.names.first().cloned() else { continue };
+            match old.iter().position(|s| s.names.first() == Some(&name)) {
+                None => changes.added.push(name),
+                Some(was) if same(&old[was], share) && now.same_directory(before, i, was) => changes.kept += 1,
+                Some(_) => changes.changed.push(name),
+            }
+        }
+        let gone = |s: &&Share| !new.iter().any(|n| n.names.first() == s.names.first());
+        changes.removed = old.iter().filter(gone).filter_map(|s| s.names.first().cloned()).collect();
+        changes
+    }
+}
+
+/// Whether two shares of a name mean the same to clients, wherever they are written.
+fn same(a: &Share, b: &Share) -> bool {
+    (&a.dir, &a.names, &a.access) == (&b.dir, &b.names, &b.access)
+}
+
+impl std::fmt::Display for Changes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let part = |what: &str, names: &[String]| (!names.is_empty()).then(|| format!("{what} {}", list(names)));
+        let parts = [part("added", &self.added), part("removed", &self.removed), part("changed", &self.changed)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        match parts.is_empty() {
+            true => f.write_str("nothing changed"),
+            false => f.write_str(&parts.join("; ")),
+        }?;
+        write!(f, "; {} as before", self.kept)
+    }
+}

@@ -1,0 +1,83 @@
+//! Files of settings in TOML: values that are written as text, and errors with their lines.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::units;
+
+/// A value that is written as text.
+#[derive(Clone, Debug)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+/// A length of time, as flags have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time(pub(crate) Duration);
+
+/// Bytes, as flags have them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        units::duration(text).map(Time)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        units::bytes(text).map(Bytes)
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Text).map_err(|e| de::Error::custom(format!("'{text}': {e}")))
+    }
+}
+
+/// The number, from 1, and the text of the line of byte `at`.
+pub(crate) fn line_at(text: &str, at: usize) -> (usize, &str) {
+    let before = text.get(..at).unwrap_or(text);
+    let number = 1 + before.matches('\n').count();
+    (number, text.lines().nth(number - 1).unwrap_or_default().trim())
+}
+
+/// Where `key` is set in the table whose header is at byte `header`; the header if it is not.
+pub(crate) fn key_at(text: &str, header: usize, key: &str) -> usize {
+    let mut at = header;
+    for (i, line) in text.get(header..).unwrap_or_default().split_inclusive('\n').enumerate() {
+        let next_table = i > 0 && line.trim_start().starts_with('[');
+        if next_table {
+            break;
+        }
+        let rest = line.trim_start().strip_prefix(key);
+        if rest.is_some_and(|r| r.trim_start().starts_with('=')) {
+            return at;
+        }
+        at += line.len();
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_in_their_table() {
+        let text = "[a]\nrate = 1\n[b]\nrates = 3\n  rate=2\n";
+        for (header, key, line) in [(0, "rate", 2), (13, "rate", 5), (13, "size", 3), (0, "rates", 1)] {
+            assert_eq!(line_at(text, key_at(text, header, key)).0, line, "{header} {key}");
+        }
+        assert_eq!(line_at(text, 4), (2, "rate = 1"));
+        assert_eq!(key_at(text, 500, "rate"), 500);
+    }
+}

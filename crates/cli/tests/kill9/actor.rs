@@ -1,0 +1,386 @@
+//! Somebody who works in a directory of his own, one call at a time, and knows from the
+//! replies what must be there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use remora_base::Rng;
+use remora_lab::raw;
+use remora_wire::nfs3::{
+    Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, MkDirArgs, ReadArgs, RenameArgs, Reply, SetAttr, SetAttrArgs,
+    Stable, Status, WriteArgs,
+};
+
+use crate::blocks::{BLOCK, BLOCKS, Blocks};
+
+/// The file that is written to, and the one whose attributes are set.
+pub(crate) const DATA: &str = "data";
+pub(crate) const ATTR: &str = "attr";
+/// Names beside these two.
+const NAMES_MAX: usize = 6;
+/// Handles remembered of what was removed.
+const GONE_MAX: usize = 8;
+
+/// What a call is to do.
+#[derive(Clone, Debug)]
+enum Op {
+    Write {
+        first: usize,
+        count: usize,
+        version: u64,
+        stable: Stable,
+    },
+    Commit,
+    Read {
+        block: usize,
+    },
+    Create(String),
+    MkDir(String),
+    Remove(String),
+    RmDir(String),
+    Rename(String, String),
+    Mode(u32),
+    Size(u64),
+    /// Finds the handle of what was made by a call whose first reply was lost.
+    Lookup(String),
+    /// The handle is good.
+    Known(Fh),
+    /// The handle is good for nothing any more.
+    Gone(Fh),
+}
+
+/// A call that has not been answered.
+struct Pending {
+    op: Op,
+    message: Bytes,
+    /// It was sent to a server that died: it may have been done, and be done again.
+    again: bool,
+}
+
+/// Something with a name.
+#[derive(Clone)]
+struct Named {
+    fh: Option<Fh>,
+    is_dir: bool,
+}
+
+/// How much has been done.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Tally {
+    /// Calls that were acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Those of them that had been sent to a server that died.
+    pub(crate) again: u64,
+    /// Of these, the ones that the dead server had done already.
+    pub(crate) done_before: u64,
+    /// Times that uncommitted data had to be written again.
+    pub(crate) rewrites: u64,
+}
+
+pub(crate) struct Actor {
+    rng: Rng,
+    path: PathBuf,
+    dir: Fh,
+    data: Fh,
+    attr: Fh,
+    blocks: Blocks,
+    version: u64,
+    names: BTreeMap<String, Named>,
+    gone: VecDeque<Fh>,
+    mode: u32,
+    size: u64,
+    /// What comes before anything drawn.
+    todo: VecDeque<Op>,
+    pending: Option<Pending>,
+    /// The verifier of the server that runs, and those of all before it.
+    verf: Option<[u8; 8]>,
+    past: BTreeSet<[u8; 8]>,
+    tally: Tally,
+}
+
+impl Actor {
+    /// Works in `path`, whose handle is `dir`, on two empty files of mode 0644 that are there.
+    pub(crate) fn new(number: u64, seed: u64, path: PathBuf, [dir, data, attr]: [Fh; 3]) -> Actor {
+        Actor {
+            rng: Rng::stream(seed, &format!("actor {number}")),
+            path,
+            dir,
+            data,
+            attr,
+            blocks: Blocks::new(number),
+            version: 0,
+            names: BTreeMap::new(),
+            gone: VecDeque::new(),
+            mode: 0o644,
+            size: 0,
+            todo: VecDeque::new(),
+            pending: None,
+            verf: None,
+            past: BTreeSet::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether a call is under way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// A new server is there: the message that is to be sent again, as it was.
+    pub(crate) fn restarted(&mut self) -> Option<Bytes> {
+        self.past.extend(self.verf.take());
+        let block = self.rng.below(BLOCKS as u64) as usize;
+        self.todo.extend([Op::Known(self.dir.clone()), Op::Known(self.data.clone()), Op::Read { block }]);
+        self.todo.extend(self.gone.front().cloned().map(Op::Gone));
+        if !matches!(&self.pending, Some(Pending { op: Op::Remove(_) | Op::RmDir(_), .. })) {
+            self.todo.extend(self.names.values().find_map(|n| n.fh.clone()).map(Op::Known));
+        }
+        let pending = self.pending.as_mut()?;
+        pending.again = true;
+        Some(pending.message.clone())
+    }
+
+    /// The next call.
+    pub(crate) fn next(&mut self, xid: u32) -> Bytes {
+        let op = self.todo.pop_front().unwrap_or_else(|| self.draw());
+        let message = raw::nfs(xid, &self.call(&op));
+        self.pending = Some(Pending { op, message: message.clone(), again: false });
+        message
+    }
+
+    fn draw(&mut self) -> Op {
+        let version = self.version + 1;
+        let first = self.rng.below(BLOCKS as u64) as usize;
+        let count = 1 + self.rng.below(4.min(BLOCKS - first) as u64) as usize;
+        let fresh = format!("n{version}");
+        let which = self.rng.below(self.names.len().max(1) as u64) as usize;
+        let known = self.names.iter().nth(which).map(|(name, named)| (name.clone(), named.is_dir));
+        self.version = version;
+        match (self.rng.below(16), known) {
+            (0..3, _) => Op::Write { first, count, version, stable: Stable::FileSync },
+            (3..5, _) => Op::Write { first, count, version, stable: Stable::DataSync },
+            (5..8, _) => Op::Write { first, count, version, stable: Stable::Unstable },
+            (8, _) => Op::Commit,
+            (9, _) => Op::Read { block: first },
+            (10, _) => Op::Mode(0o600 | self.rng.below(0o200) as u32),
+            (11, _) => Op::Size(self.rng.below(1 << 20)),
+            (12, Some((from, _))) => Op::Rename(from, fresh),
+            (13, Some((name, true))) => Op::RmDir(name),
+            (13, Some((name, false))) => Op::Remove(name),
+            (_, Some((name, is_dir))) if self.names.len() >= NAMES_MAX => {
+                if is_dir {
+                    Op::RmDir(name)
+                } else {
+                    Op::Remove(name)
+                }
+            }
+            (14, _) => Op::MkDir(fresh),
+            _ => Op::Create(fresh),
+        }
+    }
+
+    fn call(&self, op: &Op) -> Call {
+        let at = |name: &String| DirOp { dir: self.dir.clone(), name: name.clone().into() };
+        let set = |attr| SetAttrArgs { fh: self.attr.clone(), attr, guard: None };
+        match op {
+            Op::Write { first, count, version, stable } => Call::Write(WriteArgs {
+                fh: self.data.clone(),
+                offset: (first * BLOCK) as u64,
+                count: (count * BLOCK) as u32,
+                stable: *stable,
+                data: self.blocks.bytes(*first, *count, *version).into(),
+            }),
+            Op::Commit => Call::Commit(CommitArgs { fh: self.data.clone(), offset: 0, count: 0 }),
+            Op::Read { block } => {
+                let offset = (block * BLOCK) as u64;
+                Call::Read(ReadArgs { fh: self.data.clone(), offset, count: BLOCK as u32 })
+            }
+            Op::Create(name) => {
+                let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+                Call::Create(CreateArgs { at: at(name), how })
+            }
+            Op::MkDir(name) => {
+                Call::MkDir(MkDirArgs { at: at(name), attr: SetAttr { mode: Some(0o755), ..SetAttr::NONE } })
+            }
+            Op::Remove(name) => Call::Remove(at(name)),
+            Op::RmDir(name) => Call::RmDir(at(name)),
+            Op::Rename(from, to) => Call::Rename(RenameArgs { from: at(from), to: at(to) }),
+            Op::Mode(mode) => Call::SetAttr(set(SetAttr { mode: Some(*mode), ..SetAttr::NONE })),
+            Op::Size(size) => Call::SetAttr(set(SetAttr { size: Some(*size), ..SetAttr::NONE })),
+            Op::Lookup(name) => Call::Lookup(at(name)),
+            Op::Known(fh) | Op::Gone(fh) => Call::GetAttr(fh.clone()),
+        }
+    }
+
+    /// Takes the reply to the call under way, if it is that; whether it is.
+    pub(crate) fn answered(&mut self, reply: &Bytes) -> Result<bool, String> {
+        let Some(Pending { op, message, again }) = self.pending.take_if(|p| raw::xid(&p.message) == raw::xid(reply))
+        else {
+            return Ok(false);
+        };
+        let results = raw::results(&self.call(&op), reply).map_err(|e| format!("{op:?}: {e}"))?;
+        if results.status() == Some(Status::Jukebox) {
+            self.pending = Some(Pending { op, message, again });
+            return Err("the server puts off what its bounds allow".into());
+        }
+        self.tally.acknowledged += 1;
+        self.tally.again += u64::from(again);
+        let before = again && self.was_done_before(&op, &results);
+        self.tally.done_before += u64::from(before);
+        self.learn(op.clone(), &results, before).map_err(|why| format!("{op:?}: {why}; sent again: {again}"))?;
+        Ok(true)
+    }
+
+    /// Whether a call fails because the dead server had done it: the cache of duplicates died
+    /// with it.
+    fn was_done_before(&self, op: &Op, results: &Reply) -> bool {
+        let exists = matches!(op, Op::Create(_) | Op::MkDir(_));
+        let is_gone = matches!(op, Op::Remove(_) | Op::RmDir(_) | Op::Rename(..));
+        match results.status() {
+            Some(Status::Exist) => exists,
+            Some(Status::NoEnt) => is_gone,
+            _ => false,
+        }
+    }
+
+    fn learn(&mut self, op: Op, results: &Reply, before: bool) -> Result<(), String> {
+        let failed = || format!("{:?}", results.status());
+        match (op, results) {
+            (Op::Write { first, count, version, stable }, Reply::Write(Ok(ok))) => {
+                self.same_server(ok.verf)?;
+                if ok.count as usize != count * BLOCK
+                    || (stable != Stable::Unstable && ok.committed == Stable::Unstable)
+                {
+                    return Err(format!("{} bytes, {:?}", ok.count, ok.committed));
+                }
+                if self.blocks.written(first, count, version, ok.committed, ok.verf) {
+                    self.rewrite();
+                }
+            }
+            (Op::Commit, Reply::Commit(Ok(ok))) => {
+                self.same_server(ok.verf)?;
+                if self.blocks.committed(ok.verf) {
+                    self.rewrite();
+                }
+            }
+            (Op::Read { block }, Reply::Read(Ok(ok))) => {
+                let mut found = ok.data.to_vec();
+                found.resize(BLOCK, 0);
+                self.blocks.check(block, &found, None)?;
+            }
+            (Op::Create(name) | Op::MkDir(name), Reply::Create(Err(_)) | Reply::MkDir(Err(_))) if before => {
+                let is_dir = matches!(results, Reply::MkDir(_));
+                self.names.insert(name.clone(), Named { fh: None, is_dir });
+                self.todo.push_front(Op::Lookup(name));
+            }
+            (Op::Create(name), Reply::Create(Ok(ok))) => {
+                self.names.insert(name, Named { fh: ok.fh.clone(), is_dir: false });
+            }
+            (Op::MkDir(name), Reply::MkDir(Ok(ok))) => {
+                self.names.insert(name, Named { fh: ok.fh.clone(), is_dir: true });
+            }
+            (Op::Remove(name) | Op::RmDir(name), _) if before || results.status().is_none() => {
+                self.gone.extend(self.names.remove(&name).and_then(|n| n.fh));
+                self.gone.truncate(GONE_MAX);
+            }
+            (Op::Rename(from, to), _) if before || results.status().is_none() => {
+                let named = self.names.remove(&from).ok_or("renamed what was not there")?;
+                self.names.insert(to, named);
+            }
+            (Op::Mode(mode), Reply::SetAttr(Ok(_))) => self.mode = mode,
+            (Op::Size(size), Reply::SetAttr(Ok(_))) => self.size = size,
+            (Op::Lookup(name), Reply::Lookup(Ok(ok))) => {
+                self.names.get_mut(&name).ok_or("looked up what was not there")?.fh = Some(ok.fh.clone());
+            }
+            (Op::Known(_), Reply::GetAttr(Ok(_))) | (Op::Gone(_), Reply::GetAttr(Err(_))) => {
+                let wrong = matches!(results.status(), Some(status) if status != Status::Stale);
+                return if wrong { Err(failed()) } else { Ok(()) };
+            }
+            _ => return Err(failed()),
+        }
+        Ok(())
+    }
+
+    /// One server has one verifier, and no two have the same.
+    fn same_server(&mut self, verf: [u8; 8]) -> Result<(), String> {
+        if self.past.contains(&verf) {
+            return Err("the verifier of a server that died".into());
+        }
+        match self.verf.replace(verf) {
+            Some(before) if before != verf => Err("the verifier changed while the server lived".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Data may be lost that were not committed: they are written again, as clients do.
+    fn rewrite(&mut self) {
+        self.tally.rewrites += 1;
+        self.todo.retain(|op| !matches!(op, Op::Write { .. } | Op::Commit));
+        let stable = if self.rng.chance(0.5) { Stable::FileSync } else { Stable::Unstable };
+        for (first, version) in self.blocks.uncommitted() {
+            self.todo.push_back(Op::Write { first, count: 1, version, stable });
+        }
+        self.todo.push_back(Op::Commit);
+    }
+
+    /// Checks the disk itself, while no server runs.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let under_way = self.pending.as_ref().map(|p| &p.op);
+        let here = |why: String| format!("{}: {why}; under way: {under_way:?}", self.path.display());
+        let data = fs::read(self.path.join(DATA)).map_err(|e| here(e.to_string()))?;
+        let write = match under_way {
+            Some(Op::Write { first, count, version, .. }) => Some((*first, *count, *version)),
+            _ => None,
+        };
+        self.blocks.check_all(&data, write).map_err(here)?;
+        self.check_attributes(under_way).map_err(here)?;
+        self.check_names(under_way).map_err(here)
+    }
+
+    fn check_attributes(&self, under_way: Option<&Op>) -> Result<(), String> {
+        let meta = fs::metadata(self.path.join(ATTR)).map_err(|e| e.to_string())?;
+        let (mode, size) = (meta.mode() & 0o7777, meta.len());
+        let mode_ok = mode == self.mode || matches!(under_way, Some(Op::Mode(m)) if *m == mode);
+        let size_ok = size == self.size || matches!(under_way, Some(Op::Size(s)) if *s == size);
+        if mode_ok && size_ok {
+            Ok(())
+        } else {
+            Err(format!("mode {mode:o} size {size}, not {:o} {}", self.mode, self.size))
+        }
+    }
+
+    fn check_names(&self, under_way: Option<&Op>) -> Result<(), String> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&self.path).map_err(|e| e.to_string())? {
+            let entry = entry.map_err(|e| e.to_string())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != DATA && name != ATTR {
+                found.insert(name, entry.file_type().is_ok_and(|t| t.is_dir()));
+            }
+        }
+        let before: BTreeMap<String, bool> = self.names.iter().map(|(name, n)| (name.clone(), n.is_dir)).collect();
+        let mut after = before.clone();
+        match under_way {
+            Some(Op::Create(name)) => drop(after.insert(name.clone(), false)),
+            Some(Op::MkDir(name)) => drop(after.insert(name.clone(), true)),
+            Some(Op::Remove(name) | Op::RmDir(name)) => drop(after.remove(name)),
+            Some(Op::Rename(from, to)) => {
+                let is_dir = after.remove(from).unwrap_or_default();
+                after.insert(to.clone(), is_dir);
+            }
+            _ => {}
+        }
+        if found == before || found == after {
+            Ok(())
+        } else {
+            Err(format!("names are {found:?}, not {before:?} or {after:?}"))
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Attacks by way of arguments: names, ranges, cookies, rights, and the room on the disk.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use bytes::Bytes;
+use remora_wire::nfs3;
+use remora_wire::nfs3::{
+    Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, LinkArgs, MkDirArgs, ReadArgs, ReadDirArgs, ReadDirPlusArgs,
+    RenameArgs, Reply, SetAttr, SetAttrArgs, Stable, Status, SymLinkArgs, WriteArgs,
+};
+use remora_wire::rpc::{AuthUnix, OpaqueAuth};
+
+use super::handles::refused;
+use super::{Ground, Told, create};
+use crate::raw::{self, Stream};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Names that are none, or reach elsewhere: nothing may come of them, on the disk either.
+pub(super) fn bad_names(ground: &Ground) -> Told {
+    let long = |n: usize| "x".repeat(n);
+    let bad: Vec<String> = ["", ".", "..", "/", "a/b", "../srv", "/etc/passwd", "a\0b", "\0"].map(str::to_owned).into();
+    let bad: Vec<String> = bad.into_iter().chain([256, 1000, 4096].map(long)).collect();
+    let mut stream = ground.stream()?;
+    // The longest that there may be.
+    create(&mut stream, &ground.root, &long(255))?;
+    let before = listing(ground)?;
+    let mut tried = 0;
+    while !ground.is_over() {
+        for name in &bad {
+            for call in calls_with(ground, name) {
+                let reply = stream.call(&call);
+                tried += 1;
+                let is_lookup_of_dots = matches!(call, Call::Lookup(_)) && (name == "." || name == "..");
+                match reply {
+                    Ok(reply) if reply.status().is_none() && !is_lookup_of_dots => {
+                        return Err(format!("{name:?} was taken by {:?}", call.proc()).into());
+                    }
+                    // What cannot be decoded is refused by RPC.
+                    Err(e) if e.kind() != std::io::ErrorKind::InvalidData => return Err(e.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    if listing(ground)? != before {
+        return Err("the directory has changed".into());
+    }
+    Ok(format!("{tried} calls, nothing made, moved or removed"))
+}
+
+fn listing(ground: &Ground) -> std::io::Result<Vec<std::ffi::OsString>> {
+    let parent = ground.srv.parent().unwrap_or(ground.srv);
+    let mut names = Vec::new();
+    for dir in [ground.srv, parent] {
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn calls_with(ground: &Ground, name: &str) -> [Call; 9] {
+    let at = DirOp { dir: ground.root.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
+    let file = || DirOp { dir: ground.root.clone(), name: Bytes::from_static(b"file") };
+    let target = Bytes::from_static(b"target");
+    [
+        Call::Lookup(at.clone()),
+        Call::Create(CreateArgs { at: at.clone(), how: CreateHow::Unchecked(SetAttr::NONE) }),
+        Call::MkDir(MkDirArgs { at: at.clone(), attr: SetAttr::NONE }),
+        Call::SymLink(SymLinkArgs { at: at.clone(), attr: SetAttr::NONE, target }),
+        Call::Remove(at.clone()),
+        Call::RmDir(at.clone()),
+        Call::Rename(RenameArgs { from: at.clone(), to: file() }),
+        Call::Rename(RenameArgs { from: file(), to: at.clone() }),
+        Call::Link(LinkArgs { fh: ground.file.clone(), at }),
+    ]
+}
+
+/// Offsets and counts at their ends, and counts that are not the length of the data.
+pub(super) fn extreme_ranges(ground: &Ground) -> Told {
+    /// The most that a READ or WRITE may move, in bytes.
+    const IO_MAX: u32 = 1 << 20;
+    let mut stream = ground.stream()?;
+    let write = |offset, count, data: usize| {
+        let data = Bytes::from(vec![1; data]);
+        Call::Write(WriteArgs { fh: ground.file.clone(), offset, count, stable: Stable::Unstable, data })
+    };
+    let mut tried = 0;
+    while !ground.is_over() {
+        for offset in [0, u64::from(u32::MAX), i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+            let read = Call::Read(ReadArgs { fh: ground.file.clone(), offset, count: u32::MAX });
+            match stream.call(&read)? {
+                Reply::Read(Ok(ok)) if ok.count <= IO_MAX && ok.data.len() == ok.count as usize => {}
+                Reply::Read(Err(_)) => {}
+                other => return Err(format!("READ at {offset}: {:?}", other.status()).into()),
+            }
+        }
+        for offset in [i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 3, u64::MAX] {
+            refused(&mut stream, &write(offset, 8, 8), &[Status::FBig, Status::Inval])?;
+        }
+        // A count above the data's length is a lie. One below it takes that much, and of more
+        // than may be moved at once as much as may be.
+        refused(&mut stream, &write(0, 100, 8), &[Status::Inval])?;
+        refused(&mut stream, &write(0, u32::MAX, 8), &[Status::Inval])?;
+        for (count, data, taken) in [(8, 100, 8), (0, 100, 0), (IO_MAX + 4096, IO_MAX as usize + 4096, IO_MAX)] {
+            match stream.call(&write(0, count, data))? {
+                Reply::Write(Ok(ok)) if ok.count == taken => {}
+                other => return Err(format!("WRITE of {count} in {data}: {other:?}").into()),
+            }
+        }
+        let set = SetAttrArgs {
+            fh: ground.file.clone(),
+            attr: SetAttr { size: Some(u64::MAX), ..SetAttr::NONE },
+            guard: None,
+        };
+        refused(&mut stream, &Call::SetAttr(set), &[Status::FBig, Status::Inval])?;
+        // Whatever it says, it must say something.
+        stream.call(&Call::Commit(CommitArgs { fh: ground.file.clone(), offset: u64::MAX, count: u32::MAX }))?;
+        tried += 16;
+    }
+    Ok(format!("{tried} calls"))
+}
+
+/// Listings that go on from where none has been.
+pub(super) fn bad_cookies(ground: &Ground) -> Told {
+    let mut rng = ground.rng("cookies");
+    let mut stream = ground.stream()?;
+    for n in 0..50 {
+        create(&mut stream, &ground.root, &format!("entry{n}"))?;
+    }
+    let (mut asked, mut failed) = (0, 0);
+    while !ground.is_over() {
+        let cookie = [0, 1, u64::MAX, i64::MAX as u64, rng.next_u64()][rng.below(5) as usize];
+        let mut verf = [0; 8];
+        if rng.chance(0.5) {
+            rng.fill(&mut verf);
+        }
+        let count = [0, 1, 64, 4096, u32::MAX][rng.below(5) as usize];
+        let dir = ground.root.clone();
+        let call = if rng.chance(0.5) {
+            Call::ReadDir(ReadDirArgs { dir, cookie, verf, count })
+        } else {
+            Call::ReadDirPlus(ReadDirPlusArgs { dir, cookie, verf, dir_count: count, max_count: count })
+        };
+        asked += 1;
+        match stream.call(&call)?.status() {
+            None => {}
+            Some(Status::BadCookie | Status::TooSmall | Status::Inval) => failed += 1,
+            Some(other) => return Err(format!("{call:?}: {other:?}").into()),
+        }
+    }
+    Ok(format!("{asked} pages, {failed} refused"))
+}
+
+/// All rights are taken from a file that is being written to: its owner writes on, as with an
+/// open file; those who come now do not.
+pub(super) fn permissions_taken(ground: &Ground) -> Told {
+    const OWNER: u32 = 1000;
+    const LATE: u32 = 1002;
+    let is_root = rustix::process::geteuid().is_root();
+    let mut stream = ground.stream()?;
+    let mut rounds = 0;
+    while !ground.is_over() {
+        let name = format!("shared{rounds}");
+        let fh = create(&mut stream, &ground.root, &name)?;
+        if is_root {
+            let attr = SetAttr { uid: Some(OWNER), mode: Some(0o666), ..SetAttr::NONE };
+            as_user(&mut stream, 0, &Call::SetAttr(SetAttrArgs { fh: fh.clone(), attr, guard: None }))?;
+        }
+        let owner = if is_root { OWNER } else { rustix::process::geteuid().as_raw() };
+        let write = |stream: &mut Stream, uid| as_user(stream, uid, &small_write(&fh));
+        succeeded(write(&mut stream, owner)?, "the owner's write")?;
+        fs::set_permissions(ground.srv.join(&name), fs::Permissions::from_mode(0o000))?;
+        succeeded(write(&mut stream, owner)?, "the owner's write, rights gone")?;
+        if is_root && write(&mut stream, LATE)?.status() != Some(Status::Access) {
+            return Err("somebody else could write, with no rights".into());
+        }
+        // A call that fails for everybody, so that there is something to count.
+        let missing = DirOp { dir: ground.root.clone(), name: Bytes::from_static(b"missing") };
+        refused(&mut stream, &Call::Remove(missing), &[Status::NoEnt])?;
+        rounds += 1;
+    }
+    Ok(format!("{rounds} files{}", if is_root { "" } else { "; not root, so the owner's part only" }))
+}
+
+fn small_write(fh: &Fh) -> Call {
+    let data = Bytes::from_static(b"data");
+    Call::Write(WriteArgs { fh: fh.clone(), offset: 0, count: 4, stable: Stable::FileSync, data })
+}
+
+fn as_user(stream: &mut Stream, uid: u32, call: &Call) -> std::io::Result<Reply> {
+    let cred = OpaqueAuth::unix(&AuthUnix { uid, gid: uid, ..AuthUnix::default() });
+    let mut args = Vec::new();
+    call.encode(&mut args);
+    let message = raw::message(1, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), cred, &args);
+    raw::results(call, &stream.exchange(&message)?)
+}
+
+fn succeeded(reply: Reply, what: &str) -> Result<(), Failure> {
+    match reply.status() {
+        None => Ok(()),
+        Some(status) => Err(format!("{what}: {status:?}").into()),
+    }
+}
+
+/// Writes until the disk is full and beyond: what was acknowledged stays, and with room there
+/// is room again.
+pub(super) fn disk_full(ground: &Ground) -> Told {
+    const PIECE: usize = 64 << 10;
+    let mut stream = ground.stream()?;
+    let (mut rounds, mut refused) = (0u32, 0);
+    while rounds == 0 || !ground.is_over() {
+        let name = format!("full{rounds}");
+        let fh = create(&mut stream, &ground.root, &name)?;
+        let data = |n: u64| Bytes::from(vec![n as u8 + 1; PIECE]);
+        let write = |n: u64| WriteArgs {
+            fh: fh.clone(),
+            offset: n * PIECE as u64,
+            count: PIECE as u32,
+            stable: if n.is_multiple_of(2) { Stable::FileSync } else { Stable::Unstable },
+            data: data(n),
+        };
+        let mut written = 0;
+        loop {
+            match stream.call(&Call::Write(write(written)))?.status() {
+                None => written += 1,
+                Some(Status::NoSpc) => break,
+                Some(other) => return Err(format!("on a full disk: {other:?}").into()),
+            }
+        }
+        for _ in 0..20 {
+            refused += u32::from(stream.call(&Call::Write(write(written)))?.status() == Some(Status::NoSpc));
+        }
+        for n in 0..written {
+            let read = ReadArgs { fh: fh.clone(), offset: n * PIECE as u64, count: PIECE as u32 };
+            match stream.call(&Call::Read(read))? {
+                Reply::Read(Ok(ok)) if ok.data == data(n) => {}
+                other => return Err(format!("piece {n} is lost: {:?}", other.status()).into()),
+            }
+        }
+        let at = DirOp { dir: ground.root.clone(), name: name.into() };
+        succeeded(stream.call(&Call::Remove(at))?, "REMOVE on a full disk")?;
+        rounds += 1;
+    }
+    Ok(format!("{rounds} times full, {refused} further WRITEs refused"))
+}

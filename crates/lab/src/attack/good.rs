@@ -1,0 +1,115 @@
+//! The well-behaved client beside an attack: it writes and reads, checks every byte, and notes
+//! how long each call took.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, ReadArgs, Reply, SetAttr, Stable, WriteArgs};
+
+use crate::raw::Stream;
+
+/// Where it comes from. Attackers come from another address, as bounds are by address.
+pub(super) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// A call that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A pause between two calls: it is a user, not a load.
+const THINK: Duration = Duration::from_micros(500);
+/// The longest time told apart, in nanoseconds: more than [`PATIENCE`].
+const NANOS_MAX: u64 = 100_000_000_000;
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 16;
+
+/// What the good client met with.
+#[derive(Debug)]
+pub(super) struct Experience {
+    pub(super) calls: u64,
+    /// The first thing that went wrong.
+    pub(super) error: Option<String>,
+    /// 99 of 100 calls took no longer.
+    pub(super) p99: Duration,
+    /// None took longer.
+    pub(super) max: Duration,
+}
+
+/// The client, with a file of its own.
+pub(super) struct Good {
+    stream: Stream,
+    fh: Fh,
+    versions: [u64; BLOCKS as usize],
+}
+
+impl Good {
+    /// Mounts, and makes and fills the file.
+    pub(super) fn new(addr: SocketAddr) -> io::Result<Good> {
+        let mut stream = Stream::connect_from(ADDRESS, addr, PATIENCE)?;
+        let root = stream.mount("/srv")?;
+        let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), ..SetAttr::NONE });
+        let create = Call::Create(CreateArgs { at: DirOp { dir: root, name: Bytes::from_static(b"good") }, how });
+        let Reply::Create(Ok(made)) = stream.call(&create)? else { return Err(io::Error::other("CREATE failed")) };
+        let fh = made.fh.ok_or_else(|| io::Error::other("CREATE gave no handle"))?;
+        let mut good = Good { stream, fh, versions: [0; BLOCKS as usize] };
+        for block in 0..BLOCKS {
+            good.write(block)?;
+        }
+        Ok(good)
+    }
+
+    /// Works until it is told to stop, or something is wrong.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Experience {
+        let mut times = Histogram::<u64>::new_with_bounds(1, NANOS_MAX, 3)
+            .unwrap_or_else(|e| unreachable!("three digits of these bounds: {e}"));
+        let mut error = None;
+        for turn in 0.. {
+            if error.is_some() || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let block = (turn * 7) % BLOCKS;
+            for act in [Good::write, Good::read] {
+                let began = Instant::now();
+                error = error.or(act(&mut self, block).err().map(|e| format!("block {block}: {e}")));
+                times.saturating_record(began.elapsed().as_nanos() as u64);
+                std::thread::sleep(THINK);
+            }
+        }
+        let [p99, max] = [times.value_at_quantile(0.99), times.max()].map(Duration::from_nanos);
+        Experience { calls: times.len(), error, p99, max }
+    }
+
+    fn write(&mut self, block: u64) -> io::Result<()> {
+        let version = self.versions.get_mut(block as usize).ok_or(io::ErrorKind::InvalidInput)?;
+        *version += 1;
+        let data = content(block, *version);
+        let (offset, count) = (block * BLOCK as u64, BLOCK as u32);
+        let write = Call::Write(WriteArgs { fh: self.fh.clone(), offset, count, stable: Stable::FileSync, data });
+        match self.stream.call(&write)? {
+            Reply::Write(Ok(ok)) if ok.count == count && ok.committed == Stable::FileSync => Ok(()),
+            other => Err(io::Error::other(format!("WRITE: {:?}", other.status()))),
+        }
+    }
+
+    fn read(&mut self, block: u64) -> io::Result<()> {
+        let version = self.versions.get(block as usize).copied().unwrap_or_default();
+        let read = Call::Read(ReadArgs { fh: self.fh.clone(), offset: block * BLOCK as u64, count: BLOCK as u32 });
+        match self.stream.call(&read)? {
+            Reply::Read(Ok(ok)) if ok.data == content(block, version) => Ok(()),
+            Reply::Read(Ok(_)) => Err(io::Error::other("READ: not what was written")),
+            other => Err(io::Error::other(format!("READ: {:?}", other.status()))),
+        }
+    }
+}
+
+fn content(block: u64, version: u64) -> Bytes {
+    let word = (block << 48 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word.to_le_bytes().repeat(BLOCK / 8).into()
+}
+
+impl Experience {
+    /// None at all.
+    pub(super) fn none(why: &str) -> Experience {
+        Experience { calls: 0, error: Some(why.to_owned()), p99: Duration::ZERO, max: Duration::ZERO }
+    }
+}

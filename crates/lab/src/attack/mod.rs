@@ -1,0 +1,298 @@
+//! Attacks on a live server: what strangers can do to `remora serve`, each for a bounded time,
+//! with a well-behaved client beside it.
+//!
+//! An attack passes if every reply it got was one that the documentation allows, the server
+//! counted it where its operator can see, the server's memory stayed within the bound, the good
+//! client had every call answered rightly and in time, and the server then ended as it should.
+//! Each has a server of its own, so nothing of one is left for the next.
+
+mod addresses;
+mod files;
+mod good;
+mod handles;
+mod messages;
+mod report;
+mod streams;
+mod target;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_base::Rng;
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
+
+use crate::raw::{Datagrams, Stream};
+use good::{Experience, Good};
+pub use report::{Report, Row, Verdict};
+use target::{Counters, Process, Stage, Target};
+
+/// Where attackers come from. The good client has another address: bounds are by address.
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// How long an attacker waits for a reply.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MIB: u64 = 1 << 20;
+/// How often the server's memory is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What an attack came to, in a few words, or why it is the server's failure.
+type Told = Result<String, Box<dyn std::error::Error + Send + Sync>>;
+
+/// An attack.
+struct Attack {
+    name: &'static str,
+    stage: Stage,
+    /// Server counters that it must make go up, one of them at least.
+    counted: &'static [&'static str],
+    /// How much more memory the server may take meanwhile, in MiB: see docs/attack.md.
+    memory_max_mib: u64,
+    run: fn(&Ground) -> Told,
+}
+
+/// Everything but the caches that fill up in use: some threads' stacks and heaps.
+const SMALL: u64 = 64;
+/// What one address may have under way, and the duplicate request cache.
+const SHARE: u64 = 64 + 64 + SMALL;
+
+const fn attack(name: &'static str, counted: &'static [&'static str], run: fn(&Ground) -> Told) -> Attack {
+    Attack { name, stage: Stage { files_max: None, disk_bytes: None }, counted, memory_max_mib: SMALL, run }
+}
+
+impl Attack {
+    const fn memory(self, memory_max_mib: u64) -> Attack {
+        Attack { memory_max_mib, ..self }
+    }
+
+    const fn files(self, files_max: u32) -> Attack {
+        Attack { stage: Stage { files_max: Some(files_max), disk_bytes: None }, ..self }
+    }
+
+    const fn disk(self, disk_bytes: u64) -> Attack {
+        Attack { stage: Stage { files_max: None, disk_bytes: Some(disk_bytes) }, ..self }
+    }
+}
+
+/// All of them.
+const ATTACKS: &[Attack] = &[
+    attack("slow-loris", &["connections", "closed_partial"], streams::slow_loris),
+    attack("connection-flood", &["refused", "closed_idle"], streams::connection_flood).files(1024),
+    attack("reset-storm", &["closed_by_client"], streams::reset_storm),
+    attack("oversized-marks", &["closed_bad_record"], streams::oversized_marks),
+    attack("empty-records", &["closed_bad_record", "not_calls"], streams::empty_records),
+    attack("half-requests", &["connections"], streams::half_requests).memory(SHARE),
+    attack("never-reads", &["under_way", "closed_stalled"], streams::never_reads).memory(SHARE),
+    attack("pipelined-10000", &["messages"], streams::pipelined).memory(SHARE),
+    attack("gid-bombs", &["bad_auth"], messages::gid_bombs),
+    attack("garbage", &["bad_arguments", "not_calls"], messages::garbage).memory(SHARE),
+    attack("wrong-versions", &["bad_program", "bad_rpc_version"], messages::wrong_versions),
+    attack("replays", &["cache_replays"], messages::replays).memory(SHARE),
+    attack("forged-handles", &["bad_handles"], handles::forged),
+    attack("bad-names", &["failed"], files::bad_names),
+    attack("extreme-ranges", &["failed", "bad_arguments"], files::extreme_ranges).memory(SHARE),
+    attack("bad-cookies", &["failed"], files::bad_cookies).memory(SHARE),
+    attack("permissions-taken", &["failed"], files::permissions_taken),
+    attack("disk-full", &["failed"], files::disk_full).disk(4 * MIB).memory(SHARE),
+    attack("portmap-abuse", &["bad_procedure"], addresses::portmap_abuse),
+    attack("mount-flood", &["mount_calls"], addresses::mount_flood),
+    attack("datagram-flood", &["datagrams_in", "datagrams_dropped"], addresses::datagram_flood).memory(SHARE),
+];
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The `remora` program.
+    pub program: PathBuf,
+    /// How long each attack lasts.
+    pub length: Duration,
+    /// The good client's calls must not take longer, 99 of 100 of them.
+    pub p99_max: Duration,
+    /// The attacks, by name; all if empty.
+    pub names: Vec<String>,
+    /// Draws what is random.
+    pub seed: u64,
+}
+
+/// The names of all attacks.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ATTACKS.iter().map(|a| a.name)
+}
+
+/// Runs the attacks of `plan`, one after the other; tells of each when it is over.
+pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
+    if let Some(unknown) = plan.names.iter().find(|name| !names().any(|n| n == name.as_str())) {
+        return Err(format!("no attack '{unknown}'; there are: {}", names().collect::<Vec<_>>().join(", ")));
+    }
+    let chosen = ATTACKS.iter().filter(|a| plan.names.is_empty() || plan.names.iter().any(|n| n == a.name));
+    let mut rows = Vec::new();
+    for attack in chosen {
+        let row = one(attack, plan).unwrap_or_else(|e| Row::broken(attack.name, e.to_string()));
+        tell(&row);
+        rows.push(row);
+    }
+    Ok(Report { seconds: plan.length.as_secs_f64(), seed: plan.seed, rows })
+}
+
+/// Why an attack cannot be made here.
+fn obstacle(attack: &Attack) -> Option<&'static str> {
+    let is_root = rustix::process::geteuid().is_root();
+    (attack.stage.disk_bytes.is_some() && !is_root).then_some("a small file system can be mounted by root only")
+}
+
+fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
+    if let Some(why) = obstacle(attack) {
+        return Ok(Row::skipped(attack.name, why));
+    }
+    let target = Target::start(&plan.program, attack.stage)?;
+    let good = Good::new(target.addr)?;
+    let ground = Ground::new(&target, plan)?;
+    let before = target.counters()?;
+    let process = target.process();
+    let memory_before = process.memory_bytes();
+    let over = AtomicBool::new(false);
+    let (told, experience, memory_max) = std::thread::scope(|scope| {
+        let good = scope.spawn(|| good.run(&over));
+        let memory = scope.spawn(|| watch_memory(process, &over));
+        let told = (attack.run)(&ground);
+        over.store(true, Ordering::Relaxed);
+        let experience = good.join().unwrap_or_else(|_| Experience::none("it panicked"));
+        (told, experience, memory.join().unwrap_or_default())
+    });
+    let after = target.counters()?;
+    let alive = still_answers(target.addr);
+    let seen = ground.seen.lock().map(|seen| seen.clone()).unwrap_or_default();
+    drop(ground);
+    let mut row = Row {
+        name: attack.name,
+        counted: counted(attack, &before, &after, &seen),
+        memory_mib: memory_max.saturating_sub(memory_before) / MIB,
+        memory_max_mib: attack.memory_max_mib,
+        good_calls: experience.calls,
+        good_p99_ms: experience.p99.as_secs_f64() * 1e3,
+        good_max_ms: experience.max.as_secs_f64() * 1e3,
+        ..Row::default()
+    };
+    match told {
+        Ok(happened) => row.happened = happened,
+        Err(e) => row.complain(e),
+    }
+    if let Err(e) = alive {
+        row.complain(format!("the server answers nobody any more: {e}"));
+    }
+    let ended = target.stop()?;
+    if !ended.cleanly {
+        row.complain(format!("the server did not end as it should, in {:?}", ended.took));
+    }
+    row.judge(experience.error, plan.p99_max);
+    Ok(row)
+}
+
+/// Whether a newcomer is served. The server may need a moment to see that attackers have left.
+fn still_answers(addr: SocketAddr) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let answer = Stream::connect_from(good::ADDRESS, addr, PATIENCE).and_then(|mut s| s.mount("/srv"));
+        match answer {
+            Ok(_) => return Ok(()),
+            Err(e) if Instant::now() >= until => return Err(e),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// By how much the attack's counters went up, if any did. Of what is there for a while only, the
+/// attack says what it saw.
+fn counted(attack: &Attack, before: &Counters, after: &Counters, seen: &Counters) -> Vec<(String, u64)> {
+    let of = |name: &str| {
+        let from = before.get(name).copied().unwrap_or_default();
+        let to = after.get(name).copied().unwrap_or_default();
+        to.max(seen.get(name).copied().unwrap_or_default()).saturating_sub(from)
+    };
+    attack.counted.iter().map(|name| ((*name).to_owned(), of(name))).filter(|(_, n)| *n > 0).collect()
+}
+
+fn watch_memory(process: Process, over: &AtomicBool) -> u64 {
+    let mut max = 0;
+    while !over.load(Ordering::Relaxed) {
+        max = max.max(process.memory_bytes());
+        std::thread::sleep(LOOK);
+    }
+    max
+}
+
+/// What an attacker knows: where the server is, and two files of its own.
+struct Ground<'a> {
+    target: &'a Target,
+    addr: SocketAddr,
+    portmap: SocketAddr,
+    srv: &'a Path,
+    until: Instant,
+    seed: u64,
+    root: Fh,
+    /// Of another export.
+    other: Fh,
+    /// An empty file.
+    file: Fh,
+    /// Counters seen while the attack went on.
+    seen: std::sync::Mutex<Counters>,
+}
+
+impl Ground<'_> {
+    fn new<'a>(target: &'a Target, plan: &Plan) -> io::Result<Ground<'a>> {
+        let mut stream = Stream::connect_from(ATTACKER, target.addr, PATIENCE)?;
+        let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
+        let file = create(&mut stream, &root, "file")?;
+        Ok(Ground {
+            target,
+            addr: target.addr,
+            portmap: target.portmap,
+            srv: &target.srv,
+            until: Instant::now() + plan.length,
+            seed: plan.seed,
+            root,
+            other,
+            file,
+            seen: std::sync::Mutex::default(),
+        })
+    }
+
+    fn stream(&self) -> io::Result<Stream> {
+        Stream::connect_from(ATTACKER, self.addr, PATIENCE)
+    }
+
+    fn datagrams(&self, addr: SocketAddr) -> io::Result<Datagrams> {
+        Datagrams::connect_from(ATTACKER, addr, Duration::from_secs(2))
+    }
+
+    fn rng(&self, name: &str) -> Rng {
+        Rng::stream(self.seed, name)
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// Notes the server's counters as they are now.
+    fn look(&self) -> io::Result<()> {
+        let now = self.target.counters()?;
+        if let Ok(mut seen) = self.seen.lock() {
+            for (name, n) in now {
+                let max = seen.entry(name).or_default();
+                *max = n.max(*max);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a file that did not exist.
+fn create(stream: &mut Stream, dir: &Fh, name: &str) -> io::Result<Fh> {
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o666), ..SetAttr::NONE });
+    let at = DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
+    match stream.call(&Call::Create(CreateArgs { at, how }))? {
+        Reply::Create(Ok(made)) => made.fh.ok_or_else(|| io::Error::other("CREATE gave no handle")),
+        other => Err(io::Error::other(format!("CREATE: {:?}", other.status()))),
+    }
+}

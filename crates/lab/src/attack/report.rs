@@ -1,0 +1,167 @@
+//! What came of the attacks, for people and for programs.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// How much longer than 99 of 100 of its calls may take the good client may wait for one.
+const MAX_OVER_P99: f64 = 3.0;
+
+/// What became of an attack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The server took it as documented.
+    #[default]
+    Held,
+    /// It did not.
+    Failed,
+    /// It could not be made here.
+    Skipped,
+}
+
+/// An attack.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What happened, or why it was skipped.
+    pub happened: String,
+    /// What is wrong.
+    pub complaints: Vec<String>,
+    /// Counters of the server that went up because of it.
+    pub counted: Vec<(String, u64)>,
+    /// By how much the server's memory grew meanwhile, in MiB.
+    pub memory_mib: u64,
+    /// By how much it may.
+    pub memory_max_mib: u64,
+    /// Calls of the good client, all answered rightly.
+    pub good_calls: u64,
+    /// What 99 of 100 of these took at most, in milliseconds.
+    pub good_p99_ms: f64,
+    /// What the longest of them took, in milliseconds.
+    pub good_max_ms: f64,
+}
+
+impl Row {
+    pub(super) fn skipped(name: &'static str, why: &str) -> Row {
+        Row { name, verdict: Verdict::Skipped, happened: why.to_owned(), ..Row::default() }
+    }
+
+    pub(super) fn broken(name: &'static str, why: String) -> Row {
+        Row { name, verdict: Verdict::Failed, complaints: vec![why], ..Row::default() }
+    }
+
+    pub(super) fn complain(&mut self, what: impl fmt::Display) {
+        self.complaints.push(what.to_string());
+    }
+
+    /// The verdict, when everything is known.
+    pub(super) fn judge(&mut self, good_error: Option<String>, p99_max: Duration) {
+        if let Some(e) = good_error {
+            self.complain(format!("the good client: {e}"));
+        }
+        if self.good_p99_ms > p99_max.as_secs_f64() * 1e3 {
+            self.complain(format!("the good client waited for {:.0} ms", self.good_p99_ms));
+        }
+        // Few calls are a small part of many: a wait that keeps all others away shows here.
+        if self.good_max_ms > MAX_OVER_P99 * p99_max.as_secs_f64() * 1e3 {
+            self.complain(format!("the good client waited once for {:.0} ms", self.good_max_ms));
+        }
+        if self.good_calls == 0 {
+            self.complain("the good client made no call");
+        }
+        if self.counted.is_empty() {
+            self.complain("no counter tells the operator");
+        }
+        if self.memory_mib > self.memory_max_mib {
+            self.complain(format!("{} MiB of memory, where {} are allowed", self.memory_mib, self.memory_max_mib));
+        }
+        self.verdict = if self.complaints.is_empty() { Verdict::Held } else { Verdict::Failed };
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How long each lasted.
+    pub seconds: f64,
+    /// What drew what was random.
+    pub seed: u64,
+    /// The attacks, in order.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// How many came to this.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.rows.iter().filter(|r| r.verdict == verdict).count()
+    }
+
+    /// The heading over the rows.
+    pub fn heading() -> String {
+        format!(
+            "{:18} {:7} {:>7} {:>9} {:>9}  {:<34} {}",
+            "attack", "", "MiB", "p99 ms", "max ms", "counted", "what happened"
+        )
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Held => "held",
+            Verdict::Failed => "FAILED",
+            Verdict::Skipped => "skipped",
+        };
+        let counted: Vec<String> = self.counted.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        let (mib, p99, max) = (self.memory_mib, self.good_p99_ms, self.good_max_ms);
+        let (name, counted) = (self.name, counted.join(", "));
+        write!(f, "{name:18} {verdict:7} {mib:>7} {p99:>9.2} {max:>9.2}  {counted:<34} {}", self.happened)?;
+        self.complaints.iter().try_for_each(|c| write!(f, "\n  {c}"))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [held, failed, skipped] = [Verdict::Held, Verdict::Failed, Verdict::Skipped].map(|v| self.count(v));
+        write!(f, "{held} held, {failed} failed, {skipped} skipped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attack_fails_for_each_thing_that_is_wrong() {
+        let fine = Row {
+            counted: vec![("refused".into(), 1)],
+            memory_mib: 1,
+            memory_max_mib: 1,
+            good_calls: 1,
+            good_p99_ms: 1.0,
+            good_max_ms: 5.0,
+            ..Row::default()
+        };
+        let judge = |mut row: Row, error: Option<&str>| {
+            row.judge(error.map(str::to_owned), Duration::from_millis(2));
+            (row.verdict, row.complaints.len())
+        };
+        assert_eq!(judge(fine.clone(), None), (Verdict::Held, 0));
+        assert_eq!(judge(fine.clone(), Some("EIO")), (Verdict::Failed, 1));
+        for wrong in [
+            Row { counted: Vec::new(), ..fine.clone() },
+            Row { memory_mib: 2, ..fine.clone() },
+            Row { good_calls: 0, ..fine.clone() },
+            Row { good_p99_ms: 3.0, ..fine.clone() },
+            Row { good_max_ms: 7.0, ..fine.clone() },
+            Row { complaints: vec!["it died".into()], ..fine },
+        ] {
+            assert_eq!(judge(wrong, None), (Verdict::Failed, 1));
+        }
+    }
+}

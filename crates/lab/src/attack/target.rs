@@ -1,0 +1,157 @@
+//! The server under attack: `remora serve` as a process of its own, seen from outside.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long the server may take to start, to tell its counters, or to stop.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the server is to stand in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stage {
+    /// Files it may have open; connections are bounded by what is left beside its own.
+    pub(super) files_max: Option<u32>,
+    /// Serves a file system in memory of so many bytes, mounted for it alone. Needs root.
+    pub(super) disk_bytes: Option<u64>,
+}
+
+/// Counters by name.
+pub(super) type Counters = BTreeMap<String, u64>;
+
+/// A running server. Dropping it kills it.
+pub(super) struct Target {
+    child: Child,
+    lines: Receiver<Value>,
+    pub(super) addr: SocketAddr,
+    pub(super) portmap: SocketAddr,
+    _dir: tempfile::TempDir,
+    /// What is served as `/srv`, as the machine sees it.
+    pub(super) srv: PathBuf,
+}
+
+/// A process, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process(u32);
+
+impl Process {
+    /// The memory it takes (VmRSS), in bytes; 0 once it is gone.
+    pub(super) fn memory_bytes(self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
+        let kib = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+        kib.unwrap_or(0u64) * 1024
+    }
+}
+
+/// How the server ended.
+pub(super) struct Ended {
+    /// It answered everything and said so.
+    pub(super) cleanly: bool,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+impl Target {
+    /// Starts `program`, serving `/srv` and `/other` in a fresh directory.
+    pub(super) fn start(program: &Path, stage: Stage) -> io::Result<Target> {
+        let dir = tempfile::tempdir()?;
+        let [srv, other, state] = ["srv", "other", "state"].map(|name| dir.path().join(name));
+        fs::create_dir(&srv)?;
+        fs::create_dir(&other)?;
+        let serve = format!(
+            "{limit}{mount}exec \"$0\" serve --export \"srv=$1\" --export \"other=$2\" --state \"$3\" \
+             --listen 127.0.0.1:0 --portmap=0 --squash none --json",
+            limit = stage.files_max.map(|n| format!("ulimit -n {n} && ")).unwrap_or_default(),
+            mount = stage.disk_bytes.map(|n| format!("mount -t tmpfs -o size={n} none \"$1\" && ")).unwrap_or_default(),
+        );
+        // A mount made in a namespace of its own is gone with the process.
+        let shell: &[&str] = if stage.disk_bytes.is_some() { &["unshare", "-m", "sh", "-c"] } else { &["sh", "-c"] };
+        let args = shell.iter().skip(1).map(OsString::from);
+        let mut command = Command::new(shell.first().copied().unwrap_or("sh"));
+        command.args(args).arg(serve).arg(program).args([&srv, &other, &state]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let lines = read_lines(&mut child);
+        let mut target = Target { child, lines, addr: ([0; 4], 0).into(), portmap: ([0; 4], 0).into(), _dir: dir, srv };
+        let ready = target.line()?;
+        target.addr = address(ready.pointer("/listen/0"))?;
+        target.portmap = address(ready.get("portmap"))?;
+        Ok(target)
+    }
+
+    /// What the server has counted, by SIGUSR1.
+    pub(super) fn counters(&self) -> io::Result<Counters> {
+        self.signal(Signal::USR1)?;
+        counters(&self.line()?)
+    }
+
+    /// The process, to be looked at.
+    pub(super) fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+
+    /// Asks it to end and waits.
+    pub(super) fn stop(mut self) -> io::Result<Ended> {
+        let began = Instant::now();
+        self.signal(Signal::TERM)?;
+        while began.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                let report = self.lines.iter().last();
+                let abandoned = report.as_ref().and_then(|r| r.get("abandoned")?.as_u64());
+                let cleanly = status.success() && abandoned == Some(0);
+                return Ok(Ended { cleanly, took: began.elapsed() });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(Ended { cleanly: false, took: began.elapsed() })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.ok_or(io::ErrorKind::NotFound)?, signal).map_err(io::Error::from)
+    }
+
+    fn line(&self) -> io::Result<Value> {
+        self.lines.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the server says nothing"))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines of JSON, until the process ends.
+fn read_lines(child: &mut Child) -> Receiver<Value> {
+    let (tell, lines) = channel();
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let values = BufReader::new(stdout).lines().map_while(Result::ok);
+            let mut values = values.filter_map(|line| serde_json::from_str(&line).ok());
+            while values.next().is_some_and(|value| tell.send(value).is_ok()) {}
+        });
+    }
+    lines
+}
+
+fn address(value: Option<&Value>) -> io::Result<SocketAddr> {
+    let parsed = value.and_then(Value::as_str).and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| io::Error::other("the server does not say where it listens"))
+}
+
+fn counters(line: &Value) -> io::Result<Counters> {
+    let object = line.get("counters").and_then(Value::as_object);
+    let object = object.ok_or_else(|| io::Error::other("the server does not tell its counters"))?;
+    Ok(object.iter().filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect())
+}

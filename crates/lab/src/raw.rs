@@ -1,0 +1,220 @@
+//! A client of plain sockets that knows the wire format and nothing else: it sends what it is
+//! told, however wrong, gives back what came, and takes every failure for an answer.
+//!
+//! For tests and attacks. Well-behaved clients are `remora_client`'s.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_wire::nfs3::{self, Call, Fh, Reply};
+use remora_wire::record::{RecordReader, mark};
+use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr, mount};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// The largest record taken, in bytes: a READ of the most any server here gives, and room.
+const RECORD_MAX: usize = 4 << 20;
+/// The largest datagram there is.
+const DATAGRAM_MAX: usize = 1 << 16;
+
+/// The credential of the user that this process is.
+pub fn own_credential() -> OpaqueAuth {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    OpaqueAuth::unix(&AuthUnix { uid, gid, ..AuthUnix::default() })
+}
+
+/// A call of any program, with its arguments as they are.
+pub fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), cred: OpaqueAuth, args: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(128 + args.len());
+    CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
+    out.extend_from_slice(args);
+    out.into()
+}
+
+/// An NFSv3 call in the name of this process's user.
+pub fn nfs(xid: u32, call: &Call) -> Bytes {
+    let mut args = Vec::new();
+    call.encode(&mut args);
+    message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), own_credential(), &args)
+}
+
+/// A MOUNT version 3 call in the name of this process's user.
+pub fn mount(xid: u32, call: &mount::Call) -> Bytes {
+    let mut args = Vec::new();
+    call.encode(&mut args);
+    message(xid, (mount::PROGRAM, mount::VERSION, call.proc()), own_credential(), &args)
+}
+
+/// The transaction id that a message begins with; 0 for less than one.
+pub fn xid(message: &[u8]) -> u32 {
+    message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
+}
+
+/// What came of the call that `reply` answers, and its results.
+pub fn outcome(reply: &Bytes) -> io::Result<(Outcome, Reader)> {
+    let mut r = Reader::new(reply.clone());
+    let header = ReplyHeader::decode(&mut r).map_err(invalid)?;
+    Ok((header.outcome, r))
+}
+
+/// The results of `call` from its reply. A refusal by RPC is an error.
+pub fn results(call: &Call, reply: &Bytes) -> io::Result<Reply> {
+    match outcome(reply)? {
+        (Outcome::Success, mut r) => Reply::decode(call.proc(), &mut r).map_err(invalid),
+        (refused, _) => Err(invalid(refused)),
+    }
+}
+
+/// The handle in MNT's reply.
+pub fn mounted(reply: &Bytes) -> io::Result<Fh> {
+    let (_, mut r) = outcome(reply)?;
+    let proc = mount::Call::Mnt(Bytes::new()).proc();
+    match mount::Reply::decode(proc, &mut r).map_err(invalid)? {
+        mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.fh),
+        other => Err(invalid(format!("{other:?}"))),
+    }
+}
+
+fn invalid(why: impl ToString) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why.to_string())
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    socket: TcpStream,
+    reader: RecordReader,
+    next_xid: u32,
+}
+
+impl Stream {
+    /// Connects. Nothing that is then sent or waited for takes longer than `patience`.
+    pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Stream> {
+        Stream::over(TcpStream::connect_timeout(&addr, patience)?, patience)
+    }
+
+    /// Connects from this address of this machine, which waits for as long as the system does.
+    pub fn connect_from(source: IpAddr, addr: SocketAddr, patience: Duration) -> io::Result<Stream> {
+        let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+        rustix::net::connect(&socket, &addr)?;
+        Stream::over(socket.into(), patience)
+    }
+
+    fn over(socket: TcpStream, patience: Duration) -> io::Result<Stream> {
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
+        socket.set_nodelay(true)?;
+        Ok(Stream { socket, reader: RecordReader::new(RECORD_MAX), next_xid: 1 })
+    }
+
+    /// The socket, for what no client does.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Sends a record.
+    pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.send_raw(&[&mark(message.len()), message].concat())
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.socket.write_all(bytes)
+    }
+
+    /// The next record; `None` when the server has ended the connection.
+    pub fn receive(&mut self) -> io::Result<Option<Bytes>> {
+        let mut buf = [0; 64 << 10];
+        loop {
+            if let Some(record) = self.reader.next_record().map_err(invalid)? {
+                return Ok(Some(record));
+            }
+            match self.socket.read(&mut buf) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.reader.push(buf.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if is_end(&e) => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Sends a message and waits for the reply with its xid; others are dropped.
+    pub fn exchange(&mut self, message: &[u8]) -> io::Result<Bytes> {
+        self.send(message)?;
+        loop {
+            match self.receive()? {
+                Some(reply) if xid(&reply) == xid(message) => return Ok(reply),
+                Some(_) => {}
+                None => return Err(ErrorKind::ConnectionReset.into()),
+            }
+        }
+    }
+
+    /// Makes a call, with the next xid.
+    pub fn call(&mut self, call: &Call) -> io::Result<Reply> {
+        let message = nfs(self.fresh_xid(), call);
+        results(call, &self.exchange(&message)?)
+    }
+
+    /// Mounts `path`.
+    pub fn mount(&mut self, path: &str) -> io::Result<Fh> {
+        let message = mount(self.fresh_xid(), &mount::Call::Mnt(path.to_owned().into()));
+        mounted(&self.exchange(&message)?)
+    }
+
+    fn fresh_xid(&mut self) -> u32 {
+        self.next_xid = self.next_xid.wrapping_add(1);
+        self.next_xid
+    }
+}
+
+/// Whether an error says that the other end has gone.
+pub fn is_end(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe)
+}
+
+/// A UDP socket.
+#[derive(Debug)]
+pub struct Datagrams(UdpSocket);
+
+impl Datagrams {
+    /// A fresh port of this address of this machine; nothing is waited for longer than
+    /// `patience`.
+    pub fn connect_from(source: IpAddr, addr: SocketAddr, patience: Duration) -> io::Result<Datagrams> {
+        let socket = UdpSocket::bind(SocketAddr::new(source, 0))?;
+        socket.connect(addr)?;
+        socket.set_read_timeout(Some(patience))?;
+        Ok(Datagrams(socket))
+    }
+
+    /// Sends a datagram.
+    pub fn send(&self, message: &[u8]) -> io::Result<()> {
+        self.0.send(message).map(drop)
+    }
+
+    /// The next datagram.
+    pub fn receive(&self) -> io::Result<Bytes> {
+        let mut buf = vec![0; DATAGRAM_MAX];
+        let n = self.0.recv(&mut buf)?;
+        buf.truncate(n);
+        Ok(buf.into())
+    }
+
+    /// Sends a message, up to `times` times, and waits for the reply with its xid.
+    pub fn exchange(&self, message: &[u8], times: u32) -> io::Result<Bytes> {
+        let mut last = Err(ErrorKind::TimedOut.into());
+        for _ in 0..times {
+            self.send(message)?;
+            last = self.receive();
+            if last.as_ref().is_ok_and(|reply| xid(reply) == xid(message)) {
+                break;
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,228 @@
+//! A formula with its source and its band of validity, and results that cannot be had without
+//! the reasons to doubt them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What a band is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Share of the time that a server or medium is busy.
+    Utilisation,
+    /// Share of the medium's bit rate that packets ask for.
+    Load,
+    /// Stations on the medium.
+    Stations,
+    /// Mean packet size in slot times of the medium.
+    PacketSlots,
+    /// Variance over mean squared of packet sizes or service times.
+    Variation,
+    /// Propagation time in slot times.
+    PropagationSlots,
+    /// Share of the packets that are given up after 16 collisions.
+    GivenUp,
+    /// How busy the sending station's own queue is.
+    StationUtilisation,
+    /// The busiest station's traffic over that of the average station.
+    Imbalance,
+    /// Chance that a frame meets a bad period.
+    FrameLoss,
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Quantity::Utilisation => "utilisation",
+            Quantity::Load => "load",
+            Quantity::Stations => "stations",
+            Quantity::PacketSlots => "mean packet in slot times",
+            Quantity::Variation => "variation of sizes",
+            Quantity::PropagationSlots => "propagation in slot times",
+            Quantity::GivenUp => "share given up after 16 collisions",
+            Quantity::StationUtilisation => "utilisation of the sender's queue",
+            Quantity::Imbalance => "busiest station over the average one",
+            Quantity::FrameLoss => "chance that a frame meets a bad period",
+        })
+    }
+}
+
+/// Where a formula may be believed, in one of its quantities.
+#[derive(Debug)]
+pub struct Band<I: 'static> {
+    /// Which quantity.
+    pub quantity: Quantity,
+    /// Its value in an input.
+    pub of: fn(&I) -> f64,
+    /// From here.
+    pub low: f64,
+    /// To here.
+    pub high: f64,
+}
+
+/// Why a result should be doubted.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    /// An input is not where the formula has been shown to hold.
+    Outside {
+        /// The formula.
+        formula: &'static str,
+        /// Of which input.
+        quantity: Quantity,
+        /// Its value.
+        value: f64,
+        /// The band's lower end.
+        low: f64,
+        /// The band's upper end.
+        high: f64,
+    },
+    /// More is asked for than can be carried: queues grow without end, and there is no mean.
+    Saturated {
+        /// The formula.
+        formula: &'static str,
+    },
+    /// Copies fill a place together: how they split it is a convention.
+    SharedBottleneck,
+    /// The copies' rates had not settled when the rounds were used up.
+    Unsettled,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Outside { formula, quantity, value, low, high } => {
+                write!(f, "{formula}: {quantity} is {value:.3}, the formula holds from {low} to {high}")
+            }
+            Reason::Saturated { formula } => {
+                write!(f, "{formula}: more traffic than it can carry, queues grow without end")
+            }
+            Reason::SharedBottleneck => {
+                f.write_str("copies fill a place together, and how they split it is a convention")
+            }
+            Reason::Unsettled => f.write_str("the rates of the copies did not settle"),
+        }
+    }
+}
+
+/// A result: its value, or `None` where there is none, and why to doubt it. Outside of this
+/// crate only a [`Formula`] makes one, so none is without its reasons.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Estimate<T> {
+    value: Option<T>,
+    outside: Vec<Reason>,
+}
+
+impl<T> Estimate<T> {
+    /// What was given or is plain arithmetic: there is nothing to doubt.
+    pub(crate) fn given(value: T) -> Estimate<T> {
+        Estimate { value: Some(value), outside: Vec::new() }
+    }
+
+    /// The value; `None` where the formula has none, as for the delay of a saturated queue.
+    pub fn value(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// Why to doubt it; empty within the band.
+    pub fn outside(&self) -> &[Reason] {
+        &self.outside
+    }
+
+    /// The same with the value put through `f`.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Estimate<U> {
+        Estimate { value: self.value.map(f), outside: self.outside }
+    }
+
+    /// Both values made into one, with the doubts of both.
+    pub fn with<U, V>(mut self, other: Estimate<U>, f: impl FnOnce(T, U) -> V) -> Estimate<V> {
+        for reason in other.outside {
+            if !self.outside.contains(&reason) {
+                self.outside.push(reason);
+            }
+        }
+        Estimate { value: self.value.zip(other.value).map(|(a, b)| f(a, b)), outside: self.outside }
+    }
+
+    /// The same with another doubt.
+    #[must_use]
+    pub(crate) fn doubt(mut self, reason: Reason) -> Estimate<T> {
+        self.outside.push(reason);
+        self
+    }
+}
+
+impl Estimate<f64> {
+    /// The sum, with the doubts of both.
+    #[must_use]
+    pub fn plus(self, other: Estimate<f64>) -> Estimate<f64> {
+        self.with(other, |a, b| a + b)
+    }
+}
+
+/// A formula as data: what it is called, where it is from, where it holds.
+#[derive(Debug)]
+pub struct Formula<I: 'static, O> {
+    /// What it is called.
+    pub name: &'static str,
+    /// Where it is from.
+    pub source: &'static str,
+    pub(crate) compute: fn(&I) -> Option<O>,
+    pub(crate) bands: &'static [Band<I>],
+}
+
+impl<I, O> Formula<I, O> {
+    /// Its value at `input`, with every band that `input` is outside of.
+    pub fn at(&self, input: &I) -> Estimate<O> {
+        let mut outside = Vec::new();
+        for Band { quantity, of, low, high } in self.bands {
+            let value = of(input);
+            // A little beyond the end is rounding; what is no number is outside.
+            let slack = 1e-9 * high.abs();
+            if !(low - slack..=high + slack).contains(&value) {
+                outside.push(Reason::Outside {
+                    formula: self.name,
+                    quantity: *quantity,
+                    value,
+                    low: *low,
+                    high: *high,
+                });
+            }
+        }
+        let value = (self.compute)(input);
+        if value.is_none() {
+            outside.push(Reason::Saturated { formula: self.name });
+        }
+        Estimate { value, outside }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static HALF: Formula<f64, f64> = Formula {
+        name: "half",
+        source: "arithmetic",
+        compute: |x| (*x < 2.0).then_some(x / 2.0),
+        bands: &[Band { quantity: Quantity::Load, of: |x| *x, low: 0.0, high: 1.0 }],
+    };
+
+    #[test]
+    fn results_say_what_they_are_outside_of() {
+        assert!(HALF.at(&1.0).outside().is_empty());
+        let beyond = HALF.at(&1.5);
+        assert_eq!((beyond.value(), beyond.outside().len()), (Some(&0.75), 1));
+        assert_eq!(beyond.outside()[0].to_string(), "half: load is 1.500, the formula holds from 0 to 1");
+        assert_eq!(HALF.at(&3.0).value(), None);
+        assert_eq!(HALF.at(&f64::NAN).outside().len(), 2);
+    }
+
+    #[test]
+    fn doubts_are_inherited_once() {
+        let sum = HALF.at(&1.5).plus(HALF.at(&1.5)).plus(HALF.at(&0.5));
+        assert_eq!((sum.value(), sum.outside().len()), (Some(&1.75), 1));
+        assert_eq!(HALF.at(&3.0).plus(HALF.at(&1.0)).value(), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! A topology that makes sense: names resolved, the media a forest, a route for each flow and copy.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::mva::WINDOW_MAX;
+use crate::topology::{COPIES_MAX, Copy, Flow, Kind, STATIONS_MAX, TABLES_MAX, Table, Topology, TopologyError};
+
+/// A topology that can be solved.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub(crate) topology: Topology,
+    /// How many stations stand behind each port of each medium.
+    pub(crate) ports: Vec<Vec<f64>>,
+    pub(crate) flows: Vec<Route>,
+    /// There and back.
+    pub(crate) copies: Vec<(Route, Route)>,
+}
+
+/// A way from group to group.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Route {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Media in order.
+    pub(crate) hops: Vec<Hop>,
+    /// The gateways between them: one less.
+    pub(crate) gateways: Vec<usize>,
+}
+
+/// From one port of a medium to another.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Hop {
+    pub(crate) medium: usize,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+}
+
+type Names<'a> = BTreeMap<&'a str, usize>;
+
+impl Network {
+    /// Checks `topology` and finds the routes.
+    pub fn new(topology: Topology) -> Result<Network, TopologyError> {
+        let media = names(Table::Media, topology.media.iter().map(|m| m.name.as_str()))?;
+        let groups = names(Table::Groups, topology.groups.iter().map(|g| g.name.as_str()))?;
+        names(Table::Gateways, topology.gateways.iter().map(|g| g.name.as_str()))?;
+        check_media(&topology)?;
+        let mut plan = Plan::new(&topology, &media)?;
+        plan.root();
+        let flows = topology.flows.iter().enumerate().map(|(i, flow)| plan.flow(&groups, i, flow));
+        let flows = flows.collect::<Result<_, _>>()?;
+        let copies = topology.copies.iter().enumerate().map(|(i, copy)| plan.copy(&groups, i, copy));
+        let copies = copies.collect::<Result<_, _>>()?;
+        bound(Table::Flows, topology.flows.len(), TABLES_MAX)?;
+        bound(Table::Copies, topology.copies.len(), COPIES_MAX)?;
+        Ok(Network { ports: plan.ports, flows, copies, topology })
+    }
+
+    /// Stations of all groups.
+    pub fn stations(&self) -> u64 {
+        self.topology.groups.iter().map(|g| u64::from(g.stations)).sum()
+    }
+}
+
+fn error(table: Table, index: usize, key: &'static str, why: impl Into<String>) -> TopologyError {
+    TopologyError { table, index, key, why: why.into() }
+}
+
+fn bound(table: Table, count: usize, max: usize) -> Result<(), TopologyError> {
+    let why = || format!("there are {count} of these, at most {max}");
+    if count > max { Err(error(table, max, "name", why())) } else { Ok(()) }
+}
+
+fn names<'a>(table: Table, all: impl ExactSizeIterator<Item = &'a str>) -> Result<Names<'a>, TopologyError> {
+    bound(table, all.len(), TABLES_MAX)?;
+    let mut names = Names::new();
+    for (i, name) in all.enumerate() {
+        if name.is_empty() {
+            return Err(error(table, i, "name", "is empty"));
+        }
+        if names.insert(name, i).is_some() {
+            return Err(error(table, i, "name", format!("'{name}' is there already")));
+        }
+    }
+    Ok(names)
+}
+
+fn check_media(topology: &Topology) -> Result<(), TopologyError> {
+    for (i, medium) in topology.media.iter().enumerate() {
+        if let Kind::Wifi { weather, .. } = &medium.kind {
+            let (good, bad) = (weather.good_s, weather.bad_s);
+            if !(1e-3..=1e6).contains(&good) {
+                return Err(error(Table::Media, i, "good", "expected 1ms to 1000000s"));
+            }
+            if !(0.0..=1e6).contains(&bad) {
+                return Err(error(Table::Media, i, "bad", "expected 0 to 1000000s"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Media and gateways as nodes of a graph, media first.
+struct Plan<'a> {
+    topology: &'a Topology,
+    ports: Vec<Vec<f64>>,
+    /// Medium and port of each group.
+    group_port: Vec<(usize, usize)>,
+    /// Neighbours, with the port of the gateway on the medium.
+    edges: Vec<Vec<(usize, usize)>>,
+    /// The node one step nearer to the root of its tree.
+    parent: Vec<Option<usize>>,
+    depth: Vec<usize>,
+    root: Vec<usize>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(topology: &'a Topology, media: &Names) -> Result<Plan<'a>, TopologyError> {
+        let nodes = topology.media.len() + topology.gateways.len();
+        let mut plan = Plan {
+            topology,
+            ports: vec![Vec::new(); topology.media.len()],
+            group_port: Vec::new(),
+            edges: vec![Vec::new(); nodes],
+            parent: vec![None; nodes],
+            depth: vec![0; nodes],
+            root: (0..nodes).collect(),
+        };
+        for (i, group) in topology.groups.iter().enumerate() {
+            let unknown = || error(Table::Groups, i, "medium", format!("no medium is called '{}'", group.medium));
+            let medium = *media.get(group.medium.as_str()).ok_or_else(unknown)?;
+            if !(1..=STATIONS_MAX).contains(&group.stations) {
+                return Err(error(Table::Groups, i, "stations", format!("expected 1 to {STATIONS_MAX}")));
+            }
+            let port = plan.port(medium, f64::from(group.stations));
+            plan.group_port.push((medium, port));
+        }
+        for i in 0..topology.gateways.len() {
+            plan.join(i, media)?;
+        }
+        Ok(plan)
+    }
+
+    fn port(&mut self, medium: usize, stations: f64) -> usize {
+        self.ports[medium].push(stations);
+        self.ports[medium].len() - 1
+    }
+
+    fn join(&mut self, gateway: usize, media: &Names) -> Result<(), TopologyError> {
+        let topology = self.topology;
+        let joins = &topology.gateways[gateway].joins;
+        let wrong = |why: String| error(Table::Gateways, gateway, "joins", why);
+        if joins.len() < 2 {
+            return Err(wrong("expected two media or more".into()));
+        }
+        let node = topology.media.len() + gateway;
+        for name in joins {
+            let medium = *media.get(name.as_str()).ok_or_else(|| wrong(format!("no medium is called '{name}'")))?;
+            let (a, b) = (self.top(medium), self.top(node));
+            if a == b {
+                return Err(wrong(format!("'{name}' is reached another way already; routes must form a tree")));
+            }
+            self.root[a] = b;
+            let port = self.port(medium, 1.0);
+            self.edges[node].push((medium, port));
+            self.edges[medium].push((node, port));
+        }
+        Ok(())
+    }
+
+    /// What stands for the tree of `node`, while trees grow together.
+    fn top(&mut self, mut node: usize) -> usize {
+        while self.root[node] != node {
+            self.root[node] = self.root[self.root[node]];
+            node = self.root[node];
+        }
+        node
+    }
+
+    /// Gives every tree a root and every node its parent.
+    fn root(&mut self) {
+        let mut seen = vec![false; self.edges.len()];
+        for start in 0..self.edges.len() {
+            let mut waiting = VecDeque::from([start]);
+            if std::mem::replace(&mut seen[start], true) {
+                continue;
+            }
+            while let Some(node) = waiting.pop_front() {
+                for (next, _) in self.edges[node].clone() {
+                    if !std::mem::replace(&mut seen[next], true) {
+                        self.parent[next] = Some(node);
+                        self.depth[next] = self.depth[node] + 1;
+                        waiting.push_back(next);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nodes from `a` to `b`, both included; `None` if no way leads there.
+    fn path(&self, mut a: usize, mut b: usize) -> Option<Vec<usize>> {
+        let (mut there, mut back) = (vec![a], vec![b]);
+        while a != b {
+            if self.depth[a] >= self.depth[b] {
+                a = self.parent[a]?;
+                there.push(a);
+            } else {
+                b = self.parent[b]?;
+                back.push(b);
+            }
+        }
+        back.pop();
+        there.extend(back.into_iter().rev());
+        Some(there)
+    }
+
+    /// The port of the gateway at node `gateway` on `medium`.
+    fn gateway_port(&self, gateway: usize, medium: usize) -> Option<usize> {
+        self.edges[gateway].iter().find(|(m, _)| *m == medium).map(|(_, port)| *port)
+    }
+
+    fn route(&self, from: usize, to: usize) -> Option<Route> {
+        let ((start, first), (end, last)) = (self.group_port[from], self.group_port[to]);
+        let path = self.path(start, end)?;
+        let media = self.topology.media.len();
+        let mut hops = Vec::with_capacity(path.len() / 2 + 1);
+        let mut port = first;
+        // Media and gateways take turns.
+        for pair in path.chunks(2) {
+            match *pair {
+                [medium, gateway] => {
+                    hops.push(Hop { medium, from: port, to: self.gateway_port(gateway, medium)? });
+                    let next = path.get(2 * hops.len())?;
+                    port = self.gateway_port(gateway, *next)?;
+                }
+                [medium] => hops.push(Hop { medium, from: port, to: last }),
+                _ => return None,
+            }
+        }
+        let gateways = path.iter().filter(|n| **n >= media).map(|n| n - media).collect();
+        Some(Route { from, to, hops, gateways })
+    }
+
+    fn between(
+        &self,
+        groups: &Names,
+        (table, i): (Table, usize),
+        from: &str,
+        to: &str,
+    ) -> Result<Route, TopologyError> {
+        let find = |key, name: &str| {
+            groups.get(name).copied().ok_or_else(|| error(table, i, key, format!("no group is called '{name}'")))
+        };
+        let (a, b) = (find("from", from)?, find("to", to)?);
+        self.route(a, b).ok_or_else(|| error(table, i, "to", format!("no way leads from '{from}' to '{to}'")))
+    }
+
+    fn flow(&self, groups: &Names, i: usize, flow: &Flow) -> Result<Route, TopologyError> {
+        let route = self.between(groups, (Table::Flows, i), &flow.from, &flow.to)?;
+        if route.from == route.to && self.topology.groups[route.from].stations < 2 {
+            return Err(error(Table::Flows, i, "to", format!("'{}' is one station, which sends to itself", flow.to)));
+        }
+        Ok(route)
+    }
+
+    fn copy(&self, groups: &Names, i: usize, copy: &Copy) -> Result<(Route, Route), TopologyError> {
+        let wrong = |key, why: String| Err(error(Table::Copies, i, key, why));
+        let there = self.between(groups, (Table::Copies, i), &copy.from, &copy.to)?;
+        let back = self.between(groups, (Table::Copies, i), &copy.to, &copy.from)?;
+        if there.from == there.to {
+            return wrong("to", "expected another group than from".into());
+        }
+        if !(1..=WINDOW_MAX).contains(&copy.window) {
+            return wrong("window", format!("expected 1 to {WINDOW_MAX}"));
+        }
+        if copy.block_bytes == 0 || copy.file_bytes == 0 {
+            return wrong(if copy.block_bytes == 0 { "block" } else { "file" }, "expected a byte or more".into());
+        }
+        let fits = |burst: f64| (0.0..=1e4).contains(&burst);
+        if !fits(copy.reply.packets) {
+            return wrong("reply-packets", "expected 0 to 10000".into());
+        }
+        if !fits(copy.data.packets) || copy.data.packets <= 0.0 {
+            return wrong("packets", "expected more than 0, and 10000 at most".into());
+        }
+        Ok((there, back))
+    }
+}

@@ -1,0 +1,174 @@
+//! From a network to its report: loads added along the routes, then each medium, gateway and way
+//! by its formula.
+
+use crate::cell::{Cell, Port};
+use crate::copying;
+use crate::formula::{Estimate, Reason};
+use crate::network::{Network, Route};
+use crate::quantity::{Moments, Traffic};
+use crate::queue::{MG1_WAIT, MM1_P95, Queue};
+use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
+use crate::topology::{Gateway, Law};
+
+/// What everything carries.
+#[derive(Clone, Debug)]
+pub(crate) struct Loads {
+    /// By medium and port.
+    pub(crate) ports: Vec<Vec<Port>>,
+    pub(crate) gateways: Vec<Traffic>,
+    /// Packets a second that each station of a group sends and receives.
+    pub(crate) handled: Vec<f64>,
+}
+
+impl Loads {
+    fn new(network: &Network) -> Loads {
+        let idle = |stations: &f64| Port { stations: *stations, ..Port::default() };
+        Loads {
+            ports: network.ports.iter().map(|ports| ports.iter().map(idle).collect()).collect(),
+            gateways: vec![Traffic::default(); network.topology.gateways.len()],
+            handled: vec![0.0; network.topology.groups.len()],
+        }
+    }
+
+    /// What the flows make.
+    pub(crate) fn of_flows(network: &Network) -> Loads {
+        let mut loads = Loads::new(network);
+        for (flow, route) in network.topology.flows.iter().zip(&network.flows) {
+            let senders = f64::from(network.topology.groups[route.from].stations);
+            loads.add(network, route, Traffic::new(flow.rate, flow.size).times(senders));
+        }
+        loads
+    }
+
+    /// `total` along `route`, shared evenly by the stations of each group.
+    pub(crate) fn add(&mut self, network: &Network, route: &Route, total: Traffic) {
+        for hop in &route.hops {
+            let ports = &mut self.ports[hop.medium];
+            let from = &mut ports[hop.from];
+            from.sends = from.sends.plus(total.times(1.0 / from.stations));
+            let to = &mut ports[hop.to];
+            to.receives = to.receives.plus(total.times(1.0 / to.stations));
+        }
+        for gateway in &route.gateways {
+            self.gateways[*gateway] = self.gateways[*gateway].plus(total);
+        }
+        for group in [route.from, route.to] {
+            self.handled[group] += total.packets_per_s() / f64::from(network.topology.groups[group].stations);
+        }
+    }
+
+    pub(crate) fn cells<'a>(&self, network: &'a Network) -> Vec<Cell<'a>> {
+        network.topology.media.iter().zip(&self.ports).map(|(medium, ports)| Cell::new(medium, ports)).collect()
+    }
+}
+
+impl Network {
+    /// Solves the network: every flow and copy beside all others.
+    pub fn solve(&self) -> Report {
+        let mut loads = Loads::of_flows(self);
+        let solved = copying::solve(self, &loads);
+        for (i, (there, back)) in self.copies.iter().enumerate() {
+            let (data, reply) = copying::traffic(&self.topology.copies[i], solved.rates[i]);
+            loads.add(self, there, data);
+            loads.add(self, back, reply);
+        }
+        let cells = loads.cells(self);
+        let mut across: Vec<Option<Estimate<(f64, f64)>>> = vec![None; cells.len()];
+        let flows = (0..self.flows.len()).map(|i| self.flow(i, &loads, &cells, &mut across)).collect();
+        let media = cells.iter().zip(across).zip(&self.topology.media);
+        let media = media.map(|((cell, across), medium)| medium_report(&medium.name, cell, across)).collect();
+        let gateways = self.topology.gateways.iter().zip(&loads.gateways);
+        Report {
+            stations: self.stations(),
+            media,
+            gateways: gateways.map(|(gateway, load)| gateway_report(gateway, *load)).collect(),
+            flows,
+            copies: self.copy_reports(solved),
+        }
+    }
+
+    /// A flow's way; adds what it tells about each medium to `across`: packets a second, and
+    /// packets a second times delay.
+    fn flow(
+        &self,
+        i: usize,
+        loads: &Loads,
+        cells: &[Cell<'_>],
+        across: &mut [Option<Estimate<(f64, f64)>>],
+    ) -> FlowReport {
+        let (flow, route) = (&self.topology.flows[i], &self.flows[i]);
+        let packets_per_s = flow.rate.get() * f64::from(self.topology.groups[route.from].stations);
+        let mut total = Estimate::given(0.0);
+        let mut parts = Vec::new();
+        let mut add = |name: &str, delay: Estimate<f64>| {
+            parts.push(Part { name: name.to_owned(), delay_s: delay.value().copied() });
+            total = std::mem::replace(&mut total, Estimate::given(0.0)).plus(delay);
+        };
+        for (at, hop) in route.hops.iter().enumerate() {
+            let ports = &loads.ports[hop.medium];
+            let delay = cells[hop.medium].delay(&ports[hop.from], &ports[hop.to], flow.size.mean_bits());
+            if packets_per_s > 0.0 {
+                let here = delay.clone().map(|d| (packets_per_s, packets_per_s * d));
+                let slot = &mut across[hop.medium];
+                *slot = Some(match slot.take() {
+                    Some(before) => before.with(here, |a, b| (a.0 + b.0, a.1 + b.1)),
+                    None => here,
+                });
+            }
+            add(&self.topology.media[hop.medium].name, delay);
+            if let Some(gateway) = route.gateways.get(at) {
+                let about = &self.topology.gateways[*gateway];
+                add(&about.name, gateway_delay(about, loads.gateways[*gateway]));
+            }
+        }
+        FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s: total, parts }
+    }
+
+    fn copy_reports(&self, solved: copying::Solved) -> Vec<CopyReport> {
+        let settled = solved.settled;
+        let reports = self.topology.copies.iter().zip(solved.outcomes).map(|(copy, outcome)| CopyReport {
+            from: copy.from.clone(),
+            to: copy.to.clone(),
+            window: copy.window,
+            outcome: if settled { outcome } else { outcome.doubt(Reason::Unsettled) },
+        });
+        reports.collect()
+    }
+}
+
+fn medium_report(name: &str, cell: &Cell<'_>, across: Option<Estimate<(f64, f64)>>) -> MediumReport {
+    let offered = cell.all().packets_per_s();
+    let busy = cell.busy();
+    MediumReport {
+        name: name.to_owned(),
+        load: cell.load(),
+        busy,
+        offered_packets_per_s: offered,
+        carried_packets_per_s: if busy.is_some() { Some(offered) } else { cell.capacity().map(|c| c.min(offered)) },
+        mean_bits: cell.all().mean_bits(),
+        delay_s: across.map(|sums| sums.map(|(packets, weighted)| weighted / packets)),
+    }
+}
+
+fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
+    let service = match gateway.law {
+        Law::Constant => Moments::constant(gateway.cost.get()),
+        Law::Exponential => Moments::exponential(gateway.cost.get()),
+    };
+    Queue { arrivals_per_s: load.packets_per_s(), service }
+}
+
+fn gateway_delay(gateway: &Gateway, load: Traffic) -> Estimate<f64> {
+    MG1_WAIT.at(&gateway_queue(gateway, load)).map(|wait| wait + gateway.cost.get())
+}
+
+fn gateway_report(gateway: &Gateway, load: Traffic) -> GatewayReport {
+    let queue = gateway_queue(gateway, load);
+    GatewayReport {
+        name: gateway.name.clone(),
+        utilisation: queue.utilisation(),
+        packets_per_s: load.packets_per_s(),
+        delay_s: gateway_delay(gateway, load),
+        p95_s: (gateway.law == Law::Exponential).then(|| MM1_P95.at(&queue)),
+    }
+}

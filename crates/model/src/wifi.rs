@@ -1,0 +1,296 @@
+//! A wireless cell: one half-duplex medium for all, and for each station a channel with two
+//! states, good and bad (NFS/W 95). A frame dies if any part of it meets a bad period; the link
+//! layer sends it again when the channel is good. The channel fails with time, not with traffic.
+//!
+//! The sender's queue to one station is an M/G/1 queue whose server breaks down. A frame's
+//! *completion time* is from its first start to its arrival, lost attempts and bad periods
+//! included (Gaver 1962; Avi-Itzhak & Naor 1963), here for "preemptive repeat": what was cut off
+//! starts from its beginning. A frame that comes to an empty queue in a bad period waits for its
+//! end (an exceptional first service, Welch 1964). Exact for one station with exponential good
+//! periods and any bad ones. What other stations send takes its share of the airtime: each frame
+//! takes `1 / (1 - others)` of its time (the shadow server of Sevcik 1977), an approximation.
+
+use serde::Serialize;
+
+use crate::formula::{Band, Formula, Quantity};
+use crate::quantity::Moments;
+
+/// The law of the lengths of bad periods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Periods {
+    /// Exponential.
+    Exponential,
+    /// Uniform from 0 to twice the mean.
+    Uniform,
+    /// All the same.
+    Constant,
+}
+
+/// Good and bad periods, whose means are in seconds; good ones are exponential.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Weather {
+    /// Mean length of good periods (above 0).
+    pub good_s: f64,
+    /// Mean length of bad periods; 0: there are none.
+    pub bad_s: f64,
+    /// Their law.
+    pub bad: Periods,
+}
+
+impl Weather {
+    /// Mean square of a bad period.
+    fn bad_second(&self) -> f64 {
+        let square = self.bad_s * self.bad_s;
+        match self.bad {
+            Periods::Exponential => 2.0 * square,
+            Periods::Uniform => square * 4.0 / 3.0,
+            Periods::Constant => square,
+        }
+    }
+
+    /// E[exp(-s*D)] of a bad period D.
+    fn bad_transform(&self, s: f64) -> f64 {
+        let x = s * self.bad_s;
+        match self.bad {
+            Periods::Exponential => 1.0 / (1.0 + x),
+            Periods::Uniform if x < 1e-6 => 1.0 - x,
+            Periods::Uniform => -(-2.0 * x).exp_m1() / (2.0 * x),
+            Periods::Constant => (-x).exp(),
+        }
+    }
+
+    fn breaks(&self) -> bool {
+        self.bad_s > 0.0
+    }
+}
+
+/// A station's queue in a cell.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Station {
+    /// Stations that send, the base included.
+    pub stations: f64,
+    /// Frames a second of this queue.
+    pub arrivals_per_s: f64,
+    /// Airtime of a frame with its overhead: gaps, back-off, acknowledgement.
+    pub airtime: Moments,
+    /// Share of the airtime that all others use.
+    pub others: f64,
+    /// This station's channel.
+    pub weather: Weather,
+}
+
+impl Station {
+    /// A frame's time as long as the channel is good; `None` if the others leave nothing.
+    fn shared(&self) -> Option<Moments> {
+        let left = 1.0 - self.others;
+        let Moments { mean, second } = self.airtime;
+        (left > 0.0).then(|| Moments { mean: mean / left, second: second / (left * left) })
+    }
+
+    fn load(&self) -> f64 {
+        self.others + self.utilisation() * (1.0 - self.others)
+    }
+
+    fn utilisation(&self) -> f64 {
+        completion(self).map_or(f64::INFINITY, |c| self.arrivals_per_s * c.mean)
+    }
+
+    fn loss(&self) -> f64 {
+        if !self.weather.breaks() {
+            return 0.0;
+        }
+        self.shared().map_or(1.0, |s| -(-s.mean / self.weather.good_s).exp_m1())
+    }
+}
+
+const BANDS: &[Band<Station>] = &[
+    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
+    Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.9 },
+    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.5 },
+];
+
+/// Where the queue itself may be full: only the others' share counts.
+const FRAME_BANDS: &[Band<Station>] = &[
+    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
+    Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.9 },
+    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.5 },
+];
+
+/// From a frame's first start to its arrival.
+pub static COMPLETION: Formula<Station, Moments> = Formula {
+    name: "two-state channel",
+    source: "completion time under preemptive repeat (Gaver 1962, Avi-Itzhak & Naor 1963)",
+    compute: completion,
+    bands: FRAME_BANDS,
+};
+
+/// Mean time from a frame's arrival at its queue to its arrival at the other end, in seconds.
+pub static DELAY: Formula<Station, f64> = Formula {
+    name: "wireless delay",
+    source: "M/G/1 with completion times for service and an exceptional first service (Welch 1964)",
+    compute: delay,
+    bands: BANDS,
+};
+
+/// Share of the airtime that brings frames across when there is always one to send: what bad
+/// periods and the attempts they cut off leave.
+pub static SHARE: Formula<Station, f64> = Formula {
+    name: "channel's share",
+    source: "mean airtime over mean completion time",
+    compute: |s| Some(s.shared()?.mean / completion(s)?.mean),
+    bands: FRAME_BANDS,
+};
+
+fn completion(s: &Station) -> Option<Moments> {
+    let time = s.shared()?;
+    if !s.weather.breaks() || time.mean <= 0.0 {
+        return Some(time);
+    }
+    // The formula wants the frame's length, of which two moments are known: two lengths that have
+    // these two moments.
+    let scv = time.scv();
+    let (short, long, chance) = if scv <= 1.0 {
+        let spread = time.mean * scv.sqrt();
+        (time.mean - spread, time.mean + spread, 0.5)
+    } else {
+        (0.0, time.mean * (1.0 + scv), 1.0 / (1.0 + scv))
+    };
+    let (a, b) = (repeat(short, &s.weather), repeat(long, &s.weather));
+    let mix = |a: f64, b: f64| (1.0 - chance) * a + chance * b;
+    let mixed = Moments { mean: mix(a.mean, b.mean), second: mix(a.second, b.second) };
+    // A frame longer than any good period never arrives.
+    (mixed.mean.is_finite() && mixed.second.is_finite()).then_some(mixed)
+}
+
+/// Completion time of a frame of `length` seconds that starts in a good period.
+fn repeat(length: f64, w: &Weather) -> Moments {
+    let f = 1.0 / w.good_s;
+    let through = (-f * length).exp();
+    let cut = -(-f * length).exp_m1();
+    if cut < 1e-12 {
+        return Moments::constant(length);
+    }
+    // An attempt that is cut off: its length given that, and the bad period behind it.
+    let t1 = 1.0 / f - length * through / cut;
+    let t2 = (2.0 / (f * f) - through * (length * length + 2.0 * length / f + 2.0 / (f * f))) / cut;
+    // Where frames are far shorter than good periods the differences above cancel.
+    let (t1, t2) = if f * length < 1e-4 { (length / 2.0, length * length / 3.0) } else { (t1, t2) };
+    let mean = t1 + w.bad_s;
+    let variance = (t2 - t1 * t1 + w.bad_second() - w.bad_s * w.bad_s).max(0.0);
+    let (failures, failures_variance) = (cut / through, cut / (through * through));
+    let total = length + failures * mean;
+    Moments { mean: total, second: total * total + failures * variance + failures_variance * mean * mean }
+}
+
+fn delay(s: &Station) -> Option<f64> {
+    let c = completion(s)?;
+    let rho = s.arrivals_per_s * c.mean;
+    if rho >= 1.0 {
+        return None;
+    }
+    let queue = s.arrivals_per_s * c.second / (2.0 * (1.0 - rho));
+    Some(queue + exceptional(s.arrivals_per_s, &s.weather) + c.mean)
+}
+
+/// What frames wait because some came to an empty queue in a bad period, in seconds.
+fn exceptional(l: f64, w: &Weather) -> f64 {
+    if !w.breaks() {
+        return 0.0;
+    }
+    let f = 1.0 / w.good_s;
+    if l * (w.bad_s + w.good_s) < 1e-3 {
+        // So rare that each finds the channel as any moment does; below, differences would cancel.
+        return w.bad_second() / (2.0 * (w.good_s + w.bad_s));
+    }
+    let during = 1.0 - w.bad_transform(l);
+    let next = f / (l + f);
+    let again = 1.0 - next * w.bad_transform(l);
+    let z1 = next * (w.bad_s - during / l).max(0.0) / again;
+    let z2 = next * (w.bad_second() - 2.0 * w.bad_s / l + 2.0 * during / (l * l)).max(0.0) / again;
+    (2.0 * z1 + l * z2) / (2.0 * (1.0 + l * z1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use remora_base::Rng;
+    use std::time::Duration;
+
+    const ALL: [Periods; 3] = [Periods::Exponential, Periods::Uniform, Periods::Constant];
+
+    fn station(arrivals_per_s: f64, bad_s: f64, bad: Periods) -> Station {
+        let weather = Weather { good_s: 1.0, bad_s, bad };
+        Station { stations: 2.0, arrivals_per_s, airtime: Moments::constant(0.012), others: 0.0, weather }
+    }
+
+    #[test]
+    fn a_good_channel_is_a_queue() {
+        let got = DELAY.at(&station(50.0, 0.0, Periods::Uniform));
+        assert!((got.value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12, "{got:?}");
+        assert!(got.outside().is_empty());
+        let shared = Station { others: 0.5, ..station(0.0, 0.0, Periods::Uniform) };
+        assert!((DELAY.at(&shared).value().unwrap() - 0.024).abs() < 1e-12);
+    }
+
+    #[test]
+    fn rare_frames_wait_for_what_is_left_of_a_bad_period() {
+        for bad in ALL {
+            let near = DELAY.at(&station(1e-3, 0.08, bad)).value().copied().unwrap();
+            let rare = DELAY.at(&station(1e-9, 0.08, bad)).value().copied().unwrap();
+            assert!((near / rare - 1.0).abs() < 2e-3, "{bad:?}: {near} {rare}");
+        }
+    }
+
+    #[test]
+    fn the_share_is_what_bad_periods_and_cut_frames_leave() {
+        // (exp(f*s) - 1) * (1/f + B) for a frame of s: by hand for 12 ms, 1 s and 80 ms.
+        let got = SHARE.at(&station(0.0, 0.08, Periods::Exponential));
+        let expected = 0.012 / (0.012f64.exp_m1() * 1.08);
+        assert!((got.value().unwrap() - expected).abs() < 1e-9, "{got:?}");
+    }
+
+    /// Frames in order over good and bad periods, by simulation; mean delay in seconds.
+    fn simulated(s: &Station, frames: usize) -> f64 {
+        let mut rng = Rng::stream(3, "weather");
+        let mut draw = |mean: f64| rng.exponential(Duration::from_secs(1)).as_secs_f64() * mean;
+        let (mut arrival, mut free, mut good_until, mut good_from) = (0.0f64, 0.0f64, draw(1.0), 0.0);
+        let mut sum = 0.0;
+        for _ in 0..frames {
+            arrival += draw(1.0 / s.arrivals_per_s);
+            let mut start = free.max(arrival);
+            loop {
+                start = start.max(good_from);
+                if start + s.airtime.mean <= good_until {
+                    break;
+                }
+                good_from = good_until + draw(s.weather.bad_s);
+                good_until = good_from + draw(s.weather.good_s);
+            }
+            free = start + s.airtime.mean;
+            sum += free - arrival;
+        }
+        sum / frames as f64
+    }
+
+    #[test]
+    fn delays_are_those_of_a_simulation() {
+        for (rate, bad) in [(5.0, 0.16), (30.0, 0.08), (50.0, 0.16), (20.0, 0.5)] {
+            let s = station(rate, bad, Periods::Exponential);
+            let (model, run) = (*DELAY.at(&s).value().unwrap(), simulated(&s, 400_000));
+            assert!((model / run - 1.0).abs() < 0.05, "{rate} {bad}: {model} {run}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn more_load_and_worse_weather_are_never_less_delay(
+            kind in 0usize..3, l in 0.1f64..40.0, more in 0.0f64..10.0, bad in 0.001f64..0.3, worse in 0.0f64..0.2,
+        ) {
+            let delay = |l, bad| DELAY.at(&station(l, bad, ALL[kind])).value().copied().unwrap_or(f64::INFINITY);
+            prop_assert!(delay(l, bad) <= delay(l + more, bad) * (1.0 + 1e-9));
+            prop_assert!(delay(l, bad) <= delay(l, bad + worse) * (1.0 + 1e-9));
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Whole networks: routes, conservation, limits, size.
+
+use std::time::{Duration, Instant};
+
+use remora_base::Rate;
+use remora_model::ring::Discipline;
+use remora_model::wifi::{Periods, Weather};
+use remora_model::{
+    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, PacketRate, Reason, Report, Seconds, Size,
+    Table, Topology,
+};
+
+fn seconds(s: f64) -> Seconds {
+    Seconds::new(s).unwrap()
+}
+
+fn size(bytes: f64) -> Size {
+    Size::constant(Bits::new(bytes * 8.0).unwrap())
+}
+
+fn medium(name: &str, mbit: u64, kind: Kind) -> Medium {
+    Medium { name: name.into(), rate: Rate::mbit(mbit), kind }
+}
+
+fn switch() -> Kind {
+    Kind::Switch { latency: Seconds::ZERO }
+}
+
+fn ethernet() -> Kind {
+    Kind::Ethernet { propagation: seconds(5e-6) }
+}
+
+fn group(name: &str, medium: &str, stations: u32) -> Group {
+    Group { name: name.into(), medium: medium.into(), stations, cost: Seconds::ZERO }
+}
+
+fn gateway(name: &str, joins: &[&str]) -> Gateway {
+    let joins = joins.iter().map(|j| (*j).to_owned()).collect();
+    Gateway { name: name.into(), joins, cost: seconds(1e-4), law: Law::Exponential }
+}
+
+fn flow(from: &str, to: &str, rate: f64, bytes: f64) -> Flow {
+    Flow { from: from.into(), to: to.into(), rate: PacketRate::new(rate).unwrap(), size: size(bytes) }
+}
+
+fn copy(from: &str, to: &str, window: u32) -> Copy {
+    Copy {
+        from: from.into(),
+        to: to.into(),
+        file_bytes: 1_000_000,
+        block_bytes: 1000,
+        window,
+        data: Burst { packets: 1.0, size: size(1000.0) },
+        reply: Burst { packets: 1.0, size: size(100.0) },
+        software: Seconds::ZERO,
+        disk: Seconds::ZERO,
+        think: Seconds::ZERO,
+    }
+}
+
+/// Three media in a star: a and b join at one gateway, c hangs behind a second one.
+fn star() -> Topology {
+    Topology {
+        media: vec![medium("a", 10, ethernet()), medium("b", 100, switch()), medium("c", 100, switch())],
+        groups: vec![group("as", "a", 20), group("bs", "b", 4), group("cs", "c", 2)],
+        gateways: vec![gateway("ab", &["a", "b"]), gateway("bc", &["b", "c"])],
+        flows: vec![flow("as", "cs", 5.0, 1000.0), flow("cs", "as", 10.0, 500.0), flow("bs", "bs", 100.0, 200.0)],
+        copies: Vec::new(),
+    }
+}
+
+fn solve(topology: Topology) -> Report {
+    Network::new(topology).unwrap().solve()
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+#[test]
+fn what_goes_in_comes_out_along_the_way() {
+    let report = solve(star());
+    let pps: Vec<f64> = report.media.iter().map(|m| m.offered_packets_per_s).collect();
+    // 20 stations of 5, 2 of 10, 4 of 100 within b.
+    assert!(near(pps[0], 120.0) && near(pps[1], 520.0) && near(pps[2], 120.0), "{pps:?}");
+    assert!(report.gateways.iter().all(|g| near(g.packets_per_s, 120.0)));
+    let way: Vec<&str> = report.flows[0].parts.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(way, ["a", "ab", "b", "bc", "c"]);
+    let back: Vec<&str> = report.flows[1].parts.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(back, ["c", "bc", "b", "ab", "a"]);
+    for flow in &report.flows {
+        let sum: f64 = flow.parts.iter().map(|p| p.delay_s.unwrap()).sum();
+        assert!(near(sum, *flow.delay_s.value().unwrap()));
+        assert!(flow.delay_s.outside().is_empty(), "{flow:?}");
+    }
+}
+
+#[test]
+fn without_load_delay_is_service() {
+    let mut topology = star();
+    topology.flows = vec![flow("as", "cs", 1e-6, 1000.0)];
+    let report = solve(topology);
+    // 0.8 ms and the cable on a, twice 80 us on each switch, two gateways of 100 us.
+    let expected = 0.8e-3 + 5e-6 + 4.0 * 80e-6 + 2.0 * 100e-6;
+    let got = *report.flows[0].delay_s.value().unwrap();
+    assert!((got - expected).abs() < 1e-8, "{got} {expected}");
+    // Exponential service: 19 in 20 are through in three means.
+    let p95 = report.gateways[0].p95_s.as_ref().unwrap().value().unwrap();
+    assert!((p95 / 2.996e-4 - 1.0).abs() < 1e-3, "{p95}");
+}
+
+#[test]
+fn a_full_medium_has_no_delay_and_says_so() {
+    let mut topology = star();
+    topology.flows.push(flow("as", "as", 60.0, 1000.0));
+    let report = solve(topology);
+    assert_eq!((report.media[0].busy, report.flows[0].delay_s.value()), (None, None));
+    assert!(report.flows[0].delay_s.outside().iter().any(|r| matches!(r, Reason::Saturated { .. })));
+    assert!(report.media[0].carried_packets_per_s.unwrap() < report.media[0].offered_packets_per_s);
+    assert!(report.flows[2].delay_s.value().is_some());
+}
+
+fn between(kind: Kind, window: u32, background: f64) -> Topology {
+    let mut topology = Topology {
+        media: vec![medium("m", 10, kind)],
+        groups: vec![group("from", "m", 1), group("to", "m", 1), group("rest", "m", 10)],
+        copies: vec![copy("from", "to", window)],
+        ..Topology::default()
+    };
+    topology.flows.push(flow("rest", "rest", background, 1000.0));
+    topology
+}
+
+fn copy_seconds(topology: Topology) -> f64 {
+    solve(topology).copies[0].outcome.value().unwrap().seconds
+}
+
+#[test]
+fn a_copy_alone_takes_its_parts() {
+    // 1000 blocks of 0.8 ms and a reply of 0.08 ms, each twice over a switch.
+    let got = copy_seconds(between(switch(), 1, 0.0));
+    assert!((got / 1.76 - 1.0).abs() < 1e-6, "{got}");
+    // With many under way the sender's link is what counts.
+    let got = copy_seconds(between(switch(), 64, 0.0));
+    assert!((0.8..0.83).contains(&got), "{got}");
+    let mut slow = between(switch(), 1, 0.0);
+    slow.groups[0].cost = seconds(1e-3);
+    slow.copies[0].disk = seconds(5e-3);
+    slow.copies[0].think = seconds(1e-3);
+    let got = copy_seconds(slow);
+    assert!((got / (1.76 + 2.0 + 5.0 + 1.0) - 1.0).abs() < 1e-6, "{got}");
+}
+
+#[test]
+fn windows_help_and_others_hurt_on_every_medium() {
+    let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
+    let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
+    for kind in [
+        ethernet(),
+        switch(),
+        ring(Discipline::Exhaustive),
+        ring(Discipline::Gated),
+        ring(Discipline::OneLimited),
+        Kind::Wifi { overhead: seconds(3e-4), weather },
+    ] {
+        let time = |window, background| copy_seconds(between(kind.clone(), window, background));
+        assert!(time(8, 0.0) <= time(1, 0.0), "{kind:?}");
+        assert!(time(8, 0.0) >= 0.8, "{kind:?}: faster than the medium");
+        let shared = !matches!(kind, Kind::Switch { .. });
+        assert!(!shared || time(4, 60.0) > 1.3 * time(4, 0.0), "{kind:?}: {} {}", time(4, 60.0), time(4, 0.0));
+        assert!(time(4, 60.0) < 30.0, "{kind:?}");
+    }
+}
+
+#[test]
+fn copies_share_what_they_both_need() {
+    let mut topology = between(switch(), 16, 0.0);
+    let alone = copy_seconds(topology.clone());
+    topology.groups.push(group("second", "m", 1));
+    topology.copies.push(copy("second", "to", 16));
+    let report = solve(topology);
+    let both: Vec<f64> = report.copies.iter().map(|c| c.outcome.value().unwrap().seconds).collect();
+    assert!((both[0] / both[1] - 1.0).abs() < 0.02, "{both:?}");
+    assert!(both[0] > 1.5 * alone, "{both:?} {alone}");
+    assert!(report.copies.iter().all(|c| c.outcome.outside() == [Reason::SharedBottleneck]), "{:?}", report.copies);
+}
+
+#[test]
+fn topologies_that_make_no_sense_are_refused() {
+    type Spoil = fn(&mut Topology);
+    let cases: [(Spoil, Table, &str); 7] = [
+        (|t| t.groups[1].name = "as".into(), Table::Groups, "name"),
+        (|t| t.groups[1].medium = "x".into(), Table::Groups, "medium"),
+        (|t| t.gateways.push(gateway("ac", &["a", "c"])), Table::Gateways, "joins"),
+        (|t| drop(t.gateways.pop()), Table::Flows, "to"),
+        (|t| t.groups[2].stations = 0, Table::Groups, "stations"),
+        (|t| t.copies.push(copy("as", "as", 1)), Table::Copies, "to"),
+        (|t| t.copies.push(copy("as", "cs", 5000)), Table::Copies, "window"),
+    ];
+    for (spoil, table, key) in cases {
+        let mut topology = star();
+        spoil(&mut topology);
+        let e = Network::new(topology).map(|_| ()).unwrap_err();
+        assert_eq!((e.table, e.key), (table, key), "{e}");
+    }
+}
+
+/// A backbone with `lans` Ethernets of 50 stations.
+fn campus(lans: usize) -> Topology {
+    let mut topology = Topology {
+        media: vec![medium("backbone", 1000, switch())],
+        groups: vec![group("servers", "backbone", 20)],
+        ..Topology::default()
+    };
+    for i in 0..lans {
+        let (lan, desks) = (format!("lan{i}"), format!("desks{i}"));
+        topology.media.push(medium(&lan, 10, ethernet()));
+        topology.gateways.push(gateway(&format!("router{i}"), &["backbone", &lan]));
+        topology.groups.push(group(&desks, &lan, 50));
+        topology.flows.push(flow(&desks, "servers", 2.0, 300.0));
+        topology.flows.push(flow("servers", &desks, 5.0, 1000.0));
+    }
+    topology.copies.push(copy("servers", "desks0", 8));
+    topology
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long solving takes is what is tested")]
+fn ten_thousand_nodes_take_less_than_a_second() {
+    let network = Network::new(campus(200)).unwrap();
+    assert_eq!(network.stations(), 10_020);
+    let start = Instant::now();
+    let report = network.solve();
+    // Generous: without optimisation, on a machine that does other things.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(report.flows.iter().all(|f| f.delay_s.value().is_some() && f.delay_s.outside().is_empty()));
+    assert!(report.copies[0].outcome.value().is_some());
+}

@@ -1,0 +1,112 @@
+//! Group commit in virtual time: jobs that wait for a flush, and the flushes.
+//!
+//! A flush answers those whose change came before it began; who comes later waits for the next
+//! one. In half of them, as chance has it, the disk has the data as soon as the flush begins,
+//! in the others only when it ends: a crash meanwhile finds either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use remora_base::{Rng, Time};
+use remora_server::{Ticket, Unflushed};
+use remora_vfs::{self as vfs, FlushKey};
+
+use crate::agenda::Agenda;
+
+/// A flush begins this long after it was asked for, at most: it queues like any job.
+const QUEUE_MAX: Duration = Duration::from_millis(4);
+
+/// A job whose change is made and not yet stable.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) ticket: Ticket,
+    pub(crate) unflushed: Unflushed,
+    /// Whose it is; `None` for a stranger's.
+    pub(crate) client: Option<usize>,
+    pub(crate) xid: u32,
+}
+
+/// Jobs by the flush they wait for.
+#[derive(Default, Debug)]
+struct Group {
+    waiting: Vec<Parked>,
+    running: Vec<Parked>,
+    /// What the flush came to, if the disk has the data already.
+    result: Option<vfs::Result<()>>,
+}
+
+/// What happens to a group.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin(FlushKey),
+    End(FlushKey),
+}
+
+/// All of them. They hold no more than the core has in flight.
+#[derive(Default, Debug)]
+pub(crate) struct Flushes {
+    groups: BTreeMap<FlushKey, Group>,
+    steps: Agenda<Step>,
+}
+
+impl Flushes {
+    /// Has a job wait for its flush.
+    pub(crate) fn park(&mut self, now: Time, job: Parked, rng: &mut Rng) {
+        let key = job.unflushed.flush().key();
+        let fresh = !self.groups.contains_key(&key);
+        self.groups.entry(key).or_default().waiting.push(job);
+        if fresh {
+            self.steps.push(now + QUEUE_MAX.mul_f64(rng.unit()), Step::Begin(key));
+        }
+    }
+
+    /// Does what is due. Gives jobs whose flush has ended, with what became of them.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Time,
+        rng: &mut Rng,
+        mut duration: impl FnMut() -> Duration,
+    ) -> Vec<(Parked, vfs::Result<()>)> {
+        let mut done = Vec::new();
+        while let Some((_, step)) = self.steps.pop_due(now) {
+            match step {
+                Step::Begin(key) => {
+                    let Some(group) = self.groups.get_mut(&key) else { continue };
+                    group.running = std::mem::take(&mut group.waiting);
+                    group.result = rng.chance(0.5).then(|| flush(&group.running));
+                    self.steps.push(now + duration(), Step::End(key));
+                }
+                Step::End(key) => {
+                    let Some(group) = self.groups.get_mut(&key) else { continue };
+                    let result = group.result.take().unwrap_or_else(|| flush(&group.running));
+                    done.extend(std::mem::take(&mut group.running).into_iter().map(|job| (job, result)));
+                    if group.waiting.is_empty() {
+                        self.groups.remove(&key);
+                    } else {
+                        self.steps.push(now, Step::Begin(key));
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// When something is due.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.steps.next_at()
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.values().map(|g| g.waiting.len() + g.running.len()).sum()
+    }
+
+    /// The machine is down: nobody waits any more.
+    pub(crate) fn clear(&mut self) {
+        *self = Flushes::default();
+    }
+}
+
+fn flush(sharing: &[Parked]) -> vfs::Result<()> {
+    sharing.first().map_or(Ok(()), |job| job.unflushed.flush().run(sharing.len()))
+}

@@ -1,0 +1,83 @@
+//! What becomes of those who wait for a flush that fails.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
+
+use super::syscalls::fail_next;
+use super::{LocalDisk, Options};
+use crate::{Cred, FileId, Flush, Ledger, Vfs};
+
+const DATA: Bytes = Bytes::from_static(b"data");
+
+fn me() -> Cred {
+    Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), gids: Vec::new() }
+}
+
+/// A disk with two files.
+fn disk() -> (tempfile::TempDir, LocalDisk, [FileId; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LocalDisk::open(dir.path(), Options::new([1; 8])).unwrap();
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+    let files = [b"a", b"b"].map(|name| disk.create(&me(), &disk.root(), name, &how).unwrap().id);
+    (dir, disk, files)
+}
+
+/// Writes and gives the flush that is owed for it.
+fn write(disk: &LocalDisk, file: &FileId, stable: Stable) -> Flush {
+    let ledger = Arc::<Ledger>::default();
+    let view = disk.deferring(&ledger).unwrap();
+    view.write(&me(), file, 0, &DATA, stable).unwrap();
+    ledger.take().pop().unwrap()
+}
+
+#[test]
+fn a_failed_flush_fails_all_who_shared_it_and_changes_the_verifier() {
+    for stable in [Stable::FileSync, Stable::DataSync] {
+        let (_dir, disk, [a, b]) = disk();
+        let before = disk.verifier();
+        let sharing = [write(&disk, &a, stable), write(&disk, &a, stable)];
+        let elsewhere = write(&disk, &b, stable);
+        assert_eq!(sharing[0].key(), sharing[1].key());
+        fail_next(1);
+        let result = sharing[0].run(2);
+        assert_eq!(result, Err(Status::Io));
+        for flush in &sharing {
+            assert_eq!(flush.verdict(result), Err(Status::Io));
+        }
+        assert_ne!(disk.verifier(), before, "what was not committed is to be written again");
+        // The kernel tells of a failure once: a good flush of another file proves nothing about
+        // changes from before it.
+        assert_eq!(elsewhere.verdict(elsewhere.run(1)), Err(Status::Io));
+        // Whoever comes now is served.
+        let after = disk.verifier();
+        let fresh = write(&disk, &a, stable);
+        assert_eq!(fresh.verdict(fresh.run(1)), Ok(()));
+        assert_eq!(disk.verifier(), after);
+    }
+}
+
+#[test]
+fn every_operation_that_promises_stable_storage_tells_of_a_failed_flush() {
+    type Operation = fn(&LocalDisk, &FileId) -> crate::Result<()>;
+    let operations: [(&str, Operation); 7] = [
+        ("FILE_SYNC", |d, f| d.write(&me(), f, 0, &DATA, Stable::FileSync).map(drop)),
+        ("DATA_SYNC", |d, f| d.write(&me(), f, 0, &DATA, Stable::DataSync).map(drop)),
+        ("COMMIT", |d, f| d.commit(&me(), f, 0, 0).map(drop)),
+        ("SETATTR", |d, f| d.setattr(&me(), f, &SetAttr { mode: Some(0o600), ..SetAttr::NONE }, None).map(drop)),
+        ("CREATE", |d, _| d.create(&me(), &d.root(), b"new", &CreateHow::Guarded(SetAttr::NONE)).map(drop)),
+        ("MKDIR", |d, _| d.mkdir(&me(), &d.root(), b"dir", &SetAttr::NONE).map(drop)),
+        ("RENAME", |d, _| d.rename(&me(), (&d.root(), b"b"), (&d.root(), b"c")).map(drop)),
+    ];
+    for (name, operation) in operations {
+        let (_dir, disk, [a, _]) = disk();
+        disk.write(&me(), &a, 0, &DATA, Stable::Unstable).unwrap();
+        let before = disk.verifier();
+        fail_next(1);
+        let failed = operation(&disk, &a);
+        fail_next(0);
+        assert_eq!((name, failed), (name, Err(Status::Io)));
+        assert_ne!(disk.verifier(), before, "{name}");
+    }
+}

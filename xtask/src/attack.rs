@@ -1,0 +1,49 @@
+//! Attacks on a live server: `remora serve` as a process of its own, attacked by the program in
+//! `crates/lab/src/bin/attack.rs`.
+
+use clap::Args;
+
+use crate::cmd::{self, Result};
+
+/// What the good client's calls may take on a debug build, 99 of 100 of them, in milliseconds.
+const DEBUG_P99_MAX_MS: &str = "3000";
+
+/// What `cargo xtask attack` takes.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How long each attack lasts
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Draws what is random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Attack a debug build, as the tests do
+    #[arg(long)]
+    pub(crate) debug: bool,
+    /// Names of attacks; all of them if none is named
+    pub(crate) names: Vec<String>,
+}
+
+impl Options {
+    /// The short form, which is part of the tests.
+    pub(crate) const SHORT: Options = Options { seconds: 1.0, seed: 1, json: false, debug: true, names: Vec::new() };
+}
+
+/// Builds the server and the attacker, and attacks.
+pub(crate) fn run(options: &Options) -> Result {
+    let (profile, dir): (&[&str], _) = if options.debug { (&[], "debug") } else { (&["--release"], "release") };
+    cmd::run(cmd::cargo(&["build", "--quiet", "--package", "remora-cli", "--bin", "remora"]).args(profile))?;
+    let mut attack = cmd::cargo(&["run", "--quiet", "--package", "remora-lab", "--bin", "attack"]);
+    attack.args(profile).arg("--").arg("--server").arg(cmd::target_dir()?.join(dir).join("remora"));
+    attack.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
+    if options.debug {
+        attack.args(["--p99-max-ms", DEBUG_P99_MAX_MS]);
+    }
+    if options.json {
+        attack.arg("--json");
+    }
+    cmd::run(attack.args(&options.names))
+}

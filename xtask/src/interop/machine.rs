@@ -1,0 +1,153 @@
+//! The guest: this machine's own programs, read-only under an overlay, on the Linux kernel's NFS
+//! client.
+//!
+//! Its network is QEMU's own: 10.0.2.2 is this machine's loopback, and no privilege is needed. The
+//! root of this machine is shared by 9p, so that every program here runs there. A second share
+//! brings scripts in and what they say out.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use guest::{BEGIN, CONVERSE, Console, Kernel, Scratch, Talk};
+
+use super::step::{Mount, Step};
+use crate::cmd::Result;
+
+/// Kernel modules for the shares and the overlay.
+pub(super) const MODULES: &[&str] = &["9pnet", "9pnet_virtio", "9p", "overlay"];
+/// How long it may take to boot: every instruction is interpreted.
+const BOOT: Duration = Duration::from_secs(180);
+/// How long the guest may take to kill what has not ended in time.
+const KILL: Duration = Duration::from_secs(30);
+const MEMORY_MIB: u32 = 1024;
+const PROCESSORS: u32 = 2;
+
+/// Between [`BEGIN`] and [`CONVERSE`]. What fails here powers the guest off.
+const PREPARE: &str = "
+prepare() {
+    set -e
+    ip addr add 10.0.2.15/24 dev eth0
+    ip route add default via 10.0.2.2
+    mkdir /lower /over /new
+    mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=1048576 root /lower
+    mount -t tmpfs over /over
+    mkdir /over/upper /over/work
+    mount -t overlay -o lowerdir=/lower,upperdir=/over/upper,workdir=/over/work overlay /new
+    mount -t proc proc /new/proc
+    mount -t sysfs sys /new/sys
+    mount -t devtmpfs dev /new/dev
+    mkdir -p /new/dev/shm /new/interop
+    mount -t tmpfs shm /new/dev/shm
+    mount -t tmpfs interop /new/interop
+    mkdir /new/interop/io
+    mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=1048576 io /new/interop/io
+}
+( prepare ) || poweroff -f
+";
+
+/// Before every script. `not` is for what has to fail: `sh -e` takes no notice of `!`.
+const PRELUDE: &str = "\
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+io=/interop/io
+not() { if \"$@\" 2> /dev/null; then echo \"succeeds: $*\" >&2; exit 1; fi; }
+set -eux
+";
+
+/// A running guest; dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Machine {
+    qemu: Child,
+    console: Console<ChildStdin>,
+    /// This machine's end of the second share.
+    io: PathBuf,
+}
+
+impl Machine {
+    /// Boots one. What QEMU says of itself goes to `log`.
+    pub(super) fn boot(kernel: &Kernel, scratch: &Scratch, log: &Path) -> Result<Machine> {
+        let (initrd, io) = (scratch.path("initrd"), scratch.path("io"));
+        guest::write_initramfs(&initrd, kernel, &format!("{BEGIN}{PREPARE}{CONVERSE}"))?;
+        // Dies with us, however that may be.
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL"]).args(kernel.command_line(&initrd, MEMORY_MIB, PROCESSORS));
+        qemu.args(["-rtc", "base=utc", "-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n"]);
+        qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]);
+        qemu.args(["-virtfs", &format!("local,path={},mount_tag=io,security_model=none", io.display())]);
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        let mut qemu = qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?;
+        let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) else {
+            return Err("QEMU has no console".into());
+        };
+        let console = Console::new(input, Talk::new(output)?, Instant::now() + BOOT);
+        let console = console.map_err(|e| {
+            let _ = qemu.kill();
+            let _ = qemu.wait();
+            let said = fs::read_to_string(log).unwrap_or_default();
+            format!("the guest does not boot: {e} {}", said.trim())
+        })?;
+        Ok(Machine { qemu, console, io })
+    }
+
+    /// Mounts what is served at `port`, twice: at its name, and without a shared cache beside it.
+    pub(super) fn mount(&mut self, mount: Mount, port: u16) -> Result {
+        let (name, export) = mount.names();
+        let both = [(name.to_owned(), mount.options()), (format!("other-{name}"), "nosharecache")];
+        for (name, options) in both {
+            let line = format!(
+                "mkdir /new/interop/{name} && mount -t nfs -o vers=3,proto=tcp,nolock,hard,port={port},mountport={port},\
+                 mountproto=tcp,addr=10.0.2.2,{options} 10.0.2.2:/{export} /new/interop/{name}"
+            );
+            match self.console.run(&line, Instant::now() + BOOT)? {
+                Some(0) => {}
+                _ => return Err(format!("cannot mount {name}: {}", self.console.said().trim()).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a step. Its script gets `told` besides what the step tells. What its script prints is in
+    /// `step.log` of the share. An error is one that leaves the guest useless.
+    pub(super) fn run(&mut self, step: &Step, told: &str) -> Result<Ended> {
+        let (name, (mount, _), limit) = (step.name, step.mount.names(), step.seconds_max);
+        let place = format!("dir=/interop/{mount}/{name}\nother=/interop/other-{mount}/{name}\nmkdir $dir\ncd $dir\n");
+        let script = format!("{PRELUDE}{told}\n{}\n{place}{}", step.told, step.script);
+        fs::write(self.io.join("step.sh"), script)?;
+        let line = format!(
+            "chroot /new /usr/bin/timeout -s KILL {limit} \
+             /bin/sh /interop/io/step.sh </dev/null >/new/interop/io/step.log 2>&1"
+        );
+        let limit = Duration::from_secs(limit);
+        match self.console.run(&line, Instant::now() + limit + KILL)? {
+            Some(0) => Ok(Ended::Well),
+            // What timeout says when it kills, or the shell of what was killed.
+            Some(124 | 137) => Ok(Ended::Late),
+            Some(code) => Ok(Ended::Badly(code)),
+            None => Err(format!("the guest is stuck in {name}").into()),
+        }
+    }
+
+    /// This machine's end of the share that brings scripts in and results out.
+    pub(super) fn io(&self) -> &Path {
+        &self.io
+    }
+}
+
+/// How a script ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    Well,
+    /// With this code.
+    Badly(u8),
+    /// Not in time; it was killed.
+    Late,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It has nothing to save.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}

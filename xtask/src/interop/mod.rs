@@ -1,0 +1,164 @@
+//! `cargo xtask interop`: the Linux kernel's NFS client, in a QEMU guest, at work on
+//! `remora serve`: what programs do with files, step by step, and two suites of others.
+//!
+//! Nothing is installed in the guest and nothing is changed on this machine: see [`machine`]. What
+//! the steps are is in [`step`], what they do in `steps/`.
+
+mod machine;
+mod outcome;
+mod posix;
+mod server;
+mod site;
+mod step;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cargo_metadata::MetadataCommand;
+use clap::Args;
+use guest::{Kernel, Missing};
+
+use crate::cmd::{self, Result};
+use crate::test::{self, Report, Tally};
+use outcome::{Outcome, Verdict};
+use site::Site;
+use step::{Besides, Step};
+
+/// Programs that the steps use, or what they stand on does.
+const PROGRAMS: [&str; 5] = ["setpriv", "timeout", "git", "make", "cc"];
+/// How long all of it may take.
+const WHOLE: Duration = Duration::from_secs(15 * 60);
+
+pub(crate) const HELP: &str = "\
+Needs qemu-system-x86, busybox-static, make and git, which it installs as root on Debian, and a
+kernel, which it finds in /boot or downloads. Without root, only what a server without privileges
+can do is done. What the steps say is kept in target/interop/STEP.log.
+
+Examples:
+  cargo xtask interop --list
+  cargo xtask interop git pjdfstest";
+
+/// What `cargo xtask interop` takes.
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Results as JSON, and nothing else on the standard output
+    #[arg(long)]
+    json: bool,
+    /// List the steps
+    #[arg(long)]
+    list: bool,
+    /// Install no packages
+    #[arg(long)]
+    no_install: bool,
+    /// An unpacked kernel package for the guest; also REMORA_GUEST_KERNEL
+    #[arg(long, value_name = "DIR")]
+    kernel: Option<PathBuf>,
+    /// Steps; all of them if none is named
+    names: Vec<String>,
+}
+
+/// Runs the steps and sums up.
+pub(crate) fn run(options: &Options) -> Result {
+    let steps = step::named(&options.names)?;
+    if options.list {
+        steps.iter().for_each(|s| println!("{:18} {}", s.name, s.script.lines().next().unwrap_or_default()));
+        return Ok(());
+    }
+    let installed = test::provide(options.no_install);
+    let outcomes = execute(options, &steps)?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&outcomes)?);
+    }
+    let mut tally = Tally::default();
+    outcomes.iter().for_each(|o| o.count(&mut tally));
+    let report = Report::new(tally, installed);
+    if options.json { report.verdict().map_err(|_| cmd::Told.into()) } else { report.tell() }
+}
+
+/// Runs all steps as a part of the project's tests, and counts them.
+pub(crate) fn count(tally: &mut Tally) -> Result {
+    let options = Options::default();
+    execute(&options, &step::named(&[])?)?.iter().for_each(|o| o.count(tally));
+    Ok(())
+}
+
+/// Does the steps. An error is one of ours; what fails is in the outcomes.
+fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    let mut done = |step: &Step, verdict, took| {
+        let outcome = Outcome::new(step.name, verdict, took);
+        if !options.json {
+            println!("{outcome}");
+        }
+        outcomes.push(outcome);
+    };
+    let target = MetadataCommand::new().current_dir(cmd::root()).no_deps().exec()?.target_directory.into_std_path_buf();
+    let means = Means::find(options, steps, &target);
+    let mut able = Vec::new();
+    for step in steps {
+        match means.missing(step) {
+            Some(why) => done(step, Verdict::Skipped(why), Duration::ZERO),
+            None => able.push(*step),
+        }
+    }
+    if let Means { kernel: Ok(kernel), tools } = &means
+        && !able.is_empty()
+    {
+        cmd::run(&mut cmd::cargo(&["build", "--quiet", "--package", "remora-cli", "--bin", "remora"]))?;
+        let start = Instant::now();
+        let tools = tools.as_deref().unwrap_or(Path::new(""));
+        let mut site = Site::build(&target, kernel, tools, &able).map_err(|e| e.to_string());
+        for step in able {
+            let began = Instant::now();
+            let verdict = perform(&mut site, step, start + WHOLE);
+            done(step, verdict, began.elapsed());
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Does a step if there is still where to do it, and time.
+fn perform(site: &mut std::result::Result<Site, String>, step: &Step, limit: Instant) -> Verdict {
+    match site {
+        Err(why) => Verdict::Failed(format!("not done: {why}")),
+        Ok(_) if Instant::now() > limit => Verdict::Failed("not done: it took too long up to here".into()),
+        Ok(open) => open.run(step).unwrap_or_else(|e| {
+            let why = e.to_string();
+            *site = Err(why.clone());
+            Verdict::Failed(why)
+        }),
+    }
+}
+
+/// What the steps stand on, or why it is not here.
+struct Means {
+    kernel: std::result::Result<Kernel, String>,
+    tools: std::result::Result<PathBuf, String>,
+}
+
+impl Means {
+    /// Looks for what `steps` need, and gets what it can.
+    fn find(options: &Options, steps: &[&Step], target: &Path) -> Means {
+        let kernel = options.kernel.clone().or_else(|| std::env::var_os("REMORA_GUEST_KERNEL").map(PathBuf::from));
+        let kernel = Kernel::find(kernel.as_deref(), machine::MODULES).map_err(|Missing(why)| why);
+        let wanted = |s: &&Step| s.besides != Besides::Nothing && (cmd::is_root() || !s.mount.needs_root());
+        let tools = if kernel.is_ok() && steps.iter().any(wanted) {
+            tools::provide(target).map_err(|e| e.to_string())
+        } else {
+            Err("not asked for".into())
+        };
+        Means { kernel, tools }
+    }
+
+    /// Why a step cannot be done.
+    fn missing(&self, step: &Step) -> Option<String> {
+        let program = || PROGRAMS.into_iter().find(|p| guest::find(p).is_none());
+        match (&self.kernel, &self.tools) {
+            (Err(why), _) => Some(why.clone()),
+            _ if step.mount.needs_root() && !cmd::is_root() => Some("needs root".into()),
+            (_, Err(why)) if step.besides != Besides::Nothing => Some(why.clone()),
+            _ => program().map(|p| format!("{p} is not installed")),
+        }
+    }
+}

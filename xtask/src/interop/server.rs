@@ -1,0 +1,158 @@
+//! `remora serve`, as root or as a user without privileges.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use guest::Talk;
+
+use crate::cmd::Result;
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(30);
+/// Whoever the other server runs as, where we are root: nobody.
+const NOBODY: u32 = 65534;
+/// Starts a program and kills it when the input ends: when we say so, or this process ends however
+/// it may. (A signal at the parent's death would not do: Linux forgets it when a process changes
+/// its file system user, which the server does for each request.)
+const GUARD: &str = "trap '' INT; \"$@\" & exec >&-; read _; kill -KILL $!; wait";
+
+/// A running server; dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    line: Vec<String>,
+    log: PathBuf,
+    port: u16,
+}
+
+/// As whom a server runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Identity {
+    /// As whoever we are.
+    Ours,
+    /// As a user who may do nothing special.
+    Nobody,
+}
+
+impl Server {
+    /// Starts one on a free port of loopback with these exports, names and empty directories, and
+    /// a state directory.
+    pub(super) fn start(
+        binary: &Path,
+        identity: Identity,
+        exports: &[(&str, &Path)],
+        state: &Path,
+        log: &Path,
+    ) -> Result<Server> {
+        let mut line = Vec::new();
+        let directories = exports.iter().map(|(_, d)| *d).chain([state]);
+        directories.clone().try_for_each(fs::create_dir_all)?;
+        if identity == Identity::Nobody {
+            for directory in directories {
+                chown(directory, Some(NOBODY), Some(NOBODY))?;
+            }
+            line.extend(["setpriv", "--clear-groups"].map(str::to_owned));
+            line.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
+        }
+        for (_, directory) in exports {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+        }
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        line.extend([text(binary), "serve".into(), "--json".into(), "--squash=none".into()]);
+        line.extend(["--state".into(), text(state)]);
+        line.extend(exports.iter().map(|(name, directory)| format!("--export={name}={}", text(directory))));
+        let (child, port) = spawn(&line, 0, log)?;
+        Ok(Server { child, line, log: log.to_owned(), port })
+    }
+
+    /// Where it listens, on loopback.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it without a warning.
+    pub(super) fn kill(&mut self) {
+        end(&mut self.child);
+    }
+
+    /// Starts it again, after it was killed, on the same port.
+    pub(super) fn again(&mut self) -> Result {
+        (self.child, self.port) = spawn(&self.line, self.port, &self.log)?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts `line` on `port` (0: a free one) and waits until it listens; where.
+fn spawn(line: &[String], port: u16, log: &Path) -> Result<(Child, u16)> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", GUARD, "guard"]).args(line).arg(format!("--listen=127.0.0.1:{port}"));
+    let log = File::options().create(true).append(true).open(log)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+    let mut child = command.spawn()?;
+    let listens = |output| {
+        let talk = Talk::new(output).map_err(|e| e.to_string())?;
+        talk.until(Instant::now() + START, listening).map_err(|e| e.to_string())
+    };
+    match child.stdout.take().ok_or_else(|| "no output".into()).and_then(listens) {
+        Ok(port) => Ok((child, port)),
+        Err(why) => {
+            end(&mut child);
+            Err(format!("{}: {why}", line.join(" ")).into())
+        }
+    }
+}
+
+/// Kills what a guard started, and waits for both.
+fn end(guard: &mut Child) {
+    drop(guard.stdin.take());
+    // It may have ended already, which is as well.
+    let _ = guard.wait();
+}
+
+/// The port in the line in which a server says where it listens.
+fn listening(line: &str) -> Option<u16> {
+    let says: serde_json::Value = serde_json::from_str(line).ok()?;
+    let (_, port) = says["listen"][0].as_str()?.rsplit_once(':')?;
+    port.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_where_it_listens() {
+        assert_eq!(listening(r#"{"listen":["127.0.0.1:4711"],"mount":null}"#), Some(4711));
+        assert_eq!(listening("remora 1.0"), None);
+        assert_eq!(listening(r#"{"calls":0}"#), None);
+    }
+
+    #[test]
+    fn what_does_not_start_is_told() {
+        let scratch = guest::Scratch::new(&std::env::temp_dir(), "xtask-", &[]).unwrap();
+        let why = spawn(&["false".into(), "serve".into()], 0, &scratch.path("log")).unwrap_err().to_string();
+        assert!(why.contains("false serve") && why.contains("ended too early"), "{why}");
+    }
+
+    #[test]
+    fn a_server_does_not_outlive_its_guard() {
+        let scratch = guest::Scratch::new(&std::env::temp_dir(), "xtask-", &[]).unwrap();
+        let pid = scratch.path("pid");
+        let serves = format!(r#"echo $$ > {}; echo '{{"listen":["127.0.0.1:7"]}}'; exec sleep 60"#, pid.display());
+        let line = ["sh", "-c", &serves].map(str::to_owned);
+        let (mut child, port) = spawn(&line, 0, &scratch.path("log")).unwrap();
+        let process = Path::new("/proc").join(fs::read_to_string(pid).unwrap().trim());
+        assert!(port == 7 && process.exists());
+        end(&mut child);
+        assert!(!process.exists());
+    }
+}

@@ -1,0 +1,168 @@
+//! Where the steps are done: the servers on this machine and the guest that has them mounted.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use guest::{Kernel, Scratch};
+
+use super::machine::{Ended, Machine};
+use super::outcome::Verdict;
+use super::posix::{self, Excused};
+use super::server::{Identity, Server};
+use super::step::{Besides, Mount, Step};
+use crate::cmd::{self, Result};
+
+/// How long a server lives before it is killed: the client's TCP waits some 3 s before it
+/// connects again, and then there is to be some work done.
+const ALIVE: Duration = Duration::from_secs(8);
+/// How long it stays away.
+const AWAY: Duration = Duration::from_millis(500);
+/// How often the end of a step is looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// How much of what a step said is repeated when it fails, in lines.
+const LINES_MAX: usize = 20;
+
+/// Everything that runs. What is dropped first is what uses the others.
+#[derive(Debug)]
+pub(super) struct Site {
+    machine: Machine,
+    /// Obeys whoever the client says; only if we are root.
+    root: Option<Server>,
+    plain: Server,
+    /// What scripts are told by the environment.
+    told: String,
+    logs: PathBuf,
+    _memory: Scratch,
+    _scratch: Scratch,
+}
+
+impl Site {
+    /// Starts it all. Logs go below `target`.
+    pub(super) fn build(target: &Path, kernel: &Kernel, tools: &Path, steps: &[&Step]) -> Result<Site> {
+        let logs = target.join("interop");
+        fs::create_dir_all(&logs)?;
+        let place = std::env::temp_dir();
+        let scratch = Scratch::new(&place, "remora-interop-", &["io"])?;
+        let shm = Path::new("/dev/shm");
+        let memory = Scratch::new(if shm.is_dir() { shm } else { &place }, "remora-interop-", &[])?;
+        // The server without privileges, and the guest's users, get at what is theirs in there.
+        for directory in [scratch.path(""), memory.path(""), scratch.path("io")] {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+        }
+        // Copies, which stay the same whatever is worked on here meanwhile.
+        let source = scratch.path("source");
+        cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
+        let told = format!("source='{}'\ntools='{}'", source.display(), tools.display());
+        // And may be run by who cannot get at where the original is.
+        let binary = scratch.path("remora");
+        fs::copy(target.join("debug/remora"), &binary)?;
+        let start = |identity, name: &str, exports: &[(&str, &Path)]| {
+            let log = logs.join(format!("serve-{name}.log"));
+            Server::start(&binary, identity, exports, &scratch.path(format!("state-{name}")), &log)
+        };
+        let is_root = cmd::is_root();
+        let identity = if is_root { Identity::Nobody } else { Identity::Ours };
+        let plain = start(identity, "plain", &[("disk", &scratch.path("plain"))])?;
+        let exports = [("disk", &*scratch.path("disk")), ("memory", &*memory.path("memory"))];
+        let root = if is_root { Some(start(Identity::Ours, "root", &exports)?) } else { None };
+        let mut machine = Machine::boot(kernel, &scratch, &logs.join("qemu.log"))?;
+        for mount in Mount::ALL.into_iter().filter(|m| steps.iter().any(|s| s.mount == *m)) {
+            let server = if mount.needs_root() { root.as_ref().ok_or("no server as root")? } else { &plain };
+            machine.mount(mount, server.port())?;
+        }
+        for (name, settings) in
+            [("fsx.toml", include_str!("fsx.toml")), ("pjdfstest.toml", include_str!("pjdfstest.toml"))]
+        {
+            fs::write(machine.io().join(name), settings)?;
+        }
+        Ok(Site { machine, root, plain, told, logs, _memory: memory, _scratch: scratch })
+    }
+
+    /// Does a step. An error is one after which no other can be done.
+    pub(super) fn run(&mut self, step: &Step) -> Result<Verdict> {
+        let mut note = String::new();
+        let ended = if step.besides == Besides::Restarts {
+            let (ended, kills) = self.run_with_restarts(step)?;
+            if kills == 0 && ended == Ended::Well {
+                return Ok(Verdict::Failed("it was over before the server could be killed".into()));
+            }
+            note = format!("the server was killed {kills} times");
+            ended
+        } else {
+            self.machine.run(step, &self.told)?
+        };
+        let log = self.keep(&format!("{}.log", step.name), "step.log");
+        Ok(match ended {
+            Ended::Late => Verdict::Failed(format!("it did not end within {} s{}", step.seconds_max, tail(&log))),
+            Ended::Badly(code) => Verdict::Failed(format!("it ended with {code}{}", tail(&log))),
+            Ended::Well if step.besides == Besides::Verdicts => self.verdicts(),
+            Ended::Well => Verdict::Passed(note),
+        })
+    }
+
+    /// Does a step while its server comes and goes; how often it went.
+    fn run_with_restarts(&mut self, step: &Step) -> Result<(Ended, u32)> {
+        let server =
+            if step.mount.needs_root() { self.root.as_mut().ok_or("no server as root")? } else { &mut self.plain };
+        let (machine, told) = (&mut self.machine, &self.told);
+        let under_way = machine.io().join("under-way");
+        thread::scope(|scope| {
+            let work = scope.spawn(|| machine.run(step, told).map_err(|e| e.to_string()));
+            let mut kills = 0;
+            let mut alive = Duration::ZERO;
+            while !work.is_finished() {
+                thread::sleep(TICK);
+                alive = if under_way.exists() { alive + TICK } else { Duration::ZERO };
+                if alive >= ALIVE {
+                    server.kill();
+                    thread::sleep(AWAY);
+                    server.again()?;
+                    kills += 1;
+                    alive = Duration::ZERO;
+                }
+            }
+            let ended = work.join().map_err(|_| "the thread that watches the guest is gone")??;
+            Ok((ended, kills))
+        })
+    }
+
+    /// What pjdfstest's logs come to.
+    fn verdicts(&self) -> Verdict {
+        let logs = ["pjdfstest.log", "remount.log"].map(|name| self.keep(name, name));
+        match Excused::load().and_then(|excused| posix::judge(&logs[0], &logs[1], &excused)) {
+            Ok(note) => Verdict::Passed(note),
+            Err(why) => Verdict::Failed(why),
+        }
+    }
+
+    /// Keeps a log from the share under `name`, and reads it.
+    fn keep(&self, name: &str, from: &str) -> String {
+        let log = fs::read(self.machine.io().join(from)).unwrap_or_default();
+        // Whoever looks for it will see that it is not there.
+        let _ = fs::write(self.logs.join(name), &log);
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+/// The last lines of a log, each on a line of its own.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|l| format!("\n    {l}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_the_last_lines() {
+        assert_eq!(tail(""), "");
+        assert_eq!(tail("a\nb\n"), "\n    a\n    b");
+        let many: String = (0..100).map(|n| format!("{n}\n")).collect();
+        assert!(tail(&many).starts_with("\n    80") && tail(&many).ends_with("99"));
+    }
+}
