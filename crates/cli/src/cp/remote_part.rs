@@ -18,6 +18,9 @@ use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
 
+/// How often a hidden file is made before what is in its way is taken to be somebody's.
+const CREATE_TRIES: usize = 8;
+
 /// A file under its hidden name. Dropped unfinished it stays on the server; what of it was
 /// committed is in a journal here, for `--resume`.
 #[derive(Debug)]
@@ -281,16 +284,19 @@ async fn reopen(
     Ok(fits.then_some((node, journal)))
 }
 
-/// A new, empty file. What an earlier copy left goes; nothing is ever written through a link.
+/// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
+/// is in the way may be our own, made by a server that died before it could say so.
 async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
     let dir = &dest.dir.fh;
-    match dest.remote.create(dir, name).await {
-        Err(e) if e.status() == Some(Status::Exist) => {}
-        made => return made,
-    }
-    match dest.remote.remove(dir, name).await {
-        Err(e) if e.status() != Some(Status::NoEnt) => return Err(e),
-        _ => {}
+    for _ in 1..CREATE_TRIES {
+        match dest.remote.create(dir, name).await {
+            Err(e) if e.status() == Some(Status::Exist) => {}
+            made => return made,
+        }
+        match dest.remote.remove(dir, name).await {
+            Err(e) if e.status() != Some(Status::NoEnt) => return Err(e),
+            _ => {}
+        }
     }
     dest.remote.create(dir, name).await
 }
