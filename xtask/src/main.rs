@@ -5,6 +5,7 @@ mod ci;
 mod cmd;
 mod fuzz;
 mod interop;
+mod libatp;
 mod swarm;
 mod test;
 mod tidy;
@@ -28,8 +29,10 @@ Examples:
   cargo xtask tidy                    the import law and the house style
   cargo xtask sim --seeds 10000       a long swarm in the simulator
   cargo xtask repro 8675309           the one world of this seed, with its trace
+  cargo xtask repro --atp 8675309     the same, of the swarm of ATP endpoints
   cargo xtask attack --seconds 10     a live server under attack
   cargo xtask fuzz nfs3_call --seconds 60
+  cargo xtask install-libatp --prefix /usr/local
   cargo xtask interop git fsx         parts of what the Linux client is put to
   cargo xtask ci                      all of it, as the build machine does";
 
@@ -55,12 +58,17 @@ enum Command {
     Repro {
         /// The seed that was printed
         seed: u64,
+        /// A world of ATP rather than NFS
+        #[arg(long)]
+        atp: bool,
     },
     /// Put the Linux kernel's NFS client, in a QEMU guest, to work on `remora serve`
     #[command(after_help = interop::HELP)]
     Interop(interop::Options),
     /// Attack a live server, with a well-behaved client beside, and see that it holds
     Attack(attack::Options),
+    /// Build ATP's C library and install it: libatp.so, libatp.a, atp.h, libatp.pc
+    InstallLibatp(libatp::Options),
     /// Feed the decoders bytes that look for trouble (needs cargo-fuzz)
     Fuzz {
         /// A file of fuzz/fuzz_targets without its .rs; all of them if none is named
@@ -77,9 +85,10 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Ci => ci::run(),
         Command::Sim { seeds, from } => swarm::run(seeds, from),
-        Command::Repro { seed } => swarm::repro(seed),
+        Command::Repro { seed, atp } => swarm::repro(seed, atp),
         Command::Interop(options) => interop::run(&options),
         Command::Attack(options) => attack::run(&options),
+        Command::InstallLibatp(options) => libatp::install(&options),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match done {

@@ -1,15 +1,25 @@
-//! The simulator's swarm: many seeds, each a world of its own.
+//! The simulator's swarms: many seeds, each a world of its own.
 
 use crate::cmd::{self, Result};
 
-const SWARM: &[&str] = &["run", "--quiet", "--release", "--package", "remora-sim", "--bin", "swarm", "--"];
+/// NFS: clients, a server and an oracle.
+const NFS: &str = "swarm";
+/// ATP: endpoints that send objects.
+const ATP: &str = "atp_swarm";
 
-/// Runs `seeds` worlds from seed `from` on.
+/// Runs `seeds` worlds of each kind from seed `from` on.
 pub(crate) fn run(seeds: u64, from: u64) -> Result {
-    cmd::run(cmd::cargo(SWARM).args(["--seeds", &seeds.to_string(), "--from", &from.to_string()]))
+    let flags = ["--seeds", &seeds.to_string(), "--from", &from.to_string()];
+    swarm(NFS, &flags)?;
+    swarm(ATP, &flags)
 }
 
-/// Runs the one world of `seed`.
-pub(crate) fn repro(seed: u64) -> Result {
-    cmd::run(cmd::cargo(SWARM).args(["--repro", &seed.to_string()]))
+/// Runs the one world of `seed`; one of ATP if `atp`.
+pub(crate) fn repro(seed: u64, atp: bool) -> Result {
+    swarm(if atp { ATP } else { NFS }, &["--repro", &seed.to_string()])
+}
+
+fn swarm(program: &str, flags: &[&str]) -> Result {
+    let cargo = ["run", "--quiet", "--release", "--package", "remora-sim", "--bin", program, "--"];
+    cmd::run(cmd::cargo(&cargo).args(flags))
 }

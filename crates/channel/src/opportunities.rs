@@ -56,6 +56,11 @@ impl Opportunities {
         self.times_ms.last().copied().unwrap_or(1)
     }
 
+    /// When the opportunities of a round are, in milliseconds from its start; never decreasing.
+    pub fn times_ms(&self) -> &[u32] {
+        &self.times_ms
+    }
+
     /// When opportunity `index` is, counted from 0 over all rounds; [`Time::MAX`] for those
     /// beyond all time.
     pub(crate) fn at(&self, index: u128) -> Time {

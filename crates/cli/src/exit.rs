@@ -25,6 +25,7 @@ Exit codes:
   2    wrong usage or a bad URL
   3    no server there, it does not answer, or the connection was lost
   4    --verify found a difference
+  5    send: not by the deadline
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated";
 
 /// Why a command did not succeed.

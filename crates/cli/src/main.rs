@@ -14,6 +14,7 @@ mod exit;
 mod interrupt;
 mod object;
 mod out;
+mod parcel;
 mod pool;
 mod remote;
 mod servers;

@@ -207,7 +207,7 @@ impl Remote {
         // A page over UDP is small, because one lost fragment loses all of it.
         let (dir_count, max_count) = match self.session.transport() {
             Transport::Udp => (2048, 8192),
-            Transport::Tcp => (16 << 10, 64 << 10),
+            Transport::Tcp | Transport::Atp => (16 << 10, 64 << 10),
         };
         let mut entries = Vec::new();
         let (mut cookie, mut verf) = (0, [0; 8]);

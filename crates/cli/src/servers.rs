@@ -73,7 +73,8 @@ impl Servers {
 
     async fn find(&mut self, url: &str, names_left: usize) -> Result<Place> {
         let mut target = Target::parse(url)?;
-        if let Some(proto) = self.link.proto {
+        // A URL over ATP names a port at which nothing else answers.
+        if let Some(proto) = self.link.proto.filter(|_| target.keys.is_none()) {
             target.transport = transport(proto);
         }
         let path = std::mem::take(&mut target.path);
@@ -157,6 +158,7 @@ fn transport(proto: Proto) -> Option<Transport> {
         Proto::Auto => None,
         Proto::Udp => Some(Transport::Udp),
         Proto::Tcp => Some(Transport::Tcp),
+        Proto::Atp => Some(Transport::Atp),
     }
 }
 

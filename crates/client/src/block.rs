@@ -85,7 +85,7 @@ impl BlockSize {
         match (self, transport) {
             (BlockSize::Fixed(n), _) => n.clamp(1024, max),
             (BlockSize::FromLink, Transport::Udp) => from_frames(udp_frames(link), header, link),
-            (BlockSize::FromLink, Transport::Tcp) => tcp_bytes(link),
+            (BlockSize::FromLink, Transport::Tcp | Transport::Atp) => tcp_bytes(link),
         }
     }
 }

@@ -284,6 +284,11 @@ impl Client {
         self.config.give_up = patience;
     }
 
+    /// What [`Config::give_up`] says now.
+    pub fn patience(&self) -> Option<Duration> {
+        self.config.give_up
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats

@@ -15,6 +15,17 @@ pub enum Transport {
     /// A stream: the transport below retransmits; a broken connection is made again and every
     /// unanswered request sent once more.
     Tcp,
+    /// Objects, one a message (ATP 02): the transport below retransmits, delivers each as soon as
+    /// it is whole, and tells when it gives one up ([`Client::undelivered`](crate::Client::undelivered));
+    /// a connection that ended is made again and every unanswered request sent once more.
+    Atp,
+}
+
+impl Transport {
+    /// Whether what is sent arrives for as long as the connection lives.
+    pub fn is_reliable(self) -> bool {
+        self != Transport::Udp
+    }
 }
 
 /// How many requests for file data may be outstanding.

@@ -47,8 +47,26 @@ fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
 }
 
 #[test]
+fn over_atp_a_call_is_sent_again_when_its_object_was_given_up_and_only_then() {
+    let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Atp) });
+    w.client.connected(w.now, Peer::stream(server().addr, 1));
+    w.submit_reads(3);
+    let first = w.pass(Duration::from_secs(3600));
+    assert_eq!(first.len(), 3);
+    assert_eq!(w.client.doubt_at(), None, "the session looks for the link by itself");
+    for _ in 0..2 {
+        w.client.undelivered(w.now, first[1].xid);
+    }
+    let again: Vec<u32> = w.pass(Duration::from_secs(3600)).iter().map(|s| s.xid).collect();
+    assert_eq!(again, [first[1].xid], "once, however often that is said");
+    w.answer(&first[2]);
+    w.client.undelivered(w.now, first[2].xid);
+    assert!(w.pass(Duration::from_secs(60)).is_empty(), "it has been answered");
+}
+
+#[test]
 fn a_silent_server_is_given_up_and_every_request_told_so() {
-    for transport in [Transport::Udp, Transport::Tcp] {
+    for transport in [Transport::Udp, Transport::Tcp, Transport::Atp] {
         let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(transport) });
         w.submit_reads(20);
         w.submit(getattr());

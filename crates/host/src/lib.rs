@@ -4,11 +4,14 @@
 //! emulated channel between UDP sockets. The cores decide; this crate moves bytes and tells
 //! the time.
 
+pub mod atp;
 pub mod client;
 mod clock;
 pub mod emulate;
 pub mod handoff;
 pub mod link;
+pub mod load;
+mod objects;
 pub mod portmap;
 pub mod relay;
 pub mod server;

@@ -13,7 +13,8 @@
 //! spread over many locks. A core owned by one task would cost each request two more hand-overs
 //! between threads, and a hand-over (some microseconds) is dearer than the calls themselves
 //! (below one). The thread that finished a job also writes the reply to the socket, so a request
-//! changes threads once.
+//! changes threads once; but while the connection's task copies a large request out of that socket,
+//! which keeps everybody else from it, the reply is left for that task to write.
 //!
 //! **Admission.** Before a request reaches the core it holds a `Permit` for itself and for
 //! the bytes it keeps in memory, its reply included, until that reply is in the socket's
@@ -33,6 +34,11 @@
 //! | a client that does not read replies   | [`Limits::stall_max`], 5 s while room is short |
 //! | a request that does not get complete  | [`Limits::partial_max`], 1 s more for each KiB |
 //!
+//! **Objects.** Over ATP ([`Objects`]) each call is an object and each reply one, as urgent as the
+//! call; they pass the same admission into the same cores. A client that has more waiting for its
+//! permits than half-received requests may take is sent away, and finds its calls again when it
+//! comes back, as one that does not take its replies.
+//!
 //! **Datagrams** are answered from the address and port they were sent to, also where the
 //! socket is bound to every address (IP_PKTINFO).
 
@@ -47,15 +53,17 @@ mod executor;
 mod gathering;
 mod hub;
 mod lanes;
+mod objects;
 mod options;
 mod outbox;
 mod queue;
 mod routes;
 mod serving;
 mod shard;
+mod way;
 
 pub use counters::{Snapshot, SocketStats};
-pub use options::{Limits, Options, StartError};
+pub use options::{Limits, Objects, Options, StartError};
 pub use serving::{Serving, Shutdown, Watch};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:

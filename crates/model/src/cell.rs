@@ -2,9 +2,9 @@
 
 use crate::ethernet::{self, Sender};
 use crate::formula::Estimate;
-use crate::mva::Centre;
+use crate::pipeline::Stop;
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{MG1_WAIT, Queue};
+use crate::queue::{GG1_WAIT, Queue, Tandem};
 use crate::ring::{self, Discipline, Ring};
 use crate::topology::{Kind, Medium};
 use crate::wifi;
@@ -16,6 +16,10 @@ pub(crate) struct Port {
     pub(crate) stations: f64,
     pub(crate) sends: Traffic,
     pub(crate) receives: Traffic,
+    /// How much more regular than Poisson what it sends is: that of a gateway is.
+    pub(crate) regular: f64,
+    /// The same of what it receives.
+    pub(crate) regular_in: f64,
 }
 
 /// A medium and its load.
@@ -31,13 +35,38 @@ pub(crate) struct Cell<'a> {
     fullest: f64,
 }
 
-/// What a packet of a copy needs on a medium.
+/// What a packet of a copy meets on a medium.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Need {
-    /// Where it queues.
-    pub(crate) centres: Vec<Centre>,
-    /// Time that nothing queues for.
-    pub(crate) delay_s: f64,
+    /// Places in order.
+    pub(crate) stops: Vec<(Stop, Filled)>,
+    /// Bad periods that hold up the whole round.
+    pub(crate) weather: Option<wifi::Weather>,
+}
+
+/// A place as a copy's packets fill it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Filled {
+    /// Share of its time that others use.
+    pub(crate) open: f64,
+    /// Variance of the time from packet to packet that the copy fills it with, in seconds squared.
+    pub(crate) variance: f64,
+    /// That time.
+    pub(crate) filled_s: f64,
+}
+
+impl Need {
+    /// One place: `service_s` for each packet of ours among the packets of `queue`, which wait for
+    /// one another.
+    pub(crate) fn queue(service_s: f64, queue: Queue, delay_s: f64) -> Need {
+        let open = queue.utilisation();
+        let left = (1.0 - open).max(1e-9);
+        let square = queue.arrivals_per_s * queue.service.second;
+        let stop = Stop { service_s, wait_s: square / (2.0 * left), spacing_s: service_s, between: open, delay_s };
+        // The others' busy periods while ours are served (Takacs 1962).
+        let variance = service_s * square / (left * left * left);
+        Need { stops: vec![(stop, Filled { open, variance, filled_s: service_s / left })], weather: None }
+    }
 }
 
 impl<'a> Cell<'a> {
@@ -118,8 +147,10 @@ impl<'a> Cell<'a> {
                 ring::WAIT.at(&ring).map(|wait| wait + sending + ring.travel_s())
             }
             Kind::Switch { latency } => {
-                let wait = |traffic: Traffic| MG1_WAIT.at(&self.link(traffic));
-                wait(from.sends).plus(wait(to.receives)).map(|waits| waits + 2.0 * sending + latency.get())
+                let out = Tandem { queue: self.link(from.sends), regular: from.regular };
+                let wait_out = GG1_WAIT.at(&out);
+                let wait_in = GG1_WAIT.at(&Tandem { queue: self.link(to.receives), regular: to.regular_in });
+                wait_out.plus(wait_in).map(|waits| waits + 2.0 * sending + latency.get())
             }
             Kind::Wifi { overhead, weather } => {
                 let queue = one_to_one(from.sends, to.receives);
@@ -129,39 +160,70 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// What a copy's packet needs here. `mine` is what the copy itself sends in this direction;
+    /// What a copy's packet meets here. `mine` is what the copy itself sends in this direction;
     /// it is part of this cell, but not of `from` and `to`.
     pub(crate) fn need(&self, from: &Port, to: &Port, mine: Traffic) -> Estimate<Need> {
         let sending = mine.mean_bits() / self.rate;
-        let queue = |demand_s: f64, open: f64, delay_s| Need { centres: vec![Centre { demand_s, open }], delay_s };
         match self.medium.kind {
             Kind::Ethernet { propagation } => {
                 let own = from.sends.plus(mine);
                 let longer = (mine.mean_bits() - own.mean_bits()) / self.rate;
                 let access = ethernet::ACCESS.at(&self.sender(propagation.get(), own));
-                access.map(|a| queue(a.time.mean + longer, from.sends.packets_per_s() * a.time.mean, 0.0))
-            }
-            Kind::Ring { walk, discipline } => {
-                // The others' load; the token's way is waited for once, and for each packet where
-                // it must be let go after one.
-                let others = self.all.less(mine);
-                let ring = self.ring(walk.get(), discipline, others);
-                let (round, open) = (2.0 * ring.travel_s(), others.bits_per_s() / self.rate);
-                ring::WAIT.at(&ring).map(|_| match discipline {
-                    Discipline::OneLimited => queue(sending + round, open, ring.travel_s()),
-                    Discipline::Exhaustive | Discipline::Gated => queue(sending, open, round),
+                access.map(|a| {
+                    let queue = Queue { arrivals_per_s: from.sends.packets_per_s(), service: a.time };
+                    let mut need = Need::queue(a.time.mean + longer, queue, 0.0);
+                    let variance = (a.time.second - a.time.mean * a.time.mean).max(0.0);
+                    need.stops.iter_mut().for_each(|(_, filled)| filled.variance += variance);
+                    need
                 })
             }
+            Kind::Ring { walk, discipline } => {
+                let others = self.all.less(mine);
+                let ring = self.ring(walk.get(), discipline, others);
+                ring::TOKEN.at(&ring).map(|wait| ring_need(&ring, wait, sending))
+            }
             Kind::Switch { latency } => {
-                let centre = |t: Traffic| Centre { demand_s: sending, open: t.bits_per_s() / self.rate };
-                Estimate::given(Need { centres: vec![centre(from.sends), centre(to.receives)], delay_s: latency.get() })
+                let mut need = Need::queue(sending, self.link(from.sends), latency.get());
+                need.stops.extend(Need::queue(sending, self.link(to.receives), 0.0).stops);
+                Estimate::given(need)
             }
             Kind::Wifi { overhead, weather } => {
                 let background = one_to_one(from.sends, to.receives);
                 let station = self.station(background.plus(mine), overhead.get(), weather);
-                let done = wifi::COMPLETION.at(&station);
-                done.map(|c| queue(c.mean, background.packets_per_s() * c.mean, 0.0))
+                let airtime = sending + overhead.get();
+                let queue = Queue { arrivals_per_s: background.packets_per_s(), service: station.airtime };
+                wifi::COMPLETION.at(&station).map(|done| {
+                    let left = (1.0 - station.others).max(1e-9);
+                    let open = queue.utilisation() * done.mean / station.airtime.mean.max(1e-12);
+                    let square = station.others_square_s + queue.arrivals_per_s * queue.service.second;
+                    let stop = Stop {
+                        service_s: airtime,
+                        wait_s: square / (2.0 * (left - queue.utilisation()).max(1e-9)),
+                        spacing_s: airtime / left,
+                        between: queue.utilisation(),
+                        delay_s: 0.0,
+                    };
+                    let filled_s = done.mean / (1.0 - open).max(1e-9);
+                    let variance = (done.second - done.mean * done.mean).max(0.0);
+                    Need { stops: vec![(stop, Filled { open, variance, filled_s })], weather: Some(weather) }
+                })
             }
+        }
+    }
+
+    /// How much more regular than Poisson what comes out at a port is. Of a switch's port it is known.
+    pub(crate) fn regular(&self, to: &Port) -> f64 {
+        match self.medium.kind {
+            Kind::Switch { .. } => Tandem { queue: self.link(to.receives), regular: to.regular_in }.departures(),
+            Kind::Ethernet { .. } | Kind::Ring { .. } | Kind::Wifi { .. } => 0.0,
+        }
+    }
+
+    /// The same of what a port has sent, on its way to others.
+    pub(crate) fn regular_out(&self, from: &Port) -> f64 {
+        match self.medium.kind {
+            Kind::Switch { .. } => Tandem { queue: self.link(from.sends), regular: from.regular }.departures(),
+            Kind::Ethernet { .. } | Kind::Ring { .. } | Kind::Wifi { .. } => 0.0,
         }
     }
 
@@ -192,8 +254,31 @@ impl<'a> Cell<'a> {
     fn station(&self, queue: Traffic, overhead_s: f64, weather: wifi::Weather) -> wifi::Station {
         let airtime: Moments = queue.service(self.rate, overhead_s);
         let others = (self.airtime(self.all, overhead_s) - self.airtime(queue, overhead_s)).max(0.0);
-        wifi::Station { stations: self.senders, arrivals_per_s: queue.packets_per_s(), airtime, others, weather }
+        let square = |t: Traffic| t.packets_per_s() * t.service(self.rate, overhead_s).second;
+        wifi::Station {
+            stations: self.senders,
+            arrivals_per_s: queue.packets_per_s(),
+            airtime,
+            others,
+            others_square_s: (square(self.all) - square(queue)).max(0.0),
+            weather,
+        }
     }
+}
+
+/// A copy's packets on a ring beside the others' load. A burst goes with the token, or one packet at
+/// a time.
+fn ring_need(ring: &Ring, wait_s: f64, sending: f64) -> Need {
+    let queue = Queue { arrivals_per_s: ring.arrivals_per_s, service: ring.service };
+    let mut need = Need::queue(sending, queue, ring.travel_s());
+    for (stop, filled) in &mut need.stops {
+        stop.wait_s = wait_s;
+        if ring.discipline == Discipline::OneLimited {
+            let around = (sending + 2.0 * ring.travel_s()) / (1.0 - ring.utilisation()).max(1e-9);
+            (stop.spacing_s, stop.between, filled.filled_s) = (around, 0.0, around);
+        }
+    }
+    need
 }
 
 /// What one port sends to another: in a cell all goes between the base and a station, so it is

@@ -9,14 +9,19 @@
 //! them would do as far as this goes; equal ones get equal shares, unequal ones keep the difference
 //! of what each gets alone, and both are marked ([`Reason::SharedBottleneck`]).
 
-use crate::cell::Cell;
+use std::collections::BTreeMap;
+
+use crate::cell::{Cell, Need};
 use crate::formula::{Estimate, Reason};
-use crate::mva::{Centre, Closed, PACE, Pace};
+use crate::mva::Pace;
 use crate::network::{Network, Route};
-use crate::quantity::Traffic;
+use crate::pipeline::{self, PACE, Server, Stop, burst_s};
+use crate::quantity::{Moments, Traffic};
+use crate::queue::Queue;
 use crate::report::{Outcome, Place};
-use crate::solve::Loads;
-use crate::topology::Copy;
+use crate::solve::{Loads, gateway_service};
+use crate::topology::{Copy, Gateway, Kind};
+use crate::wifi::Weather;
 
 /// Rounds at most, for each copy: a step is the distance over their number.
 const ROUNDS: usize = 12;
@@ -106,53 +111,81 @@ struct Round<'a> {
     loads: &'a Loads,
 }
 
-/// Where a block queues, each with its name, and what nothing queues for.
+/// Where a block queues, each with its name, and how long its round is without other blocks.
+#[derive(Default)]
 struct Needs {
     names: Vec<String>,
-    centres: Vec<Centre>,
-    think_s: f64,
+    servers: Vec<Server>,
+    alone_s: f64,
+    /// Wireless media on the way, and for how long a block needs them.
+    channels: BTreeMap<usize, (Weather, f64)>,
 }
 
 impl Needs {
-    fn queue(&mut self, name: String, demand_s: f64, open: f64) {
-        if demand_s > 0.0 {
+    /// A place that serves whole blocks.
+    fn server(&mut self, name: String, server: Server) {
+        if server.demand_s > 0.0 {
             self.names.push(name);
-            self.centres.push(Centre { demand_s, open });
+            self.servers.push(server);
         }
     }
 }
 
 impl Round<'_> {
-    /// The pace that the copy would have if it loaded the network with `rate` blocks a second.
+    /// What the copy needs if it goes at `rate` blocks a second, and the pace that gives.
     fn pace(&self, cells: &[Cell<'_>], rate: f64) -> Estimate<(Needs, Pace)> {
-        let (data, reply) = traffic(self.copy, rate);
-        let think_s = self.copy.think.get();
-        let mut needs = Estimate::given(Needs { names: Vec::new(), centres: Vec::new(), think_s });
         let (there, back) = self.ways;
-        needs = needs.map(|n| self.processor(n, there.from, self.copy.software.get(), 0.0));
-        needs = self.way(needs, cells, there, (data, reply), self.copy.data.packets);
-        needs = needs.map(|n| self.processor(n, there.to, 0.0, self.copy.disk.get()));
-        needs = self.way(needs, cells, back, (reply, data), self.copy.reply.packets);
+        let (data, reply) = traffic(self.copy, rate);
+        let (software, disk) = (self.copy.software.get(), self.copy.disk.get());
+        let mut needs = Needs { alone_s: software + disk + self.copy.think.get(), ..Needs::default() };
+        self.processor(&mut needs, there.from, software);
+        self.processor(&mut needs, there.to, 0.0);
+        let name = format!("{} disk", self.network.topology.groups[there.to].name);
+        needs.server(name, Server { demand_s: disk, open: 0.0, filled_s: disk, scv: 0.0 });
+        let needs = self.way(Estimate::given(needs), cells, there, (data, reply), self.copy.data.packets);
+        let needs = self.way(needs, cells, back, (reply, data), self.copy.reply.packets);
+        let think_s = self.copy.think.get();
+        let needs = needs.map(|mut needs| {
+            // Data and replies, of each block under way.
+            let gaps = 2.0 * f64::from(self.copy.window);
+            let round_s = needs.alone_s;
+            for (weather, on_s) in needs.channels.values() {
+                needs.alone_s *= weather.stretch(round_s, *on_s * f64::from(self.copy.window), gaps);
+            }
+            needs
+        });
         let pace = match needs.value() {
-            Some(n) => PACE.at(&Closed { window: self.copy.window, think_s: n.think_s, centres: n.centres.clone() }),
-            None => PACE.at(&Closed { window: 1, think_s: 0.0, centres: Vec::new() }),
+            Some(n) => PACE.at(&pipeline::Round {
+                window: self.copy.window,
+                alone_s: n.alone_s,
+                think_s,
+                servers: n.servers.clone(),
+            }),
+            None => PACE.at(&pipeline::Round { window: 1, alone_s: 0.0, think_s, servers: Vec::new() }),
         };
         needs.with(pace, |n, p| (n, p))
     }
 
-    /// A station's software handles all packets of a block; `more_s` and its disk come on top.
-    fn processor(&self, mut needs: Needs, group: usize, more_s: f64, disk_s: f64) -> Needs {
+    /// A station's software handles all packets of a block; `more_s` comes on top.
+    fn processor(&self, needs: &mut Needs, group: usize, more_s: f64) {
         let about = &self.network.topology.groups[group];
-        let packets = self.copy.data.packets + self.copy.reply.packets;
-        let open = self.loads.handled[group] * about.cost.get();
-        needs.queue(format!("{} software", about.name), packets * about.cost.get() + more_s, open);
-        needs.queue(format!("{} disk", about.name), disk_s, 0.0);
-        needs
+        let cost = about.cost.get();
+        let demand_s = (self.copy.data.packets + self.copy.reply.packets) * cost + more_s;
+        let open = self.loads.handled[group] * cost;
+        let filled_s = demand_s / (1.0 - open).max(1e-9);
+        needs.server(format!("{} software", about.name), Server { demand_s, open, filled_s, scv: 0.0 });
+    }
+
+    /// What a packet meets in a station's software.
+    fn handled(&self, group: usize) -> Need {
+        let cost = self.network.topology.groups[group].cost.get();
+        let queue = Queue { arrivals_per_s: self.loads.handled[group], service: Moments::constant(cost) };
+        Need::queue(cost, queue, 0.0)
     }
 
     fn way(
         &self,
-        mut needs: Estimate<Needs>,
+        needs: Estimate<Needs>,
         cells: &[Cell<'_>],
         route: &Route,
         (mine, other): (Traffic, Traffic),
@@ -161,34 +194,60 @@ impl Round<'_> {
         if packets <= 0.0 {
             return needs;
         }
+        // With one block under way data and replies take turns and never meet.
+        let other = other.times(1.0 - 1.0 / f64::from(self.copy.window.max(1)));
+        // Places in order; the stations' software counts as servers elsewhere, both ways together.
+        let mut met = Estimate::given(vec![(None, self.handled(route.from))]);
+        let media = route.hops.iter().map(|hop| hop.medium);
         for (at, hop) in route.hops.iter().enumerate() {
             let ports = &self.loads.ports[hop.medium];
             let (from, to) = (&ports[hop.from], &ports[hop.to]);
             let need = cells[hop.medium].with(mine.plus(other), [from, to]).need(from, to, mine);
             let name = &self.network.topology.media[hop.medium].name;
-            needs = needs.with(need, |mut n, need| {
-                need.centres.iter().for_each(|c| n.queue(name.clone(), packets * c.demand_s, c.open));
-                n.think_s += need.delay_s;
-                n
+            met = met.with(need, |mut met, need| {
+                met.push((Some(name), need));
+                met
             });
             if let Some(gateway) = route.gateways.get(at) {
                 let about = &self.network.topology.gateways[*gateway];
-                let open = (self.loads.gateways[*gateway].packets_per_s() + other.packets_per_s()) * about.cost.get();
-                needs = needs.map(|mut n| {
-                    n.queue(about.name.clone(), packets * about.cost.get(), open);
-                    n
+                let need = gateway_need(about, self.loads.gateways[*gateway].packets_per_s() + other.packets_per_s());
+                met = met.map(|mut met| {
+                    met.push((Some(&about.name), need));
+                    met
                 });
             }
         }
-        needs
+        needs.with(met, |mut needs, mut met| {
+            met.push((None, self.handled(route.to)));
+            let stops: Vec<Stop> = met.iter().flat_map(|(_, need)| need.stops.iter().map(|(stop, _)| *stop)).collect();
+            needs.alone_s += burst_s(packets, &stops);
+            let weathers = met.iter().filter_map(|(_, need)| Some((need.weather?, need.stops.first()?.0)));
+            for (medium, (weather, stop)) in media.filter(|m| self.wireless(*m)).zip(weathers) {
+                let channel = needs.channels.entry(medium).or_insert((weather, 0.0));
+                channel.1 += packets * stop.spacing_s;
+            }
+            for (name, need) in &met {
+                for (stop, filled) in &need.stops {
+                    let (Some(name), filled_s) = (name, packets * filled.filled_s) else { continue };
+                    let scv = packets * filled.variance / (filled_s * filled_s).max(1e-24);
+                    let server = Server { demand_s: packets * stop.service_s, open: filled.open, filled_s, scv };
+                    needs.server((*name).clone(), server);
+                }
+            }
+            needs
+        })
+    }
+
+    fn wireless(&self, medium: usize) -> bool {
+        matches!(self.network.topology.media[medium].kind, Kind::Wifi { .. })
     }
 
     fn outcome(&self, rate: f64, needs: Needs, pace: Pace) -> Outcome {
         let blocks = self.copy.file_bytes as f64 / self.copy.block_bytes as f64;
-        let places = needs.names.into_iter().zip(&needs.centres).zip(pace.busy.iter().zip(&pace.queued));
-        let place = |((name, centre), (busy, queued)): ((String, &Centre), (&f64, &f64))| Place {
+        let places = needs.names.into_iter().zip(&needs.servers).zip(pace.busy.iter().zip(&pace.queued));
+        let place = |((name, server), (busy, queued)): ((String, &Server), (&f64, &f64))| Place {
             name,
-            demand_s: centre.demand_s,
+            demand_s: server.demand_s,
             busy: *busy,
             queued: *queued,
         };
@@ -199,4 +258,13 @@ impl Round<'_> {
             places: places.map(place).collect(),
         }
     }
+}
+
+fn gateway_need(gateway: &Gateway, packets_per_s: f64) -> Need {
+    let service = gateway_service(gateway);
+    let queue = Queue { arrivals_per_s: packets_per_s, service };
+    let mut need = Need::queue(service.mean, queue, 0.0);
+    let variance = service.second - service.mean * service.mean;
+    need.stops.iter_mut().for_each(|(_, filled)| filled.variance += variance);
+    need
 }

@@ -92,20 +92,23 @@ pub struct Access {
 /// The first is about the station's queue, the others about the medium.
 const BANDS: &[Band<Sender>] = &[
     Band { quantity: Quantity::StationUtilisation, of: Sender::queue_utilisation, low: 0.0, high: 0.6 },
-    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 10.0, high: 200.0 },
+    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 16.0, high: 200.0 },
     Band { quantity: Quantity::Load, of: Sender::load, low: 0.0, high: 0.8 },
-    Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 4.0, high: 24.0 },
+    Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 5.0, high: 24.0 },
     Band { quantity: Quantity::Variation, of: |s| s.frame().scv(), low: 0.0, high: 1.0 },
-    Band {
-        quantity: Quantity::PropagationSlots,
-        of: |s| s.propagation_s * s.bits_per_s / SLOT_BITS,
-        low: 0.0,
-        high: 0.1,
-    },
-    Band { quantity: Quantity::GivenUp, of: |s| s.settle().map_or(1.0, |a| a.given_up), low: 0.0, high: 0.003 },
+    Band { quantity: Quantity::PropagationSlots, of: Sender::propagation_slots, low: 0.0, high: 0.1 },
+    Band { quantity: Quantity::GivenUp, of: Sender::given_up, low: 0.0, high: 0.003 },
 ];
 
-const ACCESS_BANDS: &[Band<Sender>] = BANDS.split_at(1).1;
+/// What a copy meets.
+const ACCESS_BANDS: &[Band<Sender>] = &[
+    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 10.0, high: 200.0 },
+    Band { quantity: Quantity::Load, of: Sender::load, low: 0.0, high: 0.7 },
+    Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 4.0, high: 24.0 },
+    Band { quantity: Quantity::Variation, of: |s| s.frame().scv(), low: 0.0, high: 1.0 },
+    Band { quantity: Quantity::PropagationSlots, of: Sender::propagation_slots, low: 0.0, high: 0.1 },
+    Band { quantity: Quantity::GivenUp, of: Sender::given_up, low: 0.0, high: 0.003 },
+];
 
 /// What a frame at the head of its queue goes through.
 pub static ACCESS: Formula<Sender, Access> = Formula {
@@ -141,6 +144,14 @@ impl Sender {
     /// Bits asked for over bits that leave.
     fn load(&self) -> f64 {
         self.all.bits_per_s() / self.bits_per_s
+    }
+
+    fn propagation_slots(&self) -> f64 {
+        self.propagation_s * self.bits_per_s / SLOT_BITS
+    }
+
+    fn given_up(&self) -> f64 {
+        self.settle().map_or(1.0, |a| a.given_up)
     }
 
     /// Seconds that a frame holds the medium beside its bits.
@@ -260,10 +271,10 @@ mod tests {
     #[test]
     fn what_is_outside_the_band_says_so() {
         for (load, bits, stations, quantity) in [
-            (0.3, 12_000.0, 3.0, Quantity::Stations),
+            (0.3, 12_000.0, 15.0, Quantity::Stations),
             (0.85, 12_000.0, 50.0, Quantity::Load),
-            (0.3, 600.0, 50.0, Quantity::PacketSlots),
-            (0.8, 2_048.0, 200.0, Quantity::GivenUp),
+            (0.3, 2_400.0, 50.0, Quantity::PacketSlots),
+            (0.8, 2_600.0, 200.0, Quantity::GivenUp),
         ] {
             let got = DELAY.at(&sender(load, bits, stations));
             let found =

@@ -85,6 +85,8 @@ pub enum Reason {
     },
     /// Copies fill a place together: how they split it is a convention.
     SharedBottleneck,
+    /// Packets of copies come in bursts, and are taken for Poisson.
+    BesideCopy,
     /// The copies' rates had not settled when the rounds were used up.
     Unsettled,
 }
@@ -101,6 +103,7 @@ impl fmt::Display for Reason {
             Reason::SharedBottleneck => {
                 f.write_str("copies fill a place together, and how they split it is a convention")
             }
+            Reason::BesideCopy => f.write_str("beside a copy: its bursts are taken for packets that come one by one"),
             Reason::Unsettled => f.write_str("the rates of the copies did not settle"),
         }
     }

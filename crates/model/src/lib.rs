@@ -11,6 +11,7 @@ mod formula;
 pub mod mva;
 mod network;
 pub mod nmt1989;
+pub mod pipeline;
 mod quantity;
 pub mod queue;
 mod report;
@@ -20,7 +21,7 @@ mod topology;
 pub mod wifi;
 
 pub use formula::{Band, Estimate, Formula, Quantity, Reason};
-pub use network::Network;
+pub use network::{Hop, Network, Route};
 pub use quantity::{Bits, Moments, OutOfRange, PacketRate, Seconds, Size, Traffic};
 pub use report::{CopyReport, FlowReport, GatewayReport, MediumReport, Outcome, Part, Place, Report};
 pub use topology::{

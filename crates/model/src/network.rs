@@ -11,28 +11,35 @@ pub struct Network {
     pub(crate) topology: Topology,
     /// How many stations stand behind each port of each medium.
     pub(crate) ports: Vec<Vec<f64>>,
+    /// Medium and port of each gateway's attachments.
+    pub(crate) attached: Vec<Vec<(usize, usize)>>,
     pub(crate) flows: Vec<Route>,
     /// There and back.
     pub(crate) copies: Vec<(Route, Route)>,
 }
 
-/// A way from group to group.
+/// A way from group to group; all numbers count from 0 in the order of the topology.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Route {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+pub struct Route {
+    /// The sender's group.
+    pub from: usize,
+    /// The receiver's group.
+    pub to: usize,
     /// Media in order.
-    pub(crate) hops: Vec<Hop>,
+    pub hops: Vec<Hop>,
     /// The gateways between them: one less.
-    pub(crate) gateways: Vec<usize>,
+    pub gateways: Vec<usize>,
 }
 
 /// From one port of a medium to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Hop {
-    pub(crate) medium: usize,
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+pub struct Hop {
+    /// The medium.
+    pub medium: usize,
+    /// Where packets come from; [`Network::ports`] has the ports.
+    pub from: usize,
+    /// Where they go to.
+    pub to: usize,
 }
 
 type Names<'a> = BTreeMap<&'a str, usize>;
@@ -52,7 +59,29 @@ impl Network {
         let copies = copies.collect::<Result<_, _>>()?;
         bound(Table::Flows, topology.flows.len(), TABLES_MAX)?;
         bound(Table::Copies, topology.copies.len(), COPIES_MAX)?;
-        Ok(Network { ports: plan.ports, flows, copies, topology })
+        let attached = plan.edges.split_off(plan.topology.media.len());
+        Ok(Network { ports: plan.ports, attached, flows, copies, topology })
+    }
+
+    /// What the network was made from.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// How many stations stand behind each port of a medium: those of a group, or one gateway.
+    /// Groups come first, in their order, then gateways in theirs; none beyond the last medium.
+    pub fn ports(&self, medium: usize) -> &[f64] {
+        self.ports.get(medium).map_or(&[], Vec::as_slice)
+    }
+
+    /// The way of each flow.
+    pub fn flow_routes(&self) -> &[Route] {
+        &self.flows
+    }
+
+    /// The ways of each copy, there and back.
+    pub fn copy_routes(&self) -> &[(Route, Route)] {
+        &self.copies
     }
 
     /// Stations of all groups.

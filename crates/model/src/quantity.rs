@@ -82,6 +82,11 @@ impl Size {
     pub fn mean_bits(self) -> f64 {
         self.mean_bits
     }
+
+    /// Squared coefficient of variation (0: all the same; 1: as exponential ones).
+    pub fn scv(self) -> f64 {
+        (self.second_bits2 / (self.mean_bits * self.mean_bits) - 1.0).max(0.0)
+    }
 }
 
 /// Packets of all sorts that come together: their rate and the sums of the moments of their

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::formula::Estimate;
+use crate::formula::{Estimate, Reason};
 
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -68,6 +68,13 @@ pub struct FlowReport {
     pub delay_s: Estimate<f64>,
     /// The same in its parts: media and gateways in order.
     pub parts: Vec<Part>,
+}
+
+impl FlowReport {
+    /// The same with another doubt.
+    pub(crate) fn doubt(self, reason: Reason) -> FlowReport {
+        FlowReport { delay_s: self.delay_s.doubt(reason), ..self }
+    }
 }
 
 /// A part of a way.

@@ -53,6 +53,11 @@ impl Ring {
         self.utilisation() + walks
     }
 
+    /// The same where stations send one packet at a time; elsewhere 0.
+    fn one_by_one(&self) -> f64 {
+        if self.discipline == Discipline::OneLimited { self.share() } else { 0.0 }
+    }
+
     /// Mean way from sender to receiver, in seconds: half the ring.
     pub fn travel_s(&self) -> f64 {
         self.stations * self.walk_s / 2.0
@@ -67,6 +72,19 @@ pub static WAIT: Formula<Ring, f64> = Formula {
     compute: wait,
     bands: &[
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
+        Band { quantity: Quantity::Imbalance, of: |r| r.imbalance, low: 0.0, high: 1.2 },
+    ],
+};
+
+/// Mean time until a station that has sent nothing for a while may send, in seconds.
+pub static TOKEN: Formula<Ring, f64> = Formula {
+    name: "token",
+    source: "the wait of a packet beside the others' load; with one packet at a time a station that has no queue of \
+             its own waits less, which shows at high load",
+    compute: wait,
+    bands: &[
+        Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
+        Band { quantity: Quantity::Load, of: Ring::one_by_one, low: 0.0, high: 0.8 },
         Band { quantity: Quantity::Imbalance, of: |r| r.imbalance, low: 0.0, high: 1.2 },
     ],
 };

@@ -1,14 +1,19 @@
 //! From a network to its report: loads added along the routes, then each medium, gateway and way
 //! by its formula.
 
+use std::collections::BTreeMap;
+
 use crate::cell::{Cell, Port};
 use crate::copying;
 use crate::formula::{Estimate, Reason};
-use crate::network::{Network, Route};
+use crate::network::{Hop, Network, Route};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{MG1_WAIT, MM1_P95, Queue};
+use crate::queue::{GG1_WAIT, MM1_P95, Queue, Tandem};
 use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
-use crate::topology::{Gateway, Law};
+use crate::topology::{Gateway, Kind, Law};
+
+/// Up to this share of a place's traffic the bursts of copies do not show in others' delays.
+const COPIES_LITTLE: f64 = 0.02;
 
 /// What everything carries.
 #[derive(Clone, Debug)]
@@ -16,6 +21,8 @@ pub(crate) struct Loads {
     /// By medium and port.
     pub(crate) ports: Vec<Vec<Port>>,
     pub(crate) gateways: Vec<Traffic>,
+    /// How much more regular than Poisson what comes to each gateway is.
+    pub(crate) regular: Vec<f64>,
     /// Packets a second that each station of a group sends and receives.
     pub(crate) handled: Vec<f64>,
 }
@@ -26,6 +33,7 @@ impl Loads {
         Loads {
             ports: network.ports.iter().map(|ports| ports.iter().map(idle).collect()).collect(),
             gateways: vec![Traffic::default(); network.topology.gateways.len()],
+            regular: vec![0.0; network.topology.gateways.len()],
             handled: vec![0.0; network.topology.groups.len()],
         }
     }
@@ -57,6 +65,61 @@ impl Loads {
         }
     }
 
+    /// Finds how regular arrivals are at gateways and behind them, one queue after the other (Whitt
+    /// 1983: streams that join count by their rates, a part of a stream is as much more like Poisson
+    /// as it is smaller).
+    fn settle_regularity(&mut self, network: &Network) {
+        let cells = self.cells(network);
+        let mut behind = Vec::new();
+        for (i, (gateway, attached)) in network.topology.gateways.iter().zip(&network.attached).enumerate() {
+            let all = self.gateways[i].packets_per_s();
+            if all <= 0.0 {
+                continue;
+            }
+            let share = |(medium, port): &(usize, usize)| {
+                let port = &self.ports[*medium][*port];
+                port.receives.packets_per_s() / all * cells[*medium].regular(port)
+            };
+            let regular = attached.iter().map(share).sum::<f64>().clamp(0.0, 1.0);
+            let out = Tandem { queue: gateway_queue(gateway, self.gateways[i]), regular }.departures();
+            behind.push((i, regular, out / all));
+        }
+        drop(cells);
+        for (i, regular, out) in behind {
+            self.regular[i] = regular;
+            for (medium, port) in &network.attached[i] {
+                let port = &mut self.ports[*medium][*port];
+                port.regular = out * port.sends.packets_per_s();
+            }
+        }
+        self.settle_behind_gateways(network);
+    }
+
+    /// The same at the ports that gateways send to.
+    fn settle_behind_gateways(&mut self, network: &Network) {
+        let mut streams: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
+        for (flow, route) in network.topology.flows.iter().zip(&network.flows) {
+            let rate = flow.rate.get() * f64::from(network.topology.groups[route.from].stations);
+            for hop in route.hops.iter().skip(1) {
+                *streams.entry((hop.medium, hop.from, hop.to)).or_default() += rate;
+            }
+        }
+        let cells = self.cells(network);
+        let mut found = Vec::new();
+        for ((medium, from, to), rate) in streams {
+            let (from, port) = (&self.ports[medium][from], &self.ports[medium][to]);
+            let (sent, received) = (from.sends.packets_per_s(), port.receives.packets_per_s());
+            if sent > 0.0 && received > 0.0 {
+                found.push((medium, to, rate / sent * rate / received * cells[medium].regular_out(from)));
+            }
+        }
+        drop(cells);
+        for (medium, to, regular) in found {
+            let port = &mut self.ports[medium][to];
+            port.regular_in = (port.regular_in + regular).min(1.0);
+        }
+    }
+
     pub(crate) fn cells<'a>(&self, network: &'a Network) -> Vec<Cell<'a>> {
         network.topology.media.iter().zip(&self.ports).map(|(medium, ports)| Cell::new(medium, ports)).collect()
     }
@@ -65,23 +128,37 @@ impl Loads {
 impl Network {
     /// Solves the network: every flow and copy beside all others.
     pub fn solve(&self) -> Report {
-        let mut loads = Loads::of_flows(self);
-        let solved = copying::solve(self, &loads);
+        let flows = Loads::of_flows(self);
+        let solved = copying::solve(self, &flows);
+        let mut loads = flows.clone();
         for (i, (there, back)) in self.copies.iter().enumerate() {
             let (data, reply) = copying::traffic(&self.topology.copies[i], solved.rates[i]);
             loads.add(self, there, data);
             loads.add(self, back, reply);
         }
+        loads.settle_regularity(self);
         let cells = loads.cells(self);
         let mut across: Vec<Option<Estimate<(f64, f64)>>> = vec![None; cells.len()];
-        let flows = (0..self.flows.len()).map(|i| self.flow(i, &loads, &cells, &mut across)).collect();
+        let alone = flows.cells(self);
+        let beside = |hop: &Hop| {
+            let (with, without) = (&loads.ports[hop.medium], &flows.ports[hop.medium]);
+            let shared = matches!(self.topology.media[hop.medium].kind, Kind::Switch { .. });
+            bursts(with[hop.from].sends, without[hop.from].sends)
+                || bursts(with[hop.to].receives, without[hop.to].receives)
+                || !shared && bursts(cells[hop.medium].all(), alone[hop.medium].all())
+        };
+        let flows = (0..self.flows.len()).map(|i| {
+            let report = self.flow(i, &loads, &cells, &mut across);
+            if self.flows[i].hops.iter().any(beside) { report.doubt(Reason::BesideCopy) } else { report }
+        });
+        let flows = flows.collect();
         let media = cells.iter().zip(across).zip(&self.topology.media);
         let media = media.map(|((cell, across), medium)| medium_report(&medium.name, cell, across)).collect();
-        let gateways = self.topology.gateways.iter().zip(&loads.gateways);
+        let gateways = self.topology.gateways.iter().zip(loads.gateways.iter().zip(&loads.regular));
         Report {
             stations: self.stations(),
             media,
-            gateways: gateways.map(|(gateway, load)| gateway_report(gateway, *load)).collect(),
+            gateways: gateways.map(|(gateway, (load, regular))| gateway_report(gateway, *load, *regular)).collect(),
             flows,
             copies: self.copy_reports(solved),
         }
@@ -118,7 +195,7 @@ impl Network {
             add(&self.topology.media[hop.medium].name, delay);
             if let Some(gateway) = route.gateways.get(at) {
                 let about = &self.topology.gateways[*gateway];
-                add(&about.name, gateway_delay(about, loads.gateways[*gateway]));
+                add(&about.name, gateway_delay(about, loads.gateways[*gateway], loads.regular[*gateway]));
             }
         }
         FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s: total, parts }
@@ -136,6 +213,11 @@ impl Network {
     }
 }
 
+/// Whether copies make more than a little of a place's traffic.
+fn bursts(with: Traffic, without: Traffic) -> bool {
+    with.bits_per_s() - without.bits_per_s() > COPIES_LITTLE * with.bits_per_s()
+}
+
 fn medium_report(name: &str, cell: &Cell<'_>, across: Option<Estimate<(f64, f64)>>) -> MediumReport {
     let offered = cell.all().packets_per_s();
     let busy = cell.busy();
@@ -150,25 +232,30 @@ fn medium_report(name: &str, cell: &Cell<'_>, across: Option<Estimate<(f64, f64)
     }
 }
 
-fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
-    let service = match gateway.law {
+/// A gateway's time for a packet.
+pub(crate) fn gateway_service(gateway: &Gateway) -> Moments {
+    match gateway.law {
         Law::Constant => Moments::constant(gateway.cost.get()),
         Law::Exponential => Moments::exponential(gateway.cost.get()),
-    };
-    Queue { arrivals_per_s: load.packets_per_s(), service }
+    }
 }
 
-fn gateway_delay(gateway: &Gateway, load: Traffic) -> Estimate<f64> {
-    MG1_WAIT.at(&gateway_queue(gateway, load)).map(|wait| wait + gateway.cost.get())
+fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
+    Queue { arrivals_per_s: load.packets_per_s(), service: gateway_service(gateway) }
 }
 
-fn gateway_report(gateway: &Gateway, load: Traffic) -> GatewayReport {
+fn gateway_delay(gateway: &Gateway, load: Traffic, regular: f64) -> Estimate<f64> {
+    let tandem = Tandem { queue: gateway_queue(gateway, load), regular };
+    GG1_WAIT.at(&tandem).map(|wait| wait + gateway.cost.get())
+}
+
+fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64) -> GatewayReport {
     let queue = gateway_queue(gateway, load);
     GatewayReport {
         name: gateway.name.clone(),
         utilisation: queue.utilisation(),
         packets_per_s: load.packets_per_s(),
-        delay_s: gateway_delay(gateway, load),
+        delay_s: gateway_delay(gateway, load, regular),
         p95_s: (gateway.law == Law::Exponential).then(|| MM1_P95.at(&queue)),
     }
 }

@@ -7,8 +7,13 @@
 //! included (Gaver 1962; Avi-Itzhak & Naor 1963), here for "preemptive repeat": what was cut off
 //! starts from its beginning. A frame that comes to an empty queue in a bad period waits for its
 //! end (an exceptional first service, Welch 1964). Exact for one station with exponential good
-//! periods and any bad ones. What other stations send takes its share of the airtime: each frame
-//! takes `1 / (1 - others)` of its time (the shadow server of Sevcik 1977), an approximation.
+//! periods and any bad ones.
+//!
+//! What other stations send takes its share of the airtime. As long as the channel is good that is
+//! the wait of one queue for all frames, whoever sends them (Pollaczek, Khinchine). What bad periods
+//! add is what they would add to a frame that takes `1 / (1 - others)` of its time, for that is the
+//! pace at which a queue that has grown gets shorter (the shadow server of Sevcik 1977): an
+//! approximation.
 
 use serde::Serialize;
 
@@ -63,6 +68,20 @@ impl Weather {
     fn breaks(&self) -> bool {
         self.bad_s > 0.0
     }
+
+    /// By how much bad periods stretch a round of `round_s` seconds that needs the channel for `on_s`
+    /// of them and goes on without it between `gaps` such needs, as a factor. A bad period that
+    /// begins while nobody needs the channel holds up only what is left of it then; the rest of a
+    /// period counts as exponential.
+    pub(crate) fn stretch(&self, round_s: f64, on_s: f64, gaps: f64) -> f64 {
+        if !self.breaks() || round_s <= 0.0 {
+            return 1.0;
+        }
+        let on = (on_s / round_s).min(1.0);
+        let gap = (round_s - on_s).max(0.0) / gaps.max(1.0) / self.bad_s;
+        let met = if gap > 1e-9 { -(-gap).exp_m1() / gap } else { 1.0 };
+        1.0 + self.bad_s / self.good_s * (on + (1.0 - on) * met)
+    }
 }
 
 /// A station's queue in a cell.
@@ -76,6 +95,8 @@ pub struct Station {
     pub airtime: Moments,
     /// Share of the airtime that all others use.
     pub others: f64,
+    /// Frames a second of all others times the mean square of their airtime, in seconds.
+    pub others_square_s: f64,
     /// This station's channel.
     pub weather: Weather,
 }
@@ -113,7 +134,7 @@ const BANDS: &[Band<Station>] = &[
 /// Where the queue itself may be full: only the others' share counts.
 const FRAME_BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
-    Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.9 },
+    Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.6 },
     Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.5 },
 ];
 
@@ -184,13 +205,20 @@ fn repeat(length: f64, w: &Weather) -> Moments {
 }
 
 fn delay(s: &Station) -> Option<f64> {
-    let c = completion(s)?;
-    let rho = s.arrivals_per_s * c.mean;
-    if rho >= 1.0 {
+    let with = behind(s.arrivals_per_s, completion(s)?)?;
+    let without = behind(s.arrivals_per_s, s.shared()?)?;
+    let left = 1.0 - s.others - s.arrivals_per_s * s.airtime.mean;
+    if left <= 0.0 {
         return None;
     }
-    let queue = s.arrivals_per_s * c.second / (2.0 * (1.0 - rho));
-    Some(queue + exceptional(s.arrivals_per_s, &s.weather) + c.mean)
+    let wait = (s.others_square_s + s.arrivals_per_s * s.airtime.second) / (2.0 * left);
+    Some(wait + s.airtime.mean + (with - without).max(0.0) + exceptional(s.arrivals_per_s, &s.weather))
+}
+
+/// Wait and service of an M/G/1 queue, in seconds.
+fn behind(arrivals_per_s: f64, service: Moments) -> Option<f64> {
+    let rho = arrivals_per_s * service.mean;
+    (rho < 1.0).then(|| arrivals_per_s * service.second / (2.0 * (1.0 - rho)) + service.mean)
 }
 
 /// What frames wait because some came to an empty queue in a bad period, in seconds.
@@ -222,7 +250,8 @@ mod tests {
 
     fn station(arrivals_per_s: f64, bad_s: f64, bad: Periods) -> Station {
         let weather = Weather { good_s: 1.0, bad_s, bad };
-        Station { stations: 2.0, arrivals_per_s, airtime: Moments::constant(0.012), others: 0.0, weather }
+        let airtime = Moments::constant(0.012);
+        Station { stations: 2.0, arrivals_per_s, airtime, others: 0.0, others_square_s: 0.0, weather }
     }
 
     #[test]
@@ -230,8 +259,9 @@ mod tests {
         let got = DELAY.at(&station(50.0, 0.0, Periods::Uniform));
         assert!((got.value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12, "{got:?}");
         assert!(got.outside().is_empty());
-        let shared = Station { others: 0.5, ..station(0.0, 0.0, Periods::Uniform) };
-        assert!((DELAY.at(&shared).value().unwrap() - 0.024).abs() < 1e-12);
+        // Beside others it is one queue for all: 25 frames a second of this station, 25 of others.
+        let both = Station { others: 0.3, others_square_s: 0.3 * 0.012, ..station(25.0, 0.0, Periods::Uniform) };
+        assert!((DELAY.at(&both).value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12);
     }
 
     #[test]

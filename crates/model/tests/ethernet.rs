@@ -177,11 +177,32 @@ fn sender(case: Case) -> Sender {
     Sender { bits_per_s: 1e7, propagation_s: case.propagation / 1e7, stations: n, all, own: all.times(1.0 / n) }
 }
 
-/// The formula's delay over the simulation's, less 1; the formula must be within its band.
-fn error(case: Case, frames: usize) -> f64 {
+/// The formula's delay in bits; it must be within its band.
+fn within_band(case: Case) -> f64 {
     let model = DELAY.at(&sender(case));
     assert!(model.outside().is_empty(), "{case:?}: {model:?}");
-    model.value().unwrap() * 1e7 / simulated(case, frames, 1) - 1.0
+    model.value().unwrap() * 1e7
+}
+
+/// The formula's delay over the simulation's, less 1.
+fn error(case: Case, frames: usize) -> f64 {
+    within_band(case) / simulated(case, frames, 1) - 1.0
+}
+
+/// Such an error once chance is small. Near full load a few frames that back off for long carry the
+/// mean: one run of 40,000 frames is up to 25 % off it. So there are more runs until their mean is
+/// known to 3 %, and at most 20.
+fn sure_error(case: Case) -> f64 {
+    let mut runs: Vec<f64> = Vec::new();
+    loop {
+        runs.push(simulated(case, 20_000, runs.len() as u64 + 1));
+        let n = runs.len() as f64;
+        let mean = runs.iter().sum::<f64>() / n;
+        let variance = runs.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        if n == 20.0 || (n >= 3.0 && (variance / n).sqrt() < 0.03 * mean) {
+            return within_band(case) / mean - 1.0;
+        }
+    }
 }
 
 const fn case(stations: usize, bits: f64, varying: bool, propagation: f64, load: f64) -> Case {
@@ -191,9 +212,9 @@ const fn case(stations: usize, bits: f64, varying: bool, propagation: f64, load:
 #[test]
 fn the_formula_is_near_the_simulation_up_to_half_load() {
     for c in [
-        case(10, 12_208.0, false, 50.0, 0.3),
-        case(10, 8_376.0, true, 50.0, 0.5),
-        case(20, 2_048.0, false, 20.0, 0.3),
+        case(16, 12_208.0, false, 50.0, 0.3),
+        case(16, 8_376.0, true, 50.0, 0.5),
+        case(20, 2_624.0, false, 20.0, 0.3),
         case(20, 8_376.0, false, 20.0, 0.5),
         case(50, 4_096.0, true, 50.0, 0.5),
         case(50, 12_208.0, false, 50.0, 0.5),
@@ -206,14 +227,14 @@ fn the_formula_is_near_the_simulation_up_to_half_load() {
 #[test]
 fn the_formula_is_near_the_simulation_at_high_load() {
     for c in [
-        case(10, 12_208.0, false, 50.0, 0.7),
+        case(16, 12_208.0, false, 50.0, 0.7),
         case(20, 12_208.0, false, 50.0, 0.7),
         case(20, 8_376.0, true, 50.0, 0.7),
         case(50, 12_208.0, false, 20.0, 0.8),
-        case(50, 2_048.0, false, 50.0, 0.6),
+        case(50, 2_624.0, false, 50.0, 0.6),
     ] {
         let e = error(c, 40_000);
-        assert!(e.abs() < 0.12, "{c:?}: {:+.1} %", e * 100.0);
+        assert!(e.abs() < 0.10, "{c:?}: {:+.1} %", e * 100.0);
     }
 }
 
@@ -224,15 +245,15 @@ fn the_formula_is_near_the_simulation_anywhere_in_its_band() {
     let mut held = 0;
     while held < 12 {
         let c = Case {
-            stations: 10 + rng.below(60) as usize,
-            bits: 2_048.0 + rng.unit() * 10_160.0,
+            stations: 16 + rng.below(54) as usize,
+            bits: 2_560.0 + rng.unit() * 9_648.0,
             varying: rng.chance(0.5),
             propagation: rng.unit() * 50.0,
             load: 0.1 + rng.unit() * 0.7,
         };
         if DELAY.at(&sender(c)).outside().is_empty() {
-            let e = error(c, 20_000);
-            assert!(e.abs() < 0.20, "{c:?}: {:+.1} %", e * 100.0);
+            let e = sure_error(c);
+            assert!(e.abs() < 0.10, "{c:?}: {:+.1} %", e * 100.0);
             held += 1;
         }
     }

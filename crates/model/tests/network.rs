@@ -152,7 +152,7 @@ fn a_copy_alone_takes_its_parts() {
 }
 
 #[test]
-fn windows_help_and_others_hurt_on_every_medium() {
+fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
     let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
     let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
     for kind in [
@@ -164,7 +164,10 @@ fn windows_help_and_others_hurt_on_every_medium() {
         Kind::Wifi { overhead: seconds(3e-4), weather },
     ] {
         let time = |window, background| copy_seconds(between(kind.clone(), window, background));
-        assert!(time(8, 0.0) <= time(1, 0.0), "{kind:?}");
+        // On an Ethernet the replies of one station at a time collide with nothing; with more under
+        // way they do (the simulation has 0.91, 1.02, 1.13 and 1.29 s for windows of 1, 4, 8 and 16).
+        let most = if matches!(kind, Kind::Ethernet { .. }) { 1.45 } else { 1.0 };
+        assert!(time(8, 0.0) <= most * time(1, 0.0), "{kind:?}: {} {}", time(8, 0.0), time(1, 0.0));
         assert!(time(8, 0.0) >= 0.8, "{kind:?}: faster than the medium");
         let shared = !matches!(kind, Kind::Switch { .. });
         assert!(!shared || time(4, 60.0) > 1.3 * time(4, 0.0), "{kind:?}: {} {}", time(4, 60.0), time(4, 0.0));
@@ -233,6 +236,13 @@ fn ten_thousand_nodes_take_less_than_a_second() {
     let report = network.solve();
     // Generous: without optimisation, on a machine that does other things.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert!(report.flows.iter().all(|f| f.delay_s.value().is_some() && f.delay_s.outside().is_empty()));
+    // Where the copy passes, its bursts are a doubt, and its Ethernet may be beyond its band: what
+    // leaves the servers, and the desks it goes to. Of all others the model is sure.
+    let (beside, sure): (Vec<_>, Vec<_>) =
+        report.flows.iter().partition(|f| f.delay_s.outside().contains(&Reason::BesideCopy));
+    assert!(beside.iter().all(|f| f.from == "servers" || f.from == "desks0"), "{beside:?}");
+    for flow in sure {
+        assert!(flow.delay_s.outside().is_empty() && flow.delay_s.value().is_some(), "{flow:?}");
+    }
     assert!(report.copies[0].outcome.value().is_some());
 }

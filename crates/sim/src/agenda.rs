@@ -5,34 +5,35 @@ use std::collections::BinaryHeap;
 
 use remora_base::Time;
 
-/// A heap ordered by (time, sequence), so that no tie is broken by chance.
+/// A heap ordered by (time, sequence), so that no tie is broken by chance. `At` is the world's
+/// clock: [`Time`], or a finer one.
 #[derive(Debug)]
-pub struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+pub struct Agenda<T, At = Time> {
+    heap: BinaryHeap<Reverse<Entry<T, At>>>,
     next_seq: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    at: Time,
+struct Entry<T, At> {
+    at: At,
     seq: u64,
     what: T,
 }
 
-impl<T> Agenda<T> {
+impl<T, At: Ord + Copy> Agenda<T, At> {
     /// Nothing to happen.
-    pub fn new() -> Agenda<T> {
+    pub fn new() -> Agenda<T, At> {
         Agenda { heap: BinaryHeap::new(), next_seq: 0 }
     }
 
     /// Plans `what` for `at`.
-    pub fn push(&mut self, at: Time, what: T) {
+    pub fn push(&mut self, at: At, what: T) {
         self.heap.push(Reverse(Entry { at, seq: self.next_seq, what }));
         self.next_seq += 1;
     }
 
     /// Takes the first thing that is due by `now`, with its time.
-    pub fn pop_due(&mut self, now: Time) -> Option<(Time, T)> {
+    pub fn pop_due(&mut self, now: At) -> Option<(At, T)> {
         if self.next_at()? > now {
             return None;
         }
@@ -40,7 +41,7 @@ impl<T> Agenda<T> {
     }
 
     /// When the first thing is due.
-    pub fn next_at(&self) -> Option<Time> {
+    pub fn next_at(&self) -> Option<At> {
         self.heap.peek().map(|Reverse(e)| e.at)
     }
 
@@ -61,40 +62,40 @@ impl<T> Agenda<T> {
 
     /// Takes everything, in order.
     pub fn drain(&mut self) -> Vec<T> {
-        let mut all: Vec<Entry<T>> = self.heap.drain().map(|Reverse(e)| e).collect();
+        let mut all: Vec<Entry<T, At>> = self.heap.drain().map(|Reverse(e)| e).collect();
         all.sort();
         all.into_iter().map(|e| e.what).collect()
     }
 }
 
-impl<T> Default for Agenda<T> {
-    fn default() -> Agenda<T> {
+impl<T, At: Ord + Copy> Default for Agenda<T, At> {
+    fn default() -> Agenda<T, At> {
         Agenda::new()
     }
 }
 
-impl<T> Entry<T> {
-    fn key(&self) -> (Time, u64) {
+impl<T, At: Ord + Copy> Entry<T, At> {
+    fn key(&self) -> (At, u64) {
         (self.at, self.seq)
     }
 }
 
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
+impl<T, At: Ord + Copy> PartialEq for Entry<T, At> {
+    fn eq(&self, other: &Entry<T, At>) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T, At: Ord + Copy> Eq for Entry<T, At> {}
 
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+impl<T, At: Ord + Copy> PartialOrd for Entry<T, At> {
+    fn partial_cmp(&self, other: &Entry<T, At>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+impl<T, At: Ord + Copy> Ord for Entry<T, At> {
+    fn cmp(&self, other: &Entry<T, At>) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
 }

@@ -13,9 +13,15 @@
 //! * [`testbed`] is that of the papers, slow [`hosts`] and all. The program `testbed` prints the
 //!   papers' tables beside what it gives.
 //! * [`drc`] is the load of DRC 89 on its two servers.
+//! * [`atp`] is the experiments of ATP 02: its trace, workloads and baselines, and an oracle.
+//! * [`atp_swarm`] is a swarm for ATP's session: endpoints on a link where all goes wrong. The
+//!   program `atp_swarm` runs thousands.
+//! * [`network`] runs the topologies that the analytic model solves, packet by packet.
 //! * [`saturation`] loads the link protocol alone. The program `link` prints who gets how much.
 
 mod agenda;
+pub mod atp;
+pub mod atp_swarm;
 mod client_node;
 pub mod copy;
 mod describe;
@@ -24,6 +30,7 @@ pub mod drc;
 mod flushes;
 pub mod hosts;
 pub mod net;
+pub mod network;
 pub mod oracle;
 mod packet_log;
 pub mod programs;

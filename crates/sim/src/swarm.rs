@@ -104,7 +104,7 @@ fn furnish(fs: &MemFs, scenario: &Scenario) {
 fn workers(scenario: &Scenario, plan: &ClientPlan, n: usize, root: &Fh, fs: &Arc<MemFs>, seed: u64) -> Vec<Worker> {
     let path = match plan.config.transport {
         Transport::Udp => Path::Datagram,
-        Transport::Tcp => Path::Stream(0),
+        Transport::Tcp | Transport::Atp => Path::Stream(0),
     };
     let io_max = scenario.server.limits.io_max(path);
     let disk_errors = scenario.disk_error_chance > 0.0;

@@ -15,5 +15,6 @@ pub mod nfs3;
 pub mod portmap;
 pub mod record;
 pub mod rpc;
+pub mod urgency;
 
 pub use xdr::{Error, Reader, Xdr};

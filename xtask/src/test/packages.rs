@@ -17,10 +17,17 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openssh-client", "scp, and what rsync goes through"),
     ("openssh-server", "their other end"),
     ("rsync", "another way to copy"),
+    ("vsftpd", "FTP, the oldest way to copy"),
+    ("lftp", "its client"),
     ("qemu-system-x86", "a guest with the Linux kernel's NFS client"),
     ("busybox-static", "the programs in it"),
     ("git", "work for that client"),
     ("make", "more of it"),
+    ("pkg-config", "how C programs find libatp"),
+    ("chromium", "a browser that looks at the model's page"),
+    ("chromium-driver", "what drives it"),
+    ("fonts-dejavu-core", "letters to look at"),
+    ("libreoffice-calc-nogui", "a spreadsheet program that computes the model's sheets"),
 ];
 
 /// The longest that one run of apt-get may take, in seconds.

@@ -28,6 +28,8 @@ enum Others {
 use Others::{Any, Only};
 
 const STACKED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel"];
+/// The simulator also runs what the analytic model solves, to hold one against the other.
+const SIMULATED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model"];
 const BELOW_LAB: &[&str] =
     &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host", "mount"];
 const BELOW_CLI: &[&str] =
@@ -42,14 +44,19 @@ const LAW: &[Law] = &[
     Law { name: "vfs",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "rustix"]) },
     Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "highway", "ipnet"]) },
     Law { name: "client",  ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
-    Law { name: "atp",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
+    // noq-proto: QUIC as a state machine that is told the time; it is seeded, and TLS's keys show
+    // in no size and no timing. rustls, ring: its handshake, with keys from a secret that comes
+    // in. base64: keys as text.
+    Law { name: "atp",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "noq-proto", "rustls", "ring", "base64"]) },
     Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
     Law { name: "channel", ours: &["base", "wire"],       others: Only(&["bytes", "thiserror"]) },
     Law { name: "model",   ours: &["base"],               others: Only(&["thiserror", "serde"]) },
-    // clap: the swarm's flags.
-    Law { name: "sim",     ours: STACKED,                 others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json"]) },
+    // clap: the swarm's flags. noq-proto, rustls: ATP's baselines. microlp: its oracle.
+    Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json", "microlp", "noq-proto", "rustls"]) },
     Law { name: "host",    ours: STACKED,                 others: Any },
     Law { name: "mount",   ours: &["base", "wire", "client"], others: Any },
+    // ATP for C programs.
+    Law { name: "libatp",  ours: &["base", "atp", "host"], others: Any },
     Law { name: "lab",     ours: BELOW_LAB,               others: Any },
     Law { name: "cli",     ours: BELOW_CLI,               others: Any },
 ];
@@ -133,6 +140,8 @@ mod tests {
             ("remora-cli", "remora-sim", false, true),
             ("remora-model", "remora-wire", false, false),
             ("remora-mount", "remora-client", false, true),
+            ("remora-libatp", "remora-host", false, true),
+            ("remora-libatp", "remora-client", false, false),
             ("remora-client", "tokio", false, false),
             ("remora-client", "tokio", true, false),
             ("remora-base", "getrandom", false, false),

@@ -85,6 +85,8 @@ pub(crate) enum Proto {
     Udp,
     /// One stream
     Tcp,
+    /// Objects with priorities; the URL names the server's key
+    Atp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

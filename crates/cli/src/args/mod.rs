@@ -1,12 +1,19 @@
 //! The command line, as clap parses it. What flags mean is resolved where they are used.
 
+mod atp;
 mod bench;
 mod channel;
+pub(crate) mod copy_lab;
 mod drc;
 mod emulate;
 mod handoff;
+mod keys;
 mod link;
+pub(crate) mod load;
 mod model;
+mod nfs_atp;
+mod recv;
+mod send;
 mod serve;
 pub(crate) mod tunnel;
 mod wireless;
@@ -17,13 +24,18 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use atp::Atp;
 pub(crate) use bench::Bench;
 pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
 pub(crate) use drc::Drc;
 pub(crate) use emulate::{Emulate, Inside};
 pub(crate) use handoff::{HandOff, Phase};
+pub(crate) use keys::Keys;
 pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
-pub(crate) use model::{Compat, Model};
+pub(crate) use model::{Calibrate, Compat, Example, Model, ModelCommand, ModelServe};
+pub(crate) use nfs_atp::NfsAtp;
+pub(crate) use recv::Recv;
+pub(crate) use send::Send;
 pub(crate) use serve::{Cache, ExportsFormat, Serve, Squash};
 pub(crate) use wireless::Wireless;
 
@@ -32,6 +44,7 @@ use crate::{exit, units};
 /// Remote files over links that drop, stall and crawl.
 ///
 /// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]`; any NFSv3 server will do.
+/// Over ATP, to `remora serve --atp`: `nfs://host:port/path?proto=atp&key=KEY`.
 #[derive(Parser, Debug)]
 #[command(name = "remora", version, after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -62,6 +75,15 @@ pub(crate) enum Command {
     /// Share directories
     #[command(after_help = serve::HELP)]
     Serve(Box<Serve>),
+    /// Send files with priorities and deadlines over a link that comes and goes
+    #[command(after_help = send::HELP, override_usage = "remora send [OPTIONS] FILE... HOST:PORT --key KEY")]
+    Send(Send),
+    /// Receive what remora send sends
+    #[command(after_help = recv::HELP)]
+    Recv(Recv),
+    /// Make or show the key that you are known by to send and recv
+    #[command(after_help = keys::HELP)]
+    Keys(Keys),
     /// Watch three clients copy a file over a bad link
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
@@ -77,6 +99,9 @@ pub(crate) enum Command {
     /// Say what a network will do to packets and file copies
     #[command(after_help = model::HELP)]
     Model(Model),
+    /// Fill a network with packets, and count what it carried
+    #[command(after_help = load::HELP)]
+    Load(load::Load),
     /// Experiments
     Lab(Lab),
 }
@@ -135,11 +160,15 @@ impl Command {
             Command::Stat(_) => "stat",
             Command::Df(_) => "df",
             Command::Serve(_) => "serve",
+            Command::Send(_) => "send",
+            Command::Recv(_) => "recv",
+            Command::Keys(_) => "keys",
             Command::Demo(_) => "demo",
             Command::Link(_) => "link",
             Command::Handoff(_) => "handoff",
             Command::Bench(_) => "bench",
             Command::Model(_) => "model",
+            Command::Load(_) => "load",
             Command::Lab(_) => "lab",
         }
     }
@@ -292,6 +321,15 @@ pub(crate) enum Experiment {
     /// DRC 89's load test and its lost write: what a duplicate request cache is for
     #[command(after_help = drc::HELP)]
     Drc(Drc),
+    /// ATP 02's experiments: objects with priorities and deadlines over a link that comes and goes
+    #[command(after_help = atp::HELP)]
+    Atp(Atp),
+    /// NFS over ATP against NFS over TCP while the bandwidth comes and goes (root)
+    #[command(after_help = nfs_atp::HELP)]
+    NfsAtp(NfsAtp),
+    /// Copy 89's study: files copied by NFS, scp, rsync and FTP beside a load, and what the model says (root)
+    #[command(after_help = copy_lab::HELP)]
+    Copy(Box<copy_lab::CopyLab>),
 }
 
 #[derive(Args, Debug)]

@@ -1,8 +1,12 @@
 //! The flags of `remora model`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::units;
 
 pub(crate) const HELP: &str = "\
 FILE describes media (shared Ethernet, token ring, switch, wireless cell), groups of stations on them,
@@ -14,24 +18,106 @@ Examples:
   remora model office.toml
   remora model office.toml --json | jq '.copies[] | [.from, .to, .outcome.value.seconds]'
   remora model docs/examples/copy89-fig9.toml --compat nmt1989     # the paper's own formulas
+  remora model docs/examples/copy89-fig9.toml --compat nmt1989 --xlsx fig9.xlsx
+  remora model office.toml --html office.html
+  remora model office.toml --sweep copy.1.window=1..16/16
+  remora model office.toml --simulate --seconds 100                # model and simulation side by side
+  remora model serve office.toml                                   # a page with sliders
+  remora model calibrate office.pcapng
 
 --json prints one object: stations, media, gateways, flows, copies; an estimate has value (null where
 queues grow without end) and outside (why to doubt it). docs/model.md has the formulas and their bands.";
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Model {
+    /// A page, or a capture's stations
+    #[command(subcommand)]
+    pub(crate) command: Option<ModelCommand>,
     /// The network (TOML)
-    #[arg(value_name = "FILE", required_unless_present = "example")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["example", "check"])]
     pub(crate) file: Option<PathBuf>,
-    /// Print an example of such a file and end
-    #[arg(long, conflicts_with_all = ["file", "json", "compat"])]
-    pub(crate) example: bool,
+    /// Print an example of such a file and end: one with all keys, or =campus, with 10,000 stations
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "office", hide_possible_values = true, conflicts_with_all = ["file", "json", "compat", "xlsx", "html", "sweep"])]
+    pub(crate) example: Option<Example>,
     /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
     /// Use another model's formulas
     #[arg(long, value_enum, value_name = "MODEL")]
     pub(crate) compat: Option<Compat>,
+    /// Write the sheet of --compat nmt1989 as a spreadsheet with live formulas, too
+    #[arg(long, value_name = "OUT", requires = "compat")]
+    pub(crate) xlsx: Option<PathBuf>,
+    /// Write a report with drawing, curves and what matters most, too
+    #[arg(long, value_name = "OUT", conflicts_with = "compat")]
+    pub(crate) html: Option<PathBuf>,
+    /// Solve for N values of a number, as in flow.1.rate=0..100/21 or medium.floor.rate=1Mbit..1Gbit/9
+    #[arg(long, value_name = "KEY=FROM..TO/N", conflicts_with_all = ["compat", "html"])]
+    pub(crate) sweep: Option<String>,
+    /// Simulate the network, too, packet by packet, and show both side by side
+    #[arg(long, conflicts_with_all = ["compat", "html", "sweep"])]
+    pub(crate) simulate: bool,
+    /// Simulate so many times, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) seeds: u64,
+    /// Seconds of network time of each simulation, after a fifth as many that are not counted
+    #[arg(long, value_name = "S", default_value_t = 60.0, requires = "simulate", value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Hold the model to simulations of N random networks of each kind
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) check: Option<u64>,
+}
+
+/// Seconds of network time.
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|s: &f64| (1e-3..=1e6).contains(s));
+    value.ok_or_else(|| format!("'{text}': expected 0.001 to 1000000 seconds"))
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ModelCommand {
+    /// Show a network on a page with sliders, on this machine only
+    Serve(ModelServe),
+    /// Tell the packet rates, sizes and burstiness of the stations in a capture (pcap, pcapng)
+    Calibrate(Calibrate),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ModelServe {
+    /// The network (TOML); without it the example
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Where to listen: a loopback address; port 0 for a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8089")]
+    pub(crate) listen: SocketAddr,
+    /// Say where it listens as an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Calibrate {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    pub(crate) file: PathBuf,
+    /// Print an object: seconds, packets, bin_s, stations, pairs, packets_of_others
+    #[arg(long, conflicts_with = "topology")]
+    pub(crate) json: bool,
+    /// Print a network's file to start from
+    #[arg(long)]
+    pub(crate) topology: bool,
+    /// Count packets in bins of this length for burstiness
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "100ms")]
+    pub(crate) bin: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Example {
+    /// All keys
+    Office,
+    /// 10,000 stations on 200 shared Ethernets
+    Campus,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

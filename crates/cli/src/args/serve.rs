@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use remora_atp::session::PublicKey;
 use serde::Deserialize;
 
 pub(super) const HELP: &str = "\
@@ -13,6 +14,7 @@ Examples:
   remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files    # for clients that ask
   remora serve --exports /etc/exports --check                # what would be served, and to whom
   remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049       # SIGHUP: read again
+  remora serve ~/files --atp 0.0.0.0:4049                    # and objects with priorities (ATP)
   remora serve --cache off ~/files        # to see what the duplicate request cache is for
 
 With --exports a hang-up (kill -HUP) makes it read the files again; without, it ends it.";
@@ -48,6 +50,17 @@ pub(crate) struct Serve {
     /// Register with the rpcbind that runs on this machine, until the end
     #[arg(long, conflicts_with = "portmap")]
     pub(crate) rpcbind: bool,
+    /// Serve over ATP, too, on this UDP port: small calls do not wait behind large ones there, and
+    /// the line may go and come back. The server's key is printed; clients name it in their URLs
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) atp: Option<SocketAddr>,
+    /// Where the server's key for ATP is kept [default: atp.key in the directory of --state]
+    #[arg(long, value_name = "FILE", requires = "atp")]
+    pub(crate) atp_key: Option<PathBuf>,
+    /// Let in over ATP only who has this key; may be given several times [default: everybody whom
+    /// the exports let in]
+    #[arg(long, value_name = "KEY", requires = "atp")]
+    pub(crate) atp_allow: Vec<PublicKey>,
     /// Refuse every change
     #[arg(long, conflicts_with = "exports")]
     pub(crate) read_only: bool,

@@ -110,6 +110,7 @@ fn place(url: &str, proto: Option<Proto>) -> Result<Place> {
     let asked = match proto {
         Some(Proto::Udp) => Some(Transport::Udp),
         Some(Proto::Tcp) => Some(Transport::Tcp),
+        Some(Proto::Atp) => Some(Transport::Atp),
         Some(Proto::Auto) | None => target.transport,
     };
     // What is measured shall not depend on which of the two answers first.

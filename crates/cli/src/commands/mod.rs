@@ -1,20 +1,27 @@
 //! The commands, a module each.
 
+mod atp;
 mod bench;
 mod cat;
 mod channel;
+mod copy_lab;
 mod demo;
 mod df;
 mod drc;
 mod emulate;
 mod handoff;
+mod keys;
 mod link;
+mod load;
 mod ls;
 mod mkdir;
 mod model;
 mod mv;
+mod nfs_atp;
+mod recv;
 mod relay;
 mod rm;
+mod send;
 mod serve;
 mod stat;
 mod wireless;
@@ -37,17 +44,24 @@ pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
         Command::Df(args) => interruptible(df::run(args)).await,
         Command::Demo(args) => interruptible(demo::run(args)).await,
         Command::Model(args) => interruptible(model::run(args)).await,
+        Command::Keys(args) => keys::run(&args),
         Command::Handoff(args) => handoff::run(args).await,
         // These tidy up after a signal themselves.
+        Command::Send(args) => send::run(args).await,
+        Command::Recv(args) => recv::run(args).await,
         Command::Serve(args) => serve::run(*args).await,
         Command::Link(args) => link::run(args).await,
         Command::Bench(args) => bench::run(*args).await,
+        Command::Load(args) => load::run(args).await,
         Command::Lab(lab) => match lab.experiment {
             Experiment::Relay(args) => relay::run(*args).await,
             Experiment::Emulate(args) => emulate::run(*args).await,
             Experiment::Inside(args) => emulate::inside(args).await,
             Experiment::Wireless(args) => wireless::run(args).await,
             Experiment::Drc(args) => interruptible(drc::run(args)).await,
+            Experiment::Atp(args) => interruptible(atp::run(args)).await,
+            Experiment::NfsAtp(args) => interruptible(nfs_atp::run(args)).await,
+            Experiment::Copy(args) => copy_lab::run(*args).await,
         },
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 const TRIES_MAX: usize = 10;
 
 /// Locks a file for as long as it is open; fails if another process has.
-pub(super) fn lock(file: &File) -> io::Result<()> {
+pub(crate) fn lock(file: &File) -> io::Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
         rustix::io::Errno::WOULDBLOCK => busy(),
         e => e.into(),

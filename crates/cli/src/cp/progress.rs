@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_host::client::Session;
@@ -36,6 +36,8 @@ struct Shared {
     /// Bytes that were there before; they do not count as speed.
     before: AtomicU64,
     sessions: Mutex<Vec<Session>>,
+    /// Since when a link that is no session has been silent.
+    silent_since: Mutex<Option<Instant>>,
 }
 
 impl Progress {
@@ -48,6 +50,7 @@ impl Progress {
             done: AtomicU64::new(0),
             before: AtomicU64::new(0),
             sessions: Mutex::default(),
+            silent_since: Mutex::default(),
         });
         let ticker = visible.then(|| tokio::spawn(tick(shared.clone())));
         Progress { shared, ticker }
@@ -56,6 +59,11 @@ impl Progress {
     /// Counts what this session does.
     pub(crate) fn watch(&self, session: &Session) {
         self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+    }
+
+    /// Says since when the link has been silent, where it is no session's; `None` if it is not.
+    pub(crate) fn silent_since(&self, since: Option<Instant>) {
+        *self.shared.silent_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// So many more bytes are to be copied.
@@ -119,7 +127,8 @@ impl Shared {
 
     fn silence(&self) -> Duration {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.iter().map(Session::silence).max().unwrap_or_default()
+        let since = *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.iter().map(Session::silence).chain(since.map(|at| at.elapsed())).max().unwrap_or_default()
     }
 
     fn draw(&self) {

@@ -213,6 +213,12 @@ impl Daemon {
         send_signal(&self.child, signal);
     }
 
+    /// Waits for it to end by itself; returns its exit code.
+    pub(crate) fn wait(mut self) -> i32 {
+        until("its end", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+
     /// Ends it the hard way, and waits until its port is free.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

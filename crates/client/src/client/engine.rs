@@ -8,7 +8,6 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Client, Event};
-use crate::config::Transport;
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
@@ -49,7 +48,7 @@ impl Client {
     }
 
     fn set_timer(&mut self, now: Time, xid: u32, retries: u32) {
-        if self.config.transport == Transport::Tcp {
+        if self.config.transport.is_reliable() {
             return;
         }
         if let Some(timeout) = self.config.retry.timeout(retries) {

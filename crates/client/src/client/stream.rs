@@ -5,6 +5,9 @@
 //! minute the next segment may go out half a minute later although the link is back. So when
 //! an answer is overdue by far, whoever runs this core tries a second connection beside the
 //! first, and moves there if the server answers on it ([`Client::doubt_at`]).
+//!
+//! Objects (ATP) need no such doubt: their session looks for the link by itself, without backing
+//! off for long. A connection of theirs ends when the other end says so, or has forgotten it.
 
 use std::time::Duration;
 
@@ -38,6 +41,15 @@ impl Client {
     pub fn disconnected(&mut self, now: Time) {
         self.tick(now);
         self.connected = false;
+    }
+
+    /// The transport gave up the message of request `xid` while the connection lives: it goes out
+    /// again in its turn. Harmless if it has been answered meanwhile.
+    pub fn undelivered(&mut self, now: Time, xid: u32) {
+        self.tick(now);
+        if self.flying.get(&xid).is_some_and(|call| call.sent.is_some_and(|sent| !sent.resending)) {
+            self.queue_resend(xid);
+        }
     }
 
     /// A sign of life that is not a whole message yet: some bytes of one.

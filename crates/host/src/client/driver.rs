@@ -23,14 +23,14 @@ type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
 /// The largest UDP payload, and one byte to see that something was longer.
 const DATAGRAM_BUFFER: usize = 65_508;
 /// The largest reply taken from a stream: READ's largest block and its header.
-const RECORD_MAX: usize = (1 << 20) + (64 << 10);
+pub(super) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes written ahead of the stream; the core keeps the rest.
 const AHEAD: usize = 256 << 10;
 /// How long to wait before a broken stream is made again, at first and at most, when one breaks
 /// after the other.
-const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+pub(super) const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How often timers are looked at while the socket takes nothing.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How many datagrams are taken before there is a look at timers and at what is to be sent.
@@ -90,20 +90,20 @@ fn refused(shared: &Shared) {
     shared.lock().refused_since.get_or_insert(now);
 }
 
-fn take(shared: &Shared, from: Peer, message: Bytes) {
+pub(super) fn take(shared: &Shared, from: Peer, message: Bytes) {
     let mut state = shared.lock();
     state.refused_since = None;
     state.core.handle_input(shared.now(), from, message);
     state.deliver_events();
 }
 
-fn timeout(shared: &Shared) {
+pub(super) fn timeout(shared: &Shared) {
     let mut state = shared.lock();
     state.core.handle_timeout(shared.now());
     state.deliver_events();
 }
 
-async fn at(shared: &Shared, due: Option<Time>) {
+pub(super) async fn at(shared: &Shared, due: Option<Time>) {
     match due {
         Some(t) => sleep_until(Instant::from_std(shared.clock.instant(t))).await,
         None => std::future::pending().await,
@@ -135,7 +135,7 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
 }
 
 /// Lets `pause` go by while the core's timers run on.
-async fn idle(shared: &Shared, pause: Duration) {
+pub(super) async fn idle(shared: &Shared, pause: Duration) {
     let until = sleep(pause);
     tokio::pin!(until);
     loop {

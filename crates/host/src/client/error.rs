@@ -1,10 +1,14 @@
 //! What can go wrong between a program and a server, in words for people.
 
 use std::io;
+use std::path::PathBuf;
 
+use remora_atp::session::Refusal;
 use remora_client::{Busy, Failure, TransferError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
+
+use crate::atp::AtpError;
 
 /// Why an operation on a server did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +28,28 @@ pub enum ClientError {
         server: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// No connection over ATP.
+    #[error("cannot reach {server} over ATP: {source}{}", atp_hint(.source))]
+    Atp {
+        /// Where to.
+        server: String,
+        /// Why.
+        source: AtpError,
+    },
+    /// Our own key for ATP is not to be had.
+    #[error("the key {}: {source}", .path.display())]
+    Key {
+        /// Where it is kept.
+        path: PathBuf,
+        /// Why.
+        source: crate::atp::keys::KeyError,
+    },
+    /// ATP without keys.
+    #[error("cannot reach {server} over ATP without its key: give it as proto=atp&key=KEY in the URL")]
+    NoKey {
+        /// Where to.
+        server: String,
     },
     /// The server did not answer a call in the time allowed.
     #[error("{server} does not answer{}", hint(.what))]
@@ -61,6 +87,20 @@ pub enum ClientError {
     /// The session has been closed.
     #[error("the connection to the server was closed")]
     Closed,
+}
+
+/// What to do about it.
+fn atp_hint(e: &AtpError) -> &'static str {
+    match e {
+        AtpError::Refused(Refusal::WrongKey) => {
+            "; compare key= in the URL with what `remora serve --atp` printed: the server has a new key, or it is \
+             not the server"
+        }
+        AtpError::Refused(Refusal::NotAdmitted) => {
+            "; its owner must let our key in: `remora serve --atp-allow KEY`, with what `remora keys` prints"
+        }
+        _ => "",
+    }
 }
 
 impl From<Status> for ClientError {

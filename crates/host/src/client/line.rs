@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::mount::Options;
 use super::session::Shared;
-use super::{ClientError, driver};
+use super::{ClientError, Keys, driver, objects};
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,7 +27,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Over UDP nothing is sent for that; over TCP it takes a connection.
+    /// Over UDP nothing is sent for that; over TCP it takes a connection. ATP takes keys, too: see
+    /// [`open_objects`](Line::open_objects).
     pub(super) async fn open(
         transport: Transport,
         server: SocketAddr,
@@ -44,6 +45,22 @@ impl Line {
         options: &Options,
     ) -> Result<Line, ClientError> {
         Line::open_any(Transport::Tcp, server, config, options, true).await
+    }
+
+    /// Over ATP: a connection to the owner of the key, and to nobody else.
+    pub(super) async fn open_objects(
+        keys: &Keys,
+        server: SocketAddr,
+        config: Config,
+        options: &Options,
+    ) -> Result<Line, ClientError> {
+        let patience = config.give_up.unwrap_or(PATIENCE);
+        let (link, remote) = objects::connect(keys, server, patience).await?;
+        let config = Config { transport: Transport::Atp, ..config };
+        let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
+        let shared = Shared::new(core, options.clock, server.to_string(), false);
+        let task = tokio::spawn(objects::run(shared.clone(), link, remote));
+        Ok(Line { shared, server, transport: Transport::Atp, task })
     }
 
     async fn open_any(
@@ -77,6 +94,7 @@ impl Line {
                 let shared = shared(config);
                 (shared.clone(), tokio::spawn(driver::run_tcp(shared, stream, server)))
             }
+            Transport::Atp => return Err(ClientError::NoKey { server: server.to_string() }),
         };
         Ok(Line { shared, server, transport, task })
     }

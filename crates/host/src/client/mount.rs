@@ -11,7 +11,7 @@ use remora_wire::{mount as mnt, portmap};
 use super::line::Line;
 use super::session::Session;
 use super::streams::Streams;
-use super::{ClientError, Target};
+use super::{ClientError, Keys, Target};
 use crate::Clock;
 
 /// How to mount.
@@ -57,7 +57,7 @@ pub async fn mount_first(target: &Target, paths: &[String], options: Options) ->
         line.shared.lock().core.set_give_up(options.config.give_up);
         line
     } else {
-        Line::open(line.transport, nfs, options.config.clone(), &options).await?
+        open(line.transport, target.keys.as_ref(), nfs, options.config.clone(), &options).await?
     };
     let either = target.transport.is_none() && line.transport == Transport::Udp;
     let streams = either.then(|| Streams::new(options));
@@ -150,11 +150,12 @@ async fn ask_mount_at(
     options: &Options,
 ) -> Result<(Found, Line), ClientError> {
     let at = SocketAddr::new(ip, target.mount_port.or(target.port).unwrap_or(nfs3::PORT));
-    let line = reach(transport, at, options).await?;
+    let keys = target.keys.as_ref();
+    let line = reach(transport, keys, at, options).await?;
     match ask_line(&line, question).await {
-        Err(ClientError::Rpc(Failure::Rpc(_))) if target.mount_port.is_none() => {
+        Err(ClientError::Rpc(Failure::Rpc(_))) if target.mount_port.is_none() && keys.is_none() => {
             let at = SocketAddr::new(ip, ask_portmapper(transport, ip, options).await?);
-            let line = reach(transport, at, options).await?;
+            let line = reach(transport, None, at, options).await?;
             Ok((ask_line(&line, question).await?, line))
         }
         answer => Ok((answer?, line)),
@@ -173,11 +174,30 @@ async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
+/// A line over what the target wants.
+async fn open(
+    transport: Transport,
+    keys: Option<&Keys>,
+    server: SocketAddr,
+    config: Config,
+    options: &Options,
+) -> Result<Line, ClientError> {
+    match keys {
+        Some(keys) => Line::open_objects(keys, server, config, options).await,
+        None => Line::open(transport, server, config, options).await,
+    }
+}
+
 /// A line for mounting.
-async fn reach(transport: Transport, server: SocketAddr, options: &Options) -> Result<Line, ClientError> {
+async fn reach(
+    transport: Transport,
+    keys: Option<&Keys>,
+    server: SocketAddr,
+    options: &Options,
+) -> Result<Line, ClientError> {
     let give_up = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
     let config = Config { give_up: Some(give_up), ..options.config.clone() };
-    Line::open(transport, server, config, options).await
+    open(transport, keys, server, config, options).await
 }
 
 async fn ask_line(line: &Line, question: &Question<'_>) -> Result<Found, ClientError> {
@@ -242,10 +262,10 @@ async fn nobody_listens(line: &Line) -> ClientError {
 async fn ask_portmapper(transport: Transport, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {
     let prot = match transport {
         Transport::Udp => portmap::IPPROTO_UDP,
-        Transport::Tcp => portmap::IPPROTO_TCP,
+        Transport::Tcp | Transport::Atp => portmap::IPPROTO_TCP,
     };
     let question = portmap::Mapping { prog: mnt::PROGRAM, vers: mnt::VERSION, prot, port: 0 };
-    let line = reach(transport, SocketAddr::new(ip, portmap::PORT), options).await?;
+    let line = reach(transport, None, SocketAddr::new(ip, portmap::PORT), options).await?;
     let answer = tokio::select! {
         answer = line.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
         e = nobody_listens(&line) => Err(e),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use remora_atp::session::Refusal;
 use remora_base::{Core, Time};
 use remora_client::{Answer, CallId, Client, Event, Failure, Request, Stats, Transport};
 use remora_wire::nfs3::{self, Fh};
@@ -15,6 +16,7 @@ use super::ClientError;
 use super::line::Line;
 use super::streams::Streams;
 use crate::Clock;
+use crate::atp::AtpError;
 use crate::handoff::{Listener, Signal};
 
 /// How many times longer a block over a stream is than one in a datagram, and its least bytes.
@@ -75,6 +77,8 @@ pub(super) struct Shared {
     /// Others do its work while it stands still, so there is no search for a better one.
     pub(super) is_beside: bool,
     closed: AtomicBool,
+    /// Why the server will have nothing to do with us, or we with it (ATP); then it is closed.
+    refusal: OnceLock<Refusal>,
 }
 
 #[derive(Debug)]
@@ -103,7 +107,15 @@ pub(super) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
 impl Shared {
     pub(super) fn new(core: Client, clock: Clock, name: String, is_beside: bool) -> Arc<Shared> {
         let state = Mutex::new(State { core, refused_since: None, waiters: BTreeMap::new() });
-        Arc::new(Shared { state, changed: Notify::new(), clock, name, is_beside, closed: AtomicBool::new(false) })
+        Arc::new(Shared {
+            state,
+            changed: Notify::new(),
+            clock,
+            name,
+            is_beside,
+            closed: AtomicBool::new(false),
+            refusal: OnceLock::new(),
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -119,7 +131,7 @@ impl Shared {
         {
             let mut state = self.lock();
             if self.is_closed() {
-                return Err(ClientError::Closed);
+                return Err(self.why_closed());
             }
             let id = state.core.submit(self.now(), request)?;
             state.waiters.insert(id, tx);
@@ -133,6 +145,13 @@ impl Shared {
         let mut state = self.lock();
         self.closed.store(true, Ordering::Relaxed);
         state.waiters.clear();
+    }
+
+    /// The same, and why.
+    pub(super) fn refuse(&self, why: Refusal) {
+        // The first reason is the reason.
+        let _ = self.refusal.set(why);
+        self.close();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -163,8 +182,13 @@ impl Shared {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Failure::TimedOut)) => Err(ClientError::Silent { server: self.name.clone(), what }),
             Ok(Err(failure)) => Err(ClientError::Rpc(failure)),
-            Err(_) => Err(ClientError::Closed),
+            Err(_) => Err(self.why_closed()),
         }
+    }
+
+    fn why_closed(&self) -> ClientError {
+        let Some(refusal) = self.refusal.get() else { return ClientError::Closed };
+        ClientError::Atp { server: self.name.clone(), source: AtpError::Refused(refusal.clone()) }
     }
 }
 

@@ -1,9 +1,12 @@
 //! `nfs://` URLs, as libnfs has them.
 
+use std::path::PathBuf;
+
+use remora_atp::session::PublicKey;
 use remora_client::Transport;
 use url::Url;
 
-/// What an `nfs://host[:port]/path?proto=auto|udp|tcp&mountport=..` URL says.
+/// What an `nfs://host[:port]/path?proto=auto|udp|tcp|atp&mountport=..` URL says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Name or address; IPv6 without brackets.
@@ -14,14 +17,25 @@ pub struct Target {
     pub mount_port: Option<u16>,
     /// What the URL asks for; `None`: what serves best.
     pub transport: Option<Transport>,
+    /// Who the server is and who we are, over [`Transport::Atp`], which does not go without.
+    pub keys: Option<Keys>,
     /// Path on the server, decoded, beginning with `/`.
     pub path: String,
+}
+
+/// The two ends of an ATP connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys {
+    /// The server's key: who has another is not it.
+    pub server: PublicKey,
+    /// Where our own is kept; `None`: in the usual place if there is one, else for this time only.
+    pub own: Option<PathBuf>,
 }
 
 /// What is wrong with a URL.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]"
+    "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=auto|udp|tcp|atp&mountport=N&key=KEY&identity=FILE]"
 )]
 pub struct TargetError {
     url: String,
@@ -50,10 +64,26 @@ impl Target {
             port: url.port(),
             mount_port: None,
             transport: None,
+            keys: None,
             path: decode(url.path()).ok_or_else(|| bad("its path is not UTF-8".into()))?,
         };
+        let (mut server, mut own) = (None, None);
         for (key, value) in url.query_pairs() {
-            target.set(&key, &value).map_err(bad)?;
+            match &*key {
+                // In a query a plus sign means a blank, which no key has.
+                "key" => server = Some(value.replace(' ', "+").parse().map_err(|e| bad(format!("key: {e}")))?),
+                "identity" => own = Some(PathBuf::from(&*value)),
+                _ => target.set(&key, &value).map_err(bad)?,
+            }
+        }
+        target.keys = match (target.transport, server) {
+            (Some(Transport::Atp), Some(server)) => Some(Keys { server, own }),
+            (Some(Transport::Atp), None) => return Err(bad(NO_KEY.into())),
+            (_, None) if own.is_none() => None,
+            _ => return Err(bad("only proto=atp has keys".into())),
+        };
+        if target.keys.is_some() && target.port.is_none() {
+            return Err(bad("over ATP it needs the port that remora serve --atp was given".into()));
         }
         if target.path.is_empty() {
             target.path.push('/');
@@ -68,8 +98,9 @@ impl Target {
                 self.transport = match value {
                     "udp" => Some(Transport::Udp),
                     "tcp" => Some(Transport::Tcp),
+                    "atp" => Some(Transport::Atp),
                     "auto" => None,
-                    _ => return Err(format!("proto={value} is neither udp, tcp nor auto")),
+                    _ => return Err(format!("proto={value} is neither udp, tcp, atp nor auto")),
                 }
             }
             "mountport" => self.mount_port = Some(port()?),
@@ -80,6 +111,9 @@ impl Target {
         Ok(())
     }
 }
+
+/// What a URL over ATP must not lack.
+const NO_KEY: &str = "over ATP it needs the server's key: &key=KEY, as remora serve --atp prints it";
 
 /// Undoes the percent-encoding.
 fn decode(path: &str) -> Option<String> {
@@ -103,6 +137,25 @@ mod tests {
         assert_eq!(Target::parse("nfs://nas").unwrap().path, "/");
         for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
             assert_eq!(Target::parse(&format!("nfs://nas/{query}")).unwrap().transport, transport);
+        }
+    }
+
+    #[test]
+    fn over_atp_it_says_who_the_server_is() {
+        let key = "+/+/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let t = Target::parse(&format!("nfs://nas:4049/x?proto=atp&key={key}&identity=/k")).unwrap();
+        let keys = t.keys.unwrap();
+        assert_eq!((keys.server.to_string().as_str(), keys.own), (key, Some(PathBuf::from("/k"))));
+        assert_eq!(t.transport, Some(Transport::Atp));
+        for (url, word) in [
+            ("nfs://nas:4049/x?proto=atp".to_owned(), "key=KEY"),
+            ("nfs://nas:4049/x?proto=atp&key=short".to_owned(), "not a key"),
+            (format!("nfs://nas/x?proto=atp&key={key}"), "port"),
+            (format!("nfs://nas:4049/x?proto=tcp&key={key}"), "only proto=atp"),
+            ("nfs://nas:4049/x?identity=/k".to_owned(), "only proto=atp"),
+        ] {
+            let text = Target::parse(&url).unwrap_err().to_string();
+            assert!(text.contains(word), "{url}: {text}");
         }
     }
 

@@ -78,19 +78,30 @@ impl Identity {
     /// The one kept at `path`; a fresh one is made and kept there if there is none. Directories
     /// on the way are made, too, for their owner alone.
     pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
-        match Identity::load(path) {
-            Err(KeyError::File(e)) if e.kind() == io::ErrorKind::NotFound => {}
-            known => return known,
-        }
-        if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        }
-        let fresh = Identity::generate()?;
-        match write_new(path, &format!("{}\n", STANDARD.encode(fresh.secret))) {
-            // Somebody was faster: then theirs is the key.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Identity::load(path),
-            written => Ok(written.map(|()| fresh)?),
-        }
+        let secret = load_or_create(path, || Some(handshake::generate()?.0))?;
+        let public = handshake::public_of(&secret).ok_or(KeyError::Text)?;
+        Ok(Identity { secret, public: PublicKey(public) })
+    }
+}
+
+/// The secret kept at `path`; one that `make` makes is kept there if there is none. Directories
+/// on the way are made, too, for their owner alone.
+pub(crate) fn load_or_create(
+    path: &Path,
+    make: impl FnOnce() -> Option<[u8; KEY_LEN]>,
+) -> Result<[u8; KEY_LEN], KeyError> {
+    match load(path) {
+        Err(KeyError::File(e)) if e.kind() == io::ErrorKind::NotFound => {}
+        known => return known,
+    }
+    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let fresh = make().ok_or(KeyError::Random)?;
+    match write_new(path, &format!("{}\n", STANDARD.encode(fresh))) {
+        // Somebody was faster: then theirs is the key.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => load(path),
+        written => Ok(written.map(|()| fresh)?),
     }
 }
 
@@ -132,7 +143,8 @@ fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
+/// The secret kept in the file at `path`, which its owner alone may read.
+pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     let text = fs::read_to_string(path)?;
     let meta = fs::metadata(path)?;
     let mode = meta.permissions().mode() & 0o777;

@@ -17,7 +17,7 @@ mod error;
 mod flips;
 mod forward;
 mod handshake;
-mod key;
+pub(crate) mod key;
 mod limiter;
 mod party;
 mod replay;

@@ -174,6 +174,11 @@ impl Admission {
         Receiving { _client: share.client.receiving.take(bytes).await, _all: self.receiving.take(bytes).await }
     }
 
+    /// The same for a request of `bytes` that is here already, if there is room now.
+    pub(super) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
+        Some(Receiving { _client: share.client.receiving.try_take(bytes)?, _all: self.receiving.try_take(bytes)? })
+    }
+
     /// Leave for a datagram of `cost` bytes, if there is room now.
     pub(super) fn try_admit(&self, from: SocketAddr, cost: usize) -> Option<Permit> {
         let client = self.clients().seats.get(&from.ip().to_canonical()).and_then(Weak::upgrade);

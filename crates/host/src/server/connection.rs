@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use remora_base::{Peer, Time};
 use remora_wire::record::RecordReader;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -22,7 +22,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::admission::{Receiving, Share};
+use super::admission::{Permit, Receiving, Share};
 use super::cost;
 use super::hub::Hub;
 use super::outbox::{Flow, Outbox};
@@ -30,10 +30,13 @@ use super::outbox::{Flow, Outbox};
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own.
 const SCRATCH: usize = 16 << 10;
+/// Most records that are handed to the core together, and the bytes with which they are enough.
+const TOGETHER_MAX: usize = 32;
+const TOGETHER_BYTES: usize = 256 << 10;
 /// Bytes of a record's mark.
 const MARK: usize = 4;
 /// A record's bytes beside the data of a WRITE: headers, credentials, handle.
-const RECORD_OVERHEAD: usize = 64 << 10;
+pub(super) const RECORD_OVERHEAD: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
@@ -189,11 +192,12 @@ impl Inbound {
     }
 
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
+        let mut admitted = Admitted { hub, peer: connection.peer, records: Vec::new(), bytes: 0 };
         loop {
-            self.make_room(connection, hub).await;
+            admitted.before_waiting(self.make_room(connection, hub)).await;
             let received = match self.patience(hub) {
-                None => self.receive().await,
-                Some(left) => match timeout(left, self.receive()).await {
+                None => admitted.before_waiting(self.receive(&connection.outbox)).await,
+                Some(left) => match timeout(left, admitted.before_waiting(self.receive(&connection.outbox))).await {
                     Ok(received) => received,
                     Err(_) if self.partial_since.is_some() => return End::Partial,
                     Err(_) if connection.share.room.is_free() => return End::Idle,
@@ -205,7 +209,7 @@ impl Inbound {
                 Ok(_) => connection.heard.store(hub.clock.now().as_nanos(), Relaxed),
                 Err(_) => return End::Broken,
             }
-            if let Err(end) = self.take_records(connection, hub).await {
+            if let Err(end) = self.take_records(connection, hub, &mut admitted).await {
                 return end;
             }
         }
@@ -244,7 +248,7 @@ impl Inbound {
         self.reader.held().saturating_add(missing(self.reader.buffer()))
     }
 
-    async fn receive(&mut self) -> io::Result<usize> {
+    async fn receive(&mut self, outbox: &Outbox) -> io::Result<usize> {
         if self.whole() <= SCRATCH {
             return self.receive_by_scratch().await;
         }
@@ -255,7 +259,12 @@ impl Inbound {
             // of the next record, which then comes to its own buffer without being copied.
             buffer.reserve((missing + MARK).max(4096));
         }
-        self.socket.read_buf(buffer).await
+        let mut read = pin!(self.socket.read_buf(buffer));
+        poll_fn(|cx| {
+            let _held = outbox.hold();
+            read.as_mut().poll(cx)
+        })
+        .await
     }
 
     async fn receive_by_scratch(&mut self) -> io::Result<usize> {
@@ -273,15 +282,20 @@ impl Inbound {
         .await
     }
 
-    /// Hands whole records to the core, each when it is admitted.
-    async fn take_records(&mut self, connection: &Connection, hub: &Hub) -> Result<(), End> {
+    /// Takes whole records for the core, each when it is admitted.
+    async fn take_records(
+        &mut self,
+        connection: &Connection,
+        hub: &Hub,
+        admitted: &mut Admitted<'_>,
+    ) -> Result<(), End> {
         let mut whole = false;
         while let Some(record) = self.reader.next_record().map_err(|_| End::BadRecord)? {
             whole = true;
             self.large = record.len() > SCRATCH;
             let cost = cost::of(&record, hub.core_limits.stream_io_max);
-            let permit = hub.admission.admit(&connection.share, cost).await;
-            hub.record(connection.peer, record, permit);
+            let permit = admitted.before_waiting(hub.admission.admit(&connection.share, cost)).await;
+            admitted.add(record, permit);
         }
         if whole {
             (self.room, self.partial_since) = (None, None);
@@ -295,6 +309,54 @@ impl Inbound {
             self.partial_since = Some(hub.clock.now());
         }
         Ok(())
+    }
+}
+
+/// Records that have been admitted and are to be handed to the core together: threads that are
+/// woken for each of them would spend more time on that than on the record. Nobody waits for
+/// anything while there are some, neither for bytes nor for room, which others may be waiting for.
+struct Admitted<'a> {
+    hub: &'a Hub,
+    peer: Peer,
+    records: Vec<(Bytes, Permit)>,
+    bytes: usize,
+}
+
+impl Admitted<'_> {
+    fn add(&mut self, record: Bytes, permit: Permit) {
+        self.bytes += record.len();
+        self.records.push((record, permit));
+        if self.records.len() >= TOGETHER_MAX || self.bytes >= TOGETHER_BYTES {
+            self.hand_on();
+        }
+    }
+
+    fn hand_on(&mut self) {
+        self.bytes = 0;
+        // An idle connection keeps no room for records.
+        let records = std::mem::take(&mut self.records);
+        if !records.is_empty() {
+            self.hub.records(self.peer, records);
+        }
+    }
+
+    /// Does `work`; if that has to wait, all records are handed on first.
+    async fn before_waiting<F: Future>(&mut self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let polled = work.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.hand_on();
+            }
+            polled
+        })
+        .await
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.hand_on();
     }
 }
 

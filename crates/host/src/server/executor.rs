@@ -6,7 +6,8 @@
 //! A job that owes a flush gives its thread back: it is parked with the others that wait for
 //! the same flush ([`Gathering`]). The flush goes to the end of the queue like any job, so what
 //! was waiting when it was asked for has a chance to share it, and with an empty queue it
-//! begins at once.
+//! begins at once. The changes of a lane are parked some at a time, as long as there are more:
+//! while one lot is flushed the next one is made.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,9 +25,12 @@ use super::hub::Hub;
 use super::lanes::{Lane, Lanes};
 use super::queue::Queue;
 
-/// Most jobs of a lane whose answers wait for one another, and for how long.
-const TOGETHER_MAX: usize = 8;
-const TOGETHER_FOR: Duration = Duration::from_micros(100);
+/// Most answers of a lane's jobs that wait for one another, and for how long.
+const ANSWERS_MAX: usize = 8;
+const ANSWERS_FOR: Duration = Duration::from_micros(100);
+/// The same for changes that are to share a flush: one costs about as much as ten changes do.
+const CHANGES_MAX: usize = 16;
+const CHANGES_FOR: Duration = Duration::from_micros(500);
 /// Most jobs of a lane before others have their turn.
 const TURN_MAX: usize = 64;
 
@@ -116,7 +120,7 @@ fn work(hub: &Hub) {
             Task::Execute(work) => {
                 let mut batch = Batch::default();
                 run(hub, work, &mut batch);
-                batch.release(hub);
+                batch.finish(hub);
             }
             Task::Lane(lane) => work_off(hub, lane),
             Task::Flush(key) => flush(hub, key),
@@ -128,24 +132,41 @@ fn work(hub: &Hub) {
 #[derive(Default)]
 struct Batch {
     done: Vec<Done>,
-    /// Flushes that are to be asked for.
-    flushes: Vec<FlushKey>,
+    /// They wait for flushes, which may not begin before all of them can share them.
+    unflushed: Vec<Parked>,
 }
 
 impl Batch {
-    fn add(&mut self, hub: &Hub, started: Started, (shard, ticket, permit): (usize, Ticket, Option<Permit>)) {
+    fn add(&mut self, started: Started, (shard, ticket, permit): (usize, Ticket, Option<Permit>)) {
         match started {
             Started::Done(answer) => self.done.push(Done { shard, ticket, answer, permit }),
-            Started::Unflushed(unflushed) => {
-                self.flushes.extend(hub.jobs.park(Parked { shard, ticket, unflushed, permit }))
-            }
+            Started::Unflushed(unflushed) => self.unflushed.push(Parked { shard, ticket, unflushed, permit }),
         }
     }
 
+    /// Hands everything on, from a thread that has more to do.
     fn release(&mut self, hub: &Hub) {
-        for key in self.flushes.drain(..) {
+        for key in self.park(hub) {
             hub.jobs.tasks.push(Task::Flush(key));
         }
+        self.complete(hub);
+    }
+
+    /// Hands everything on, from a thread that looks for work next: a flush, for instance.
+    fn finish(mut self, hub: &Hub) {
+        let flushes = self.park(hub);
+        self.complete(hub);
+        for key in flushes {
+            hub.jobs.tasks.push_mine(Task::Flush(key));
+        }
+    }
+
+    /// Parks what waits for flushes; those that must be asked for.
+    fn park(&mut self, hub: &Hub) -> Vec<FlushKey> {
+        self.unflushed.drain(..).filter_map(|job| hub.jobs.park(job)).collect()
+    }
+
+    fn complete(&mut self, hub: &Hub) {
         if !self.done.is_empty() {
             hub.complete(self.done.drain(..));
         }
@@ -159,25 +180,31 @@ fn run(hub: &Hub, Work { shard, execute: Execute { ticket, job }, permit }: Work
         hub.counters.job_panics.count();
         Started::Done(job.abandon())
     });
-    batch.add(hub, started, (shard, ticket, permit));
+    batch.add(started, (shard, ticket, permit));
 }
 
 /// Does the jobs of a lane, until there are no more or it is others' turn.
 fn work_off(hub: &Hub, lane: Lane) {
     let mut batch = Batch::default();
-    let (mut since, mut jobs) = (hub.clock.now(), 0);
+    let mut since = hub.clock.now();
     for _ in 0..TURN_MAX {
-        let Some(work) = hub.jobs.lanes.next(lane) else { return batch.release(hub) };
+        let Some(work) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
         run(hub, work, &mut batch);
-        jobs += 1;
         let now = hub.clock.now();
-        if jobs >= TOGETHER_MAX || now.since(since) >= TOGETHER_FOR {
+        if is_due(batch.done.len(), batch.unflushed.len(), now.since(since)) {
             batch.release(hub);
-            (since, jobs) = (now, 0);
+            since = now;
         }
     }
-    batch.release(hub);
-    hub.jobs.tasks.push(Task::Lane(lane));
+    batch.finish(hub);
+    hub.jobs.tasks.push_mine(Task::Lane(lane));
+}
+
+/// Whether so many answers and changes, gathered for `waited`, should wait no longer.
+fn is_due(answers: usize, changes: usize, waited: Duration) -> bool {
+    let answers_due = answers >= ANSWERS_MAX || (answers > 0 && waited >= ANSWERS_FOR);
+    let changes_due = changes >= CHANGES_MAX || waited >= CHANGES_FOR;
+    answers_due || changes_due
 }
 
 /// Does a flush for all that have gathered by now.
@@ -196,7 +223,29 @@ fn flush(hub: &Hub, key: FlushKey) {
         hub.jobs.tasks.push(Task::Flush(key));
     }
     for Parked { shard, ticket, unflushed, permit } in jobs {
-        batch.add(hub, unflushed.flushed(result), (shard, ticket, permit));
+        batch.add(unflushed.flushed(result), (shard, ticket, permit));
     }
-    batch.release(hub);
+    batch.finish(hub);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_wait_less_than_changes_and_nothing_waits_long() {
+        let ns = Duration::from_nanos(1);
+        let cases = [
+            (1, 0, ANSWERS_FOR - ns, false),
+            (1, 0, ANSWERS_FOR, true),
+            (ANSWERS_MAX, 0, Duration::ZERO, true),
+            (0, CHANGES_MAX - 1, ANSWERS_FOR, false),
+            (0, CHANGES_MAX, Duration::ZERO, true),
+            (0, 1, CHANGES_FOR, true),
+            (1, 1, ANSWERS_FOR, true),
+        ];
+        for (answers, changes, waited, due) in cases {
+            assert_eq!(is_due(answers, changes, waited), due, "{answers} answers, {changes} changes, {waited:?}");
+        }
+    }
 }

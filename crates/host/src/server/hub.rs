@@ -13,13 +13,13 @@ use remora_server::{Exports, Intake, Server, Stats};
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Permit};
-use super::connection::Connection;
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
 use super::executor::{Done, JobQueue};
 use super::options::Limits;
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
+use super::way::Way;
 use crate::Clock;
 
 /// Stalled connections are given this long at most while room is short.
@@ -90,10 +90,19 @@ impl Hub {
         });
     }
 
-    /// A record came in.
-    pub(super) fn record(&self, from: Peer, message: Bytes, permit: Permit) {
-        let read = self.intake.read(from, message);
-        self.with_core(self.shard_of(from.addr), Some(permit), |state, now| state.core.take(now, read));
+    /// Records came in, one behind the other. Their jobs are handed on together.
+    pub(super) fn records(&self, from: Peer, records: impl IntoIterator<Item = (Bytes, Permit)>) {
+        let read = |(message, permit)| (self.intake.read(from, message), permit);
+        let read: Vec<_> = records.into_iter().map(read).collect();
+        let shard = self.shard_of(from.addr);
+        let mut work = Work::default();
+        let mut state = self.lock(shard);
+        let now = self.clock.now();
+        for (message, permit) in read {
+            state.core.take(now, message);
+            state.drain(shard, now, Some(permit), &mut work);
+        }
+        self.release(shard, state, work);
     }
 
     /// Jobs are done. Their replies go out together.
@@ -112,10 +121,13 @@ impl Hub {
     }
 
     /// A connection from `addr` is there: `make` gets its number.
-    pub(super) fn connect(&self, addr: SocketAddr, make: impl FnOnce(u64) -> Connection) -> Arc<Connection> {
+    pub(super) fn connect<C>(&self, addr: SocketAddr, make: impl FnOnce(u64) -> C) -> Arc<C>
+    where
+        Way: From<Arc<C>>,
+    {
         let id = self.next_connection.fetch_add(1, Relaxed);
         let connection = Arc::new(make(id));
-        self.lock(self.shard_of(addr)).connections.insert(id, connection.clone());
+        self.lock(self.shard_of(addr)).connections.insert(id, connection.clone().into());
         self.connections.fetch_add(1, Relaxed);
         connection
     }
@@ -140,7 +152,7 @@ impl Hub {
         }
     }
 
-    /// TCP connections open.
+    /// Connections open, over TCP and ATP.
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
@@ -156,7 +168,7 @@ impl Hub {
     /// [`Limits::evict_min`]; whether there was one.
     pub(super) fn evict_idle(&self) -> bool {
         let now = self.clock.now();
-        let mut oldest: Option<Arc<Connection>> = None;
+        let mut oldest: Option<Way> = None;
         for shard in &self.shards {
             let state = shard.lock();
             let idle = state.connections.values().filter(|c| c.idle_for(now) >= self.limits.evict_min);
@@ -248,7 +260,7 @@ impl Hub {
             self.jobs.push(job);
         }
         for (connection, replies) in work.streams {
-            connection.outbox.send(replies);
+            connection.send(replies);
         }
         for (to, route, payload) in work.datagrams {
             let sent = self.sockets.get(route.socket).map(|s| s.send(to, route.local, &payload));

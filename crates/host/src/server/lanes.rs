@@ -1,16 +1,17 @@
 //! Jobs that would only wait for one another, one behind the other.
 //!
-//! Writes to one file exclude each other, here and in the kernel. Threads that do them side by
-//! side spend their time going to sleep and being woken. So they queue up in a lane, which one
-//! thread at a time works off; what belongs to no lane, or to others, goes on beside it. A lane is
-//! a hint for speed only: whatever must not happen at once is locked where it happens.
+//! Writes to one file exclude each other, here and in the kernel, and so do changes of names in
+//! one directory. Threads that do them side by side spend their time going to sleep and being
+//! woken. So they queue up in a lane, which one thread at a time works off; what belongs to no
+//! lane, or to others, goes on beside it. A lane is a hint for speed only: whatever must not
+//! happen at once is locked where it happens.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remora_server::Job;
-use remora_wire::nfs3::{Call, Fh};
+use remora_wire::nfs3::{Call, CreateArgs, Fh, LinkArgs, MkDirArgs, MkNodArgs, RenameArgs, SymLinkArgs};
 
 /// Locks that the lanes are spread over.
 const SHARDS: usize = 32;
@@ -75,12 +76,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `call` has for itself while it is executed. Changes of names are too dear in the kernel
-/// for the waiting to matter, and go on side by side for part of their way.
+/// What `call` has for itself while it is executed; of two directories the first.
 fn excludes_others(call: &Call) -> Option<&Fh> {
     match call {
         Call::Write(a) => Some(&a.fh),
-        _ => None,
+        Call::Create(CreateArgs { at, .. })
+        | Call::MkDir(MkDirArgs { at, .. })
+        | Call::SymLink(SymLinkArgs { at, .. })
+        | Call::MkNod(MkNodArgs { at, .. })
+        | Call::Remove(at)
+        | Call::RmDir(at)
+        | Call::Rename(RenameArgs { from: at, .. })
+        | Call::Link(LinkArgs { at, .. }) => Some(&at.dir),
+        Call::Null
+        | Call::GetAttr(_)
+        | Call::SetAttr(_)
+        | Call::Lookup(_)
+        | Call::Access(_)
+        | Call::ReadLink(_)
+        | Call::Read(_)
+        | Call::ReadDir(_)
+        | Call::ReadDirPlus(_)
+        | Call::FsStat(_)
+        | Call::FsInfo(_)
+        | Call::PathConf(_)
+        | Call::Commit(_) => None,
     }
 }
 

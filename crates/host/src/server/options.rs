@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use remora_atp::session::{Guests, Identity};
 use remora_server::Config;
 use remora_wire::nfs3::PORT;
 
@@ -20,6 +21,8 @@ pub struct Options {
     /// A further address, to answer as a portmapper that tells where this server is; by custom
     /// its port is 111. Default `None`.
     pub portmap_listen: Option<SocketAddr>,
+    /// Serve over ATP, too. Default `None`.
+    pub objects: Option<Objects>,
     /// What is served, and the core's bounds.
     pub core: Config,
     /// Seed of the core's secrets; `None`, the default, for one that cannot be guessed.
@@ -40,6 +43,7 @@ impl Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             mount_listen: None,
             portmap_listen: None,
+            objects: None,
             core,
             seed: None,
             executor_threads: (2 * cores).max(4),
@@ -47,6 +51,18 @@ impl Options {
             limits: Limits::default(),
         }
     }
+}
+
+/// How to serve over ATP: a UDP port of its own, for the packets are encrypted.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    /// Where to listen; port 0 for any.
+    pub listen: SocketAddr,
+    /// Who the server is: clients are told its public key, and talk to nobody else.
+    pub identity: Identity,
+    /// Which clients may connect, by their keys. What they may see and change their addresses and
+    /// the exports say, as over TCP.
+    pub guests: Guests,
 }
 
 /// Bounds on sockets. Those on requests are the core's.
@@ -122,6 +138,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// ATP.
+    #[error("cannot serve over ATP: {0}")]
+    Objects(crate::atp::AtpError),
     /// The system has no random numbers.
     #[error("cannot get random numbers from the system: {0}")]
     Random(String),

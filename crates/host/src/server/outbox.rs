@@ -35,6 +35,8 @@ pub(super) struct Outbox {
 struct Queue {
     items: VecDeque<Item>,
     flow: Flow,
+    /// Whether whoever reads from the socket is at it, and writes afterwards.
+    held: bool,
     /// When the socket last took something, or something began to wait.
     progress: Time,
 }
@@ -71,7 +73,7 @@ struct Item {
 impl Outbox {
     /// Sends on `socket`.
     pub(super) fn new(socket: OwnedWriteHalf, clock: Clock) -> Outbox {
-        let queue = Queue { items: VecDeque::new(), flow: Flow::Open, progress: Time::ZERO };
+        let queue = Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO };
         Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new() }
     }
 
@@ -88,8 +90,18 @@ impl Outbox {
         }));
         if queue.flow == Flow::Open {
             queue.progress = self.clock.now();
-            self.pump(queue);
+            if !queue.held {
+                self.pump(queue);
+            }
         }
+    }
+
+    /// Leaves all writing to the caller, who does it by letting go. The system lets nobody write
+    /// to a socket while somebody copies much from it, and puts who tries to sleep. Must be held
+    /// for no longer than that takes.
+    pub(super) fn hold(&self) -> Held<'_> {
+        self.lock().held = true;
+        Held(self)
     }
 
     /// Waits until the flow is blocked or closed.
@@ -192,6 +204,20 @@ impl Outbox {
     }
 }
 
+/// See [`Outbox::hold`].
+#[derive(Debug)]
+pub(super) struct Held<'a>(&'a Outbox);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.held = false;
+        if queue.flow == Flow::Open && !queue.items.is_empty() {
+            self.0.pump(queue);
+        }
+    }
+}
+
 impl Item {
     fn rest(&self) -> (&[u8], &[u8]) {
         let mark = self.mark.get(self.sent..).unwrap_or_default();
@@ -234,5 +260,35 @@ mod tests {
             }
             assert_eq!(out, b"MARKabcMARKMARKdefghijk");
         }
+    }
+
+    /// An outbox, and the other end of its connection.
+    async fn connected() -> (Outbox, tokio::net::TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_read, write) = listener.accept().await.unwrap().0.into_split();
+        write.writable().await.unwrap();
+        (Outbox::new(write, Clock::start()), other)
+    }
+
+    fn reply(payload: &'static str) -> Vec<Reply> {
+        vec![Reply { payload: payload.into(), permit: None }]
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_somebody_holds_the_outbox_goes_out_when_they_let_go() {
+        use tokio::io::AsyncReadExt;
+
+        let (outbox, mut other) = connected().await;
+        let held = outbox.hold();
+        outbox.send(reply("one"));
+        outbox.send(reply("two"));
+        assert_eq!(outbox.lock().items.len(), 2, "nobody else writes");
+        assert_eq!(other.try_read(&mut [0; 16]).map_err(|e| e.kind()), Err(io::ErrorKind::WouldBlock));
+        drop(held);
+        outbox.send(reply("three"));
+        let mut all = [0; 23];
+        tokio::time::timeout(Duration::from_secs(20), other.read_exact(&mut all)).await.unwrap().unwrap();
+        assert_eq!(all, *b"\x80\0\0\x03one\x80\0\0\x03two\x80\0\0\x05three");
     }
 }

@@ -46,6 +46,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Adds a task without waking anybody: for a thread that calls [`pop`](Queue::pop) next.
+    pub(super) fn push_mine(&self, task: T) {
+        if !self.closed.load(SeqCst) {
+            self.tasks.push(task);
+        }
+    }
+
     /// The next task, when there is one; `None` when there will be none.
     pub(super) fn pop(&self) -> Option<T> {
         loop {
@@ -142,6 +149,23 @@ mod tests {
         queue.close();
         queue.push(0);
         takers.into_iter().for_each(|t| t.join().unwrap());
+        assert!(queue.pop().is_none() && queue.tasks.is_empty(), "nothing comes after the end");
+    }
+
+    #[test]
+    fn who_adds_without_waking_anybody_finds_it_next() {
+        let queue = Queue::default();
+        queue.push(3);
+        let mut seen = Vec::new();
+        while let Some(task) = queue.pop() {
+            seen.push(task);
+            match task {
+                0 => queue.close(),
+                left => queue.push_mine(left - 1),
+            }
+        }
+        assert_eq!(seen, [3, 2, 1, 0]);
+        queue.push_mine(0);
         assert!(queue.pop().is_none() && queue.tasks.is_empty(), "nothing comes after the end");
     }
 }

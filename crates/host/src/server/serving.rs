@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use remora_atp::session::PublicKey;
 use remora_server::Exports;
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::{mount, nfs2, nfs3};
@@ -17,7 +18,8 @@ use super::counters::Snapshot;
 use super::datagram::{self, DatagramSocket};
 use super::hub::Hub;
 use super::options::{Options, StartError};
-use super::{accept, bind, executor};
+use super::{accept, bind, executor, objects};
+use crate::atp::AtpEndpoint;
 
 /// File descriptors left for files and everything else when connections are counted; a
 /// quarter of them if there are few.
@@ -33,6 +35,8 @@ pub struct Serving {
     addrs: Vec<SocketAddr>,
     mount_addr: Option<SocketAddr>,
     portmap_addr: Option<SocketAddr>,
+    /// Closed when it goes, after everything else.
+    objects: Option<AtpEndpoint>,
 }
 
 /// A server's numbers, for whoever does not own the server.
@@ -92,9 +96,12 @@ impl Serving {
             }
         }));
         let executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
-        let intake = start_intake(&hub, &runtime, listeners);
+        let io_max = hub.core_limits.stream_io_max;
+        let objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
+        let mut intake = start_intake(&hub, &runtime, listeners);
+        intake.extend(objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle()));
         drop(context);
-        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr, portmap_addr })
+        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr, portmap_addr, objects })
     }
 
     /// Where it listens, in the order of [`Options::listen`], with the ports it got.
@@ -110,6 +117,11 @@ impl Serving {
     /// Where [`Options::portmap_listen`] came to be.
     pub fn portmap_addr(&self) -> Option<SocketAddr> {
         self.portmap_addr
+    }
+
+    /// Where it listens for objects (ATP), with the port it got, and the key to know it by.
+    pub fn objects(&self) -> Option<(SocketAddr, PublicKey)> {
+        self.objects.as_ref().map(|o| (o.local_addr(), o.public_key()))
     }
 
     /// What a portmapper is to know of this server: every version of NFS and MOUNT, over UDP

@@ -8,17 +8,17 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Time, Transmit};
 use remora_server::Server;
 
 use super::admission::Permit;
-use super::connection::Connection;
 use super::executor;
 use super::outbox::Reply;
 use super::routes::{Route, Routes};
+use super::way::Way;
 
 /// A core and what belongs to its clients.
 pub(super) struct Shard {
@@ -29,7 +29,7 @@ pub(super) struct Shard {
 pub(super) struct State {
     pub(super) core: Server,
     pub(super) routes: Routes,
-    pub(super) connections: HashMap<u64, Arc<Connection>>,
+    pub(super) connections: HashMap<u64, Way>,
     /// The timeout that is waited for.
     pub(super) armed: Time,
 }
@@ -39,7 +39,7 @@ pub(super) struct State {
 pub(super) struct Work {
     pub(super) datagrams: Vec<(SocketAddr, Route, Bytes)>,
     /// By connection, in the order of its replies.
-    pub(super) streams: Vec<(Arc<Connection>, Vec<Reply>)>,
+    pub(super) streams: Vec<(Way, Vec<Reply>)>,
     pub(super) jobs: Vec<executor::Work>,
 }
 
@@ -117,6 +117,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use remora_server::{Config, Exports, Limits, cache};
 

@@ -42,6 +42,7 @@ impl Socket {
         let socket = match transport {
             Transport::Tcp => stream(server),
             Transport::Udp => datagram(server, depth.clamp(1, DATAGRAMS_MAX)),
+            Transport::Atp => Err(std::io::ErrorKind::Unsupported.into()),
         };
         socket.map_err(Fault::Connect)
     }

@@ -147,6 +147,7 @@ async fn mount_through(
         port: Some(relay.port()),
         mount_port: Some(server.port()),
         transport: Some(Transport::Udp),
+        keys: None,
         path: "/".into(),
     };
     mount(&target, "/", Mounting { config: config.clone(), seed, clock: Clock::start() }).await

@@ -109,6 +109,7 @@ async fn load(config: &Config, addr: SocketAddr, pace: Pace, seed: u64) -> Resul
         port: Some(addr.port()),
         mount_port: Some(addr.port()),
         transport: Some(Transport::Udp),
+        keys: None,
         path: "/".into(),
     };
     let session = mount(&target, "/", Mounting { config: client(config, pace), seed, clock: Clock::start() }).await?;

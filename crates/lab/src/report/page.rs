@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--soft:#555;--line:#ddd;--paper:#fff}\
+pub(crate) const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--soft:#555;--line:#ddd;--paper:#fff}\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--soft:#aaa;--line:#444;--paper:#16181b}}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--paper)}\
 h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem}h3{font-size:1rem;margin:1.2rem 0 .2rem}\
@@ -19,7 +19,9 @@ tr+tr{border-top:1px solid var(--line)}tr.group{border-top:2px solid var(--soft)
 small,figcaption{color:var(--soft)}figure{margin:1rem 0}code{overflow-wrap:anywhere}\
 .legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;font-size:.9rem;margin:.2rem 0}\
 details{margin:.5rem 0}summary{cursor:pointer}nav a{margin-right:1rem;white-space:nowrap}a{color:inherit}\
-.note{border-left:4px solid #d55e00;padding:.2rem .8rem}";
+.note{border-left:4px solid #d55e00;padding:.2rem .8rem}\
+.topology{min-width:0;max-width:36rem}.sign{width:.7em;height:.7em;min-width:0;display:inline-block}\
+.doubts p{margin:.2rem 0;font-size:.85rem;color:var(--soft)}pre{overflow-x:auto;font-size:.85rem}";
 
 /// A page's place on the disk, found writable before anybody has waited for what goes there.
 /// The page appears whole or not at all.
@@ -37,9 +39,9 @@ impl Place {
         Ok(Place { path: path.to_owned(), file })
     }
 
-    /// Puts the page there.
-    pub(crate) fn write(mut self, page: &str) -> io::Result<()> {
-        self.file.write_all(page.as_bytes())?;
+    /// Puts the page, or what else it is, there.
+    pub(crate) fn write(mut self, page: impl AsRef<[u8]>) -> io::Result<()> {
+        self.file.write_all(page.as_ref())?;
         self.file.persist(&self.path).map_err(|e| e.error)?;
         Ok(())
     }

@@ -34,11 +34,11 @@ type Canvas<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 /// What a line looks like: one of six.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark(usize);
+pub(crate) struct Mark(usize);
 
 impl Mark {
     /// One after the other, again and again.
-    pub(super) fn all() -> impl Iterator<Item = Mark> {
+    pub(crate) fn all() -> impl Iterator<Item = Mark> {
         (0..COLOURS.len()).cycle().map(Mark)
     }
 
@@ -47,13 +47,13 @@ impl Mark {
     }
 
     /// Its colour, for CSS.
-    pub(super) fn colour(self) -> String {
+    pub(crate) fn colour(self) -> String {
         let RGBColor(r, g, b) = self.rgb();
         format!("#{r:02x}{g:02x}{b:02x}")
     }
 
     /// Its sign, for text.
-    pub(super) fn sign(self) -> char {
+    pub(crate) fn sign(self) -> char {
         SIGNS[self.0 % SIGNS.len()]
     }
 
@@ -76,49 +76,49 @@ impl Mark {
 
 /// A point with its interval.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
+pub(crate) struct Point {
     /// Which level.
-    pub(super) x: usize,
+    pub(crate) x: usize,
     /// The median.
-    pub(super) y: f64,
+    pub(crate) y: f64,
     /// Its interval.
-    pub(super) interval: Option<(f64, f64)>,
+    pub(crate) interval: Option<(f64, f64)>,
     /// It is at a limit, and really above it.
-    pub(super) is_beyond: bool,
+    pub(crate) is_beyond: bool,
 }
 
 /// A line, and what the paper has for it.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Its points by level.
-    pub(super) points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
     /// The paper's means by level.
-    pub(super) paper: Vec<(usize, f64)>,
+    pub(crate) paper: Vec<(usize, f64)>,
 }
 
 /// Lines over levels that stand side by side.
-pub(super) struct Chart<'a> {
+pub(crate) struct Chart<'a> {
     /// What the levels are of.
-    pub(super) x_title: &'a str,
+    pub(crate) x_title: &'a str,
     /// The levels.
-    pub(super) x_levels: &'a [String],
+    pub(crate) x_levels: &'a [String],
     /// What is shown upwards.
-    pub(super) y_title: &'a str,
+    pub(crate) y_title: &'a str,
     /// On a logarithmic scale.
-    pub(super) logarithmic: bool,
+    pub(crate) logarithmic: bool,
     /// The lines.
-    pub(super) lines: &'a [Line],
+    pub(crate) lines: &'a [Line],
 }
 
 /// One run's packets.
-pub(super) struct Run<'a> {
+pub(crate) struct Run<'a> {
     /// In the order in which they were sent.
-    pub(super) packets: &'a [Packet],
+    pub(crate) packets: &'a [Packet],
 }
 
 impl Chart<'_> {
     /// The picture; an error is plotters' own words.
-    pub(super) fn svg(&self) -> Result<String, String> {
+    pub(crate) fn svg(&self) -> Result<String, String> {
         let mut out = String::new();
         self.draw(&mut out).map_err(|e| e.to_string())?;
         Ok(in_ink(&out))
@@ -194,7 +194,7 @@ impl Chart<'_> {
 }
 
 /// The packets' numbers over time, of some runs; crosses are packets sent again.
-pub(super) fn packets(runs: &[Run<'_>]) -> Result<String, String> {
+pub(crate) fn packets(runs: &[Run<'_>]) -> Result<String, String> {
     let mut out = String::new();
     draw_packets(&mut out, runs).map_err(|e| e.to_string())?;
     Ok(in_ink(&out))

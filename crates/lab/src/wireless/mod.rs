@@ -6,7 +6,7 @@
 //! [`Report`] has every run's figures, and can be shown as text, JSON or a page with figures.
 
 mod cell;
-mod chart;
+pub(crate) mod chart;
 mod experiments;
 mod job;
 mod outcome;

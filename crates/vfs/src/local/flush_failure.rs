@@ -11,12 +11,12 @@ use crate::{Cred, FileId, Flush, Ledger, Vfs};
 
 const DATA: Bytes = Bytes::from_static(b"data");
 
-fn me() -> Cred {
+pub(super) fn me() -> Cred {
     Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), gids: Vec::new() }
 }
 
 /// A disk with two files.
-fn disk() -> (tempfile::TempDir, LocalDisk, [FileId; 2]) {
+pub(super) fn disk() -> (tempfile::TempDir, LocalDisk, [FileId; 2]) {
     let dir = tempfile::tempdir().unwrap();
     let disk = LocalDisk::open(dir.path(), Options::new([1; 8])).unwrap();
     let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::NONE });

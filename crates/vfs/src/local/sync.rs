@@ -39,7 +39,8 @@ enum What {
     Data { data: Data, stable: Stable, closes: bool },
     /// Attributes, or a directory's names.
     Object(Arc<OwnedFd>),
-    /// The names in a directory, and something new in it.
+    /// The names in a directory and something new in it, or the attributes of a file: by
+    /// themselves if nobody else waits, or else with all of the file system.
     Names(Arc<OwnedFd>, Option<Arc<OwnedFd>>),
     /// All of the file system.
     Everything,
@@ -69,7 +70,7 @@ impl LocalDisk {
     pub(super) fn sync_object(&self, object: &Object) -> Result<()> {
         match object.attr.kind {
             FileType::Directory => self.sync_dir(&object.folder()),
-            FileType::Regular => self.sync_fd(object.key, self.open_for_sync(object).map(Arc::new)),
+            FileType::Regular => self.sync_shared(object.key, self.open_for_sync(object).map(Arc::new)),
             _ => self.sync_fd(object.key, None),
         }
     }
@@ -92,20 +93,21 @@ impl LocalDisk {
                 if let Some(fd) = own {
                     self.sync_fd(made.key, fd)?;
                 }
-                self.sync_names(dir, names)
+                self.sync_shared(dir.key, names)
             }
         }
     }
 
     /// Makes a directory's names stable.
     pub(super) fn sync_dir(&self, dir: &Folder) -> Result<()> {
-        self.sync_names(dir, self.open_to_sync(dir))
+        self.sync_shared(dir.key, self.open_to_sync(dir))
     }
 
-    fn sync_names(&self, dir: &Folder, names: Option<Arc<OwnedFd>>) -> Result<()> {
-        match names {
-            Some(names) if self.shares_everything() => self.sync(dir.key, What::Names(names, None)),
-            names => self.sync_fd(dir.key, names),
+    /// Makes names or attributes stable, with others' if they wait together.
+    fn sync_shared(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
+        match fd {
+            Some(fd) if self.shares_everything() => self.sync(key, What::Names(fd, None)),
+            fd => self.sync_fd(key, fd),
         }
     }
 
@@ -230,4 +232,31 @@ fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {
     let name = device.file_name()?.to_str()?;
     // 8 is the journal's inode.
     Some(PathBuf::from(format!("/proc/fs/jbd2/{name}-8"))).filter(|path| path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_wire::nfs3::SetAttr;
+
+    use super::super::flush_failure::{disk, me};
+    use crate::{Flush, Ledger, Vfs};
+    use std::sync::Arc;
+
+    #[test]
+    fn names_and_attributes_share_a_flush_unless_a_journal_makes_their_own_cheap() {
+        let (_dir, disk, [a, b]) = disk();
+        let ledger = Arc::<Ledger>::default();
+        let view = disk.deferring(&ledger).unwrap();
+        for file in [&a, &b] {
+            view.setattr(&me(), file, &SetAttr { mode: Some(0o600), ..SetAttr::NONE }, None).unwrap();
+        }
+        view.remove(&me(), &disk.root(), b"b").unwrap();
+        let owed = ledger.take();
+        let keys: Vec<_> = owed.iter().map(Flush::key).collect();
+        let shared = !disk.disk.has_journal;
+        assert_eq!([keys[0] == keys[1], keys[1] == keys[2]], [shared; 2], "{keys:?}");
+        for (flush, sharing) in owed.iter().zip([1, 3, 3]) {
+            assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! When one syncfs(2) for many is better than an fsync(2) for each.
 //!
 //! Where a file system has no journal a new file must be synced beside its name, so new files
-//! cannot share the sync of their directory. They can share that of the whole file system,
-//! which costs about as much as two of the others, unless somebody has left much to write
-//! there. That is found out by trying.
+//! cannot share the sync of their directory, nor can files whose attributes change. They can
+//! share that of the whole file system, which costs about as much as two of the others, unless
+//! somebody has left much to write there. That is found out by trying.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -18,9 +18,6 @@ use toml::Spanned;
 use crate::exit::{Error, Result};
 use crate::text::{Bytes, Text, Time, key_at, line_at};
 
-/// What `--example` prints.
-pub(super) const EXAMPLE: &str = include_str!("../../../../../docs/examples/office.toml");
-
 /// No network needs a longer one. Reading ends there, whatever the path leads to.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -137,6 +134,11 @@ type Wrong = (&'static str, String);
 
 /// Reads and checks the network at `path`.
 pub(super) fn read(path: &Path) -> Result<(Topology, Network)> {
+    parse_at(path, &text(path)?)
+}
+
+/// What is in the file at `path`.
+pub(super) fn text(path: &Path) -> Result<String> {
     let failed = || Error::local(path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(failed())?;
@@ -144,11 +146,16 @@ pub(super) fn read(path: &Path) -> Result<(Topology, Network)> {
     if text.len() as u64 > BYTES_MAX {
         return Err(Error::Usage(format!("{}: is too large for a network", path.display())));
     }
-    parse(&text).map_err(|(line, why)| Error::Usage(format!("{}:{line}: {why}", path.display())))
+    Ok(text)
+}
+
+/// The network in `text`, which is that of the file at `path`.
+pub(super) fn parse_at(path: &Path, text: &str) -> Result<(Topology, Network)> {
+    parse(text).map_err(|(line, why)| Error::Usage(format!("{}:{line}: {why}", path.display())))
 }
 
 /// The network in `text`, or a line, from 1, and what is wrong there.
-fn parse(text: &str) -> Result<(Topology, Network), (usize, String)> {
+pub(super) fn parse(text: &str) -> Result<(Topology, Network), (usize, String)> {
     let file: File = toml::from_str(text).map_err(|e| {
         let (number, line) = line_at(text, e.span().map_or(text.len(), |s| s.start));
         let why = e.message().trim().replace('\n', ": ");

@@ -2,16 +2,17 @@
 
 use remora_model::nmt1989::Sheet;
 
+use super::super::example::OFFICE;
 use super::*;
 
 const FIG9: &str = include_str!("../../../../../docs/examples/copy89-fig9.toml");
 
 #[test]
 fn the_example_is_right_as_it_is_and_with_all_that_is_optional() {
-    let (_, network) = parse(EXAMPLE).unwrap();
+    let (_, network) = parse(OFFICE).unwrap();
     let report = network.solve();
     assert_eq!((report.stations, report.copies.len()), (109, 2));
-    let all: String = EXAMPLE
+    let all: String = OFFICE
         .lines()
         .map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l).to_owned() + "\n")
         .collect();
@@ -30,7 +31,7 @@ fn the_papers_figures_come_out_to_the_last_digit() {
         let shown = super::super::tables::sheet(&Sheet::of(&topology).unwrap().results().unwrap());
         assert!(words.iter().all(|w| shown.contains(w)), "{shown}");
     }
-    assert_eq!(Sheet::of(&parse(EXAMPLE).unwrap().0), Err("the copy leaves its medium"));
+    assert_eq!(Sheet::of(&parse(OFFICE).unwrap().0), Err("the copy leaves its medium"));
 }
 
 #[test]

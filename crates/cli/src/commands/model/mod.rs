@@ -1,15 +1,23 @@
 //! `remora model`: what a network will do to packets and copies.
 
+mod calibrate;
+mod example;
 mod file;
+mod serve;
+mod simulate;
+mod sweep;
 mod tables;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use ratatui::crossterm::terminal;
+use remora_lab::model::{Study, write_nmt1989, write_page};
 use remora_model::nmt1989::Sheet;
 
-use crate::args::{Compat, Model};
+use crate::args::{Compat, Model, ModelCommand};
 use crate::exit::{Error, Result};
 use crate::out;
 
@@ -17,32 +25,62 @@ use crate::out;
 const WIDTH: usize = 120;
 
 pub(crate) async fn run(args: Model) -> Result {
-    let Some(path) = args.file.filter(|_| !args.example) else {
-        return out::text(file::EXAMPLE);
+    match args.command {
+        Some(ModelCommand::Serve(args)) => return serve::run(args).await,
+        Some(ModelCommand::Calibrate(args)) => return blocking(move || calibrate::run(&args)).await,
+        None => {}
+    }
+    if let Some(each) = args.check {
+        return blocking(move || simulate::check(each, args.json)).await;
+    }
+    if let Some(example) = args.example {
+        return out::text(&example::text(example));
+    }
+    let Some(path) = args.file else {
+        return Err(Error::Usage("no FILE".into()));
     };
-    // Solving keeps a processor busy and cannot be cut short: a signal ends the process around it.
-    let work = tokio::task::spawn_blocking(move || match args.compat {
-        None => solve(&path, args.json),
-        Some(Compat::Nmt1989) => sheet(&path, args.json),
-    });
-    work.await.map_err(|e| Error::refused("no results", e.to_string()))?
+    blocking(move || match (args.compat, args.sweep) {
+        (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
+        (None, Some(range)) => sweep::run(&path, &range, args.json),
+        (None, None) if args.simulate => simulate::run(&path, args.seeds, args.seconds, args.json),
+        (None, None) => solve(&path, args.html.as_deref(), args.json),
+    })
+    .await
 }
 
-fn solve(path: &Path, json: bool) -> Result {
-    let (_, network) = file::read(path)?;
+/// Solving keeps a processor busy and cannot be cut short: a signal ends the process around it.
+async fn blocking(work: impl FnOnce() -> Result + Send + 'static) -> Result {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::refused("no results", e.to_string()))?
+}
+
+fn solve(path: &Path, html: Option<&Path>, json: bool) -> Result {
+    let source = file::text(path)?;
+    let (topology, network) = file::parse_at(path, &source)?;
     let report = network.solve();
+    if let Some(html) = html {
+        let study = Study { topology: &topology, report: &report, threads: threads() };
+        write_page(html, &study, &path.display().to_string(), &source).map_err(Error::local(html.display()))?;
+    }
     if json { out::json(&report) } else { out::text(&tables::text(&report, width())) }
 }
 
-fn sheet(path: &Path, json: bool) -> Result {
+fn sheet(path: &Path, xlsx: Option<&Path>, json: bool) -> Result {
     let (topology, _) = file::read(path)?;
     let wrong = |why| Error::Usage(format!("{}: nmt1989 cannot do this: {why}", path.display()));
     let results = Sheet::of(&topology).map_err(wrong)?.results();
     let results = results.ok_or_else(|| wrong("its formulas have no value here"))?;
+    if let Some(xlsx) = xlsx {
+        write_nmt1989(xlsx, &topology).map_err(Error::local(xlsx.display()))?;
+    }
     if json { out::json(&results) } else { out::text(&tables::sheet(&results)) }
 }
 
 fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
+    let terminal = io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
     terminal.map_or(WIDTH, |(columns, _)| usize::from(columns))
+}
+
+/// All processors.
+fn threads() -> NonZeroUsize {
+    available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use remora_atp::session::Identity;
+use remora_host::atp::keys;
+
 use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 use crate::state;
@@ -31,6 +34,19 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
     bytes
         .try_into()
         .map_err(|_| Error::refused(path.display(), "is not a key of 16 bytes; remove it to have a new one made"))
+}
+
+/// Who the server is over ATP; made at the first start. Clients know it by that.
+pub(super) fn identity(args: &Serve) -> Result<Identity> {
+    let path = match &args.atp_key {
+        Some(path) => path.clone(),
+        None => {
+            let dir = state_dir(args)?;
+            state::make_private(&dir).map_err(Error::local(dir.display()))?;
+            dir.join("atp.key")
+        }
+    };
+    keys::load_or_create(&path).map_err(|e| Error::refused(path.display(), e.to_string()))
 }
 
 /// Bytes that cannot be guessed.

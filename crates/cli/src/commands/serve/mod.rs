@@ -15,8 +15,9 @@ mod tables;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
-use remora_host::server::{Options, Serving, Snapshot};
+use remora_host::server::{Objects, Options, Serving, Snapshot};
 use remora_server::cache::Config as CacheConfig;
 use remora_server::{Config, Limits};
 use serde::Serialize;
@@ -35,8 +36,16 @@ struct Ready<'a> {
     listen: &'a [SocketAddr],
     mount: Option<SocketAddr>,
     portmap: Option<SocketAddr>,
+    atp: Option<AtpView>,
     exports: Vec<ExportView<'a>>,
     notes: &'a [String],
+}
+
+/// Where clients find the server over ATP, and by which key they know it.
+#[derive(Serialize)]
+struct AtpView {
+    listen: SocketAddr,
+    key: String,
 }
 
 /// What `--json` prints at the end.
@@ -104,6 +113,13 @@ fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     options.listen = vec![args.listen];
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
     options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
+    if let Some(listen) = args.atp {
+        let guests = match args.atp_allow.as_slice() {
+            [] => Guests::Anyone,
+            keys => Guests::Only(keys.iter().copied().collect()),
+        };
+        options.objects = Some(Objects { listen, identity: key::identity(args)?, guests });
+    }
     Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
 }
 
@@ -128,7 +144,8 @@ fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
     let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
     let (shares, notes) = (&loaded.plan.shares, &loaded.plan.notes);
     if args.json {
-        return out::json(&Ready { listen: addrs, mount, portmap, exports: table::views(shares), notes });
+        let atp = serving.objects().map(|(listen, key)| AtpView { listen, key: key.to_string() });
+        return out::json(&Ready { listen: addrs, mount, portmap, atp, exports: table::views(shares), notes });
     }
     let mut text = String::new();
     for addr in addrs {
@@ -136,6 +153,9 @@ fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
     }
     if let Some(mount) = mount {
         text += &format!("MOUNT also on {mount}\n");
+    }
+    if let Some((addr, key)) = serving.objects() {
+        text += &format!("NFS over ATP on {addr}, with the key {key}\n");
     }
     if let Some(portmap) = portmap {
         text += &format!("portmapper on {portmap}\n");
@@ -156,6 +176,11 @@ fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
         text += &format!(
             "             mount -o vers=3,proto=tcp,nolock,port={port},mountport={mount_port},mountproto=tcp {host}:{name} DIR\n"
         );
+    }
+    if let (Some((addr, key)), Some(name)) = (serving.objects(), shares.first().and_then(|s| s.names.last())) {
+        let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(&addr) };
+        let (port, path) = (addr.port(), encode(name));
+        text += &format!("             remora ls 'nfs://{host}:{port}{path}?proto=atp&key={key}'\n");
     }
     out::text(&text)?;
     notes.iter().for_each(out::say);

@@ -27,7 +27,7 @@ use super::tunnel::{Hop, Tunnel};
 use super::{Result, failed, failed_with};
 
 /// How long a server, a tunnel and the like may take to be ready.
-pub(super) const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY: Duration = Duration::from_secs(60);
 /// The channel is quiet when nothing was offered for so long.
 const QUIET: Duration = Duration::from_millis(150);
 /// It is waited for that no longer.
@@ -334,7 +334,7 @@ fn fair(channel: &Config) -> Config {
     }
 }
 
-fn serve(emulator: &Emulator, scratch: &Scratch, binary: &Path) -> Result<Program> {
+pub(crate) fn serve(emulator: &Emulator, scratch: &Scratch, binary: &Path) -> Result<Program> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let line: Vec<String> = [
         text(binary.to_owned()),

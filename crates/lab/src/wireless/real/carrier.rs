@@ -60,7 +60,7 @@ impl Files {
 }
 
 /// What programs find in their environment: nothing of the user's own settings.
-pub(super) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
+pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     let at = |name: &str| scratch.path(name).to_string_lossy().into_owned();
     vec![
         ("HOME", at("mobile")),

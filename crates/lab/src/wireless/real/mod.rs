@@ -8,18 +8,18 @@
 //!
 //! It needs root. Nothing is left behind, see [`remora_host::emulate`] and `scratch`.
 
-mod bench;
-mod carrier;
+pub(crate) mod bench;
+pub(crate) mod carrier;
 mod experiments;
 mod guest;
-mod peers;
-mod program;
+pub(crate) mod peers;
+pub(crate) mod program;
 mod scratch;
 mod small;
-mod ssh;
+pub(crate) mod ssh;
 mod switch;
 mod tcp;
-mod tunnel;
+pub(crate) mod tunnel;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub use experiments::{all, named};
 pub use peers::Peer;
 
 /// What was asked for, or why it is not to be had.
-type Result<T> = std::result::Result<T, RunError>;
+pub(crate) type Result<T> = std::result::Result<T, RunError>;
 
 /// A channel of this rate and more keeps a processor busy: nothing else is run beside it.
 const BUSY: Rate = Rate::mbit(10);
@@ -200,12 +200,12 @@ fn floor_seconds(channel: &Config, seed: u64, direction: Direction, bytes: u64) 
     Ok(floor.map(Time::as_secs_f64))
 }
 
-fn failed(why: String) -> RunError {
+pub(crate) fn failed(why: String) -> RunError {
     RunError::Failed(why)
 }
 
 /// An error about `what`.
-fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
+pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
     move |e| RunError::Failed(format!("{what}: {e}"))
 }
 

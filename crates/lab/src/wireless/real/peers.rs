@@ -71,14 +71,14 @@ impl Peers {
 }
 
 /// The first line that a program says of itself.
-fn said(program: &str, flag: &str) -> String {
+pub(crate) fn said(program: &str, flag: &str) -> String {
     let output = Command::new(program).arg(flag).output();
     let text = output.map(|o| String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or(program).trim().to_owned()
 }
 
 /// The tools of libnfs do not tell; the library's name does, roughly.
-fn libnfs_version(program: &Path) -> String {
+pub(crate) fn libnfs_version(program: &Path) -> String {
     let output = Command::new("ldd").arg(program).output();
     let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     let library = text.split_whitespace().find(|w| w.starts_with("libnfs.so"));

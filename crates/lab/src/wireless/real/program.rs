@@ -20,7 +20,7 @@ const WORDS_MAX: u64 = 1000;
 
 /// A running program; dropping it ends it and all it has started.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     name: String,
     child: Child,
     /// What it says on its standard error, and unless it talks to us on its standard output.
@@ -28,26 +28,26 @@ pub(super) struct Program {
 }
 
 /// What to start.
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// What errors call it.
-    pub(super) name: &'a str,
+    pub(crate) name: &'a str,
     /// The program and its arguments.
-    pub(super) line: &'a [String],
+    pub(crate) line: &'a [String],
     /// The environment on top of ours.
-    pub(super) environment: &'a [(&'a str, String)],
+    pub(crate) environment: &'a [(&'a str, String)],
     /// Whether it is talked to: its input and output are pipes then.
-    pub(super) talks: bool,
+    pub(crate) talks: bool,
 }
 
 impl<'a> Start<'a> {
     /// A program without a conversation.
-    pub(super) fn new(name: &'a str, line: &'a [String]) -> Start<'a> {
+    pub(crate) fn new(name: &'a str, line: &'a [String]) -> Start<'a> {
         Start { name, line, environment: &[], talks: false }
     }
 }
 
 impl Program {
-    pub(super) fn start(emulator: &Emulator, scratch: &Scratch, at: Station, start: &Start<'_>) -> Result<Program> {
+    pub(crate) fn start(emulator: &Emulator, scratch: &Scratch, at: Station, start: &Start<'_>) -> Result<Program> {
         let Some((program, arguments)) = start.line.split_first() else {
             return Err(failed(format!("{}: no program", start.name)));
         };
@@ -68,18 +68,18 @@ impl Program {
     }
 
     /// Its conversation, once.
-    pub(super) fn talk(&mut self) -> Result<Talk> {
+    pub(crate) fn talk(&mut self) -> Result<Talk> {
         let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} does not talk", self.name)))?;
         Talk::new(stdout).map_err(failed_with(&self.name))
     }
 
     /// Its input, once.
-    pub(super) fn input(&mut self) -> Option<std::process::ChildStdin> {
+    pub(crate) fn input(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
     /// Waits for its end; `None` if that is not until `limit`.
-    pub(super) fn ended(&mut self, limit: Instant) -> Result<Option<ExitStatus>> {
+    pub(crate) fn ended(&mut self, limit: Instant) -> Result<Option<ExitStatus>> {
         loop {
             match self.child.try_wait().map_err(failed_with(&self.name))? {
                 None if Instant::now() < limit => thread::sleep(POLL),
@@ -89,7 +89,7 @@ impl Program {
     }
 
     /// Its last words.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         format!("{}: {}", self.name, last_words(&self.log))
     }
 }

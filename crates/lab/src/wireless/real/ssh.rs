@@ -20,14 +20,14 @@ const PORT: u16 = 2222;
 
 /// The running server and how to call it.
 #[derive(Debug)]
-pub(super) struct Ssh {
+pub(crate) struct Ssh {
     _server: Program,
     /// The options that ssh and scp both take.
     options: Vec<String>,
 }
 
 impl Ssh {
-    pub(super) fn start(emulator: &Emulator, scratch: &Scratch) -> Result<Ssh> {
+    pub(crate) fn start(emulator: &Emulator, scratch: &Scratch) -> Result<Ssh> {
         for name in ["host-key", "user-key"] {
             let file = scratch.path(name);
             let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file).output();
@@ -70,7 +70,7 @@ impl Ssh {
     }
 
     /// The beginning of a command that copies; source and destination follow.
-    pub(super) fn command(&self, system: System) -> Vec<String> {
+    pub(crate) fn command(&self, system: System) -> Vec<String> {
         match system {
             System::Rsync => {
                 let shell = std::iter::once("ssh").chain(self.options.iter().map(String::as_str));

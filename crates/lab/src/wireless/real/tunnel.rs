@@ -127,7 +127,7 @@ impl Tunnel {
 
 /// The command line of a program to which the directory `run` is `/run`, for control sockets and
 /// the like: it is in a mount namespace of its own.
-pub(super) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let shell = ["/bin/sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""].map(str::to_owned).into_iter();
     shell.chain([run.to_string_lossy().into_owned()]).chain(line.into_iter().map(str::to_owned)).collect()
 }

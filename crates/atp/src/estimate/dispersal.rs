@@ -1,0 +1,248 @@
+//! Measurements out of the receiver's timestamps.
+//!
+//! Packets that leave back to back wait for one another at the bottleneck and come out of it as
+//! far apart as it takes to carry one: bytes by gap is its rate, and it does not matter whether
+//! the link was busy otherwise (a packet pair; the pacer makes one of every quantum). The same
+//! holds for packets that stood in a queue. Gaps between other packets say only that the link
+//! carries at least so much. Delays are relative, so the clocks' offset cancels.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::Arrival;
+use super::flight::RecentLeast;
+
+/// Gaps are summed up to this before they make a measurement: timestamps are not exact.
+const SPAN: Duration = Duration::from_millis(4);
+/// The same before any rate is known.
+const SPAN_FIRST: Duration = Duration::from_millis(1);
+/// Longer gaps are outages.
+const GAP_MAX: Duration = Duration::from_secs(2);
+/// A packet that waited so much longer than needed for the next one to catch up was in a queue.
+const QUEUED: Duration = Duration::from_millis(20);
+/// Packets that leave within this are back to back, before any rate is known.
+const PACKED_FIRST: Duration = Duration::from_millis(1);
+/// The least that the link carries is measured over so much time and so many packets.
+const WINDOW: Duration = Duration::from_millis(100);
+const WINDOW_PACKETS: u32 = 8;
+/// A window that takes longer than this tells of the sender only.
+const WINDOW_MAX: Duration = Duration::from_secs(1);
+/// Bursts whose first packets' delays are looked at for a standing queue.
+const BURSTS: usize = 2;
+
+/// What was measured, in nanoseconds a byte.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Sample {
+    /// What the link takes.
+    Takes(f64),
+    /// It takes no more than this.
+    AtMost(f64),
+}
+
+/// A sum of gaps between packets and of the bytes that filled them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    bytes: u64,
+    received: Duration,
+    sent: Duration,
+    /// When it was begun, by the receiver's clock.
+    began: Option<Time>,
+}
+
+/// Turns arrivals into measurements.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dispersal {
+    last: Option<Arrival>,
+    /// Nothing but the first timestamp of this burst has been seen: packets that were handed over
+    /// together tell nothing of the gap before them.
+    same_stamp: bool,
+    sum: Sum,
+    /// Start of the window, and packets since.
+    window: Option<(Arrival, u32)>,
+    /// The least one-way delay of late, the clocks' offset included, in nanoseconds.
+    least: RecentLeast<i128>,
+    /// How much longer the first packet of each of the last bursts took.
+    delays: VecDeque<Duration>,
+}
+
+impl Dispersal {
+    /// Takes a packet's arrival; `slowness` is the estimate in nanoseconds a byte and `mtu` the
+    /// size of a full packet. At most two measurements come of it.
+    pub(super) fn arrival(&mut self, now: Time, a: Arrival, slowness: Option<f64>, mtu: u64) -> [Option<Sample>; 2] {
+        let delay = i128::from(a.received.as_nanos()) - i128::from(a.sent.as_nanos());
+        self.least.sample(now, delay);
+        let Some(p) = self.last else {
+            self.last = Some(a);
+            self.same_stamp = true;
+            return [None; 2];
+        };
+        if a.total <= p.total || a.received < p.received {
+            return [None; 2]; // a report seen twice or out of order
+        }
+        self.last = Some(a);
+        if a.sent < p.sent {
+            return [None; 2]; // packets that overtook one another have no gap of meaning
+        }
+        let (bytes, gap, spacing) = (a.total - p.total, a.received.since(p.received), a.sent.since(p.sent));
+        let is_packed = match slowness {
+            Some(s) => spacing.as_nanos() as f64 <= bytes as f64 * s / 2.0,
+            None => spacing <= PACKED_FIRST,
+        };
+        if !is_packed {
+            self.burst_begins(delay);
+        }
+        // Out of a queue it makes no difference how it went in.
+        let was_queued = self.excess(p) > spacing.saturating_add(QUEUED);
+        let spacing = if was_queued { Duration::ZERO } else { spacing };
+        let taken = if is_packed || was_queued { self.add(a, bytes, gap, spacing, slowness, mtu) } else { None };
+        [taken, self.window(a)]
+    }
+
+    /// Forgets what arrived last: an outage lies between.
+    pub(super) fn restart(&mut self) {
+        (self.last, self.sum, self.window) = (None, Sum::default(), None);
+        self.delays.clear();
+    }
+
+    /// How long packets have been waiting in a queue that was there before their own burst.
+    pub(super) fn standing(&self) -> Duration {
+        self.delays.iter().min().copied().unwrap_or_default()
+    }
+
+    fn burst_begins(&mut self, delay: i128) {
+        self.same_stamp = true;
+        if self.delays.len() == BURSTS {
+            self.delays.pop_front();
+        }
+        let least = self.least.get().unwrap_or(delay);
+        self.delays.push_back(duration(delay - least));
+    }
+
+    /// How much longer than the least a packet took.
+    fn excess(&self, p: Arrival) -> Duration {
+        let delay = i128::from(p.received.as_nanos()) - i128::from(p.sent.as_nanos());
+        duration(delay - self.least.get().unwrap_or(delay))
+    }
+
+    /// Adds a gap that the link was busy in.
+    fn add(
+        &mut self,
+        a: Arrival,
+        bytes: u64,
+        gap: Duration,
+        spacing: Duration,
+        slowness: Option<f64>,
+        mtu: u64,
+    ) -> Option<Sample> {
+        if self.same_stamp && gap.is_zero() {
+            return None;
+        }
+        self.same_stamp = false;
+        if gap > GAP_MAX || self.sum.began.is_some_and(|began| a.received.since(began) > GAP_MAX) {
+            self.sum = Sum::default();
+        }
+        if gap > GAP_MAX {
+            return None;
+        }
+        let sum = &mut self.sum;
+        sum.began.get_or_insert(a.received);
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        sum.received += gap;
+        sum.sent += spacing;
+        let span = if slowness.is_some() { SPAN } else { SPAN_FIRST };
+        if sum.received < span || sum.bytes.saturating_mul(5) < mtu.saturating_mul(3) {
+            return None;
+        }
+        let Sum { bytes, received, sent, .. } = std::mem::take(sum);
+        let slowness = received.as_nanos() as f64 / bytes as f64;
+        // As fast as it was sent: the sender may have been the slower one.
+        let is_bound = received <= sent + sent / 4;
+        Some(if is_bound { Sample::AtMost(slowness) } else { Sample::Takes(slowness) })
+    }
+
+    /// What the link carries at least.
+    fn window(&mut self, a: Arrival) -> Option<Sample> {
+        let Some((start, packets)) = &mut self.window else {
+            self.window = Some((a, 0));
+            return None;
+        };
+        *packets += 1;
+        let (took, bytes) = (a.received.since(start.received), a.total.saturating_sub(start.total));
+        let is_full = took >= WINDOW && *packets >= WINDOW_PACKETS;
+        if is_full || took > WINDOW_MAX {
+            self.window = Some((a, 0));
+        }
+        (is_full && bytes > 0).then(|| Sample::AtMost(took.as_nanos() as f64 / bytes as f64))
+    }
+}
+
+/// Nanoseconds as a duration; zero if negative, far if far.
+fn duration(nanos: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arrivals of packets of 1,000 bytes: (sent, received) in milliseconds.
+    fn samples(slowness: Option<f64>, packets: &[(u64, u64)]) -> Vec<Sample> {
+        let mut d = Dispersal::default();
+        let mut out = Vec::new();
+        for (i, &(sent, received)) in packets.iter().enumerate() {
+            let a = Arrival {
+                sent: Time::from_millis(sent),
+                received: Time::from_secs(1 << 20) + Duration::from_millis(received),
+                total: 1000 * (i as u64 + 1),
+            };
+            out.extend(d.arrival(Time::from_millis(sent + 50), a, slowness, 1000).into_iter().flatten());
+        }
+        out
+    }
+
+    #[test]
+    fn what_each_pattern_of_arrivals_tells() {
+        use Sample::{AtMost, Takes};
+        let known = Some(20_000.0); // 50 KB/s: a packet in 20 ms
+        type Case<'a> = (&'a str, Option<f64>, &'a [(u64, u64)], &'a [Sample]);
+        let cases: &[Case] = &[
+            ("a pair", known, &[(0, 0), (0, 20)], &[Takes(20_000.0)]),
+            ("a faster link shows in one pair", known, &[(0, 0), (0, 7)], &[Takes(7_000.0)]),
+            ("far apart: nothing", known, &[(0, 0), (40, 40)], &[]),
+            ("sent as fast as it came", known, &[(0, 0), (8, 8)], &[AtMost(8_000.0)]),
+            ("out of a queue", known, &[(0, 0), (20, 90), (40, 110)], &[Takes(20_000.0)]),
+            ("handed over together", known, &[(0, 0), (0, 0), (0, 20)], &[Takes(20_000.0)]),
+            ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Takes(20_000.0)]),
+            ("overtaken", known, &[(5, 0), (0, 20)], &[]),
+            ("first train", None, &[(0, 0), (0, 1), (0, 2)], &[Takes(1_000.0), Takes(1_000.0)]),
+        ];
+        for (name, slowness, packets, expected) in cases {
+            assert_eq!(&samples(*slowness, packets), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_steady_stream_bounds_the_rate_from_below() {
+        let packets: Vec<(u64, u64)> = (0..12).map(|i| (i * 15, i * 15 + 3)).collect();
+        // Too far apart to be pairs at 100 KB/s.
+        assert_eq!(samples(Some(10_000.0), &packets), [Sample::AtMost(15_000.0)]);
+    }
+
+    #[test]
+    fn hostile_reports_do_no_harm() {
+        let mut d = Dispersal::default();
+        let of = |sent, received, total| Arrival { sent, received, total };
+        for a in [
+            of(Time::MAX, Time::ZERO, u64::MAX - 1),
+            of(Time::ZERO, Time::MAX, u64::MAX),
+            of(Time::ZERO, Time::ZERO, 0),
+            of(Time::MAX, Time::MAX, u64::MAX),
+        ] {
+            d.arrival(Time::ZERO, a, Some(1e-300), 1000);
+            d.arrival(Time::MAX, a, None, 1000);
+        }
+        d.standing();
+    }
+}

@@ -1,0 +1,264 @@
+//! What is under way, and how long it takes to come back: shared by both estimators.
+//!
+//! The probes of a blackout may be hundreds: lost, or standing in the device's queue all the while.
+//! They are counted apart and take no room from what is sent after it; and what crossed a long
+//! blackout tells nothing of the round trip.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::Stats;
+
+/// How long a shortest value is believed: clocks drift and paths change.
+const SPELL: Duration = Duration::from_secs(5);
+
+/// A blackout longer than this has been one.
+const LONG: Duration = Duration::from_secs(2);
+
+/// The smallest of the last one to two spells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecentLeast<T> {
+    began: Time,
+    /// Of the spell before, and of this one.
+    before: Option<T>,
+    now: Option<T>,
+}
+
+impl<T> Default for RecentLeast<T> {
+    fn default() -> RecentLeast<T> {
+        RecentLeast { began: Time::ZERO, before: None, now: None }
+    }
+}
+
+impl<T: Ord + Copy> RecentLeast<T> {
+    /// Takes a value. A pause longer than a spell does not age what was seen before it.
+    pub(super) fn sample(&mut self, now: Time, value: T) {
+        if now.since(self.began) > SPELL {
+            (self.before, self.now, self.began) = (self.now.or(self.before), None, now);
+        }
+        self.now = Some(self.now.map_or(value, |least| least.min(value)));
+    }
+
+    /// The smallest.
+    pub(super) fn get(&self) -> Option<T> {
+        match (self.before, self.now) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// The last blackout.
+#[derive(Clone, Copy, Debug)]
+struct Blackout {
+    began: Time,
+    /// `None` while it lasts.
+    ended: Option<Time>,
+}
+
+/// Bytes under way, round trips, and the last sign of life.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    bytes: u64,
+    /// Those sent during a blackout, apart from them.
+    stale: u64,
+    blackout: Option<Blackout>,
+    /// Packets sent since the peer was last heard, and when the first of them left.
+    unheard: u64,
+    unheard_since: Option<Time>,
+    heard: Time,
+    /// Mean and mean deviation (RFC 6298, section 2).
+    smoothed: Option<(Duration, Duration)>,
+    least: RecentLeast<Duration>,
+    stats: Stats,
+}
+
+impl Blackout {
+    /// Whether what was sent then left during it, and whether it crossed a long one. A short one may
+    /// be none, but a link that became much slower, and then the long round trip is the new one.
+    fn covers(self, sent: Time) -> (bool, bool) {
+        let Some(ended) = self.ended else { return (sent >= self.began, true) };
+        let crossed = sent < ended && ended.since(self.began) > LONG;
+        ((self.began..ended).contains(&sent), crossed)
+    }
+}
+
+impl Flight {
+    pub(super) fn new(now: Time) -> Flight {
+        Flight {
+            bytes: 0,
+            stale: 0,
+            blackout: None,
+            unheard: 0,
+            unheard_since: None,
+            heard: now,
+            smoothed: None,
+            least: RecentLeast::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Time, bytes: u64) {
+        let is_dark = self.blackout.is_some_and(|b| b.ended.is_none());
+        let kind = if is_dark { &mut self.stale } else { &mut self.bytes };
+        *kind = kind.saturating_add(bytes);
+        self.stats.sent = self.stats.sent.saturating_add(bytes);
+        self.unheard = self.unheard.saturating_add(1);
+        self.unheard_since.get_or_insert(now);
+    }
+
+    pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
+        self.stats.acknowledged = self.stats.acknowledged.saturating_add(bytes);
+        let (dark, crossed) = self.blackout.map_or((false, false), |b| b.covers(sent));
+        let kind = if dark { &mut self.stale } else { &mut self.bytes };
+        *kind = kind.saturating_sub(bytes);
+        if crossed {
+            return self.heard(now);
+        }
+        let trip = now.since(sent);
+        self.smoothed = Some(match self.smoothed {
+            None => (trip, trip / 2),
+            Some((mean, dev)) => ((mean * 7 + trip) / 8, (dev * 3 + mean.abs_diff(trip)) / 4),
+        });
+        self.least.sample(now, trip);
+        self.heard(now);
+    }
+
+    pub(super) fn lost(&mut self, bytes: u64) {
+        // The older ones are found to be lost first.
+        let of_old = self.stale.min(bytes);
+        self.stale -= of_old;
+        self.bytes = self.bytes.saturating_sub(bytes - of_old);
+        self.stats.lost = self.stats.lost.saturating_add(bytes);
+        if self.bytes == 0 {
+            // Nothing that was sent can still be answered: silence says nothing any more.
+            (self.unheard, self.unheard_since) = (0, None);
+        }
+    }
+
+    /// A blackout has been declared.
+    pub(super) fn went_dark(&mut self, now: Time) {
+        self.blackout = Some(Blackout { began: now, ended: None });
+    }
+
+    /// The blackout is over; whether it was a long one.
+    pub(super) fn resume(&mut self, now: Time) -> bool {
+        let Some(blackout) = &mut self.blackout else { return false };
+        blackout.ended = Some(now);
+        now.since(blackout.began) > LONG
+    }
+
+    /// The peer gave a sign of life.
+    pub(super) fn heard(&mut self, now: Time) {
+        self.heard = now;
+        self.unheard = 0;
+        // What is still under way should be answered from now on.
+        self.unheard_since = (self.bytes > 0).then_some(now);
+    }
+
+    /// Forgets the round trips: the path is another one.
+    pub(super) fn path_changed(&mut self) {
+        self.smoothed = None;
+        self.least = RecentLeast::default();
+    }
+
+    /// Bytes under way, but for the [stale](Self::stale) ones.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes sent during the last blackout of which nothing has been heard yet.
+    pub(super) fn stale(&self) -> u64 {
+        self.stale
+    }
+
+    /// Since when an answer has been awaited, if one is.
+    pub(super) fn waiting_since(&self) -> Option<Time> {
+        self.unheard_since
+    }
+
+    /// Packets sent since the peer was last heard.
+    pub(super) fn unheard(&self) -> u64 {
+        self.unheard
+    }
+
+    /// When the peer was last heard.
+    pub(super) fn heard_at(&self) -> Time {
+        self.heard
+    }
+
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed.map(|(mean, _)| mean)
+    }
+
+    /// Mean deviation of the round trip.
+    pub(super) fn deviation(&self) -> Duration {
+        self.smoothed.map_or(Duration::ZERO, |(_, dev)| dev)
+    }
+
+    pub(super) fn round_trip_min(&self) -> Option<Duration> {
+        self.least.get()
+    }
+
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub(super) fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_is_forgotten_after_one_to_two_spells_of_others() {
+        let mut least = RecentLeast::default();
+        least.sample(Time::from_secs(1), 5);
+        for (at, value, expected) in [(2, 9, 5), (5, 8, 5), (7, 9, 5), (13, 7, 7), (60, 11, 7), (66, 12, 11)] {
+            least.sample(Time::from_secs(at), value);
+            assert_eq!(least.get(), Some(expected), "at {at} s");
+        }
+    }
+
+    #[test]
+    fn silence_counts_only_while_something_can_be_answered() {
+        let at = Time::from_millis;
+        let mut f = Flight::new(at(0));
+        assert_eq!(f.waiting_since(), None);
+        f.sent(at(1), 100);
+        f.sent(at(2), 100);
+        assert_eq!((f.waiting_since(), f.unheard(), f.bytes()), (Some(at(1)), 2, 200));
+        f.acknowledged(at(9), at(1), 100);
+        assert_eq!((f.waiting_since(), f.unheard(), f.smoothed()), (Some(at(9)), 0, Some(Duration::from_millis(8))));
+        f.lost(100);
+        assert_eq!((f.waiting_since(), f.bytes()), (None, 0));
+        f.lost(100);
+        assert_eq!(f.bytes(), 0);
+    }
+
+    #[test]
+    fn probes_of_a_blackout_take_no_room_and_are_no_round_trips() {
+        for (out_s, is_long) in [(1, false), (30, true)] {
+            let mut f = Flight::new(Time::ZERO);
+            f.sent(Time::ZERO, 1000);
+            f.acknowledged(Time::from_millis(50), Time::ZERO, 1000);
+            let (out, back) = (Time::from_secs(1), Time::from_secs(1 + out_s));
+            f.sent(Time::from_millis(900), 1000);
+            f.went_dark(out);
+            (0..100).for_each(|i| f.sent(out + Duration::from_millis(i), 70));
+            assert_eq!((f.bytes(), f.stale()), (1000, 7000));
+            assert_eq!(f.resume(back), is_long);
+            f.sent(back, 500);
+            f.acknowledged(back, Time::from_millis(900), 1000);
+            f.acknowledged(back, out, 70);
+            assert_eq!((f.bytes(), f.stale()), (500, 6930));
+            assert_eq!(f.smoothed() == Some(Duration::from_millis(50)), is_long);
+            f.lost(6930);
+            assert_eq!((f.bytes(), f.stale()), (500, 0));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! When packets leave: in quanta of at least two back to back, so that each is a packet pair,
+//! and no faster on average than the estimate.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// How far a timer may be late without costing throughput.
+const CREDIT: Duration = Duration::from_millis(2);
+/// How much of the link's time a quantum takes, at least.
+const QUANTUM_NS: f64 = 2e6;
+/// The largest quantum: what one system call can send.
+const QUANTUM_MAX: u64 = 65_536;
+
+/// A schedule of quanta.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pacer {
+    /// When the link is done with what was sent, if it is as fast as we think.
+    due: Time,
+    /// What is left of this quantum.
+    left: u64,
+}
+
+impl Pacer {
+    /// `bytes` left; one takes `slowness` nanoseconds, and bursts are of `quantum` bytes.
+    pub(super) fn sent(&mut self, now: Time, bytes: u64, quantum: u64, slowness: f64) {
+        if now >= self.due {
+            self.left = quantum;
+        }
+        self.left = self.left.saturating_sub(bytes);
+        self.due = self.due.max(now - CREDIT) + Duration::from_nanos((bytes as f64 * slowness) as u64);
+    }
+
+    /// The estimate changed by this factor, in time for a byte: what has left takes that much more.
+    pub(super) fn rescale(&mut self, now: Time, factor: f64) {
+        // The product is no duration if the factor is none; then the link is taken to be done.
+        let left = Duration::try_from_secs_f64(self.due.since(now).as_secs_f64() * factor).unwrap_or_default();
+        if self.due > now {
+            self.due = now + left;
+        }
+    }
+
+    /// From when on the next may leave, if it may not yet. A quantum with less than half a packet
+    /// left is over.
+    pub(super) fn wait(&self, now: Time, mtu: u64) -> Option<Time> {
+        (now < self.due && self.left <= mtu / 2).then_some(self.due)
+    }
+}
+
+/// The bytes of a quantum.
+pub(super) fn quantum(slowness: f64, mtu: u64) -> u64 {
+    ((QUANTUM_NS / slowness) as u64).clamp(2 * mtu, QUANTUM_MAX.max(2 * mtu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_leave_in_pairs_at_the_rate_on_average() {
+        let (mut pacer, mut now, mut times) = (Pacer::default(), Time::from_secs(1), Vec::new());
+        for _ in 0..6 {
+            if let Some(at) = pacer.wait(now, 1000) {
+                now = at;
+            }
+            pacer.sent(now, 1000, quantum(20_000.0, 1000), 20_000.0);
+            times.push(now.since(Time::from_secs(1)).as_millis());
+        }
+        // The first is early by the credit.
+        assert_eq!(times, [0, 0, 38, 38, 78, 78]);
+    }
+
+    #[test]
+    fn what_has_left_is_counted_at_the_rate_that_turned_out() {
+        let (mut pacer, now) = (Pacer::default(), Time::from_secs(1));
+        pacer.sent(now, 1000, 1000, 1e6);
+        pacer.rescale(now, 0.1);
+        assert_eq!(pacer.wait(now, 1000), Some(now + Duration::from_micros(99_800)), "a second less the credit");
+        pacer.rescale(now, f64::NAN);
+        assert_eq!(pacer.wait(now, 1000), None);
+    }
+
+    #[test]
+    fn quanta_grow_with_the_rate_and_are_bounded() {
+        for (slowness, expected) in [(1e9, 2000), (20_000.0, 2000), (100.0, 20_000), (1.0, 65_536), (0.0, 65_536)] {
+            assert_eq!(quantum(slowness, 1000), expected, "{slowness} ns a byte");
+        }
+        assert_eq!(quantum(1.0, 65_535), 131_070);
+    }
+}

@@ -1,0 +1,282 @@
+//! The estimator of ATP 02, section 3.1 and Figure 3: once a second it looks at the bandwidth
+//! used and the backlog in the send queue.
+//!
+//! The paper reads both from the network interface of the mobile host. Packets here end their
+//! way elsewhere, so *used* is what was acknowledged in the last second, and the *backlog*, where
+//! the session does not tell it, is what is under way beyond what the round trip accounts for.
+//!
+//! Where the figure is not clear:
+//! * The scan has `pp_period - maximum(pp_period-1, 0)`: read as an assignment, as in the line
+//!   of the other branch. The timer, which nothing sets back there, is taken to begin anew with
+//!   every packet pair; a period of zero then means every second.
+//! * `MAXIMUM_PACKET_PAIR_PERIOD` is not given: ten seconds.
+//! * The probe size "is reduced when the bandwidth estimate is very small": here to the estimate
+//!   itself, and not below one packet.
+//! * Nothing is said about the first estimate: a packet pair, at once and every second until one
+//!   is answered. What the first seconds happened to use would be taken for all there is, and
+//!   newcomers refused for it. Only when no pair gets through whole is that done all the same.
+//!   Until then the state is unknown, and the first packets are those of `Config::initial_packets`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::flight::Flight;
+use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, byte_rate};
+
+/// The estimator runs once in this time.
+const TICK: Duration = Duration::from_secs(1);
+/// The bandwidth to be spent is handed out in such pieces (section 3.2).
+const SEND_INTERVAL: Duration = Duration::from_millis(50);
+const SEND_INTERVALS: u64 = 20;
+/// Packets in the send queue that are no backlog yet, and the queue's length.
+const MAXIMUM_BACKLOG: u64 = 10;
+const QUEUE: u64 = 50;
+/// Values that the filter averages: the last one and its four predecessors.
+const FILTERED: usize = 5;
+/// An estimate that has not changed for longer is stale.
+const STALE: Duration = Duration::from_secs(5);
+/// Ticks between packet pairs, at most.
+const MAXIMUM_PACKET_PAIR_PERIOD: u32 = 10;
+/// Packet pairs sent for the first estimate before it is made without them.
+const FIRST_PAIRS: u64 = 5;
+/// The packets of a pair leave within this.
+const PAIR_SPACING: Duration = Duration::from_millis(1);
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub(super) struct Paper {
+    config: Config,
+    flight: Flight,
+    /// `curbw` and `available`, in bytes a second.
+    curbw: Option<u64>,
+    available: u64,
+    used: VecDeque<u64>,
+    acknowledged_before: u64,
+    backlog: Option<u64>,
+    /// When the estimate last changed or a genuine decrease was seen.
+    changed: Option<Time>,
+    measured: Option<Time>,
+    tick: Time,
+    pp_timer: u32,
+    pp_period: u32,
+    rejected: u32,
+    probe: bool,
+    /// When the pair whose answer is awaited left, and what was last seen of it.
+    pair: Option<Time>,
+    last: Option<Arrival>,
+    /// Start of the send interval, and bytes that may still be sent in it.
+    interval: Time,
+    credit: u64,
+}
+
+impl Paper {
+    pub(super) fn new(config: Config, now: Time) -> Paper {
+        Paper {
+            config,
+            flight: Flight::new(now),
+            curbw: None,
+            available: 0,
+            used: VecDeque::new(),
+            acknowledged_before: 0,
+            backlog: None,
+            changed: None,
+            measured: None,
+            tick: now + TICK,
+            pp_timer: 0,
+            pp_period: MAXIMUM_PACKET_PAIR_PERIOD,
+            rejected: 0,
+            probe: true,
+            pair: None,
+            last: None,
+            interval: now,
+            credit: config.initial_packets * config.mtu,
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Time, bytes: u64) {
+        self.flight.sent(now, bytes);
+        self.credit = self.credit.saturating_sub(bytes);
+    }
+
+    pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
+        self.flight.acknowledged(now, sent, bytes);
+    }
+
+    pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
+        self.flight.lost(bytes);
+    }
+
+    /// Looks for the packet pair among what arrived: the reciprocal of its gap is the estimate.
+    pub(super) fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
+        for a in arrivals {
+            let Some(p) = self.last.replace(*a) else { continue };
+            let (Some(pair), true) = (self.pair, a.total > p.total) else { continue };
+            let is_pair = p.sent >= pair && a.sent >= p.sent && a.sent.since(p.sent) <= PAIR_SPACING;
+            let gap = a.received.since(p.received).as_nanos();
+            if is_pair && gap > 0 {
+                let bytes = u128::from(a.total - p.total) * 1_000_000_000 / gap;
+                self.set(now, u64::try_from(bytes).unwrap_or(u64::MAX));
+                self.available = self.curbw.unwrap_or(0);
+                self.pair = None;
+                self.flight.stats_mut().samples += 1;
+            }
+        }
+    }
+
+    pub(super) fn demand(&mut self, _now: Time, demand: Demand) {
+        self.rejected = self.rejected.saturating_add(demand.rejected);
+    }
+
+    pub(super) fn backlog(&mut self, packets: u64) {
+        self.backlog = Some(packets);
+    }
+
+    pub(super) fn path_changed(&mut self, now: Time) {
+        let (stats, acknowledged) = (*self.flight.stats(), self.acknowledged_before);
+        *self = Paper::new(self.config, now);
+        *self.flight.stats_mut() = stats;
+        self.acknowledged_before = acknowledged;
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        if now >= self.tick {
+            self.second(now);
+            // After a long pause only the last second counts.
+            self.tick = (self.tick + TICK).max(now);
+        }
+        if now >= self.interval + SEND_INTERVAL {
+            self.send_interval(now);
+        }
+    }
+
+    fn second(&mut self, now: Time) {
+        let acknowledged = self.flight.stats().acknowledged;
+        let used = acknowledged.saturating_sub(self.acknowledged_before);
+        self.acknowledged_before = acknowledged;
+        if self.used.len() == FILTERED {
+            self.used.pop_front();
+        }
+        self.used.push_back(used);
+        let backlog = self.backlog.take().unwrap_or_else(|| self.inferred_backlog(used));
+        let genuine_decrease = backlog > MAXIMUM_BACKLOG;
+        if genuine_decrease {
+            self.changed = Some(now);
+        }
+        match self.curbw {
+            None if used == 0 || self.flight.stats().probes < FIRST_PAIRS => {
+                self.probe |= self.pair.is_none_or(|sent| now.since(sent) >= TICK)
+            }
+            Some(curbw) if self.changed.is_none_or(|at| now.since(at) > STALE) => self.packet_pair(curbw),
+            _ => self.bandwidth_estimate(now, used, backlog),
+        }
+        self.rejected = 0;
+    }
+
+    /// Packets under way beyond what is on its way at the bandwidth used.
+    fn inferred_backlog(&self, used: u64) -> u64 {
+        let trip = self.flight.round_trip_min().unwrap_or_default().as_millis();
+        let on_the_way = u64::try_from(u128::from(used) * trip / 1000).unwrap_or(u64::MAX);
+        self.flight.bytes().saturating_sub(on_the_way) / self.config.mtu
+    }
+
+    fn packet_pair(&mut self, curbw: u64) {
+        self.available = curbw;
+        self.pp_timer += 1;
+        if self.pp_timer >= self.pp_period {
+            (self.pp_timer, self.probe) = (0, true);
+            self.pp_period = if self.rejected > 0 {
+                self.pp_period.saturating_sub(1)
+            } else {
+                (self.pp_period + 1).min(MAXIMUM_PACKET_PAIR_PERIOD)
+            };
+        }
+    }
+
+    fn bandwidth_estimate(&mut self, now: Time, used: u64, backlog: u64) {
+        let used = used.max(self.used.iter().sum::<u64>() / FILTERED as u64);
+        let mtu = self.config.mtu;
+        if backlog > MAXIMUM_BACKLOG {
+            self.set(now, used);
+            // Never less than a packet a second: the paper's backlog drains by itself, but packets
+            // lost on the way stay under way until something tells of them.
+            self.available = used.saturating_sub(backlog.saturating_mul(mtu)).max(mtu);
+        } else if let Some(curbw) = self.curbw
+            && used < curbw
+        {
+            self.available = curbw;
+        } else {
+            self.set(now, used);
+            self.available = used + used.clamp(mtu, QUEUE / 2 * mtu);
+        }
+    }
+
+    /// `curbw` is the estimate, of at least a packet a second.
+    fn set(&mut self, now: Time, curbw: u64) {
+        let curbw = curbw.max(self.config.mtu);
+        if self.curbw != Some(curbw) {
+            self.changed = Some(now);
+        }
+        (self.curbw, self.measured) = (Some(curbw), Some(now));
+    }
+
+    /// A new send interval begins. What is less than a packet is kept for the next.
+    fn send_interval(&mut self, now: Time) {
+        let kept = self.credit.min(self.config.mtu);
+        let behind = now.since(self.interval + SEND_INTERVAL) >= SEND_INTERVAL;
+        self.interval = if behind { now } else { self.interval + SEND_INTERVAL };
+        // Without an estimate a packet an interval: were there none, the packet pair that is to give
+        // one could wait for ever behind bytes to be sent again.
+        let share = self.curbw.map_or(self.config.mtu, |_| self.available / SEND_INTERVALS);
+        self.credit = kept + share;
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let due = self.tick;
+        Some(if self.credit < self.config.mtu { due.min(self.interval + SEND_INTERVAL) } else { due })
+    }
+
+    pub(super) fn poll_probe(&mut self, now: Time) -> Option<Probe> {
+        std::mem::take(&mut self.probe).then(|| {
+            (self.pair, self.last) = (Some(now), None);
+            self.flight.stats_mut().probes += 1;
+            Probe::Pair
+        })
+    }
+
+    pub(super) fn forecast(&self) -> Forecast {
+        Forecast {
+            rate: self.curbw.and_then(|b| byte_rate(b as f64)),
+            available: self.curbw.and_then(|_| byte_rate(self.available as f64)),
+            state: if self.curbw.is_some() { Knowledge::Known } else { Knowledge::Unknown },
+            measured: self.measured,
+        }
+    }
+
+    pub(super) fn gate(&self, now: Time) -> Gate {
+        if self.flight.bytes() + self.config.mtu > self.window() {
+            Gate::Shut
+        } else if self.credit >= self.config.mtu {
+            Gate::Open
+        } else {
+            Gate::At((self.interval + SEND_INTERVAL).max(now))
+        }
+    }
+
+    /// Large enough that the estimate is the limit, as section 3.2 asks for: what is spent in
+    /// two round trips or a second, and a full send queue.
+    pub(super) fn window(&self) -> u64 {
+        let trip = (self.flight.smoothed().unwrap_or_default() * 2).max(TICK).as_millis();
+        let spent = u64::try_from(u128::from(self.available) * trip / 1000).unwrap_or(u64::MAX);
+        spent.saturating_add(QUEUE * self.config.mtu)
+    }
+
+    pub(super) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        *self.flight.stats()
+    }
+}

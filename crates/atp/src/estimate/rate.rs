@@ -1,0 +1,277 @@
+//! Our estimator: it measures the bottleneck with every burst that goes through it.
+//!
+//! * The rate comes from the receiver's timestamps ([`dispersal`](super::dispersal)), and follows
+//!   steps at once and noise slowly ([`slowness`](super::slowness)). Because every quantum is a
+//!   packet pair, a link that became faster shows without filling its queue first.
+//! * No standing queue: no more is under way than the rate times the shortest round trip and a
+//!   little, and what waits all the same is drained by sending a little less.
+//! * Silence of about a round trip is a blackout ([`stall`](super::stall)): the estimate is frozen.
+//!   After it the link may be another one. So the old rate is only a pace until the first burst has
+//!   been measured; not more than that burst is under way, and admission does not count on it.
+//! * When the link is idle but somebody waits for a better estimate, packet pairs renew it: without
+//!   them a rate once low would refuse every object that could show that it is no longer.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::dispersal::{Dispersal, Sample};
+use super::flight::Flight;
+use super::pacer::{Pacer, quantum};
+use super::slowness::Slowness;
+use super::stall::Stall;
+use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, byte_rate};
+
+/// Room for what is under way beyond rate times round trip, at least.
+const SLACK: Duration = Duration::from_millis(10);
+/// A queue is drained in about this time,
+const DRAIN: Duration = Duration::from_millis(250);
+/// by sending at no less than this share of the rate.
+const GAIN_MIN: f64 = 0.5;
+/// Packets without a measurement of the rate after which we send faster, to be able to make one.
+const BLIND_PACKETS: u32 = 32;
+const GAIN_BLIND: f64 = 1.25;
+/// Packets that may be under way before anything is known, at most.
+const FIRST_PACKETS_MAX: u64 = 64;
+/// Packet pairs on an idle link: one in this time, and no more than this share of the rate.
+const PAIR_MIN: Duration = Duration::from_secs(1);
+const PAIR_MAX: Duration = Duration::from_secs(10);
+const PAIR_SHARE: u64 = 20;
+/// After a blackout the old rate counts again if nothing was measured in this and two round trips.
+const RECOVERY: Duration = Duration::from_millis(200);
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub(super) struct Rate {
+    config: Config,
+    flight: Flight,
+    stall: Stall,
+    pacer: Pacer,
+    dispersal: Dispersal,
+    slowness: Slowness,
+    /// Packets reported since the rate was last measured.
+    blind: u32,
+    /// After a blackout: until when the old rate is not to be counted on.
+    recovers_until: Option<Time>,
+    demand: Demand,
+    /// When a packet pair was last sent or wished for.
+    pair: Time,
+    pair_wish: bool,
+}
+
+impl Rate {
+    pub(super) fn new(config: Config, now: Time) -> Rate {
+        Rate {
+            config,
+            flight: Flight::new(now),
+            stall: Stall::new(),
+            pacer: Pacer::default(),
+            dispersal: Dispersal::default(),
+            slowness: Slowness::default(),
+            blind: 0,
+            recovers_until: None,
+            demand: Demand::default(),
+            pair: now,
+            pair_wish: false,
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Time, bytes: u64) {
+        self.flight.sent(now, bytes);
+        let slowness = self.slowness.get().unwrap_or(0.0);
+        let quantum = match self.recovers_until {
+            Some(_) => self.first_burst(),
+            None => quantum(slowness, self.config.mtu),
+        };
+        self.pacer.sent(now, bytes, quantum, slowness / self.gain());
+    }
+
+    pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
+        self.heard(now);
+        self.flight.acknowledged(now, sent, bytes);
+    }
+
+    pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
+        self.flight.lost(bytes);
+    }
+
+    pub(super) fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
+        if arrivals.is_empty() {
+            return;
+        }
+        self.heard(now);
+        self.flight.heard(now);
+        for a in arrivals {
+            self.blind = self.blind.saturating_add(1);
+            let samples = self.dispersal.arrival(now, *a, self.slowness.get(), self.config.mtu);
+            samples.into_iter().flatten().for_each(|s| self.measured(now, s));
+        }
+    }
+
+    fn measured(&mut self, now: Time, sample: Sample) {
+        let before = self.slowness.get();
+        match sample {
+            Sample::Takes(z) => {
+                self.slowness.takes(now, z);
+                self.blind = 0;
+                self.recovers_until = None;
+            }
+            Sample::AtMost(z) => self.slowness.takes_at_most(now, z),
+        }
+        if let (Some(before), Some(new)) = (before, self.slowness.get()) {
+            // A slower one shows in the queue, and is drained by less than the rate.
+            self.pacer.rescale(now, (new / before).min(1.0));
+        }
+        self.flight.stats_mut().samples += 1;
+    }
+
+    /// The peer is alive.
+    fn heard(&mut self, now: Time) {
+        if self.stall.heard() {
+            if self.flight.resume(now) {
+                // What left during it has not made the link busy.
+                self.pacer = Pacer::default();
+            }
+            self.dispersal.restart();
+            self.slowness.doubt();
+            self.recovers_until = Some(now + RECOVERY + self.flight.smoothed().unwrap_or_default() * 2);
+        }
+    }
+
+    pub(super) fn demand(&mut self, _now: Time, demand: Demand) {
+        self.demand = demand;
+    }
+
+    pub(super) fn path_changed(&mut self, now: Time) {
+        self.flight.path_changed();
+        if self.stall.heard() {
+            self.flight.resume(now);
+        }
+        (self.dispersal, self.slowness, self.pacer) = Default::default();
+        (self.blind, self.recovers_until, self.pair) = (0, None, now);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        let airtime = self.airtime(self.config.mtu);
+        if self.stall.handle_timeout(now, &self.flight, airtime, self.config.mtu) {
+            self.flight.stats_mut().blackouts += 1;
+            self.flight.went_dark(now);
+        }
+        if self.recovers_until.is_some_and(|until| until <= now) {
+            self.recovers_until = None;
+        }
+        if self.pair_due().is_some_and(|due| due <= now) {
+            (self.pair, self.pair_wish) = (now, true);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let stall = self.stall.poll_timeout(&self.flight, self.airtime(self.config.mtu));
+        [stall, self.recovers_until, self.pair_due()].into_iter().flatten().min()
+    }
+
+    /// When a packet pair is due, if somebody waits for one and there is a rate to renew.
+    fn pair_due(&self) -> Option<Time> {
+        if !self.demand.waiting || self.stall.gone_since().is_some() {
+            return None;
+        }
+        let measured = self.slowness.measured()?;
+        let pause = (self.airtime(2 * self.config.mtu * PAIR_SHARE)).clamp(PAIR_MIN, PAIR_MAX);
+        Some(self.pair.max(measured) + pause)
+    }
+
+    pub(super) fn poll_probe(&mut self, _now: Time) -> Option<Probe> {
+        let probe = if self.stall.take_wish() {
+            Probe::Small
+        } else if std::mem::take(&mut self.pair_wish) {
+            Probe::Pair
+        } else {
+            return None;
+        };
+        self.flight.stats_mut().probes += 1;
+        Some(probe)
+    }
+
+    pub(super) fn forecast(&self) -> Forecast {
+        let rate = self.slowness.get().map(|s| 1e9 / s);
+        let state = match (self.stall.gone_since(), rate) {
+            (Some(since), _) => Knowledge::Blackout { since },
+            (None, Some(_)) if self.recovers_until.is_none() => Knowledge::Known,
+            _ => Knowledge::Unknown,
+        };
+        let is_gone = matches!(state, Knowledge::Blackout { .. });
+        Forecast {
+            rate: rate.and_then(byte_rate),
+            available: if is_gone { None } else { rate.and_then(|r| byte_rate(r * self.gain())) },
+            state,
+            measured: self.slowness.measured(),
+        }
+    }
+
+    pub(super) fn gate(&self, now: Time) -> Gate {
+        if self.stall.gone_since().is_some() || self.flight.bytes() + self.config.mtu > self.fresh_window() {
+            return Gate::Shut;
+        }
+        self.pacer.wait(now, self.config.mtu).map_or(Gate::Open, Gate::At)
+    }
+
+    pub(super) fn window(&self) -> u64 {
+        self.fresh_window().saturating_add(self.flight.stale())
+    }
+
+    /// The window for what is not stale.
+    fn fresh_window(&self) -> u64 {
+        let mtu = self.config.mtu;
+        if self.stall.gone_since().is_some() {
+            return self.flight.bytes().saturating_add(2 * mtu); // probes pass
+        }
+        if self.recovers_until.is_some() {
+            return self.first_burst();
+        }
+        let (Some(slowness), Some(trip)) = (self.slowness.get(), self.flight.round_trip_min()) else {
+            // Doubles each round, for each acknowledged packet makes room for two.
+            let acknowledged = self.flight.stats().acknowledged;
+            return self.first_burst().saturating_add(acknowledged).min(FIRST_PACKETS_MAX * mtu);
+        };
+        let on_the_way = (trip.as_nanos() as f64 / slowness) as u64;
+        let slack = ((SLACK.as_nanos() as f64 / slowness) as u64).max(2 * mtu);
+        // And one that has arrived and whose acknowledgement waits for the second of its pair.
+        on_the_way.saturating_add(slack).saturating_add(mtu)
+    }
+
+    fn first_burst(&self) -> u64 {
+        self.config.initial_packets * self.config.mtu
+    }
+
+    /// The share of the rate to send at.
+    fn gain(&self) -> f64 {
+        let slowness = self.slowness.get().unwrap_or(0.0);
+        // The first packet of a burst may still meet the last one of the burst before.
+        let tolerated = quantum(slowness, self.config.mtu) as f64 * slowness / 4.0 + 1e6;
+        let excess = self.dispersal.standing().as_nanos() as f64 - tolerated;
+        if excess > 0.0 {
+            (1.0 - excess / DRAIN.as_nanos() as f64).max(GAIN_MIN)
+        } else if self.blind >= BLIND_PACKETS {
+            GAIN_BLIND
+        } else {
+            1.0
+        }
+    }
+
+    /// The time that `bytes` take.
+    fn airtime(&self, bytes: u64) -> Duration {
+        Duration::from_nanos((bytes as f64 * self.slowness.get().unwrap_or(0.0)) as u64)
+    }
+
+    pub(super) fn queueing(&self) -> Duration {
+        self.dispersal.standing()
+    }
+
+    pub(super) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        *self.flight.stats()
+    }
+}

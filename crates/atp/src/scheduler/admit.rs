@@ -1,0 +1,311 @@
+//! Applies a policy to a queue: what is rejected, evicted, suspended and resumed.
+
+use std::time::Duration;
+
+use remora_base::{Rate, Time};
+
+use super::paper::{self, Step};
+use super::plan::{self, Item, Outlook};
+use super::queue::{Entry, Key, Queue, Standing};
+use super::{Forecast, Knowledge, Object, Policy, Scheduler, fair};
+use crate::object::{OnShortage, Outcome, Priority, QueueId, Rejection, RequestId, Upcall};
+
+/// A plan is made anew so often while packets are sent, or objects wait for room.
+const PLAN_EVERY: Duration = Duration::from_millis(20);
+/// Changes are gathered so long for each object with a deadline beyond the first few, so that
+/// planning takes a small part of the time however many there are.
+const PLAN_REST: Duration = Duration::from_micros(4);
+/// So many objects are planned anew at every change.
+const PLAN_FEW: usize = 64;
+
+/// What becomes of an object by a plan.
+enum Verdict {
+    Stands(Standing),
+    Resumes(Standing),
+    Suspended { needed: Rate },
+    Evicted,
+}
+
+/// `bytes` bytes a second, at least one bit a second.
+fn rate_of_bytes(bytes: u64) -> Rate {
+    Rate::from_bits(bytes.saturating_mul(8).max(1)).unwrap_or(Rate::mbit(1))
+}
+
+impl Scheduler {
+    /// The rate a queue may count on: its share among the queues that have objects. `None` while
+    /// admission cannot count on the estimate.
+    fn share(&self, id: QueueId) -> Option<Rate> {
+        let rate = self.forecast.rate.filter(|_| self.forecast.state == Knowledge::Known)?;
+        let weight = |q: &Queue| q.head_level().map_or(0, fair::weight);
+        let own = self.queues.get(&id).map_or(0, weight).max(1);
+        let all = self.queues.values().map(weight).sum::<u64>().max(own);
+        let bits = u128::from(rate.bits()) * u128::from(own) / u128::from(all);
+        Rate::from_bits(u64::try_from(bits).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// `remora`: whether a newcomer has no hope even alone. One whose application wants to be asked
+    /// is taken, and suspended.
+    pub(super) fn hopeless(&self, now: Time, object: &Object) -> Option<Rejection> {
+        if self.config.policy != Policy::Remora || object.on_shortage == OnShortage::Suspend {
+            return None;
+        }
+        let available = self.forecast.rate.filter(|_| self.forecast.state == Knowledge::Known)?;
+        let deadline = object.deadline?;
+        let wire = self.config.wire(object.size);
+        let needed = rate_of_bytes(paper::needed(now, deadline, wire));
+        (wire as f64 > self.most(now, deadline)).then_some(Rejection::InsufficientBandwidth { needed, available })
+    }
+
+    /// Brings the plans of all queues that are due up to date.
+    pub(super) fn refresh(&mut self, now: Time, picking: bool) {
+        if self.config.policy != Policy::Remora {
+            return;
+        }
+        while let Some(id) = self.queues.iter().find(|(_, q)| self.due(q, now, picking)).map(|(id, _)| *id) {
+            self.replan(now, id);
+        }
+    }
+
+    fn due(&self, queue: &Queue, now: Time, picking: bool) -> bool {
+        let old = picking && queue.timed() > 0 && now >= Self::aged(queue);
+        old || self.due_of_itself(queue).is_some_and(|at| at <= now)
+    }
+
+    /// When a queue is planned even if nothing is picked.
+    fn due_of_itself(&self, queue: &Queue) -> Option<Time> {
+        if queue.dirty {
+            return Some(Self::rested(queue));
+        }
+        let may_change = self.forecast.state == Knowledge::Known && queue.has_parked();
+        may_change.then(|| Self::aged(queue))
+    }
+
+    fn rested(queue: &Queue) -> Time {
+        let objects = u32::try_from(queue.timed().saturating_sub(PLAN_FEW)).unwrap_or(u32::MAX);
+        queue.planned + PLAN_REST.saturating_mul(objects)
+    }
+
+    fn aged(queue: &Queue) -> Time {
+        Self::rested(queue).max(queue.planned + PLAN_EVERY)
+    }
+
+    /// When a plan is next due of itself.
+    pub(super) fn next_plan(&self) -> Option<Time> {
+        let due = self.queues.values().filter_map(|q| self.due_of_itself(q)).min();
+        if self.config.policy == Policy::Remora { due } else { None }
+    }
+
+    fn replan(&mut self, now: Time, id: QueueId) {
+        let share = self.share(id);
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        (queue.planned, queue.dirty) = (now, false);
+        let Some(rate) = share else {
+            self.take_all(id);
+            return;
+        };
+        let outlook = self.outlook(now, id, rate);
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let config = &self.config;
+        let entries: Vec<(Key, Entry)> = queue.timeline().collect();
+        let items: Vec<Item> = entries
+            .iter()
+            .map(|(key, e)| {
+                let short = e.standing == Standing::Short;
+                Item { deadline: key.0, level: e.level, wire: config.wire(e.left), short }
+            })
+            .collect();
+        let plan = plan::plan(&items, &outlook);
+        queue.reserve = plan.reserve;
+        let mut changes = Vec::new();
+        for (index, (key, entry)) in entries.into_iter().enumerate() {
+            let fits = plan.kept[index].then_some(plan.pressed[index]);
+            let verdict = self.verdict(&outlook, &items[index], entry, fits);
+            if !matches!(verdict, Verdict::Stands(s) if s == entry.standing) {
+                changes.push((key, verdict));
+            }
+        }
+        for (key, verdict) in changes {
+            self.apply(now, id, key, verdict, rate);
+        }
+    }
+
+    fn outlook(&mut self, now: Time, id: QueueId, rate: Rate) -> Outlook {
+        let tuning = self.config.tuning;
+        let mut ahead = [0u64; Priority::LEVELS];
+        let mut demand = [0.0; Priority::LEVELS];
+        if let Some(queue) = self.queues.get_mut(&id) {
+            demand = queue.demand.above(now).map(|d| d * tuning.foresight);
+            for level in (0..Priority::LEVELS - 1).rev() {
+                let (left, objects) = queue.bulk(level + 1);
+                let packets = left / self.config.payload.max(1) + objects as u64;
+                let wire = left.saturating_add(packets.saturating_mul(self.config.overhead));
+                ahead[level] = ahead[level + 1].saturating_add(wire);
+            }
+        }
+        Outlook { now, rate, latency: self.config.latency, ahead, demand, tuning }
+    }
+
+    fn verdict(&self, outlook: &Outlook, item: &Item, entry: Entry, fits: Option<bool>) -> Verdict {
+        let short = entry.standing == Standing::Short;
+        if let Some(pressed) = fits {
+            let standing = if pressed { Standing::Pressed } else { Standing::Kept };
+            return if short { Verdict::Resumes(standing) } else { Verdict::Stands(standing) };
+        }
+        if short {
+            return Verdict::Stands(Standing::Short);
+        }
+        if entry.asks {
+            let needed = paper::needed(outlook.now, item.deadline, item.wire);
+            return Verdict::Suspended { needed: rate_of_bytes(needed) };
+        }
+        // Other queues may run empty: hope counts on all of the link, not on the share.
+        if item.wire as f64 > self.most(outlook.now, item.deadline) {
+            Verdict::Evicted
+        } else if item.wire as f64 <= outlook.capacity(item) * outlook.tuning.gamble {
+            Verdict::Stands(Standing::Gamble)
+        } else {
+            Verdict::Stands(Standing::Parked)
+        }
+    }
+
+    /// The most bytes on the wire that an object due at `deadline` may hope for.
+    fn most(&self, now: Time, deadline: Time) -> f64 {
+        let seconds = deadline.since(now).saturating_sub(self.config.latency).as_secs_f64();
+        let bytes_per_second = self.forecast.rate.map_or(0, Rate::bits) as f64 / 8.0;
+        seconds * bytes_per_second * self.config.tuning.hope.max(1.0)
+    }
+
+    fn apply(&mut self, now: Time, queue: QueueId, key: Key, verdict: Verdict, available: Rate) {
+        let request = key.1;
+        let standing = match verdict {
+            Verdict::Stands(standing) => standing,
+            Verdict::Resumes(standing) => {
+                self.upcalls.push_back(Upcall::Resumed { request });
+                standing
+            }
+            Verdict::Suspended { needed } => {
+                self.upcalls.push_back(Upcall::InsufficientBandwidth { request, needed, available });
+                self.short_of_bandwidth = self.short_of_bandwidth.saturating_add(1);
+                Standing::Short
+            }
+            Verdict::Evicted => {
+                self.short_of_bandwidth = self.short_of_bandwidth.saturating_add(1);
+                self.end(now, request, Outcome::Evicted);
+                return;
+            }
+        };
+        if let Some(object) = self.objects.get_mut(&request) {
+            object.short = standing == Standing::Short;
+        }
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.set_standing(key, standing);
+        }
+    }
+
+    /// While the rate cannot be counted on, everything may be sent, in strict order; what is
+    /// suspended stays so until it can.
+    fn take_all(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.reserve = [0.0; Priority::LEVELS];
+        let held: Vec<Key> = queue.timeline().filter(|(_, e)| e.standing != Standing::Short).map(|(k, _)| k).collect();
+        for key in held {
+            queue.set_standing(key, Standing::Kept);
+        }
+    }
+
+    /// A new forecast is in force.
+    pub(super) fn reforecast(&mut self, now: Time, before: &Forecast) {
+        let bits = |f: &Forecast| f.rate.map_or(0, Rate::bits);
+        let (old, new) = (bits(before), bits(&self.forecast));
+        match self.config.policy {
+            Policy::Remora => {
+                let moved = old.abs_diff(new) > old / 64 || before.state != self.forecast.state;
+                self.queues.values_mut().for_each(|q| q.dirty |= moved);
+            }
+            Policy::Paper if new < old || before.state != Knowledge::Known => {
+                let ids: Vec<QueueId> = self.queues.keys().copied().collect();
+                for id in ids {
+                    self.check_safety(now, id);
+                }
+            }
+            Policy::Paper => {}
+        }
+    }
+
+    /// The paper's deadline safety, for a rate that fell.
+    fn check_safety(&mut self, now: Time, id: QueueId) {
+        let (Some(rate), Some(queue)) = (self.share(id), self.queues.get(&id)) else { return };
+        let curbw = rate.bits() / 8;
+        if queue.needed_max <= curbw {
+            return;
+        }
+        let found = paper::scan(now, curbw, queue.steps());
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.needed_max = found.needed_max;
+        }
+        for (request, needed) in found.unsafe_ {
+            self.discard(now, request, needed, rate);
+        }
+    }
+
+    /// `paper`: why a newcomer is not admitted, if it is not. What it displaces of lower
+    /// priority is discarded.
+    pub(super) fn displaces(&mut self, now: Time, id: RequestId) -> Option<Rejection> {
+        if self.config.policy != Policy::Paper {
+            return None;
+        }
+        let newcomer = *self.objects.get(&id)?;
+        let available = self.share(newcomer.queue)?;
+        let curbw = available.bits() / 8;
+        let queue = self.queues.get(&newcomer.queue)?;
+        let with = paper::scan(now, curbw, queue.steps());
+        if with.unsafe_.is_empty() {
+            self.queues.get_mut(&newcomer.queue)?.needed_max = with.needed_max;
+            return None;
+        }
+        if let Some((_, needed)) = with.unsafe_.iter().find(|(victim, _)| *victim == id) {
+            return Some(Rejection::InsufficientBandwidth { needed: rate_of_bytes(*needed), available });
+        }
+        let without = paper::scan(now, curbw, queue.steps().filter(|s: &Step| s.request != id));
+        let lost: Vec<(RequestId, u64)> =
+            with.unsafe_.into_iter().filter(|(v, _)| without.unsafe_.iter().all(|(u, _)| u != v)).collect();
+        let peer = lost.iter().find(|(v, _)| self.objects.get(v).is_some_and(|o| o.priority == newcomer.priority));
+        if let Some((victim, _)) = peer {
+            return Some(Rejection::WouldDisplace(*victim));
+        }
+        self.queues.get_mut(&newcomer.queue)?.needed_max = with.needed_max;
+        for (victim, needed) in lost {
+            self.discard(now, victim, needed, available);
+        }
+        None
+    }
+
+    /// `paper`: admits a request again whose priority, deadline or state the application changed.
+    pub(super) fn reconsider(&mut self, now: Time, id: RequestId) {
+        match self.displaces(now, id) {
+            Some(Rejection::InsufficientBandwidth { needed, available }) => {
+                self.discard(now, id, needed.bits() / 8, available);
+            }
+            // It was accepted before; now it has to fit beside its peers, and does not.
+            Some(_) => {
+                let available = self.forecast.rate.unwrap_or(Rate::mbit(1));
+                self.discard(now, id, available.bits() / 8, available);
+            }
+            None => {}
+        }
+    }
+
+    /// `paper`: the insufficient bandwidth upcall. An application that does not want to be asked
+    /// aborts the transfer.
+    fn discard(&mut self, now: Time, id: RequestId, needed: u64, available: Rate) {
+        let Some(object) = self.objects.get(&id) else { return };
+        let (queue, key) = (object.queue, object.deadline.map(|at| (at, id)));
+        let verdict = match object.on_shortage {
+            OnShortage::Drop => Verdict::Evicted,
+            OnShortage::Suspend => Verdict::Suspended { needed: rate_of_bytes(needed) },
+        };
+        if let Some(key) = key {
+            self.apply(now, queue, key, verdict, available);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A way around a dead end of noq 1.4: after a client's address changed, the server has to see the
+//! new one answer a PATH_CHALLENGE (RFC 9000, section 8.2) before it sends anything else there.
+//! noq tries for three probe timeouts and then never again, for as long as the client's packets
+//! keep coming from that address: it neither asks once more nor goes back to the old path. A
+//! blackout right after a move, which is when they happen, would so silence the server for ever.
+//!
+//! A packet from yet another address makes it ask again. So while a new address has not been
+//! proven for a while, one of the client's packets is passed on as if it came from the port next
+//! to the true one: noq goes there, and comes back with the next packet, asking anew. Nothing is
+//! sent to the decoy.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// How long an address may take to be proven before it is asked again. Longer than noq tries
+/// itself, unless the round trip is beyond 300 ms, when asking again early does no harm.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A server's peer whose address is not proven since it changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Detour {
+    doubt: Option<Doubt>,
+    decoy: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    addr: SocketAddr,
+    /// When it was last asked.
+    asked: Time,
+    /// How many ACK frames had been sent before the move.
+    acks: u64,
+}
+
+impl Detour {
+    /// The peer's packets come from `addr` now; so many ACK frames were sent before.
+    pub(super) fn moved(&mut self, now: Time, addr: SocketAddr, acks: u64) {
+        self.doubt = Some(Doubt { addr, asked: now, acks });
+        self.decoy = None;
+    }
+
+    /// So many ACK frames have been sent. They go to a proven address only, and whatever a peer
+    /// asks for needs one: so if one more was sent, the address is proven.
+    pub(super) fn sent_acks(&mut self, acks: u64) {
+        self.doubt = self.doubt.filter(|doubt| acks <= doubt.acks);
+    }
+
+    /// Whether an address is in doubt.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// Where to say that a packet from `from` came from.
+    pub(super) fn way_in(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
+        if self.is_decoy(from) {
+            self.decoy = None; // somebody is there after all, perhaps the peer
+        }
+        match &mut self.doubt {
+            Some(doubt) if doubt.addr == from && doubt.asked + PATIENCE <= now => {
+                doubt.asked = now;
+                let port = from.port();
+                let decoy = SocketAddr::new(from.ip(), port.checked_add(1).unwrap_or(port - 1));
+                self.decoy = Some(decoy);
+                decoy
+            }
+            _ => from,
+        }
+    }
+
+    /// Whether `addr` was only made up.
+    pub(super) fn is_decoy(&self, addr: SocketAddr) -> bool {
+        self.decoy == Some(addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_doubt_is_asked_again_once_a_second_until_it_answers() {
+        let (home, away): (SocketAddr, SocketAddr) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
+        let mut detour = Detour::default();
+        assert_eq!(detour.way_in(Time::from_secs(9), home), home);
+        detour.moved(Time::from_secs(10), away, 5);
+        let told = |detour: &mut Detour, ms| detour.way_in(Time::from_millis(ms), away);
+        assert_eq!(told(&mut detour, 10_999), away);
+        let decoy = told(&mut detour, 11_000);
+        assert!(decoy != away && decoy.ip() == away.ip() && detour.is_decoy(decoy) && !detour.is_decoy(away));
+        assert_eq!(told(&mut detour, 11_010), away);
+        assert_eq!(told(&mut detour, 12_500), decoy);
+        assert_eq!(detour.way_in(Time::from_secs(30), home), home, "somebody else's packet");
+        assert_eq!(detour.way_in(Time::from_secs(30), decoy), decoy);
+        assert!(!detour.is_decoy(decoy), "it exists");
+        detour.sent_acks(5);
+        assert!(detour.is_unproven());
+        detour.sent_acks(6);
+        assert_eq!(told(&mut detour, 60_000), away);
+    }
+}

@@ -1,0 +1,429 @@
+//! The endpoint: what a program calls. [`input`](super::input) and [`output`](super::output)
+//! are what the world calls.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use noq_proto::{Connection, ConnectionHandle, VarInt};
+use remora_base::{Rate, Rng, Time, Transmit};
+
+use super::config::{Bottleneck, Config};
+use super::event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
+use super::inbox::{Budget, Inbox};
+use super::keys::{Identity, PublicKey};
+use super::lane::{Lane, combine, inside, lane_of};
+use super::peer::{Epoch, Peer, Phase, Start};
+use super::quic::{Settings, SetupError};
+use super::tls::{Clock, name_of};
+use super::valve::Valve;
+use crate::estimate::{Demand, Estimator, Knowledge};
+use crate::{Command, Dest, Gone, Options, Outcome, Progress, RequestId, Upcall};
+
+/// Bytes an IPv4 and a UDP header take.
+const HEADERS: u64 = 28;
+/// Bytes of QUIC in a full packet of objects: short header, tag, stamp and STREAM frame head.
+const QUIC_OVERHEAD: u64 = 44;
+
+/// Why there can be no connection.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// As many connections as configured.
+    #[error("too many connections")]
+    TooMany,
+    /// No address to send to.
+    #[error("{0} is no address one can send to")]
+    Address(SocketAddr),
+    /// The library refuses.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// One end of ATP: objects to and from any number of peers, over QUIC packets.
+///
+/// It is a [`Core`](remora_base::Core): mutate once, then drain.
+pub struct Endpoint {
+    pub(super) config: Config,
+    pub(super) epoch: Epoch,
+    pub(super) clock: Clock,
+    pub(super) settings: Settings,
+    pub(super) quic: noq_proto::Endpoint,
+    pub(super) peers: BTreeMap<PeerId, Peer>,
+    pub(super) handles: BTreeMap<usize, PeerId>,
+    pub(super) lanes: BTreeMap<u32, Lane>,
+    /// Peers that may have something to send, in turn.
+    pub(super) line: VecDeque<PeerId>,
+    pub(super) timers: BTreeSet<(Time, PeerId)>,
+    /// Answers to packets of no connection.
+    pub(super) replies: VecDeque<Transmit>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) buffers: Budget,
+    pub(super) counters: Counters,
+    rng: Rng,
+    next_peer: u32,
+    identity: Identity,
+}
+
+impl Endpoint {
+    /// An endpoint that is `identity`. `epoch` is the `Instant` of [`Time::ZERO`]; everything
+    /// random but TLS's keys follows from `seed`, which should be drawn for each endpoint.
+    pub fn new(
+        config: Config,
+        identity: Identity,
+        epoch: Instant,
+        now: Time,
+        seed: u64,
+    ) -> Result<Endpoint, SetupError> {
+        if config.datagram < 1200 || config.datagram > 65_527 {
+            return Err(SetupError::Datagram);
+        }
+        let clock = Clock::default();
+        clock.set(now);
+        let settings = Settings::new(&config, &identity, &clock, seed)?;
+        let config = completed(config);
+        Ok(Endpoint {
+            quic: noq_proto::Endpoint::new(settings.endpoint.clone(), settings.server.clone(), config.discover),
+            epoch: Epoch(epoch),
+            clock,
+            settings,
+            peers: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            line: VecDeque::new(),
+            timers: BTreeSet::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            buffers: Budget::new(config.buffer_total),
+            counters: Counters::default(),
+            rng: Rng::stream(seed, "atp-endpoint"),
+            next_peer: 0,
+            identity,
+            config,
+        })
+    }
+
+    /// The key others know it by.
+    pub fn public_key(&self) -> PublicKey {
+        self.identity.public()
+    }
+
+    /// Asks for a connection to the owner of `key` at `addr`. Objects may be sent to the peer at
+    /// once; they wait until it is there.
+    pub fn connect(&mut self, now: Time, addr: SocketAddr, key: PublicKey) -> Result<PeerId, ConnectError> {
+        self.clock.set(now);
+        if self.peers.len() >= self.config.peers {
+            return Err(ConnectError::TooMany);
+        }
+        let valve = self.new_valve();
+        let client = self.settings.client(&self.config, &valve, &mut self.rng);
+        let made = self.quic.connect(self.epoch.instant(now), client, addr, &name_of(&key));
+        let (handle, conn) = made.map_err(|e| match e {
+            noq_proto::ConnectError::InvalidRemoteAddress(addr) => ConnectError::Address(addr),
+            other => ConnectError::Other(other.to_string()),
+        })?;
+        let id = self.add_peer(now, handle, conn, addr, valve);
+        self.settle(now, id);
+        Ok(id)
+    }
+
+    /// Hands over an object for `peer`. Whether it is accepted, and how it ends, is told by
+    /// exactly one [`Upcall::Final`].
+    pub fn send(&mut self, now: Time, peer: PeerId, object: Bytes, options: Options) -> Result<RequestId, Gone> {
+        self.clock.set(now);
+        let p = self.peers.get_mut(&peer).filter(|p| p.phase != Phase::Over).ok_or(Gone)?;
+        let lane = self.lanes.get_mut(&lane_number(&self.config, peer)).ok_or(Gone)?;
+        let local = lane.scheduler.submit(now, peer.dest(), object.len() as u64, options);
+        let request = lane.outside(local);
+        p.outbox.insert(request, options.priority, object);
+        p.touch(now);
+        self.settle(now, peer);
+        Ok(request)
+    }
+
+    /// Asks something of a request; tells how far it is.
+    pub fn control(&mut self, now: Time, request: RequestId, command: Command) -> Result<Progress, Gone> {
+        self.clock.set(now);
+        let lane = self.lanes.get_mut(&lane_of(request)).ok_or(Gone)?;
+        let progress = lane.scheduler.control(now, inside(request), command)?;
+        let peer = PeerId::from(progress.dest);
+        if let (Command::Prioritise(priority), Some(p)) = (command, self.peers.get_mut(&peer)) {
+            p.outbox.prioritise(&mut p.conn, request, priority);
+        }
+        self.settle(now, peer);
+        Ok(progress)
+    }
+
+    /// Asks to be told once when the bandwidth to `peer` leaves the bounds (the paper's
+    /// `callback`); with one shared bottleneck it is the bandwidth to all.
+    pub fn bounds(&mut self, now: Time, peer: PeerId, low: Option<Rate>, high: Option<Rate>) -> Result<(), Gone> {
+        self.clock.set(now);
+        let lane = self.lanes.get_mut(&lane_number(&self.config, peer)).ok_or(Gone)?;
+        lane.scheduler.bounds(now, low, high);
+        self.settle(now, peer);
+        Ok(())
+    }
+
+    /// Our own address has changed, or may have: every peer we connected to is told by a packet
+    /// from the new one. What was known of the old links' rate is forgotten.
+    pub fn rebind(&mut self, now: Time) {
+        self.clock.set(now);
+        let at = self.epoch.instant(now);
+        let ids: Vec<PeerId> = self.peers.keys().copied().collect();
+        for id in ids {
+            if let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) {
+                if p.conn.side().is_client() {
+                    p.conn.handle_network_change(None, at);
+                    p.estimator.path_changed(now);
+                }
+                self.settle(now, id);
+            }
+        }
+    }
+
+    /// Ends the connection to `peer`; requests that have not ended are lost.
+    pub fn close(&mut self, now: Time, peer: PeerId) {
+        self.clock.set(now);
+        self.end(now, peer, Ending::Closed);
+        self.settle(now, peer);
+    }
+
+    /// How a peer is doing; `None` if it is known no more.
+    pub fn status(&mut self, peer: PeerId) -> Option<Status> {
+        self.peers.get_mut(&peer).map(Peer::status)
+    }
+
+    /// The peers there are.
+    pub fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.values().filter(|p| p.phase != Phase::Over).map(|p| p.id)
+    }
+
+    /// Counts of what was dropped.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What it holds now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            peers: self.peers.len(),
+            requests: self.peers.values().map(|p| p.outbox.len()).sum(),
+            received_bytes: self.buffers.used(),
+            events: self.events.len(),
+        }
+    }
+
+    pub(super) fn new_valve(&self) -> Valve {
+        let packet = u64::from(self.config.datagram);
+        Valve::new(packet * (self.config.estimator.initial_packets + 1))
+    }
+
+    pub(super) fn add_peer(
+        &mut self,
+        now: Time,
+        handle: ConnectionHandle,
+        conn: Connection,
+        addr: SocketAddr,
+        valve: Valve,
+    ) -> PeerId {
+        let id = PeerId(self.next_peer);
+        // Four thousand million connections, one a second: 136 years.
+        self.next_peer = self.next_peer.wrapping_add(1);
+        let start = Start {
+            id,
+            handle,
+            conn,
+            addr,
+            valve,
+            estimator: Estimator::new(self.config.estimator, now),
+            inbox: Inbox::new(self.config.object_max, self.config.buffer_peer),
+        };
+        let peer = Peer::new(start, now);
+        let number = lane_number(&self.config, id);
+        let lane = self.lanes.entry(number).or_insert_with(|| Lane::new(number, self.config.scheduler));
+        if !peer.early {
+            lane.scheduler.dest_down(now, id.dest());
+        }
+        self.handles.insert(handle.0, id);
+        self.peers.insert(id, peer);
+        id
+    }
+
+    /// The connection is over, for whatever reason: says so once, and loses what is lost.
+    pub(super) fn end(&mut self, now: Time, id: PeerId, why: Ending) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
+        let was = std::mem::replace(&mut p.phase, Phase::Over);
+        p.inbox.clear(&mut self.buffers);
+        if !p.conn.is_closed() {
+            p.conn.close(self.epoch.instant(now), VarInt::from_u32(0), Bytes::new());
+        }
+        let asked = p.conn.side().is_client();
+        if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
+            lane.scheduler.forget(now, id.dest());
+        }
+        self.pump(now, lane_number(&self.config, id));
+        match (was, asked) {
+            (Phase::Connecting, true) => self.events.push_back(Event::Refused { peer: id, why: refusal(why) }),
+            (Phase::Connecting, false) => {} // nobody was told of it
+            _ => self.events.push_back(Event::Down { peer: id, why }),
+        }
+    }
+
+    /// A connection we asked for is refused.
+    pub(super) fn refuse(&mut self, now: Time, id: PeerId, why: Refusal) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
+        p.phase = Phase::Over;
+        p.inbox.clear(&mut self.buffers);
+        if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
+            lane.scheduler.forget(now, id.dest());
+        }
+        self.pump(now, lane_number(&self.config, id));
+        self.events.push_back(Event::Refused { peer: id, why });
+    }
+
+    /// After anything happened to a peer: everybody who needs to know is told, and it stands in
+    /// line and among the timers.
+    pub(super) fn settle(&mut self, now: Time, id: PeerId) {
+        self.judge_silence(now, id);
+        self.pump(now, lane_number(&self.config, id));
+        self.enqueue(id);
+        self.rearm(now, id);
+    }
+
+    pub(super) fn enqueue(&mut self, id: PeerId) {
+        if let Some(p) = self.peers.get_mut(&id)
+            && !std::mem::replace(&mut p.queued, true)
+        {
+            self.line.push_back(id);
+        }
+    }
+
+    pub(super) fn rearm(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id) else { return };
+        let deadline = p.next_deadline(now, self.epoch, self.config.idle);
+        if p.deadline != deadline {
+            if let Some(old) = std::mem::replace(&mut p.deadline, deadline) {
+                self.timers.remove(&(old, id));
+            }
+            self.timers.extend(deadline.map(|new| (new, id)));
+        }
+    }
+
+    /// Holds a peer's objects while nothing is heard of it, by the word of its estimator.
+    fn judge_silence(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == Phase::Up) else { return };
+        let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) else { return };
+        match p.estimator.forecast().state {
+            Knowledge::Blackout { since } if !p.silent => {
+                p.silent = true;
+                lane.scheduler.dest_down(now, id.dest());
+                self.events.push_back(Event::Silent { peer: id, since });
+            }
+            Knowledge::Blackout { .. } => {}
+            _ if p.silent => {
+                p.silent = false;
+                lane.scheduler.dest_up(now, id.dest());
+                self.events.push_back(Event::Heard { peer: id });
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells a lane's scheduler what its estimators expect, and everybody what it decided.
+    pub(super) fn pump(&mut self, now: Time, number: u32) {
+        self.tell_forecast(now, number);
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        while let Some((local, dest)) = lane.scheduler.poll_reset() {
+            let request = lane.outside(local);
+            if let Some(p) = self.peers.get_mut(&PeerId::from(dest)) {
+                p.outbox.end(&mut p.conn, request);
+            }
+        }
+        while let Some(upcall) = lane.poll_upcall() {
+            if let Upcall::Final(end) = &upcall
+                && let Some(p) = self.peers.get_mut(&PeerId::from(end.dest))
+            {
+                p.outbox.end(&mut p.conn, end.request);
+            }
+            self.events.push_back(Event::Upcall(upcall));
+        }
+    }
+
+    fn tell_forecast(&mut self, now: Time, number: u32) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let shared = self.config.bottleneck == Bottleneck::Shared;
+        let mine = |p: &&mut Peer| p.phase != Phase::Over && (shared || p.id.0 == number);
+        let (waiting, rejected) = (lane.scheduler.waiting(), lane.scheduler.take_rejected());
+        let several = shared && self.peers.len() > 1;
+        let (mut changed, mut used) = (false, false);
+        for p in members(&mut self.peers, shared, number).filter(mine) {
+            // With several peers, the rate to those that nobody sends to is of no interest.
+            let waiting = waiting && (!several || !p.outbox.is_empty());
+            if p.demand != waiting || rejected > 0 {
+                p.demand = waiting;
+                p.estimator.demand(now, Demand { waiting, rejected });
+            }
+            changed |= p.estimator.poll_forecast().is_some();
+            used |= p.is_used();
+        }
+        if !changed {
+            return;
+        }
+        let forecasts = members(&mut self.peers, shared, number)
+            .filter(mine)
+            .filter(|p| !used || p.is_used())
+            .map(|p| p.estimator.forecast());
+        if let Some(forecast) = combine(forecasts) {
+            lane.scheduler.forecast(now, forecast);
+        }
+    }
+
+    /// The peer ended this request's stream, or took all of it.
+    pub(super) fn finished(&mut self, now: Time, id: PeerId, request: RequestId, outcome: Outcome) {
+        let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) else { return };
+        match outcome {
+            Outcome::Delivered => lane.scheduler.delivered(now, inside(request)),
+            failed => lane.scheduler.failed(now, inside(request), failed),
+        }
+    }
+
+    pub(super) fn dest_up(&mut self, now: Time, id: PeerId) {
+        if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
+            lane.scheduler.dest_up(now, Dest(id.0));
+        }
+    }
+}
+
+/// The peers of lane `number`: one, or all.
+fn members(peers: &mut BTreeMap<PeerId, Peer>, shared: bool, number: u32) -> impl Iterator<Item = &mut Peer> {
+    let range = if shared { PeerId(0)..=PeerId(u32::MAX) } else { PeerId(number)..=PeerId(number) };
+    peers.range_mut(range).map(|(_, p)| p)
+}
+
+/// The lane a peer is in.
+pub(super) fn lane_number(config: &Config, peer: PeerId) -> u32 {
+    match config.bottleneck {
+        Bottleneck::Shared => 0,
+        Bottleneck::PerPeer => peer.0,
+    }
+}
+
+/// The settings with what follows from others filled in.
+fn completed(mut config: Config) -> Config {
+    let datagram = u64::from(config.datagram);
+    config.estimator.mtu = datagram + HEADERS;
+    config.scheduler.payload = datagram - QUIC_OVERHEAD;
+    config.scheduler.overhead = HEADERS + QUIC_OVERHEAD;
+    config.scheduler.size_max = config.scheduler.size_max.min(u32::MAX.into());
+    config.buffer_peer = config.buffer_peer.max(config.object_max.into());
+    config.buffer_total = config.buffer_total.max(config.buffer_peer);
+    config.peers = config.peers.max(1);
+    config
+}
+
+fn refusal(why: Ending) -> Refusal {
+    match why {
+        Ending::Silent => Refusal::Silent,
+        other => Refusal::Protocol(other.to_string()),
+    }
+}

@@ -1,0 +1,175 @@
+//! What an endpoint tells the layer above.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use remora_base::Time;
+
+use super::keys::PublicKey;
+use crate::{Dest, Priority, Upcall};
+
+/// A peer, from its connection's first packet to its last; never reused within an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PeerId(pub(super) u32);
+
+impl PeerId {
+    /// The peer as the scheduler's upcalls name it.
+    pub const fn dest(self) -> Dest {
+        Dest(self.0)
+    }
+}
+
+impl From<Dest> for PeerId {
+    fn from(dest: Dest) -> PeerId {
+        PeerId(dest.0)
+    }
+}
+
+/// What an endpoint tells the layer above.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// About a request.
+    Upcall(Upcall),
+    /// An object came in whole.
+    Received {
+        /// From whom.
+        peer: PeerId,
+        /// As the sender had it when its first byte left.
+        priority: Priority,
+        /// Its bytes.
+        object: Bytes,
+    },
+    /// The peer is there and has shown its key.
+    Up {
+        /// Who: the one `connect` returned, or a new one that connected to us.
+        peer: PeerId,
+        /// Its key.
+        key: PublicKey,
+        /// Where it is.
+        addr: SocketAddr,
+    },
+    /// Nothing has been heard of the peer for about a round trip though it should have answered.
+    /// Its objects are held; nothing needs to be done.
+    Silent {
+        /// Who.
+        peer: PeerId,
+        /// When it was last heard.
+        since: Time,
+    },
+    /// A silent peer is heard again; its objects go on.
+    Heard {
+        /// Who.
+        peer: PeerId,
+    },
+    /// The peer's packets come from another address now.
+    Moved {
+        /// Who.
+        peer: PeerId,
+        /// Where it is.
+        addr: SocketAddr,
+    },
+    /// The connection is over; requests that had not ended are lost. The last word about the peer.
+    Down {
+        /// Who.
+        peer: PeerId,
+        /// Why.
+        why: Ending,
+    },
+    /// A connection we asked for did not come about. The last word about the peer.
+    Refused {
+        /// Who: the one `connect` returned.
+        peer: PeerId,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Ending {
+    /// No objects for the configured time.
+    #[error("nothing was sent for a while")]
+    Idle,
+    /// We closed it.
+    #[error("closed here")]
+    Closed,
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    ClosedByPeer,
+    /// The peer knows nothing of it any more: it restarted.
+    #[error("the peer has restarted")]
+    Restarted,
+    /// Nothing was heard of the peer for the configured time.
+    #[error("the peer was silent for too long")]
+    Silent,
+    /// The peer broke the protocol, or says we did.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// Why a connection we asked for did not come about.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Who answers has another key than the one we were told.
+    #[error("the peer has another key than expected")]
+    WrongKey,
+    /// The peer does not let our key in.
+    #[error("the peer does not admit our key")]
+    NotAdmitted,
+    /// The peer lets nobody in at present.
+    #[error("the peer takes no more connections")]
+    Full,
+    /// Nobody answered for the configured time.
+    #[error("nobody answers")]
+    Silent,
+    /// The peer speaks something else.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// How a peer is doing, for people and reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Where it is.
+    pub addr: SocketAddr,
+    /// Its key, once shown.
+    pub key: Option<PublicKey>,
+    /// Whether the handshake is done.
+    pub up: bool,
+    /// What the estimator expects.
+    pub forecast: crate::estimate::Forecast,
+    /// The smoothed round trip.
+    pub round_trip: Option<std::time::Duration>,
+    /// Bytes under way, by the estimator's count (whole IP packets).
+    pub in_flight: u64,
+    /// Requests that have not ended.
+    pub requests: usize,
+    /// UDP payload bytes sent, of all kinds.
+    pub sent: u64,
+    /// UDP payload bytes received, of all kinds.
+    pub received: u64,
+}
+
+/// Counts of what was dropped, for operators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Connections turned away: no room, or a key that is not admitted.
+    pub turned_away: u64,
+    /// Objects of peers that were stopped: too large, no room, malformed.
+    pub stopped: u64,
+    /// DATAGRAM frames that made no sense.
+    pub nonsense: u64,
+}
+
+/// What an endpoint holds, to be seen against its configured bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Connections, those included that are over but not forgotten yet.
+    pub peers: usize,
+    /// Requests that have not ended.
+    pub requests: usize,
+    /// Bytes of objects received in part, or whole and not taken yet.
+    pub received_bytes: u64,
+    /// Events not taken yet.
+    pub events: usize,
+}

@@ -1,0 +1,282 @@
+//! Objects on their way in from one peer, put together and counted.
+//!
+//! An object's size stands at its head, so room for all of it is set aside before the first
+//! byte is kept, and an object there is no room for is refused at once (STOP_SENDING) rather
+//! than left half received: a half that waits for room that other halves hold would wait for
+//! ever. Streams are read as bytes come, so QUIC's own buffers hold only what is out of order.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::{Connection, ReadError, StreamId, VarInt};
+
+use super::frame::{HEAD_LEN, Head};
+use crate::Priority;
+
+/// Memory set aside at once for an object; more is taken as its bytes come.
+const FIRST_ALLOCATION: usize = 64 << 10;
+
+/// Why the receiver stops an object, as the code in STOP_SENDING; a sender resets with
+/// [`GIVEN_UP`](Stop::GivenUp).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// The sender ended it.
+    GivenUp,
+    /// Larger than the receiver takes.
+    TooLarge,
+    /// The receiver's buffers are full.
+    NoRoom,
+    /// Its head makes no sense, or its bytes are not as many as its head says.
+    Malformed,
+}
+
+impl Stop {
+    pub(super) fn code(self) -> VarInt {
+        VarInt::from_u32(match self {
+            Stop::GivenUp => 1,
+            Stop::TooLarge => 2,
+            Stop::NoRoom => 3,
+            Stop::Malformed => 4,
+        })
+    }
+
+    /// What a peer's code means; what is unknown counts as malformed.
+    pub(super) fn from_code(code: VarInt) -> Stop {
+        match code.into_inner() {
+            1 => Stop::GivenUp,
+            2 => Stop::TooLarge,
+            3 => Stop::NoRoom,
+            _ => Stop::Malformed,
+        }
+    }
+}
+
+/// Bytes set aside out of so many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    used: u64,
+    max: u64,
+}
+
+impl Budget {
+    pub(super) fn new(max: u64) -> Budget {
+        Budget { used: 0, max }
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        self.used.checked_add(bytes).is_some_and(|all| all <= self.max)
+    }
+
+    pub(super) fn release(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+}
+
+/// A whole object.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) priority: Priority,
+    pub(super) object: Bytes,
+}
+
+/// What reading a stream came to.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// More is to come.
+    Partial,
+    /// It ended well.
+    Whole(Whole),
+    /// It ended otherwise: the sender gave it up, or we stopped it.
+    Nothing { stopped: bool },
+}
+
+#[derive(Debug)]
+enum Partial {
+    Head { bytes: [u8; HEAD_LEN], got: usize },
+    Body { head: Head, bytes: BytesMut },
+}
+
+impl Partial {
+    const START: Partial = Partial::Head { bytes: [0; HEAD_LEN], got: 0 };
+}
+
+/// The objects one peer is sending.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    streams: BTreeMap<StreamId, Partial>,
+    room: Budget,
+    object_max: u32,
+}
+
+impl Inbox {
+    pub(super) fn new(object_max: u32, room: u64) -> Inbox {
+        Inbox { streams: BTreeMap::new(), room: Budget::new(room), object_max }
+    }
+
+    /// Whether nothing is half received.
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The application took an object of so many bytes.
+    pub(super) fn taken(&mut self, bytes: u64) {
+        self.room.release(bytes);
+    }
+
+    /// All half received objects are lost; what they held of the common room is given back.
+    pub(super) fn clear(&mut self, common: &mut Budget) {
+        for partial in std::mem::take(&mut self.streams).into_values() {
+            self.give_back(&partial, common);
+        }
+    }
+
+    /// Reads what stream `id` has. Room that a whole object holds stays held until [`Self::taken`].
+    pub(super) fn read(&mut self, conn: &mut Connection, id: StreamId, common: &mut Budget) -> Read {
+        let mut partial = self.streams.remove(&id).unwrap_or(Partial::START);
+        let read = self.read_on(conn, id, &mut partial, common);
+        match read {
+            Ok(None) => {
+                self.streams.insert(id, partial);
+                Read::Partial
+            }
+            Ok(Some(whole)) => Read::Whole(whole),
+            Err(stop) => {
+                self.give_back(&partial, common);
+                if stop != Stop::GivenUp {
+                    // Fails only if the stream is over, when there is nobody to tell.
+                    let _ = conn.recv_stream(id).stop(stop.code());
+                }
+                Read::Nothing { stopped: stop != Stop::GivenUp }
+            }
+        }
+    }
+
+    fn read_on(
+        &mut self,
+        conn: &mut Connection,
+        id: StreamId,
+        partial: &mut Partial,
+        common: &mut Budget,
+    ) -> Result<Option<Whole>, Stop> {
+        let mut stream = conn.recv_stream(id);
+        let mut chunks = stream.read(true).map_err(|_| Stop::GivenUp)?;
+        let result = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => {
+                    if let Err(stop) = self.take_in(chunk.bytes, partial, common) {
+                        break Err(stop);
+                    }
+                }
+                Ok(None) => break finish(partial).map(Some),
+                Err(ReadError::Blocked) => break Ok(None),
+                Err(ReadError::Reset(_)) => break Err(Stop::GivenUp),
+            }
+        };
+        // Whether credit is to be sent shows in the next poll_transmit, which follows anyway.
+        let _ = chunks.finalize();
+        result
+    }
+
+    fn take_in(&mut self, mut bytes: Bytes, partial: &mut Partial, common: &mut Budget) -> Result<(), Stop> {
+        if let Partial::Head { bytes: head, got } = partial {
+            let part = bytes.split_to(bytes.len().min(HEAD_LEN - *got));
+            for (to, from) in head.iter_mut().skip(*got).zip(&part) {
+                *to = *from;
+            }
+            *got += part.len();
+            if *got < HEAD_LEN {
+                return Ok(());
+            }
+            let head = Head::decode(*head).ok_or(Stop::Malformed)?;
+            self.set_aside(head.size, common)?;
+            let first = usize::try_from(head.size).unwrap_or(usize::MAX).min(FIRST_ALLOCATION);
+            *partial = Partial::Body { head, bytes: BytesMut::with_capacity(first) };
+        }
+        if let Partial::Body { head, bytes: body } = partial {
+            if body.len() as u64 + bytes.len() as u64 > u64::from(head.size) {
+                return Err(Stop::Malformed);
+            }
+            body.extend_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn set_aside(&mut self, size: u32, common: &mut Budget) -> Result<(), Stop> {
+        let bytes = u64::from(size);
+        if size > self.object_max {
+            return Err(Stop::TooLarge);
+        }
+        if !self.room.fits(bytes) || !common.fits(bytes) {
+            return Err(Stop::NoRoom);
+        }
+        self.room.used += bytes;
+        common.used += bytes;
+        Ok(())
+    }
+
+    fn give_back(&mut self, partial: &Partial, common: &mut Budget) {
+        if let Partial::Body { head, .. } = partial {
+            self.room.release(head.size.into());
+            common.release(head.size.into());
+        }
+    }
+}
+
+fn finish(partial: &mut Partial) -> Result<Whole, Stop> {
+    match partial {
+        Partial::Body { head, bytes } if bytes.len() as u64 == u64::from(head.size) => {
+            Ok(Whole { priority: head.priority, object: std::mem::take(bytes).freeze() })
+        }
+        _ => Err(Stop::Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(inbox: &mut Inbox, common: &mut Budget, pieces: &[&[u8]]) -> Result<Whole, Stop> {
+        let mut partial = Partial::START;
+        for piece in pieces {
+            let taken = inbox.take_in(Bytes::copy_from_slice(piece), &mut partial, common);
+            if let Err(stop) = taken {
+                inbox.give_back(&partial, common);
+                return Err(stop);
+            }
+        }
+        finish(&mut partial)
+    }
+
+    #[test]
+    fn objects_come_together_or_are_stopped() {
+        type Case = (&'static [&'static [u8]], Result<&'static [u8], Stop>);
+        let cases: &[Case] = &[
+            (&[&[4, 0, 0, 0, 3, 1, 2, 3]], Ok(&[1, 2, 3])),
+            (&[&[4], &[0, 0], &[0, 3, 1], &[2], &[3]], Ok(&[1, 2, 3])),
+            (&[&[4, 0, 0, 0, 0]], Ok(&[])),
+            (&[&[4, 0, 0, 0, 3, 1, 2]], Err(Stop::Malformed)),
+            (&[&[4, 0, 0, 0, 3, 1, 2, 3, 4]], Err(Stop::Malformed)),
+            (&[&[4, 0, 0]], Err(Stop::Malformed)),
+            (&[], Err(Stop::Malformed)),
+            (&[&[99, 0, 0, 0, 0]], Err(Stop::Malformed)),
+            (&[&[4, 0, 0, 0, 101]], Err(Stop::TooLarge)),
+            (&[&[4, 0, 0, 0, 51]], Err(Stop::NoRoom)),
+        ];
+        for (pieces, expected) in cases {
+            let (mut inbox, mut common) = (Inbox::new(100, 80), Budget::new(50));
+            let got = feed(&mut inbox, &mut common, pieces);
+            match (&got, expected) {
+                (Ok(whole), Ok(bytes)) => {
+                    assert_eq!(whole.object, bytes);
+                    assert_eq!((inbox.room.used(), common.used()), (bytes.len() as u64, bytes.len() as u64));
+                }
+                (Err(stop), Err(expected)) => assert_eq!(stop, expected, "{pieces:?}"),
+                _ => panic!("{pieces:?}: {got:?}"),
+            }
+        }
+    }
+}

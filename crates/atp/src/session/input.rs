@@ -1,0 +1,345 @@
+//! What comes in: datagrams and timeouts, and what QUIC makes of them.
+
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::{
+    ConnectionError, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
+    TransportErrorCode,
+};
+use remora_base::{Peer as From, Time, Transmit};
+use rustls::{AlertDescription, CertificateError};
+
+use super::endpoint::{Endpoint, lane_number};
+use super::event::{Ending, Event, PeerId, Refusal};
+use super::frame::Message;
+use super::inbox::{Read, Stop};
+use super::lane::{inside, is_due, lane_of};
+use super::peer::Phase;
+use crate::{Outcome, Rejection, RequestId};
+
+/// Answers to packets of no connection that may wait to be sent; more are dropped.
+const REPLIES_MAX: usize = 64;
+/// Handshakes under way from which a client is asked to prove its address first (RFC 9000,
+/// section 8.1.2), so that floods from forged addresses make no state.
+const HALF_OPEN_MAX: usize = 32;
+
+impl Endpoint {
+    pub(super) fn on_datagram(&mut self, now: Time, from: From, bytes: Bytes) {
+        self.clock.set(now);
+        let at = self.epoch.instant(now);
+        let len = bytes.len();
+        let mut reply = Vec::new();
+        let path = FourTuple::from_remote(self.way_in(now, from.addr));
+        match self.quic.handle(at, path, None, BytesMut::from(bytes), &mut reply) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let Some(&id) = self.handles.get(&handle.0) else { return };
+                if let Some(p) = self.peers.get_mut(&id) {
+                    p.received(len);
+                    p.conn.handle_event(event);
+                    self.after(now, id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.on_newcomer(now, incoming, len),
+            Some(DatagramEvent::Response(transmit)) => self.reply(transmit, reply),
+            None => {}
+        }
+    }
+
+    /// The address QUIC is told a datagram came from: the true one, but for [`Detour`]s.
+    ///
+    /// [`Detour`]: super::detour::Detour
+    fn way_in(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
+        let unproven = self.peers.values_mut().filter(|p| p.detour.is_unproven());
+        unproven.map(|p| p.detour.way_in(now, from)).find(|told| *told != from).unwrap_or(from)
+    }
+
+    /// Somebody wants a connection.
+    fn on_newcomer(&mut self, now: Time, incoming: Incoming, len: usize) {
+        let mut buf = Vec::new();
+        if self.peers.len() >= self.config.peers {
+            self.counters.turned_away += 1;
+            let transmit = self.quic.refuse(incoming, &mut buf);
+            return self.reply(transmit, buf);
+        }
+        let half_open = self.peers.values().filter(|p| p.phase == Phase::Connecting).count();
+        if half_open >= HALF_OPEN_MAX && !incoming.remote_address_validated() {
+            match self.quic.retry(incoming, &mut buf) {
+                Ok(transmit) => self.reply(transmit, buf),
+                Err(e) => self.quic.ignore(e.into_incoming()),
+            }
+            return;
+        }
+        let addr = incoming.remote_address();
+        let valve = self.new_valve();
+        let server = self.settings.server(&self.config, &valve);
+        match self.quic.accept(incoming, self.epoch.instant(now), &mut buf, server) {
+            Ok((handle, conn)) => {
+                let id = self.add_peer(now, handle, conn, addr, valve);
+                if let Some(p) = self.peers.get_mut(&id) {
+                    p.received(len);
+                }
+                self.after(now, id);
+            }
+            Err(e) => {
+                self.counters.turned_away += 1;
+                if let Some(transmit) = e.response {
+                    self.reply(transmit, buf);
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, transmit: noq_proto::Transmit, mut bytes: Vec<u8>) {
+        if self.replies.len() < REPLIES_MAX {
+            bytes.truncate(transmit.size);
+            self.replies.push_back(Transmit { to: From::datagram(transmit.destination), payload: bytes.into() });
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Time) {
+        self.clock.set(now);
+        let due: Vec<PeerId> = self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        for id in due {
+            let Some(p) = self.peers.get_mut(&id) else { continue };
+            if p.handle_timeout(now, self.epoch, &self.config) {
+                self.end(now, id, Ending::Idle);
+            }
+            self.after(now, id);
+        }
+        let lanes: Vec<u32> = self.lanes.keys().copied().collect();
+        for number in lanes {
+            if let Some(lane) = self.lanes.get_mut(&number)
+                && is_due(lane.scheduler.poll_timeout(), now)
+            {
+                lane.scheduler.handle_timeout(now);
+                self.pump(now, number);
+                self.line_up(number);
+            }
+        }
+    }
+
+    /// A lane's scheduler may have something for any of its peers.
+    fn line_up(&mut self, number: u32) {
+        let config = &self.config;
+        let ids: Vec<PeerId> = self
+            .peers
+            .values()
+            .filter(|p| lane_number(config, p.id) == number && !p.outbox.is_empty())
+            .map(|p| p.id)
+            .collect();
+        for id in ids {
+            self.enqueue(id);
+        }
+    }
+
+    /// After QUIC was told something about a connection: what it has to say.
+    pub(super) fn after(&mut self, now: Time, id: PeerId) {
+        let mut drained = false;
+        loop {
+            let Some(p) = self.peers.get_mut(&id) else { return };
+            p.absorb(now, self.epoch);
+            if let Some(event) = p.conn.poll_endpoint_events() {
+                drained |= event.is_drained();
+                if let Some(answer) = self.quic.handle_event(p.handle, event) {
+                    p.conn.handle_event(answer);
+                }
+            } else if let Some(event) = p.conn.poll() {
+                self.on_quic_event(now, id, event);
+            } else {
+                break;
+            }
+        }
+        if drained {
+            return self.remove(now, id);
+        }
+        if self.peers.get(&id).is_some_and(|p| p.is_to_go()) {
+            self.end(now, id, Ending::Idle);
+        }
+        self.watch_path(now, id);
+        self.settle(now, id);
+    }
+
+    fn remove(&mut self, now: Time, id: PeerId) {
+        self.end(now, id, Ending::ClosedByPeer);
+        let Some(p) = self.peers.remove(&id) else { return };
+        self.handles.remove(&p.handle.0);
+        if let Some(deadline) = p.deadline {
+            self.timers.remove(&(deadline, id));
+        }
+        self.line.retain(|other| *other != id);
+        if self.config.bottleneck == super::Bottleneck::PerPeer {
+            self.lanes.remove(&lane_number(&self.config, id));
+        }
+    }
+
+    /// A peer's packets come from elsewhere now (roaming; QUIC has checked that it is the same).
+    fn watch_path(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id) else { return };
+        if p.detour.is_unproven() {
+            p.detour.sent_acks(p.conn.stats().frame_tx.acks);
+        }
+        let Some(addr) = p.path().filter(|addr| *addr != p.addr && !p.detour.is_decoy(*addr)) else { return };
+        p.addr = addr;
+        p.detour.moved(now, addr, p.conn.stats().frame_tx.acks);
+        p.estimator.path_changed(now);
+        if p.phase == Phase::Up {
+            self.events.push_back(Event::Moved { peer: id, addr });
+        }
+    }
+
+    fn on_quic_event(&mut self, now: Time, id: PeerId, event: QuicEvent) {
+        match event {
+            QuicEvent::Connected => self.on_connected(now, id),
+            QuicEvent::HandshakeConfirmed => {
+                if let Some(p) = self.peers.get_mut(&id) {
+                    p.confirm();
+                }
+            }
+            QuicEvent::ConnectionLost { reason } => self.on_lost(now, id, reason),
+            QuicEvent::Stream(event) => self.on_stream_event(now, id, event),
+            QuicEvent::DatagramReceived => self.on_messages(now, id),
+            _ => {}
+        }
+    }
+
+    fn on_connected(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id) else { return };
+        if p.early && !p.conn.accepted_0rtt() {
+            p.outbox.rewrite(&mut p.conn);
+            p.staged = None;
+            p.blocked = false;
+        }
+        self.come_up(now, id);
+    }
+
+    /// The peer has proved who it is. With a resumed session that is so from its first packet on
+    /// (its key is that of the session it could resume), so its early objects are taken.
+    fn come_up(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == Phase::Connecting) else { return };
+        let Some(key) = p.shown_key() else { return };
+        if p.conn.side().is_server() && !self.config.guests.admits(&key) {
+            self.counters.turned_away += 1;
+            return self.end(now, id, Ending::Closed);
+        }
+        let addr = p.addr;
+        p.key = Some(key);
+        p.phase = Phase::Up;
+        p.touch(now);
+        if !std::mem::take(&mut p.early) {
+            self.dest_up(now, id);
+        }
+        self.events.push_back(Event::Up { peer: id, key, addr });
+    }
+
+    fn on_lost(&mut self, now: Time, id: PeerId, reason: ConnectionError) {
+        let asked = self.peers.get(&id).is_some_and(|p| p.conn.side().is_client());
+        match why_refused(&reason) {
+            Some(why) if asked => self.refuse(now, id, why),
+            refused => {
+                self.counters.turned_away += u64::from(refused.is_some());
+                self.end(now, id, why_ended(reason));
+            }
+        }
+    }
+
+    fn on_stream_event(&mut self, now: Time, id: PeerId, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                self.come_up(now, id);
+                while let Some(stream) = self.peers.get_mut(&id).and_then(|p| p.conn.streams().accept(Dir::Uni)) {
+                    self.read(now, id, stream);
+                }
+            }
+            StreamEvent::Readable { id: stream } => self.read(now, id, stream),
+            StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {
+                if let Some(p) = self.peers.get_mut(&id) {
+                    p.blocked = false;
+                }
+            }
+            StreamEvent::Finished { id: stream } => {
+                if let Some(request) = self.peers.get_mut(&id).and_then(|p| p.outbox.stream_over(stream)) {
+                    self.finished(now, id, request, Outcome::Delivered);
+                }
+            }
+            StreamEvent::Stopped { id: stream, error_code } => {
+                if let Some(request) = self.peers.get(&id).and_then(|p| p.outbox.request_of(stream)) {
+                    self.finished(now, id, request, outcome_of(Stop::from_code(error_code)));
+                }
+            }
+            StreamEvent::Opened { dir: Dir::Bi } => {} // none are allowed
+        }
+    }
+
+    fn read(&mut self, now: Time, id: PeerId, stream: StreamId) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
+        match p.inbox.read(&mut p.conn, stream, &mut self.buffers) {
+            Read::Partial => {}
+            Read::Whole(whole) => {
+                let (priority, object) = (whole.priority, whole.object);
+                self.events.push_back(Event::Received { peer: id, priority, object });
+            }
+            Read::Nothing { stopped } => self.counters.stopped += u64::from(stopped),
+        }
+        p.touch(now);
+    }
+
+    fn on_messages(&mut self, now: Time, id: PeerId) {
+        let mut shares: Vec<(RequestId, u64)> = Vec::new();
+        let Some(p) = self.peers.get_mut(&id) else { return };
+        while let Some(bytes) = p.conn.datagrams().recv() {
+            match Message::decode(&bytes) {
+                Some(Message::Stamp(number)) => p.collector.stamped(now, number, false),
+                Some(Message::Probe(number)) => p.collector.stamped(now, number, true),
+                Some(Message::Report(seen)) => shares.extend(p.reported(now, seen)),
+                None => self.counters.nonsense += 1,
+            }
+        }
+        for (request, bytes) in shares {
+            if let Some(lane) = self.lanes.get_mut(&lane_of(request)) {
+                lane.scheduler.acknowledged(now, inside(request), bytes);
+            }
+        }
+    }
+}
+
+/// How a request ends whose object the peer stopped.
+fn outcome_of(stop: Stop) -> Outcome {
+    match stop {
+        Stop::TooLarge => Outcome::Rejected(Rejection::TooLarge),
+        Stop::NoRoom => Outcome::Rejected(Rejection::TooManyBytes),
+        Stop::GivenUp | Stop::Malformed => Outcome::Lost,
+    }
+}
+
+/// Whether the connection was lost because one end would not have the other.
+fn why_refused(reason: &ConnectionError) -> Option<Refusal> {
+    let code = match reason {
+        ConnectionError::TransportError(e) => {
+            let tls = e.crypto.as_deref().and_then(|e| e.downcast_ref::<rustls::Error>());
+            if tls == Some(&rustls::Error::InvalidCertificate(CertificateError::NotValidForName)) {
+                return Some(Refusal::WrongKey);
+            }
+            e.code
+        }
+        ConnectionError::ConnectionClosed(close) => close.error_code,
+        _ => return None,
+    };
+    match code {
+        code if code == TransportErrorCode::crypto(u8::from(AlertDescription::AccessDenied)) => {
+            Some(Refusal::NotAdmitted)
+        }
+        TransportErrorCode::CONNECTION_REFUSED => Some(Refusal::Full),
+        _ => None,
+    }
+}
+
+fn why_ended(reason: ConnectionError) -> Ending {
+    match reason {
+        ConnectionError::TimedOut => Ending::Silent,
+        ConnectionError::Reset => Ending::Restarted,
+        ConnectionError::LocallyClosed => Ending::Closed,
+        ConnectionError::ApplicationClosed(_) => Ending::ClosedByPeer,
+        other => Ending::Protocol(other.to_string()),
+    }
+}

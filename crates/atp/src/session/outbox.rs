@@ -1,0 +1,192 @@
+//! Objects on their way out to one peer: each a unidirectional QUIC stream, opened when its
+//! first byte leaves, written one packet at a time, reset when its request ends early.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use noq_proto::{Connection, Dir, StreamId};
+
+use super::frame::{HEAD_LEN, Head};
+use super::inbox::Stop;
+use crate::{Priority, RequestId};
+
+/// QUIC takes nothing for this object now: flow control, or too many streams. It says when
+/// that changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Blocked;
+
+#[derive(Debug)]
+struct Outgoing {
+    priority: Priority,
+    object: Bytes,
+    stream: Option<StreamId>,
+    /// Bytes written, the head's included.
+    written: usize,
+}
+
+impl Outgoing {
+    fn len(&self) -> usize {
+        HEAD_LEN + self.object.len()
+    }
+
+    /// Head and object as one sequence, from `written` on, at most `room` bytes.
+    fn rest(&self, room: usize) -> [Bytes; 2] {
+        let head = Head { priority: self.priority, size: u32::try_from(self.object.len()).unwrap_or(u32::MAX) };
+        let mut head = Bytes::copy_from_slice(&head.encode());
+        let head = head.split_off(self.written.min(HEAD_LEN));
+        let head = head.slice(..head.len().min(room));
+        let from = self.written.saturating_sub(HEAD_LEN);
+        let to = self.object.len().min(from + (room - head.len()));
+        [head, self.object.slice(from..to)]
+    }
+}
+
+/// The requests to one peer that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    requests: BTreeMap<RequestId, Outgoing>,
+    streams: BTreeMap<StreamId, RequestId>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn contains(&self, request: RequestId) -> bool {
+        self.requests.contains_key(&request)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn insert(&mut self, request: RequestId, priority: Priority, object: Bytes) {
+        self.requests.insert(request, Outgoing { priority, object, stream: None, written: 0 });
+    }
+
+    /// How many bytes a STREAM frame of this request needs besides its data, at most.
+    pub(super) fn frame_head(&self, request: RequestId) -> usize {
+        // Type, stream id and offset as variable-length integers, length (RFC 9000, 19.8).
+        let written = self.requests.get(&request).map_or(0, |o| o.written as u64);
+        1 + 4 + varint_len(written) + 2
+    }
+
+    /// Writes at most `room` bytes of `request` to QUIC; how many of them were the object's.
+    pub(super) fn write(&mut self, conn: &mut Connection, request: RequestId, room: usize) -> Result<u64, Blocked> {
+        let out = self.requests.get_mut(&request).ok_or(Blocked)?;
+        let stream = match out.stream {
+            Some(stream) => stream,
+            None => {
+                let stream = conn.streams().open(Dir::Uni).ok_or(Blocked)?;
+                // Retransmissions follow it: QUIC serves its queue by this.
+                let _ = conn.send_stream(stream).set_priority(out.priority.level().into());
+                out.stream = Some(stream);
+                self.streams.insert(stream, request);
+                stream
+            }
+        };
+        let before = out.written.max(HEAD_LEN);
+        let mut chunks = out.rest(room);
+        let mut stream = conn.send_stream(stream);
+        if chunks.iter().any(|c| !c.is_empty()) {
+            out.written += stream.write_chunks(&mut &mut chunks[..]).map_err(|_| Blocked)?;
+        }
+        if out.written == out.len() {
+            // Fails only if the peer stopped it, which comes as an event of its own.
+            let _ = stream.finish();
+        }
+        Ok((out.written.max(HEAD_LEN) - before) as u64)
+    }
+
+    /// The request's priority changed.
+    pub(super) fn prioritise(&mut self, conn: &mut Connection, request: RequestId, priority: Priority) {
+        let Some(out) = self.requests.get_mut(&request) else { return };
+        out.priority = priority;
+        if let Some(stream) = out.stream {
+            let _ = conn.send_stream(stream).set_priority(priority.level().into());
+        }
+    }
+
+    /// The request is over: what is left of its stream is reset. Harmless if it is known no more.
+    pub(super) fn end(&mut self, conn: &mut Connection, request: RequestId) {
+        let Some(stream) = self.requests.remove(&request).and_then(|out| out.stream) else { return };
+        if self.streams.remove(&stream).is_some() {
+            // Fails only for a stream that is over already.
+            let _ = conn.send_stream(stream).reset(Stop::GivenUp.code());
+        }
+    }
+
+    /// The stream is over as far as QUIC goes: whose it was.
+    pub(super) fn stream_over(&mut self, stream: StreamId) -> Option<RequestId> {
+        self.streams.remove(&stream)
+    }
+
+    /// The least urgent of those of which something was written.
+    pub(super) fn lowest_started(&self) -> Option<Priority> {
+        self.streams.values().filter_map(|request| self.requests.get(request)).map(|out| out.priority).min()
+    }
+
+    /// Whether the request has a stream.
+    pub(super) fn is_started(&self, request: RequestId) -> bool {
+        self.requests.get(&request).is_some_and(|out| out.stream.is_some())
+    }
+
+    /// The most urgent of those that have a stream and satisfy `wanted`, the oldest first.
+    pub(super) fn most_urgent_started(&self, wanted: impl Fn(&RequestId) -> bool) -> Option<RequestId> {
+        let started = self.requests.iter().filter(|(request, out)| out.stream.is_some() && wanted(request));
+        started.min_by_key(|(request, out)| (std::cmp::Reverse(out.priority), **request)).map(|(request, _)| *request)
+    }
+
+    /// Whose the stream is.
+    pub(super) fn request_of(&self, stream: StreamId) -> Option<RequestId> {
+        self.streams.get(&stream).copied()
+    }
+
+    /// The peer did not take the early data (0-RTT), so what was written is forgotten, streams
+    /// and all: it is written again, to new streams. That was little: one flight.
+    pub(super) fn rewrite(&mut self, conn: &mut Connection) {
+        self.streams.clear();
+        let mut again = Vec::new();
+        for (request, out) in &mut self.requests {
+            if out.stream.take().is_some() {
+                again.push((*request, std::mem::take(&mut out.written)));
+            }
+        }
+        for (request, written) in again {
+            // The peer's limits are those it had, or it must take the early data (RFC 9001, 4.6.1),
+            // so blocking here is rare; the scheduler then counts a packet that is sent later.
+            let _ = self.write(conn, request, written);
+        }
+    }
+}
+
+/// Bytes of a variable-length integer (RFC 9000, section 16).
+fn varint_len(value: u64) -> usize {
+    match value {
+        0..=63 => 1,
+        64..=16_383 => 2,
+        16_384..=1_073_741_823 => 4,
+        _ => 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_and_object_are_one_sequence_at_any_cut() {
+        let object = Bytes::from_static(&[9, 8, 7, 6, 5, 4, 3]);
+        let mut out = Outgoing { priority: Priority::LOW, object: object.clone(), stream: None, written: 0 };
+        let all: Vec<u8> = out.rest(100).concat();
+        assert_eq!(all, [&[4, 0, 0, 0, 7][..], &object[..]].concat());
+        for written in 0..=all.len() {
+            for room in 0..=all.len() + 1 {
+                out.written = written;
+                let end = all.len().min(written + room);
+                assert_eq!(out.rest(room).concat(), &all[written..end], "{written} {room}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What goes out, one datagram at a time and each made when it is asked for: so an object that
+//! comes while another is being sent waits for no packet that is not on the wire already.
+
+use remora_base::{Core, Peer as To, Time, Transmit};
+
+use super::endpoint::{Endpoint, lane_number};
+use super::event::{Event, PeerId};
+use super::lane::{Lane, inside};
+use crate::scheduler::{Pick, Scheduler};
+use crate::{Outcome, RequestId, State};
+
+impl Core for Endpoint {
+    type Event = Event;
+
+    fn handle_input(&mut self, now: Time, from: To, bytes: bytes::Bytes) {
+        self.on_datagram(now, from, bytes);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.on_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        self.clock.set(now);
+        if let Some(reply) = self.replies.pop_front() {
+            return Some(reply);
+        }
+        let mut buf = Vec::new();
+        self.next_of_quic(now, &mut buf).or_else(|| self.next_of_objects(now, &mut buf))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::Received { peer, object, .. } = &event {
+            let bytes = object.len() as u64;
+            self.buffers.release(bytes);
+            if let Some(p) = self.peers.get_mut(peer) {
+                p.inbox.taken(bytes);
+            }
+        }
+        Some(event)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let peers = self.timers.first().map(|(at, _)| *at);
+        let lanes = self.lanes.values().filter_map(|lane| lane.scheduler.poll_timeout());
+        lanes.chain(peers).min()
+    }
+}
+
+impl Endpoint {
+    /// What QUIC itself wants to send: handshakes, acknowledgements, what was lost, reports.
+    fn next_of_quic(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
+        while let Some(&id) = self.line.front() {
+            if let Some(transmit) = self.overtake(now, id, buf) {
+                return Some(transmit);
+            }
+            if let Some(p) = self.peers.get_mut(&id) {
+                if let Some(transmit) = p.flush(now, self.epoch, buf) {
+                    self.line.rotate_left(1); // the others, too, get their turn
+                    return Some(datagram(&transmit, buf));
+                }
+                p.queued = false;
+            }
+            self.line.pop_front();
+            self.settle_quietly(now, id);
+        }
+        None
+    }
+
+    /// The next packet's worth of objects, of whichever peer the scheduler chooses.
+    fn next_of_objects(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let numbers: Vec<u32> = self.lanes.keys().copied().collect();
+        for number in numbers {
+            while let Some((id, pick)) = self.pick(now, number, None) {
+                if let Some(transmit) = self.write(now, id, number, pick, buf) {
+                    return Some(transmit);
+                }
+            }
+        }
+        None
+    }
+
+    /// Bytes lost on the way are sent again before new ones, but not before those of a more
+    /// urgent object: after an outage there may be many.
+    fn overtake(&mut self, now: Time, id: PeerId, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if !self.peers.get(&id)?.owes(now) {
+            return None;
+        }
+        let number = lane_number(&self.config, id);
+        let (_, pick) = self.pick(now, number, Some(id))?;
+        if !self.peers.get(&id)?.is_overtaken_by(pick.priority) {
+            return None;
+        }
+        self.write(now, id, number, pick, buf)
+    }
+
+    /// What the scheduler wants sent next, to `only` or to anybody.
+    fn pick(&mut self, now: Time, number: u32, only: Option<PeerId>) -> Option<(PeerId, Pick)> {
+        let Endpoint { lanes, peers, .. } = self;
+        let Lane { scheduler, .. } = lanes.get_mut(&number)?;
+        let pick = scheduler.pick(now, &mut |dest| {
+            let id = PeerId::from(dest);
+            only.is_none_or(|only| only == id) && peers.get(&id).is_some_and(|p| p.is_ready(now))
+        })?;
+        Some((pick.dest.into(), pick))
+    }
+
+    /// Writes one packet's worth of what was picked; `None` if no packet comes of it now. Either
+    /// way the same is not picked again at once: what was written is accounted for, or the peer
+    /// is not ready.
+    fn write(&mut self, now: Time, id: PeerId, number: u32, pick: Pick, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let lane = self.lanes.get_mut(&number)?;
+        let p = self.peers.get_mut(&id)?;
+        let mut request: RequestId = lane.outside(pick.request);
+        let room = p.room(request);
+        if !p.outbox.contains(request) {
+            debug_assert!(false, "{request:?} is picked but not kept");
+            lane.scheduler.failed(now, inside(request), Outcome::Lost);
+            self.settle(now, id);
+            return None;
+        }
+        let mut written = p.outbox.write(&mut p.conn, request, room);
+        if written.is_err() && !p.outbox.is_started(request) {
+            // The peer takes no more streams until one of those under way ends.
+            let sending = |r: &RequestId| is_sending(&lane.scheduler, *r);
+            if let Some(other) = p.outbox.most_urgent_started(sending) {
+                let room = p.room(other);
+                (request, written) = (other, p.outbox.write(&mut p.conn, other, room));
+            }
+        }
+        let Ok(bytes) = written else {
+            p.blocked = true;
+            return None;
+        };
+        lane.scheduler.written(now, inside(request), bytes);
+        let stamp = p.stamp(now, (request, bytes));
+        let transmit = p.take_written(now, self.epoch, stamp, buf);
+        self.settle_quietly(now, id);
+        transmit.map(|t| datagram(&t, buf))
+    }
+
+    /// As `settle`, but the peer need not stand in line: it has nothing more to send by itself.
+    fn settle_quietly(&mut self, now: Time, id: PeerId) {
+        self.pump(now, lane_number(&self.config, id));
+        self.rearm(now, id);
+    }
+}
+
+/// Whether there is more of a request to be sent, and nobody holds it.
+fn is_sending(scheduler: &Scheduler, request: RequestId) -> bool {
+    scheduler.progress(inside(request)).is_some_and(|p| matches!(p.state, State::Waiting | State::Sending))
+}
+
+fn datagram(transmit: &noq_proto::Transmit, buf: &mut Vec<u8>) -> Transmit {
+    buf.truncate(transmit.size);
+    Transmit { to: To::datagram(transmit.destination), payload: std::mem::take(buf).into() }
+}

@@ -1,0 +1,166 @@
+//! How QUIC is set up: every option that is not the library's default, with its reason. All
+//! that the library would draw at random and that shows in its behaviour comes from the seed;
+//! what TLS draws (keys, and only they) does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use noq_proto::{
+    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
+use remora_base::Rng;
+use ring::hmac;
+
+use super::config::Config;
+use super::keys::Identity;
+use super::tls::{self, Clock};
+use super::valve::Valve;
+
+/// Bytes of a connection id; 64 random bits.
+const CID_LEN: usize = 8;
+/// Bytes of DATAGRAM frames kept in either direction. A pair of probes, two reports and a few stamps; older ones
+/// are dropped first, and a lost stamp is a lost sample.
+pub(super) const DATAGRAMS: usize = 4096;
+/// The longest time QUIC can express, milliseconds.
+const HOLD_MAX_MS: u64 = (1 << 62) - 1;
+
+/// Why an endpoint cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The TLS library does not take the key or lacks what is needed.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// TLS without the cipher suite that QUIC starts with.
+    #[error("TLS lacks AES-128-GCM, which QUIC starts with")]
+    Suite(#[from] noq_proto::crypto::rustls::NoInitialCipherSuite),
+    /// A datagram's size is out of range.
+    #[error("datagrams must have 1200 to 65527 bytes")]
+    Datagram,
+}
+
+/// What all of an endpoint's connections share.
+pub(super) struct Settings {
+    pub(super) endpoint: Arc<EndpointConfig>,
+    pub(super) server: Option<Arc<ServerConfig>>,
+    client: Arc<QuicClientConfig>,
+}
+
+impl Settings {
+    pub(super) fn new(config: &Config, me: &Identity, clock: &Clock, seed: u64) -> Result<Settings, SetupError> {
+        let server = match &config.guests {
+            tls::Guests::Nobody => None,
+            guests => {
+                let mut crypto = tls::server(me, guests.clone(), clock)?;
+                if !config.early {
+                    crypto.max_early_data_size = 0;
+                }
+                Some(Arc::new(server(crypto, config, clock)?))
+            }
+        };
+        let mut crypto = tls::client(me, clock)?;
+        crypto.enable_early_data = config.early;
+        Ok(Settings {
+            endpoint: Arc::new(endpoint(config, me, seed)?),
+            server,
+            client: Arc::new(QuicClientConfig::try_from(crypto)?),
+        })
+    }
+
+    /// For one connection to another.
+    pub(super) fn client(&self, config: &Config, valve: &Valve, rng: &mut Rng) -> ClientConfig {
+        let first = random_cid(rng);
+        let mut client = ClientConfig::new(Arc::clone(&self.client) as _);
+        let mut transport = transport(config, valve);
+        transport.keep_alive_interval(config.keep_alive);
+        client.transport_config(Arc::new(transport));
+        client.initial_dst_cid_provider(Arc::new(move || first));
+        client
+    }
+
+    /// For one connection from another.
+    pub(super) fn server(&self, config: &Config, valve: &Valve) -> Option<Arc<ServerConfig>> {
+        let mut server = ServerConfig::clone(self.server.as_ref()?);
+        server.transport_config(Arc::new(transport(config, valve)));
+        Some(Arc::new(server))
+    }
+}
+
+fn endpoint(config: &Config, me: &Identity, seed: u64) -> Result<EndpointConfig, SetupError> {
+    // From the identity, so that after a restart a peer that still talks to the old connection
+    // is told so at once by a stateless reset (RFC 9000, section 10.3).
+    let root = hmac::Key::new(hmac::HMAC_SHA256, me.secret());
+    let reset = hmac::sign(&root, b"remora-atp stateless reset");
+    let mut endpoint = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, reset.as_ref())));
+    let mut drawn = [0; 32];
+    Rng::stream(seed, "atp-quic").fill(&mut drawn);
+    endpoint.rng_seed(Some(drawn));
+    endpoint.cid_generator(Arc::new(move || Box::new(Cids(Rng::stream(seed, "atp-cid")))));
+    endpoint.supported_versions(vec![1]);
+    endpoint.max_udp_payload_size(config.datagram.max(1472)).map_err(|_| SetupError::Datagram)?;
+    Ok(endpoint)
+}
+
+fn server(crypto: rustls::ServerConfig, config: &Config, clock: &Clock) -> Result<ServerConfig, SetupError> {
+    let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(crypto)?));
+    server.time_source(Arc::new(clock.clone()));
+    server.max_incoming(config.peers);
+    // Connections are accepted or refused as they come, so nothing waits here for long.
+    server.incoming_buffer_size(64 << 10);
+    server.incoming_buffer_size_total(1 << 20);
+    Ok(server)
+}
+
+fn transport(config: &Config, valve: &Valve) -> TransportConfig {
+    let mut t = TransportConfig::default();
+    t.max_concurrent_uni_streams(config.streams.into());
+    t.max_concurrent_bidi_streams(0u32.into());
+    t.stream_receive_window(config.window.into());
+    t.receive_window(config.window.into());
+    // Objects are written one packet at a time, so what is unacknowledged bounds itself.
+    t.send_window(u64::MAX / 2);
+    t.max_idle_timeout(Some(idle_timeout(config.hold)));
+    t.initial_mtu(config.datagram);
+    if config.discover {
+        t.mtu_discovery_config(Some(MtuDiscoveryConfig::default()));
+    } else {
+        t.min_mtu(config.datagram);
+        t.mtu_discovery_config(None);
+    }
+    t.datagram_receive_buffer_size(Some(DATAGRAMS));
+    t.datagram_send_buffer_size(DATAGRAMS);
+    t.congestion_controller_factory(Arc::new(valve.clone()));
+    // One datagram at a time: a second one might not be the most urgent any more.
+    t.enable_segmentation_offload(false);
+    t.allow_spin(false);
+    t
+}
+
+fn idle_timeout(hold: Duration) -> IdleTimeout {
+    let ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX).clamp(1, HOLD_MAX_MS);
+    IdleTimeout::from(VarInt::from_u64(ms).unwrap_or(VarInt::MAX))
+}
+
+/// Connection ids from the seed.
+struct Cids(Rng);
+
+impl ConnectionIdGenerator for Cids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        random_cid(&mut self.0)
+    }
+
+    fn cid_len(&self) -> usize {
+        CID_LEN
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+fn random_cid(rng: &mut Rng) -> ConnectionId {
+    let mut bytes = [0; CID_LEN];
+    rng.fill(&mut bytes);
+    ConnectionId::new(&bytes)
+}

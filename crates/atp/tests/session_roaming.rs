@@ -1,0 +1,119 @@
+//! The session over a link that goes away and comes back, and with an address that changes.
+
+mod session_world;
+
+use std::time::Duration;
+
+use remora_atp::session::Event;
+use remora_atp::{Options, Outcome, Priority};
+use session_world::{Link, World, addr, object, options};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn out_for(world: &mut World, d: Duration) {
+    let (from, to) = (world.now, world.now + d);
+    for node in &mut world.nodes {
+        node.link.blackouts.push((from, to));
+    }
+}
+
+fn count(world: &World, n: usize, what: fn(&Event) -> bool) -> usize {
+    world.nodes[n].events.iter().filter(|(_, e)| what(e)).count()
+}
+
+/// An object under way when the link goes is held; when it comes back, the first bytes follow
+/// within 150 ms and a round trip, and nothing was lost or sent for nothing.
+#[test]
+fn after_a_blackout_objects_go_on_at_once() {
+    for (seconds, rtt) in [(2, 40), (30, 40), (180, 40), (30, 600)] {
+        let mut world = World::pair(20, Link::new(50_000, rtt * MS / 2));
+        let peer = world.meet();
+        world.send(1, peer, object(1, 200_000), options(Priority::LOW));
+        world.run_for(Duration::from_secs(2));
+        out_for(&mut world, Duration::from_secs(seconds));
+        let back = world.now + Duration::from_secs(seconds);
+        world.run_for(Duration::from_millis(500 + u64::from(rtt) * 3));
+        assert_eq!(count(&world, 1, |e| matches!(e, Event::Silent { .. })), 1);
+        let urgent = world.send(1, peer, object(2, 800), options(Priority::HIGH));
+        let wire = world.nodes[1].wire.0;
+        world.run_until(back, |_| false);
+        let probes = (world.nodes[1].wire.0 - wire) as f64 / seconds as f64;
+        assert!(probes < 2_500.0, "{probes:.0} B/s into a dead link");
+        assert!(world.received(0).is_empty());
+        world.run_until(back + Duration::from_secs(20), |w| !w.received(0).is_empty());
+        let took = world.now.since(back);
+        // The probe's interval (longer after minutes), its way there and back, and the object's
+        // way and airtime.
+        let probe = if seconds <= 30 { 150 } else { 500 };
+        let bound = (probe + rtt + rtt / 2 + 60) * MS;
+        assert!(took <= bound, "{seconds} s out, round trip {rtt} ms: {took:?} after the return, not {bound:?}");
+        world.run_for(Duration::from_secs(20));
+        assert_eq!(world.outcome(1, urgent), Some(Outcome::Delivered));
+        assert_eq!(world.received(0).len(), 2);
+        assert_eq!(count(&world, 1, |e| matches!(e, Event::Heard { .. })), 1);
+    }
+}
+
+#[test]
+fn a_connection_outlives_hours_of_silence() {
+    let mut world = World::pair(21, Link::new(100_000, 20 * MS));
+    let peer = world.meet();
+    out_for(&mut world, Duration::from_secs(3 * 3600));
+    let request = world.send(1, peer, object(1, 5_000), Options::default());
+    world.run_for(Duration::from_secs(3 * 3600));
+    assert!(world.received(0).is_empty());
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+    assert_eq!(count(&world, 1, |e| matches!(e, Event::Down { .. })), 0);
+}
+
+#[test]
+fn objects_submitted_before_the_link_is_there_wait_for_it() {
+    let mut world = World::pair(22, Link::new(100_000, 20 * MS));
+    out_for(&mut world, Duration::from_secs(60));
+    let peer = world.connect(1, 0);
+    let request = world.send(1, peer, object(1, 5_000), Options::default());
+    world.run_for(Duration::from_secs(59));
+    assert_eq!(world.outcome(1, request), None);
+    world.run_for(Duration::from_secs(6));
+    assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}
+
+#[test]
+fn a_transfer_survives_changes_of_address() {
+    for (seed, rebind) in [(23, true), (24, false)] {
+        let mut world = World::pair(seed, Link::new(100_000, 20 * MS));
+        let client = world.meet();
+        let server = world.with(0, |e, _| e.peers().next().unwrap());
+        world.send(1, client, object(1, 400_000), Options::default());
+        world.send(0, server, object(2, 400_000), Options::default());
+        for hop in 0..3u16 {
+            world.run_for(Duration::from_secs(1));
+            world.nodes[1].addr = addr(10 + usize::from(hop), 5000 + hop);
+            if rebind {
+                world.with(1, |e, now| e.rebind(now));
+            }
+        }
+        world.run_for(Duration::from_secs(30));
+        assert_eq!((world.received(0).len(), world.received(1).len()), (1, 1), "rebind: {rebind}");
+        assert_eq!(count(&world, 0, |e| matches!(e, Event::Moved { .. })), 3);
+        let seen = world.with(0, |e, _| e.status(server)).unwrap().addr;
+        assert_eq!(seen, world.nodes[1].addr);
+    }
+}
+
+/// A client that moves during a blackout and only listens afterwards is still found: it says
+/// where it is.
+#[test]
+fn a_client_that_moved_while_the_link_was_out_is_found_again() {
+    let mut world = World::pair(25, Link::new(100_000, 20 * MS));
+    world.meet();
+    let server = world.with(0, |e, _| e.peers().next().unwrap());
+    out_for(&mut world, Duration::from_secs(10));
+    let request = world.send(0, server, object(1, 3_000), Options::default());
+    world.run_for(Duration::from_secs(5));
+    world.nodes[1].addr = addr(40, 4040);
+    world.with(1, |e, now| e.rebind(now));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.outcome(0, request), Some(Outcome::Delivered));
+}

@@ -1,0 +1,28 @@
+//! Many bad networks, each from its seed; see `session_world/swarm.rs`. More of them, in release:
+//! `cargo run --release -p remora-atp --example session_swarm -- 2000`.
+
+mod session_world;
+
+use proptest::prelude::*;
+use session_world::swarm;
+
+#[test]
+fn objects_come_once_and_whole_whatever_the_network_does() {
+    let tallies: Vec<_> = (0..40).map(swarm::run).collect();
+    let delivered: usize = tallies.iter().map(|t| t.delivered).sum();
+    assert!(delivered > 100, "a swarm that does nothing proves nothing: {delivered}");
+}
+
+#[test]
+fn a_seed_replays_to_the_packet() {
+    assert_eq!(swarm::run(3), swarm::run(3));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_seed_will_do(seed: u64) {
+        swarm::run(seed);
+    }
+}

@@ -1,0 +1,309 @@
+//! Endpoints in one process on a bad network, in virtual time: what the session's tests, and
+//! its swarm, run on.
+#![allow(dead_code, unreachable_pub)] // each user takes what it needs
+
+pub mod swarm;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_atp::session::{Config, Endpoint, Event, Guests, Identity, PeerId};
+use remora_atp::{Final, Options, Outcome, Priority, RequestId, Upcall};
+use remora_base::{Core, Peer, Rng, Time, Transmit};
+
+/// Bytes an IPv4 and a UDP header take on the wire.
+pub const HEADERS: u64 = 28;
+
+/// What the network does to packets that a node sends.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Bytes a second, from when; the first entry is at zero.
+    pub rate: Vec<(Time, u64)>,
+    pub delay: Duration,
+    /// How long a packet may wait before the bottleneck; longer waits are drops.
+    pub queue: Duration,
+    pub loss: f64,
+    pub duplicate: f64,
+    /// How many are held back by up to `jitter`.
+    pub reorder: f64,
+    pub jitter: Duration,
+    /// From, to: nothing gets through.
+    pub blackouts: Vec<(Time, Time)>,
+}
+
+impl Link {
+    pub fn new(rate: u64, delay: Duration) -> Link {
+        Link {
+            rate: vec![(Time::ZERO, rate)],
+            delay,
+            queue: Duration::from_secs(2),
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            jitter: Duration::ZERO,
+            blackouts: Vec::new(),
+        }
+    }
+
+    fn rate_at(&self, t: Time) -> u64 {
+        self.rate.iter().rev().find(|(from, _)| *from <= t).map_or(1, |(_, rate)| (*rate).max(1))
+    }
+
+    fn is_out(&self, t: Time) -> bool {
+        self.blackouts.iter().any(|(from, to)| *from <= t && t < *to)
+    }
+}
+
+/// An endpoint, its address, its way out, and what it said.
+pub struct Node {
+    pub endpoint: Endpoint,
+    pub addr: SocketAddr,
+    pub link: Link,
+    pub events: Vec<(Time, Event)>,
+    /// Bytes put on the wire, headers included, and packets.
+    pub wire: (u64, u64),
+    /// Copies of what it sent, if asked for.
+    pub capture: Option<Vec<Transmit>>,
+    free: Time,
+}
+
+struct Flight {
+    from: SocketAddr,
+    to: SocketAddr,
+    payload: Bytes,
+}
+
+/// Everything.
+pub struct World {
+    pub now: Time,
+    pub nodes: Vec<Node>,
+    rng: Rng,
+    epoch: Instant,
+    air: BinaryHeap<Reverse<(Time, u64)>>,
+    flights: std::collections::BTreeMap<u64, Flight>,
+    sequence: u64,
+    seed: u64,
+}
+
+pub fn identity(n: u8) -> Identity {
+    Identity::from_secret([n; 32]).expect("any 32 bytes are a secret")
+}
+
+pub fn addr(n: usize, port: u16) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, n as u8 + 1), port).into()
+}
+
+/// Settings for tests: datagrams of one size, as the figures assume.
+pub fn config() -> Config {
+    Config { datagram: 1200, discover: false, ..Config::default() }
+}
+
+impl World {
+    #[expect(clippy::disallowed_methods, reason = "an Instant to count from; nobody looks at the clock again")]
+    pub fn new(seed: u64) -> World {
+        World {
+            now: Time::from_secs(1),
+            nodes: Vec::new(),
+            rng: Rng::stream(seed, "network"),
+            epoch: Instant::now(),
+            air: BinaryHeap::new(),
+            flights: std::collections::BTreeMap::new(),
+            sequence: 0,
+            seed,
+        }
+    }
+
+    /// A server (node 0) that admits anyone, and a client (node 1), `link` either way.
+    pub fn pair(seed: u64, link: Link) -> World {
+        let mut world = World::new(seed);
+        world.add(Config { guests: Guests::Anyone, ..config() }, link.clone());
+        world.add(config(), link);
+        world
+    }
+
+    pub fn add(&mut self, config: Config, link: Link) -> usize {
+        let n = self.nodes.len();
+        let endpoint = self.endpoint(n, config);
+        let addr = addr(n, 4000);
+        self.nodes.push(Node {
+            endpoint,
+            addr,
+            link,
+            events: Vec::new(),
+            wire: (0, 0),
+            capture: None,
+            free: Time::ZERO,
+        });
+        n
+    }
+
+    fn endpoint(&self, n: usize, config: Config) -> Endpoint {
+        let seed = self.seed.wrapping_mul(31).wrapping_add(n as u64);
+        Endpoint::new(config, identity(n as u8 + 1), self.epoch, self.now, seed).expect("a sound configuration")
+    }
+
+    /// Node `n` loses its memory.
+    pub fn restart(&mut self, n: usize, config: Config) {
+        self.nodes[n].endpoint = self.endpoint(n, config);
+    }
+
+    pub fn connect(&mut self, from: usize, to: usize) -> PeerId {
+        let key = identity(to as u8 + 1).public();
+        let addr = self.nodes[to].addr;
+        let peer = self.nodes[from].endpoint.connect(self.now, addr, key).expect("room for one more");
+        self.drain(from);
+        peer
+    }
+
+    pub fn send(&mut self, from: usize, peer: PeerId, object: Bytes, options: Options) -> RequestId {
+        let request = self.nodes[from].endpoint.send(self.now, peer, object, options).expect("a peer");
+        self.drain(from);
+        request
+    }
+
+    /// Does something to a node's endpoint, and what follows.
+    pub fn with<R>(&mut self, n: usize, f: impl FnOnce(&mut Endpoint, Time) -> R) -> R {
+        let result = f(&mut self.nodes[n].endpoint, self.now);
+        self.drain(n);
+        result
+    }
+
+    fn drain(&mut self, n: usize) {
+        let mut sent = 0;
+        while let Some(transmit) = self.nodes[n].endpoint.poll_transmit(self.now) {
+            sent += 1;
+            assert!(sent < 10_000, "node {n} sends without end at {}", self.now);
+            self.put_on_wire(n, transmit);
+        }
+        while let Some(event) = self.nodes[n].endpoint.poll_event() {
+            self.nodes[n].events.push((self.now, event));
+        }
+    }
+
+    fn put_on_wire(&mut self, n: usize, transmit: Transmit) {
+        let node = &mut self.nodes[n];
+        if let Some(capture) = &mut node.capture {
+            capture.push(transmit.clone());
+        }
+        let bytes = transmit.payload.len() as u64 + HEADERS;
+        assert!(transmit.payload.len() <= 1472, "one datagram at a time");
+        node.wire = (node.wire.0 + bytes, node.wire.1 + 1);
+        let start = self.now.max(node.free);
+        if start.since(self.now) > node.link.queue {
+            return;
+        }
+        node.free = start + Duration::from_secs_f64(bytes as f64 / node.link.rate_at(start) as f64);
+        let link = node.link.clone();
+        let (from, gone) = (node.addr, node.free);
+        if link.is_out(gone) || self.rng.chance(link.loss) {
+            return;
+        }
+        let copies = 1 + u32::from(self.rng.chance(link.duplicate));
+        for _ in 0..copies {
+            let mut at = gone + link.delay;
+            if self.rng.chance(link.reorder) {
+                at += Duration::from_nanos(self.rng.below(link.jitter.as_nanos() as u64));
+            }
+            self.fly(at, from, transmit.to.addr, transmit.payload.clone());
+        }
+    }
+
+    /// A datagram that arrives at `at`, from wherever it claims to be.
+    pub fn fly(&mut self, at: Time, from: SocketAddr, to: SocketAddr, payload: Bytes) {
+        self.sequence += 1;
+        self.air.push(Reverse((at, self.sequence)));
+        self.flights.insert(self.sequence, Flight { from, to, payload });
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
+        let air = self.air.peek().map(|Reverse((at, _))| *at);
+        timers.chain(air).min().map(|t| t.max(self.now))
+    }
+
+    /// Runs until `end`, or until `done` says so; whether it did.
+    pub fn run_until(&mut self, end: Time, mut done: impl FnMut(&World) -> bool) -> bool {
+        let mut still = (self.now, 0);
+        loop {
+            if done(self) {
+                return true;
+            }
+            let Some(next) = self.next_time().filter(|t| *t <= end) else {
+                self.now = end;
+                return done(self);
+            };
+            still = if still.0 == next { (next, still.1 + 1) } else { (next, 0) };
+            assert!(still.1 < 20_000, "time stands still at {next}");
+            self.now = next;
+            self.step();
+        }
+    }
+
+    pub fn run_for(&mut self, d: Duration) {
+        self.run_until(self.now + d, |_| false);
+    }
+
+    fn step(&mut self) {
+        while let Some(Reverse((at, sequence))) = self.air.peek().copied() {
+            if at > self.now {
+                break;
+            }
+            self.air.pop();
+            let Some(flight) = self.flights.remove(&sequence) else { continue };
+            let Some(n) = self.nodes.iter().position(|n| n.addr == flight.to) else { continue };
+            self.nodes[n].endpoint.handle_input(self.now, Peer::datagram(flight.from), flight.payload);
+            self.drain(n);
+        }
+        for n in 0..self.nodes.len() {
+            if self.nodes[n].endpoint.poll_timeout().is_some_and(|t| t <= self.now) {
+                self.nodes[n].endpoint.handle_timeout(self.now);
+                self.drain(n);
+            }
+        }
+    }
+
+    /// The objects node `n` got, and when.
+    pub fn received(&self, n: usize) -> Vec<(Time, Bytes)> {
+        let objects = self.nodes[n].events.iter().filter_map(|(at, e)| match e {
+            Event::Received { object, .. } => Some((*at, object.clone())),
+            _ => None,
+        });
+        objects.collect()
+    }
+
+    /// The ends of node `n`'s requests.
+    pub fn finals(&self, n: usize) -> Vec<Final> {
+        let ends = self.nodes[n].events.iter().filter_map(|(_, e)| match e {
+            Event::Upcall(Upcall::Final(end)) => Some(*end),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    pub fn outcome(&self, n: usize, request: RequestId) -> Option<Outcome> {
+        self.finals(n).into_iter().find(|f| f.request == request).map(|f| f.outcome)
+    }
+
+    /// Connects node 1 to node 0 and waits until both know it.
+    pub fn meet(&mut self) -> PeerId {
+        let peer = self.connect(1, 0);
+        assert!(self.run_until(self.now + Duration::from_secs(30), |w| w.is_up(1) && w.is_up(0)), "no connection");
+        peer
+    }
+
+    pub fn is_up(&self, n: usize) -> bool {
+        self.nodes[n].events.iter().any(|(_, e)| matches!(e, Event::Up { .. }))
+    }
+}
+
+/// `len` bytes that tell objects apart.
+pub fn object(tag: u8, len: usize) -> Bytes {
+    (0..len).map(|i| tag.wrapping_add((i % 251) as u8)).collect()
+}
+
+pub fn options(priority: Priority) -> Options {
+    Options { priority, ..Options::default() }
+}

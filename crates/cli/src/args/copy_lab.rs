@@ -1,0 +1,110 @@
+//! The flags of `remora lab copy`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use remora_base::Rate;
+use remora_lab::copy::{PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX, System};
+
+use crate::units;
+
+pub(crate) const HELP: &str = "\
+Copy 89 made again: files copied between two stations by Remora (client and server), libnfs, scp, rsync
+and FTP (vsftpd, lftp), and on the disk alone, beside a load that two more stations send on the same
+medium. Real programs in network namespaces, in real time; the medium is emulated, half duplex, and
+gives stations turns: there are no collisions. Beside each median stand what the paper found and what
+the model of `remora model` predicts for the load that was carried.
+
+Examples:
+  remora lab copy --quick                            a few minutes
+  remora lab copy --html copy.html                   1 and 5 MB at 10 Mbit/s
+  remora lab copy --rate 100Mbit --full              the paper's sizes, ten times as fast
+  remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
+  remora lab copy --json | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
+
+--json prints one object: version, complete, command, rate_bits_per_s, compression, first_seed, seeds,
+lateness_ms_bound, peers (system, version, missing), cells (system, bytes, load_percent, limit_seconds,
+seconds, load_carried, factor, paper_factor, predicted, late, runs, failures), parts (system, bytes,
+disk_s, wire_s, software_s, setup_s, contention_s). seconds, load_carried and factor have runs,
+censored, median, low, high, min, max; null is a copy that was cut off. docs/copy.md has more.";
+
+/// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
+const QUICK: (&[u64], &[f64], u64) = (&[1], &[0.0, 60.0, 98.0], 3);
+
+#[derive(Args, Debug)]
+pub(crate) struct CopyLab {
+    /// The medium's rate. The paper's is 10 Mbit/s; ten times as fast is a tenth of the time
+    #[arg(long, default_value = "10Mbit")]
+    pub(crate) rate: Rate,
+    /// Sizes of the files in MB [default: 1,5]
+    #[arg(long, value_name = "MB", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
+    sizes: Vec<u64>,
+    /// Loads in percent of the rate [default: 0,10,60,98]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    loads: Vec<f64>,
+    /// Only this one: remora, libnfs, scp, rsync, ftp, same-disk or from-memory; may be given several
+    /// times
+    #[arg(long, value_name = "SYSTEM", value_parser = system)]
+    pub(crate) only: Vec<System>,
+    /// Seeds for each cell; fewer than 5 give no interval
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "FIRST", default_value = "1")]
+    pub(crate) seed: u64,
+    /// 1 MB, three loads, three seeds
+    #[arg(long, conflicts_with_all = ["full", "sizes", "loads", "seeds"])]
+    quick: bool,
+    /// All of the paper's sizes, 1 to 100 MB: most of a day at 10 Mbit/s
+    #[arg(long, conflicts_with = "sizes")]
+    full: bool,
+    /// The directory, and so the disk, that files are copied from and to [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How late the emulator may hand over a frame in a run that counts as in time
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    pub(crate) lateness_max: Duration,
+    /// Print an object with every run instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and figures, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+impl CopyLab {
+    /// Sizes of the files in MB.
+    pub(crate) fn sizes_mb(&self) -> Vec<u64> {
+        match (self.quick, self.full) {
+            (true, _) => QUICK.0.to_vec(),
+            (_, true) => PAPER_SIZES_MB.to_vec(),
+            _ if self.sizes.is_empty() => vec![1, 5],
+            _ => self.sizes.clone(),
+        }
+    }
+
+    /// Loads in percent.
+    pub(crate) fn loads(&self) -> Vec<f64> {
+        match self.loads.is_empty() {
+            _ if self.quick => QUICK.1.to_vec(),
+            true => PAPER_LOADS.to_vec(),
+            false => self.loads.clone(),
+        }
+    }
+
+    /// Seeds for each cell.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(if self.quick { QUICK.2 } else { 10 })
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..=150.0).contains(&value) { Ok(value) } else { Err(format!("{text} is out of range: 0 to 150 percent")) }
+}
+
+fn system(text: &str) -> Result<System, String> {
+    let names = || System::ALL.map(System::name).join(", ");
+    System::named(text).ok_or_else(|| format!("there is no such system; there are {}", names()))
+}

@@ -1,0 +1,112 @@
+//! `remora lab copy`: the copy study of Copy 89, with today's programs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use remora_lab::copy::{self, Options, Page, System};
+
+use crate::args::copy_lab::CopyLab;
+use crate::exit::{Error, Result};
+use crate::{interrupt, out};
+
+pub(crate) async fn run(args: CopyLab) -> Result {
+    let signal = interrupt::catch();
+    let page =
+        args.html.as_deref().map(|path| Page::reserve(path).map_err(Error::local(path.display()))).transpose()?;
+    let options = options(&args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let mut study = tokio::task::spawn_blocking(move || copy::run(&options, &stopped));
+    let (report, number) = tokio::select! {
+        done = &mut study => (done, None),
+        number = signal => {
+            stop.store(true, Ordering::Release);
+            (study.await, Some(number))
+        }
+    };
+    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
+    let report = report.map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
+    if args.json {
+        out::json(&report)?;
+    } else {
+        out::text(&report.to_text())?;
+    }
+    if let (Some(page), Some(path)) = (page, &args.html) {
+        page.write(&report).map_err(Error::local(path.display()))?;
+        if !args.json {
+            out::text(&format!("The report, with figures: {}\n", path.display()))?;
+        }
+    }
+    match (number, report.failures()) {
+        (Some(number), _) => Err(Error::Interrupted(number)),
+        (None, 0) => Ok(()),
+        (None, 1) => Err(Error::refused("the laboratory", "a run failed")),
+        (None, n) => Err(Error::refused("the laboratory", format!("{n} runs failed"))),
+    }
+}
+
+fn options(args: &CopyLab) -> Result<Options> {
+    let systems = if args.only.is_empty() { System::ALL.to_vec() } else { args.only.clone() };
+    Ok(Options {
+        rate: args.rate,
+        sizes: args.sizes_mb().into_iter().map(|mb| mb * 1_000_000).collect(),
+        loads_percent: args.loads(),
+        systems,
+        first_seed: args.seed,
+        seeds: args.seeds(),
+        directory: args.dir.clone(),
+        lateness_max: args.lateness_max,
+        binary: std::env::current_exe().map_err(Error::local("this program"))?,
+        command: command(args)?,
+    })
+}
+
+/// The command that makes the same runs again, for a shell.
+fn command(args: &CopyLab) -> Result<String> {
+    let list = |items: Vec<String>| items.join(",");
+    let mut words: Vec<String> = ["remora", "lab", "copy", "--rate"].map(str::to_owned).into();
+    words.push(args.rate.to_string());
+    words.extend(["--sizes".to_owned(), list(args.sizes_mb().iter().map(u64::to_string).collect())]);
+    words.extend(["--loads".to_owned(), list(args.loads().iter().map(f64::to_string).collect())]);
+    words.extend(["--seeds".to_owned(), args.seeds().to_string(), "--seed".to_owned(), args.seed.to_string()]);
+    words.extend(args.only.iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
+    words.extend(args.dir.iter().flat_map(|dir| ["--dir".to_owned(), dir.to_string_lossy().into_owned()]));
+    words.extend(["--lateness-max".to_owned(), format!("{}ms", args.lateness_max.as_secs_f64() * 1e3)]);
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CopyLab,
+    }
+
+    fn parsed(words: &[&str]) -> CopyLab {
+        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
+    }
+
+    #[test]
+    fn the_command_makes_the_same_runs() {
+        for (words, line) in [
+            (&[][..], "--rate 10Mbit --sizes '1,5' --loads '0,10,60,98' --seeds 10 --seed 1 --lateness-max 5ms"),
+            (&["--quick"], "--rate 10Mbit --sizes 1 --loads '0,60,98' --seeds 3 --seed 1 --lateness-max 5ms"),
+            (
+                &["--full", "--rate", "100Mbit", "--only", "ftp", "--loads", "12.5%", "--dir", "/a b"],
+                "--rate 100Mbit --sizes '1,2,5,10,20,25,50,75,100' --loads 12.5 --seeds 10 --seed 1 --only ftp \
+                 --dir '/a b' --lateness-max 5ms",
+            ),
+        ] {
+            let made = command(&parsed(words)).unwrap();
+            assert_eq!(made, format!("remora lab copy {line}"));
+            let words = shlex::split(&made).unwrap();
+            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
+            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+        }
+    }
+}

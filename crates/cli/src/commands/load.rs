@@ -1,0 +1,267 @@
+//! `remora load`: background load, sent and counted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use remora_host::load::{self, Carried, Law, Plan, Run, Runs, Sent};
+use serde::Serialize;
+
+use crate::args::load::{End, Load, Recv, Send};
+use crate::exit::{Error, Result};
+use crate::{interrupt, out};
+
+pub(crate) async fn run(args: Load) -> Result {
+    match args.end {
+        End::Send(args) => send(args).await,
+        End::Recv(args) => recv(args).await,
+    }
+}
+
+async fn send(args: Send) -> Result {
+    let stop_signal = interrupt::catch();
+    let to = resolve(&args.to).await?;
+    let ip = to.ip();
+    let group = ip.is_multicast() || ip.is_unspecified() || matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
+    if group {
+        return Err(Error::Usage(format!("{to} is no single host's address")));
+    }
+    if !ip.to_canonical().is_loopback() && !args.beyond_loopback {
+        return Err(Error::Usage(format!(
+            "{to} is not this machine's loopback, and a load gives way to nobody: --beyond-loopback says that the \
+             network there is yours to fill"
+        )));
+    }
+    let law = if args.poisson { Law::Poisson } else { Law::Even };
+    let run = args.run.map_or_else(random, Ok)?;
+    let plan = Plan::new(ip, args.rate.0, args.size, law, args.length, run).map_err(|e| Error::Usage(e.to_string()))?;
+    let socket = load::connect(to).map_err(Error::local(to))?;
+    let (sent, signal) = until(stop_signal, move |stop| load::send(&socket, &plan, stop)).await?;
+    let sent = sent.map_err(Error::local(to))?;
+    if args.json {
+        out::json(&SentObject::new(&sent, to, law, run))?;
+    } else {
+        out::text(&sent_text(&sent))?;
+    }
+    match (signal, sent.carried) {
+        (Some(number), _) => Err(Error::Interrupted(number)),
+        (None, Some(_)) => Ok(()),
+        (None, None) => {
+            out::say(format_args!("remora load: nobody at {to} counts; run remora load recv there"));
+            Err(Error::Reported(3))
+        }
+    }
+}
+
+async fn recv(args: Recv) -> Result {
+    let stop_signal = interrupt::catch();
+    let socket = load::listen(args.listen).map_err(Error::local(args.listen))?;
+    let at = socket.local_addr().map_err(Error::local(args.listen))?;
+    if args.json {
+        out::json(&Listening { listen: at })?;
+    } else {
+        out::text(&format!("counting at {at}\n"))?;
+    }
+    let over = async {
+        match args.length {
+            Some(length) => {
+                tokio::select! {
+                    number = stop_signal => Some(number),
+                    () = tokio::time::sleep(length) => None,
+                }
+            }
+            None => Some(stop_signal.await),
+        }
+    };
+    let runs = Arc::new(Runs::default());
+    let (counted, json) = (runs.clone(), args.json);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let counting = tokio::task::spawn_blocking(move || {
+        let mut shown = Ok(());
+        let told = stopped.clone();
+        let received = load::receive(&socket, &counted, &stopped, |run| {
+            if let Err(e) = show(&run, json) {
+                shown = Err(e);
+                told.store(true, Ordering::Release);
+            }
+        });
+        received.map_err(Error::local(at)).and(shown)
+    });
+    tokio::pin!(counting);
+    let number = tokio::select! {
+        ended = &mut counting => return ended.map_err(|e| Error::refused("the receiver", e.to_string()))?,
+        number = over => number,
+    };
+    stop.store(true, Ordering::Release);
+    counting.await.map_err(|e| Error::refused("the receiver", e.to_string()))??;
+    runs.all().iter().filter(|run| !run.ended).try_for_each(|run| show(run, args.json))?;
+    if runs.strays() > 0 {
+        out::say(format_args!("{} packets came that are no load's", runs.strays()));
+    }
+    number.map_or(Ok(()), |number| Err(Error::Interrupted(number)))
+}
+
+/// Does `work` on a thread until it ends, or soon after the signal; its result, and the signal.
+async fn until<T: std::marker::Send + 'static>(
+    signal: impl Future<Output = u8>,
+    work: impl FnOnce(&AtomicBool) -> T + std::marker::Send + 'static,
+) -> Result<(T, Option<u8>)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let mut work = tokio::task::spawn_blocking(move || work(&stopped));
+    let failed = |e: tokio::task::JoinError| Error::refused("the load", e.to_string());
+    tokio::select! {
+        done = &mut work => Ok((done.map_err(failed)?, None)),
+        number = signal => {
+            stop.store(true, Ordering::Release);
+            // A second signal finds nobody who waits for it; this ends by itself, and soon.
+            Ok((work.await.map_err(failed)?, Some(number)))
+        }
+    }
+}
+
+async fn resolve(to: &str) -> Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host(to).await.map_err(Error::local(to))?;
+    found.next().ok_or_else(|| Error::refused(to, "it has no address"))
+}
+
+fn random() -> Result<u64> {
+    // JSON readers keep 53 bits of a number.
+    getrandom::u64().map(|bits| bits >> 11).map_err(|e| Error::refused("randomness", e.to_string()))
+}
+
+fn show(run: &Run, json: bool) -> Result {
+    if json { out::json(&RunObject::new(run)) } else { out::text(&run_text(run)) }
+}
+
+fn ms(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e3
+}
+
+fn mbit(bits_per_s: f64) -> String {
+    format!("{:.3} Mbit/s", bits_per_s / 1e6)
+}
+
+fn sent_text(sent: &Sent) -> String {
+    let mut text = format!("offered  {:>9} packets  {}\n", sent.offered, mbit(sent.offered_bits_per_s()));
+    text += &format!(
+        "sent     {:>9} packets  {}  ({} refused by the system, {} too late to send; {:.1} ms late at most)\n",
+        sent.sent,
+        mbit(sent.sent_bits_per_s()),
+        sent.refused,
+        sent.skipped,
+        ms(sent.late_max),
+    );
+    if let (Some(c), Some(rate)) = (sent.carried, sent.carried_bits_per_s()) {
+        text += &format!("carried  {:>9} packets  {}  ({})\n", c.packets, mbit(rate), troubles(&c));
+    }
+    text
+}
+
+fn troubles(c: &Carried) -> String {
+    let Carried { lost, duplicates, reordered, jitter, .. } = c;
+    format!("{lost} lost, {duplicates} twice, {reordered} out of order; jitter {:.3} ms", ms(*jitter))
+}
+
+fn run_text(run: &Run) -> String {
+    let how = if run.ended { "" } else { ", not ended" };
+    let c = &run.carried;
+    format!("run {} from {}{how}: {} packets, {} bytes, {}\n", run.run, run.from, c.packets, c.bytes, troubles(c))
+}
+
+#[derive(Serialize)]
+struct Listening {
+    listen: SocketAddr,
+}
+
+#[derive(Serialize)]
+struct SentObject {
+    run: u64,
+    to: SocketAddr,
+    law: &'static str,
+    packet_bytes: u64,
+    seconds: f64,
+    offered: u64,
+    sent: u64,
+    refused: u64,
+    skipped: u64,
+    offered_bits_per_s: f64,
+    sent_bits_per_s: f64,
+    late_ms_max: f64,
+    carried: Option<CarriedObject>,
+}
+
+#[derive(Serialize)]
+struct CarriedObject {
+    packets: u64,
+    lost: u64,
+    duplicates: u64,
+    reordered: u64,
+    bits_per_s: f64,
+    jitter_ms: f64,
+}
+
+impl SentObject {
+    fn new(sent: &Sent, to: SocketAddr, law: Law, run: u64) -> SentObject {
+        let carried = sent.carried.zip(sent.carried_bits_per_s()).map(|(c, bits_per_s)| CarriedObject {
+            packets: c.packets,
+            lost: c.lost,
+            duplicates: c.duplicates,
+            reordered: c.reordered,
+            bits_per_s,
+            jitter_ms: ms(c.jitter),
+        });
+        SentObject {
+            run,
+            to,
+            law: match law {
+                Law::Even => "even",
+                Law::Poisson => "poisson",
+            },
+            packet_bytes: sent.packet_bytes,
+            seconds: sent.took.as_secs_f64(),
+            offered: sent.offered,
+            sent: sent.sent,
+            refused: sent.refused,
+            skipped: sent.skipped,
+            offered_bits_per_s: sent.offered_bits_per_s(),
+            sent_bits_per_s: sent.sent_bits_per_s(),
+            late_ms_max: ms(sent.late_max),
+            carried,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RunObject {
+    run: u64,
+    from: SocketAddr,
+    ended: bool,
+    packets: u64,
+    bytes: u64,
+    lost: u64,
+    duplicates: u64,
+    reordered: u64,
+    jitter_ms: f64,
+    seconds: f64,
+}
+
+impl RunObject {
+    fn new(run: &Run) -> RunObject {
+        let c = &run.carried;
+        RunObject {
+            run: run.run,
+            from: run.from,
+            ended: run.ended,
+            packets: c.packets,
+            bytes: c.bytes,
+            lost: c.lost,
+            duplicates: c.duplicates,
+            reordered: c.reordered,
+            jitter_ms: ms(c.jitter),
+            seconds: c.span.as_secs_f64(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `remora model calibrate`: what a capture says about the stations in it.
+
+use remora_lab::Table;
+use remora_lab::model::capture::{Calibration, calibrate, skeleton};
+use remora_lab::model::digits;
+
+use super::tables::fitted;
+use super::width;
+use crate::args::Calibrate;
+use crate::exit::{Error, Result};
+use crate::out;
+
+/// Stations on the terminal at most; `--json` has all.
+const ROWS_MAX: usize = 50;
+
+pub(super) fn run(args: &Calibrate) -> Result {
+    let found = calibrate(&args.file, args.bin).map_err(|e| Error::refused(args.file.display(), e.to_string()))?;
+    if args.json {
+        out::json(&found)
+    } else if args.topology {
+        out::text(&skeleton(&found))
+    } else {
+        out::text(&text(&found))
+    }
+}
+
+fn text(found: &Calibration) -> String {
+    let head = ["station", "pps", "mean B", "variation", "E[B^2]", "dispersion", "peak/mean", "packets"];
+    let row = |s: &remora_lab::model::capture::Station| {
+        let figures =
+            [s.packets_per_s, s.mean_bytes, s.variation, s.second_moment_bytes2, s.dispersion, s.peak_to_mean];
+        let figures = figures.into_iter().map(digits);
+        [s.name.clone()].into_iter().chain(figures).chain([s.packets.to_string()]).collect()
+    };
+    let rows: Vec<Vec<String>> = found.stations.iter().take(ROWS_MAX).map(row).collect();
+    let more = found.stations.len() - rows.len();
+    let table = Table { left: 1, head: head.map(str::to_owned).to_vec(), rows };
+    let mut text = fitted(table, width());
+    if more > 0 {
+        text += &format!("  and {more} more: --json has them all\n");
+    }
+    if found.packets_of_others > 0 {
+        text += &format!("  {} packets are those of more stations than are told apart\n", found.packets_of_others);
+    }
+    let bin = digits(found.bin_s * 1e3);
+    text + &format!(
+        "\n  {} packets in {} s; dispersion and peak of counts in bins of {bin} ms (dispersion 1: Poisson)\n",
+        found.packets,
+        digits(found.seconds)
+    )
+}

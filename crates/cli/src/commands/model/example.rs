@@ -1,0 +1,71 @@
+//! What `--example` prints: a file with all keys, or a network of 10,000 stations.
+
+use std::fmt::Write;
+
+use crate::args::Example;
+
+/// A file with all keys.
+pub(super) const OFFICE: &str = include_str!("../../../../../docs/examples/office.toml");
+
+/// Shared Ethernets of the campus.
+const LANS: u32 = 200;
+
+pub(super) fn text(example: Example) -> String {
+    match example {
+        Example::Office => OFFICE.to_owned(),
+        Example::Campus => campus(),
+    }
+}
+
+fn campus() -> String {
+    let mut text = String::from(CAMPUS_CENTRE);
+    for lan in 1..=LANS {
+        // To write to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n[[medium]]\nname = \"lan {lan}\"\ntype = \"ethernet\"\nrate = \"10Mbit\"\n\
+             \n[[group]]\nname = \"desks {lan}\"\nmedium = \"lan {lan}\"\nstations = 50\n\
+             \n[[gateway]]\nname = \"router {lan}\"\njoins = [\"backbone\", \"lan {lan}\"]\ncost = \"50us\"\n\
+             \n[[flow]]\nfrom = \"desks {lan}\"\nto = \"servers\"\nrate = 2\nsize = \"300B\"\n\
+             \n[[flow]]\nfrom = \"servers\"\nto = \"desks {lan}\"\nrate = 5\nsize = \"1000B\"\n"
+        );
+    }
+    text
+}
+
+const CAMPUS_CENTRE: &str = "\
+# 10,000 desks on 200 shared Ethernets, and 20 servers on the backbone between them.
+
+[[medium]]
+name = \"backbone\"
+type = \"switch\"
+rate = \"1Gbit\"
+
+[[group]]
+name = \"servers\"
+medium = \"backbone\"
+stations = 20
+
+[[copy]]
+from = \"servers\"
+to = \"desks 1\"
+file = \"10M\"
+block = \"8K\"
+window = 2
+packets = 6
+packet = \"1420B\"
+reply = \"150B\"
+";
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::parse;
+    use super::*;
+
+    #[test]
+    fn the_campus_has_ten_thousand_desks() {
+        let (_, network) = parse(&text(Example::Campus)).unwrap();
+        assert_eq!(network.stations(), 10_020);
+        assert!(network.solve().copies[0].outcome.value().is_some());
+    }
+}

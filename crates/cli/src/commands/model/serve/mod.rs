@@ -1,0 +1,116 @@
+//! `remora model serve`: a network on a page with sliders, for this machine alone.
+//!
+//! The page keeps the file's text and the sliders' places; the server keeps nothing, so that a
+//! request is answered from what is in it. It listens on loopback only. A name that was made to
+//! point here later (DNS rebinding) is told from ours by the request's `Host`; pages of others
+//! cannot ask for anything, for browsers send them away (no CORS) or say whose they are (`Origin`).
+
+mod answers;
+mod guard;
+mod save;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
+use axum::middleware;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::{example, file};
+use crate::args::ModelServe;
+use crate::exit::{Error, Result};
+use crate::out;
+use answers::{Refusal, Start};
+
+/// A request's bytes at most: a file of a few thousand stations.
+const BODY_MAX: usize = 1 << 20;
+/// Requests computed at once; more are told to come again.
+const JOBS_MAX: usize = 4;
+
+type Asset = ([(HeaderName, &'static str); 1], &'static str);
+
+/// What requests share.
+struct Shared {
+    start: Start,
+    jobs: Arc<Semaphore>,
+}
+
+pub(super) async fn run(args: ModelServe) -> Result {
+    if !args.listen.ip().is_loopback() {
+        return Err(Error::Usage(format!("--listen {}: expected a loopback address, as 127.0.0.1:8089", args.listen)));
+    }
+    let start = match &args.file {
+        Some(path) => {
+            let text = file::text(path)?;
+            file::parse_at(path, &text)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Start { name, text }
+        }
+        None => Start { name: "office.toml".into(), text: example::OFFICE.into() },
+    };
+    let listener = TcpListener::bind(args.listen).await.map_err(Error::local(args.listen))?;
+    let address = listener.local_addr().map_err(Error::local(args.listen))?;
+    tell(address, args.json)?;
+    let app = router(Arc::new(Shared { start, jobs: Arc::new(Semaphore::new(JOBS_MAX)) }));
+    axum::serve(listener, app).await.map_err(Error::local(address))
+}
+
+fn tell(address: SocketAddr, json: bool) -> Result {
+    if json {
+        out::json(&serde_json::json!({ "listen": address.to_string() }))
+    } else {
+        out::text(&format!("http://{address}/ shows the network; Ctrl-C ends it\n"))
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(|| async { asset("text/html; charset=utf-8", include_str!("page.html")) }))
+        .route("/page.css", get(|| async { asset("text/css; charset=utf-8", include_str!("page.css")) }))
+        .route("/page.js", get(|| async { asset("text/javascript; charset=utf-8", include_str!("page.js")) }))
+        .route("/report.css", get(|| async { asset("text/css; charset=utf-8", remora_lab::model::STYLE) }))
+        .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
+        .route("/api/start", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.start.clone()) }))
+        .route("/api/solve", post(|state, body| compute(state, body, answers::solve)))
+        .route("/api/study", post(|state, body| compute(state, body, answers::study)))
+        .route("/api/save", post(|state, body| compute(state, body, answers::save)))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn(guard::guard))
+        .with_state(shared)
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Asset {
+    ([(CONTENT_TYPE, kind)], text)
+}
+
+/// Answers from what is in the request, on a thread of its own, a bounded number of them at once.
+async fn compute<Q, A>(
+    State(shared): State<Arc<Shared>>,
+    Json(question): Json<Q>,
+    answer: fn(&Q) -> Result<A, Refusal>,
+) -> Response
+where
+    Q: DeserializeOwned + Send + 'static,
+    A: Serialize + Send + 'static,
+{
+    let Ok(permit) = shared.jobs.clone().try_acquire_owned() else {
+        return Refusal::new("busy with earlier requests: try again").into_response(StatusCode::SERVICE_UNAVAILABLE);
+    };
+    let work = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        answer(&question)
+    });
+    match work.await {
+        Ok(Ok(answer)) => Json(answer).into_response(),
+        Ok(Err(refusal)) => refusal.into_response(StatusCode::UNPROCESSABLE_ENTITY),
+        Err(e) => Refusal::new(e.to_string()).into_response(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}

@@ -1,0 +1,133 @@
+//! `remora model --sweep`: one number of a network at many values, on all processors.
+
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use remora_base::Rate;
+use remora_lab::Table;
+use remora_lab::model::{Input, Output, POINTS_MAX, Point, Unit, digits, inputs, outputs, spaced, sweep};
+use remora_model::Topology;
+use serde_json::json;
+
+use super::tables::fitted;
+use super::{file, threads, width};
+use crate::exit::{Error, Result};
+use crate::{out, units};
+
+pub(super) fn run(path: &Path, range: &str, json: bool) -> Result {
+    let (topology, _) = file::read(path)?;
+    let (input, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
+    let bar = ProgressBar::with_draw_target(Some(values.len() as u64), ProgressDrawTarget::stderr());
+    let points = sweep(&topology, &input, &values, threads(), || bar.inc(1));
+    bar.finish_and_clear();
+    if json { out::json(&object(&input, &points)) } else { out::text(&table(&topology, &input, &points)) }
+}
+
+/// Which number, and its values; an error says what was expected.
+fn read(topology: &Topology, range: &str) -> Result<(Input, Vec<f64>), String> {
+    let form = || format!("'{range}': expected KEY=FROM..TO/N, as in flow.1.rate=0..100/21");
+    let (name, rest) = range.rsplit_once('=').ok_or_else(form)?;
+    let (ends, count) = rest.rsplit_once('/').ok_or_else(form)?;
+    let (low, high) = ends.split_once("..").ok_or_else(form)?;
+    let all = inputs(topology);
+    let unknown = || {
+        let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).take(100).collect();
+        format!("'{name}' is no number of this network, which has {}", names.join(", "))
+    };
+    let input = all.iter().find(|i| i.name == name).cloned().ok_or_else(unknown)?;
+    let count = count.parse::<usize>().ok().filter(|n| (1..=POINTS_MAX).contains(n));
+    let count = count.ok_or_else(|| format!("'{range}': expected 1 to {POINTS_MAX} values"))?;
+    let (low, high) = (number(input.unit(), low)?, number(input.unit(), high)?);
+    let mut values = spaced(low, high, count);
+    if matches!(input.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond) {
+        values.iter_mut().for_each(|v| *v = v.round());
+        values.dedup();
+    }
+    Ok((input, values))
+}
+
+/// A number as files have it.
+fn number(unit: Unit, text: &str) -> Result<f64, String> {
+    match unit {
+        Unit::Number | Unit::Count => {
+            let value = text.trim().parse().ok().filter(|v: &f64| v.is_finite());
+            value.ok_or_else(|| format!("'{text}' is no number"))
+        }
+        Unit::Bytes => units::bytes(text).map(|b| b as f64),
+        Unit::Seconds => units::duration(text).map(|d| d.as_secs_f64()),
+        Unit::BitsPerSecond => text.parse::<Rate>().map(|r| r.bits() as f64),
+    }
+}
+
+/// One object: the input, its values in the units of reports, and each value's report.
+fn object(input: &Input, points: &[Point]) -> serde_json::Value {
+    let unit = match input.unit() {
+        Unit::Number | Unit::Count => "1",
+        Unit::Bytes => "bytes",
+        Unit::Seconds => "s",
+        Unit::BitsPerSecond => "bit/s",
+    };
+    let point = |p: &Point| match &p.report {
+        Ok(report) => json!({ "value": p.value, "report": report }),
+        Err(why) => json!({ "value": p.value, "error": why }),
+    };
+    json!({ "input": input.name, "unit": unit, "points": points.iter().map(point).collect::<Vec<_>>() })
+}
+
+fn table(topology: &Topology, input: &Input, points: &[Point]) -> String {
+    let outputs = outputs(topology);
+    let title = |o: &Output| format!("{} {}", o.name, if o.is_copy() { "s" } else { "ms" });
+    let head = [input.name.clone()].into_iter().chain(outputs.iter().map(title)).collect();
+    let row = |p: &Point| -> Vec<String> {
+        let cell = |o: &Output| match &p.report {
+            Ok(report) => o.of(report).map_or("no end".into(), |v| digits(if o.is_copy() { v } else { v * 1e3 })),
+            Err(_) => "-".into(),
+        };
+        [value(input.unit(), p.value)].into_iter().chain(outputs.iter().map(cell)).collect()
+    };
+    let mut text = fitted(Table { left: 1, head, rows: points.iter().map(row).collect() }, width());
+    if let Some(why) = points.iter().find_map(|p| p.report.as_ref().err()) {
+        text += &format!("\n  -: {why}\n");
+    }
+    text
+}
+
+fn value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Number => digits(value),
+        Unit::Count | Unit::Bytes => format!("{value}"),
+        Unit::Seconds => format!("{}ms", digits(value * 1e3)),
+        Unit::BitsPerSecond => format!("{}Mbit", digits(value / 1e6)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn ranges_are_in_the_units_of_the_file() {
+        let (topology, _) = file::parse(example::OFFICE).unwrap();
+        for (range, values) in [
+            ("flow.1.rate=0..10/3", &[0.0, 5.0, 10.0][..]),
+            ("copy.1.window=1..3/9", &[1.0, 2.0, 3.0]),
+            ("copy.1.disk=1ms..3ms/2", &[1e-3, 3e-3]),
+            ("medium.floor.rate=10Mbit..100Mbit/2", &[1e7, 1e8]),
+            ("gateway.access point.cost=0..1ms/2", &[0.0, 1e-3]),
+            ("copy.1.file=1M..1M/1", &[1048576.0]),
+        ] {
+            assert_eq!(read(&topology, range).unwrap().1, values, "{range}");
+        }
+        for (range, words) in [
+            ("flow.1.rate", "KEY=FROM..TO/N"),
+            ("flow.9.rate=0..1/2", "flow.1.rate"),
+            ("flow.1.rate=0..1/0", "1 to 10000"),
+            ("flow.1.rate=0..x/2", "'x' is no number"),
+            ("copy.1.disk=1..2m3/2", "length of time"),
+        ] {
+            let why = read(&topology, range).unwrap_err();
+            assert!(why.contains(words), "{range}: {why}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `remora recv`: takes what `remora send` sends.
+
+mod store;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use remora_atp::session::{Config, Guests, PublicKey};
+use remora_atp::{Options, Priority};
+use remora_host::atp::{AtpEndpoint, AtpError, Received, Settings};
+use serde::Serialize;
+use tokio::task::block_in_place;
+
+use super::keys;
+use crate::args::Recv;
+use crate::exit::{Error, Result};
+use crate::parcel::{Announcement, Answer, Verdict};
+use crate::{interrupt, out, units};
+use store::{Rules, Store};
+
+/// How long the last answer may take to get there before we go.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
+/// Answers that wait for a sender that is away; more are not given.
+const ANSWERS_MAX: usize = 4096;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// What `--json` prints when files are taken.
+#[derive(Serialize)]
+struct Ready {
+    listen: SocketAddr,
+    key: String,
+}
+
+/// What `--json` prints of each file.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a str,
+    from: String,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    bytes: u64,
+}
+
+pub(crate) async fn run(args: Recv) -> Result {
+    let stop = interrupt::catch();
+    let is_dir = block_in_place(|| std::fs::metadata(&args.dir)).map_err(Error::local(args.dir.display()))?.is_dir();
+    if !is_dir {
+        return Err(Error::refused(args.dir.display(), "is not a directory"));
+    }
+    let identity = keys::identity(args.key.as_deref())?;
+    let guests = if args.from_anyone { Guests::Anyone } else { Guests::Only(args.from.iter().copied().collect()) };
+    let mut session = Config { guests, ..Config::default() };
+    (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS_MAX, ANSWER_BYTES_MAX);
+    let settings = Settings { session, ..Settings::receiver(args.listen) };
+    let endpoint = AtpEndpoint::bind(settings, identity).map_err(cannot_start)?;
+    announce(&args, &endpoint)?;
+    let result = take_files(&args, &endpoint, stop).await;
+    endpoint.close().await;
+    result
+}
+
+fn cannot_start(e: AtpError) -> Error {
+    Error::refused("cannot start", e.to_string())
+}
+
+/// Says where we are, and how to send to us.
+fn announce(args: &Recv, endpoint: &AtpEndpoint) -> Result {
+    let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
+    if args.json {
+        return out::json(&Ready { listen, key });
+    }
+    let to = match listen.ip().is_unspecified() {
+        true => format!("HOST:{}", listen.port()),
+        false => listen.to_string(),
+    };
+    let dir = args.dir.display();
+    out::text(&format!(
+        "receiving into {dir} on {listen}; this end's key is {key}\nremora send FILE... {to} --key {key}\n"
+    ))
+}
+
+/// Takes files until there were enough, or a signal comes.
+async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Output = u8>) -> Result {
+    let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max: args.max_size.unwrap_or(u64::MAX) };
+    let (mut store, mut left) = (Store::new(rules), args.once);
+    tokio::pin!(stop);
+    loop {
+        let received = tokio::select! {
+            _ = &mut stop => return Ok(()),
+            received = endpoint.recv() => received.map_err(|e| Error::refused("stopped", e.to_string()))?,
+        };
+        let Some((file, verdict)) = take(args, &mut store, &received)? else { continue };
+        let stored = verdict == Verdict::Stored;
+        left = left.map(|n| n - u64::from(stored));
+        let answer = answer(&received, file, verdict);
+        if left == Some(0) {
+            // The last answer is to get there, unless somebody is in a hurry.
+            tokio::select! {
+                _ = &mut stop => {}
+                _ = tokio::time::timeout(FAREWELL_MAX, answer) => {}
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Looks at an object and says what came of it; what is to be answered, if anything.
+fn take(args: &Recv, store: &mut Store, received: &Received) -> Result<Option<(u32, Verdict)>> {
+    // One whose connection is over already cannot be answered either.
+    let Some(from) = received.from.key() else { return Ok(None) };
+    let (said, data) = match Announcement::read(received.object.clone()) {
+        Ok(read) => read,
+        Err(e) => {
+            out::say(format_args!("remora: recv: an object of {from} is {}", out::shown(e.to_string().as_bytes())));
+            return Ok(None);
+        }
+    };
+    let verdict = block_in_place(|| store.take(from, &said, &data));
+    if let Some(verdict) = &verdict {
+        tell(args, from, &said, verdict)?;
+    }
+    Ok(verdict.map(|verdict| (said.file, verdict)))
+}
+
+fn tell(args: &Recv, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
+    let (outcome, why) = match verdict {
+        Verdict::Missing { .. } => return Ok(()),
+        Verdict::Stored => ("stored", None),
+        Verdict::Refused { why } => ("refused", Some(why.as_str())),
+    };
+    if args.json {
+        let line = Line { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
+        return out::json(&line);
+    }
+    let (name, size) = (out::shown(said.name.as_bytes()), units::human(said.size));
+    match why {
+        None => out::text(&format!("{name}: {size} from {from}\n")),
+        Some(why) => {
+            out::say(format_args!("remora: recv: {name}, {size} from {from}: refused: {why}"));
+            Ok(())
+        }
+    }
+}
+
+/// Sends the answer. It goes on its way whether or not it is waited for.
+fn answer(to: &Received, file: u32, verdict: Verdict) -> impl Future<Output = ()> + use<> {
+    let options = Options { priority: Priority::HIGH, ..Options::default() };
+    let object = Answer::new(file, verdict).object().ok();
+    // A sender that is gone gets no answer; it will ask again.
+    let request = object.and_then(|object| to.from.send(object, options).ok());
+    async move {
+        if let Some(request) = request {
+            let _ = request.await;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `remora send`: files as ATP objects, with priorities and deadlines.
+
+mod line;
+mod shipment;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remora_atp::session::{Identity, Refusal};
+use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings};
+use serde::Serialize;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::keys;
+use crate::args::Send;
+use crate::cp::progress::Progress;
+use crate::exit::{Error, Result, io_text};
+use crate::parcel::PART_MAX;
+use crate::{interrupt, out, units};
+use shipment::{Failure, Kind, Lane, Sent, Source};
+
+/// Parts in memory at once, in KiB: two of the largest, and less than a receiver keeps of a peer.
+const ROOM_KIB: usize = 2 * (PART_MAX >> 10) as usize;
+/// Files at once, each with an open descriptor.
+const FILES_AT_ONCE: usize = 32;
+/// Answers that wait to be read, and their bytes.
+const RECEIVED_MAX: usize = 256;
+const RECEIVED_BYTES_MAX: usize = 1 << 20;
+
+/// What `--json` prints of each file.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a str,
+    outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    bytes: u64,
+    kept_bytes: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Failed(Kind),
+    Stored(&'static str),
+}
+
+pub(crate) async fn run(args: Send) -> Result {
+    let started = Instant::now();
+    let stop = interrupt::catch();
+    let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
+    let sources = sources(paths)?;
+    let identity = keys::identity(args.identity.as_deref())?;
+    let addr = tokio::task::block_in_place(|| resolve(to))?;
+    let endpoint = bind(addr, identity)?;
+    let work = async {
+        let remote = connect(&args, &endpoint, to, addr).await?;
+        send_all(&args, &endpoint, remote, sources, started).await
+    };
+    let result = tokio::select! {
+        result = work => result,
+        // What is on its way is cancelled as its owners are dropped.
+        number = stop => Err(Error::Interrupted(number)),
+    };
+    endpoint.close().await;
+    result
+}
+
+/// What each file is called over there: its own name.
+fn sources(paths: &[String]) -> Result<Vec<Source>> {
+    let mut names = BTreeSet::new();
+    let source = |path: &String| {
+        let path = PathBuf::from(path);
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let name = name.ok_or_else(|| Error::Usage(format!("{} has no name to send it under", path.display())))?;
+        if !names.insert(name.clone()) {
+            return Err(Error::Usage(format!("two files are called {}", out::shown(name.as_bytes()))));
+        }
+        Ok(Source { path, name })
+    };
+    paths.iter().map(source).collect()
+}
+
+fn resolve(to: &str) -> Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let mut found = to.to_socket_addrs().map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            Error::Usage(format!("the last word is the receiver, as in host.example.net:4100, and {to} is none"))
+        }
+        _ => Error::refused(to, format!("cannot find its address: {}", io_text(&e))),
+    })?;
+    found.next().ok_or_else(|| Error::refused(to, "has no address"))
+}
+
+fn bind(to: SocketAddr, identity: Identity) -> Result<AtpEndpoint> {
+    let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let settings = Settings {
+        listen: SocketAddr::new(any, 0),
+        received_max: RECEIVED_MAX,
+        received_bytes_max: RECEIVED_BYTES_MAX,
+        ..Settings::sender()
+    };
+    AtpEndpoint::bind(settings, identity).map_err(|e| Error::refused("cannot start", e.to_string()))
+}
+
+/// Turns to the receiver; says who we are if it does not know us.
+async fn connect(args: &Send, endpoint: &AtpEndpoint, to: &str, addr: SocketAddr) -> Result<Remote> {
+    let remote = endpoint.connect(addr, args.key).map_err(|e| Error::refused(to, e.to_string()))?;
+    let patience = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
+    let patience = patience.min(args.deadline.unwrap_or(Duration::MAX));
+    let lost = |why: String| {
+        out::say(format_args!("remora: send: {to}: {why}"));
+        out::say("hint: is remora recv running there, on this port, and does UDP get through?");
+        Error::Reported(Kind::Lost.code())
+    };
+    match tokio::time::timeout(patience, remote.up()).await {
+        Ok(Ok(())) => Ok(remote),
+        Ok(Err(AtpError::Refused(Refusal::WrongKey))) => {
+            Err(Error::refused(to, "who answers there has another key than the one given with --key"))
+        }
+        Ok(Err(AtpError::Refused(Refusal::NotAdmitted))) => {
+            Err(Error::refused(to, shipment::not_let_in(endpoint.public_key())))
+        }
+        Ok(Err(e)) => Err(lost(e.to_string())),
+        Err(_) => Err(lost(format!("nobody has answered for {} s", patience.as_secs_f64()))),
+    }
+}
+
+/// Sends all files, some at once; the scheduler knows which go first.
+async fn send_all(
+    args: &Send,
+    endpoint: &AtpEndpoint,
+    remote: Remote,
+    sources: Vec<Source>,
+    started: Instant,
+) -> Result {
+    let progress = Arc::new(Progress::new(!args.quiet && !args.json));
+    let (tell, silent) = watch::channel(None);
+    let lane = Lane {
+        remote,
+        key: endpoint.public_key(),
+        priority: args.priority,
+        deadline: args.deadline.and_then(|d| started.checked_add(d)),
+        part: args.part,
+        room: Arc::new(Semaphore::new(ROOM_KIB)),
+        silent,
+        progress: progress.clone(),
+    };
+    let (verdicts, files): (Vec<_>, Vec<_>) = sources.iter().map(|_| mpsc::channel(line::ANSWERS_MAX)).unzip();
+    let mut aside = JoinSet::new();
+    aside.spawn(line::answers(endpoint.clone(), verdicts));
+    aside.spawn(line::weather(endpoint.clone(), tell, progress.clone(), args.quiet));
+    let mut under_way = JoinSet::new();
+    let mut worst = 0;
+    for (number, (source, verdicts)) in (0..).zip(sources.into_iter().zip(files)) {
+        while under_way.len() >= FILES_AT_ONCE
+            && let Some(done) = under_way.join_next().await
+        {
+            worst = report(args, &progress, done)?.max(worst);
+        }
+        progress.expect(std::fs::metadata(&source.path).map_or(0, |m| m.len()));
+        let (lane, name) = (lane.clone(), source.name.clone());
+        under_way.spawn(async move {
+            let began = Instant::now();
+            (name, shipment::ship(lane, source, number, verdicts).await, began.elapsed())
+        });
+    }
+    while let Some(done) = under_way.join_next().await {
+        worst = report(args, &progress, done)?.max(worst);
+    }
+    if worst == 0 { Ok(()) } else { Err(Error::Reported(worst)) }
+}
+
+type Done = (String, Result<Sent, Failure>, Duration);
+
+/// Says what became of a file; the exit code it stands for.
+fn report(args: &Send, progress: &Progress, done: Result<Done, tokio::task::JoinError>) -> Result<u8> {
+    let (name, end, took) = done.map_err(|e| Error::refused("remora", e.to_string()))?;
+    let code = end.as_ref().map_or_else(|e| e.kind.code(), |_| 0);
+    let mut printed = Ok(());
+    if args.json {
+        let (bytes, kept_bytes) = end.as_ref().map_or((0, 0), |sent| (sent.bytes, sent.kept));
+        let (outcome, why) = match &end {
+            Ok(_) => (Outcome::Stored("stored"), None),
+            Err(e) => (Outcome::Failed(e.kind), Some(e.why.as_str())),
+        };
+        let seconds = took.as_secs_f64();
+        printed = out::json(&Line { file: &name, outcome, why, bytes, kept_bytes, seconds });
+    } else {
+        progress.suspend(|| match &end {
+            Ok(sent) => printed = tell(&name, sent, took),
+            Err(e) => out::say(format_args!("remora: send: {}: {}", out::shown(name.as_bytes()), e.why)),
+        });
+    }
+    printed.map(|()| code)
+}
+
+fn tell(name: &str, sent: &Sent, took: Duration) -> Result {
+    let kept = match sent.kept {
+        0 => String::new(),
+        kept => format!(", {} were there", units::human(kept)),
+    };
+    let name = out::shown(name.as_bytes());
+    out::text(&format!("{name}: stored, {} in {:.1} s{kept}\n", units::human(sent.bytes), took.as_secs_f64()))
+}

@@ -1,0 +1,75 @@
+//! What comes back over the connection: the receiver's answers, and how the link is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remora_host::atp::{AtpEndpoint, Notice};
+use tokio::sync::{mpsc, watch};
+
+use crate::cp::progress::Progress;
+use crate::out;
+use crate::parcel::{Answer, Verdict};
+
+/// Silence that is worth a line.
+const SILENCE: Duration = Duration::from_secs(3);
+/// Answers to a file that wait to be looked at; there are two at most from a receiver that
+/// behaves.
+pub(super) const ANSWERS_MAX: usize = 4;
+
+/// Hands answers to the files they are about, until the endpoint is closed.
+pub(super) async fn answers(endpoint: AtpEndpoint, files: Vec<mpsc::Sender<Verdict>>) {
+    while let Ok(received) = endpoint.recv().await {
+        // Other objects are none of ours; a file that has ended, or whose receiver babbles, does
+        // not take them.
+        let Ok(answer) = Answer::read(&received.object) else { continue };
+        let file = usize::try_from(answer.file).ok().and_then(|n| files.get(n));
+        let _ = file.map(|file| file.try_send(answer.verdict));
+    }
+}
+
+/// Notes since when the link has been silent, and says so.
+pub(super) async fn weather(
+    endpoint: AtpEndpoint,
+    silent: watch::Sender<Option<Instant>>,
+    progress: Arc<Progress>,
+    quiet: bool,
+) {
+    let say = |text: String| {
+        if !quiet {
+            progress.suspend(|| out::say(text));
+        }
+    };
+    let mut is_said = false;
+    loop {
+        let since = *silent.borrow();
+        let long = async {
+            match since.filter(|_| !is_said) {
+                Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
+                None => std::future::pending().await,
+            }
+        };
+        let notice = tokio::select! {
+            notice = endpoint.notice() => notice,
+            () = long => {
+                is_said = true;
+                say(format!("link silent since {} s; holding what is left", SILENCE.as_secs()));
+                continue;
+            }
+        };
+        match notice {
+            Ok(Notice::Silent { .. }) => {
+                silent.send_if_modified(|s| s.replace(s.unwrap_or_else(Instant::now)).is_none());
+            }
+            Ok(Notice::Heard { .. } | Notice::Up { .. }) => {
+                let since = silent.send_replace(None);
+                if let Some(since) = since.filter(|_| is_said) {
+                    say(format!("the link is back after {} s", since.elapsed().as_secs()));
+                }
+                is_said = false;
+            }
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        progress.silent_since(*silent.borrow());
+    }
+}

@@ -1,0 +1,359 @@
+//! One file on its way: announced, sent in parts, and followed until the receiver has said what
+//! became of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_atp::session::{PublicKey, Refusal};
+use remora_atp::{Options, Outcome, Priority, Rejection};
+use remora_host::atp::{AtpError, Remote, Request};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::cp::progress::Progress;
+use crate::exit::io_text;
+use crate::parcel::{Announcement, Verdict};
+
+/// Smaller files are sent at once; for others the receiver is asked first.
+const ASK_FROM: u64 = 64 << 10;
+/// How often a request is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long an answer may take, not counting the time the link is silent.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How often a part is sent again that the receiver had no room for, and how long after.
+const RETRIES: u32 = 20;
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// Why a file did not get there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    /// The kind, as `--json` has it.
+    pub(super) kind: Kind,
+    /// Why, for people.
+    pub(super) why: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// The file cannot be read, or changed.
+    Unreadable,
+    /// The receiver does not want it, or cannot keep it.
+    Refused,
+    /// The link cannot carry it by its deadline: nothing was sent.
+    Rejected,
+    /// The same, found out on the way.
+    Evicted,
+    /// Its deadline passed.
+    Expired,
+    /// The receiver is gone, or does not say what became of it.
+    Lost,
+}
+
+impl Kind {
+    /// The exit code that it stands for.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Kind::Unreadable | Kind::Refused => 1,
+            Kind::Lost => 3,
+            Kind::Rejected | Kind::Evicted | Kind::Expired => 5,
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn new(kind: Kind, why: impl Into<String>) -> Failure {
+        Failure { kind, why: why.into() }
+    }
+
+    fn unreadable(e: &io::Error) -> Failure {
+        Failure::new(Kind::Unreadable, io_text(e))
+    }
+
+    fn expired() -> Failure {
+        Failure::new(Kind::Expired, "its deadline passed before all of it had arrived")
+    }
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) name: String,
+}
+
+/// What all files share.
+#[derive(Clone)]
+pub(super) struct Lane {
+    pub(super) remote: Remote,
+    /// Ours.
+    pub(super) key: PublicKey,
+    pub(super) priority: Priority,
+    pub(super) deadline: Option<Instant>,
+    /// Bytes in a part.
+    pub(super) part: u64,
+    /// Room for parts in memory, in KiB.
+    pub(super) room: Arc<Semaphore>,
+    /// Since when the link is silent.
+    pub(super) silent: watch::Receiver<Option<Instant>>,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// How much of a file the receiver has been sent, and had from before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sent {
+    pub(super) bytes: u64,
+    pub(super) kept: u64,
+}
+
+/// Sends a file. Dropped, it cancels what is on its way.
+pub(super) async fn ship(
+    lane: Lane,
+    source: Source,
+    number: u32,
+    mut verdicts: mpsc::Receiver<Verdict>,
+) -> Result<Sent, Failure> {
+    let (file, said) = survey(source, number).await?;
+    let mut missing = if said.size == 0 { vec![(0, 0)] } else { vec![(0, said.size)] };
+    if said.size > ASK_FROM {
+        lane.deliver(object(said.question())?).await?;
+        match lane.verdict(&mut verdicts, lane.deadline).await? {
+            Verdict::Missing { missing: ranges } => missing = ranges,
+            Verdict::Stored => missing.clear(),
+            Verdict::Refused { why } => return Err(Failure::new(Kind::Refused, why)),
+        }
+        if missing.iter().any(|(from, to)| from >= to || *to > said.size) {
+            return Err(Failure::new(Kind::Refused, "the receiver makes no sense"));
+        }
+    }
+    let bytes = missing.iter().map(|(from, to)| to - from).fold(0, u64::saturating_add).min(said.size);
+    let sent = Sent { bytes, kept: said.size - bytes };
+    lane.progress.skip(sent.kept);
+    if missing.is_empty() {
+        return Ok(sent);
+    }
+    let parts = missing.into_iter().flat_map(|(from, to)| cut(from, to, lane.part));
+    tokio::select! {
+        done = lane.send_parts(Arc::new(file), said, parts) => done?,
+        // While its parts are on their way the receiver says no, or nothing.
+        verdict = verdicts.recv() => match verdict {
+            Some(Verdict::Refused { why }) => return Err(Failure::new(Kind::Refused, why)),
+            Some(Verdict::Stored) => return Ok(sent),
+            _ => return Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
+        },
+    }
+    match lane.verdict(&mut verdicts, None).await? {
+        Verdict::Stored => Ok(sent),
+        Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
+        Verdict::Missing { .. } => Err(Failure::new(Kind::Refused, "the receiver lost a part of it")),
+    }
+}
+
+/// The parts of a range; one, even if nothing is in it.
+fn cut(from: u64, to: u64, part: u64) -> impl Iterator<Item = (u64, usize)> {
+    let count = (to - from).div_ceil(part).max(1);
+    // A part is 32 MB at most.
+    (0..count).map(move |n| from + n * part).map(move |at| (at, (to - at).min(part) as usize))
+}
+
+/// Opens the file and finds out what there is to be said of it.
+async fn survey(source: Source, number: u32) -> Result<(File, Announcement), Failure> {
+    let survey = move || {
+        // Looked at first: to open a pipe would wait for its other end.
+        let meta = std::fs::metadata(&source.path)?;
+        if !meta.is_file() {
+            let what = if meta.is_dir() { "is a directory" } else { "is not a file" };
+            return Err(io::Error::other(what));
+        }
+        let file = File::open(&source.path)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(&file)?;
+        // What was hashed, should it have grown meanwhile.
+        let size = hasher.count();
+        Ok((file, Announcement::new(number, source.name, size, hasher.finalize())))
+    };
+    joined(spawn_blocking(survey).await)
+}
+
+/// The result of work on the disk.
+fn joined<T>(work: Result<io::Result<T>, tokio::task::JoinError>) -> Result<T, Failure> {
+    work.unwrap_or_else(|e| Err(io::Error::other(e))).map_err(|e| Failure::unreadable(&e))
+}
+
+fn object(object: serde_json::Result<Bytes>) -> Result<Bytes, Failure> {
+    object.map_err(|e| Failure::new(Kind::Unreadable, e.to_string()))
+}
+
+/// A request that is cancelled when nobody follows it any more.
+struct Followed(Request);
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        // Gone means that it had ended.
+        let _ = self.0.cancel();
+    }
+}
+
+impl Lane {
+    /// Sends all parts, as many at once as there is room for.
+    async fn send_parts(
+        &self,
+        file: Arc<File>,
+        said: Announcement,
+        parts: impl Iterator<Item = (u64, usize)>,
+    ) -> Result<(), Failure> {
+        let said = Arc::new(said);
+        let mut on_way: JoinSet<Result<(), Failure>> = JoinSet::new();
+        for (at, len) in parts {
+            let kib = u32::try_from(len.div_ceil(1024).max(1)).unwrap_or(u32::MAX);
+            let room = loop {
+                tokio::select! {
+                    room = self.room.clone().acquire_many_owned(kib) => break room,
+                    Some(done) = on_way.join_next() => finished(done)?,
+                }
+            };
+            // It is never closed.
+            let Ok(room) = room else { return Ok(()) };
+            let (lane, file, said) = (self.clone(), file.clone(), said.clone());
+            on_way.spawn(async move {
+                let _room = room;
+                let read = move || {
+                    let mut data = vec![0; len];
+                    file.read_exact_at(&mut data, at)?;
+                    said.part(at, &data).map_err(io::Error::other)
+                };
+                let object = joined(spawn_blocking(read).await)?;
+                lane.deliver(object).await
+            });
+        }
+        while let Some(done) = on_way.join_next().await {
+            finished(done)?;
+        }
+        Ok(())
+    }
+
+    /// Sends an object until it has got there.
+    async fn deliver(&self, object: Bytes) -> Result<(), Failure> {
+        for _ in 0..RETRIES {
+            let deadline = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if deadline.is_some_and(|left| left.is_zero()) {
+                return Err(Failure::expired());
+            }
+            let options = Options { priority: self.priority, deadline, ..Options::default() };
+            let request = self.remote.send(object.clone(), options).map_err(|_| self.lost())?;
+            match self.follow(Followed(request)).await? {
+                Outcome::Rejected(Rejection::TooMany | Rejection::TooManyBytes) => {
+                    tokio::time::sleep(RETRY_AFTER).await;
+                }
+                outcome => return self.judge(outcome),
+            }
+        }
+        Err(Failure::new(Kind::Refused, "the receiver has no room for it at present"))
+    }
+
+    /// Counts what has got there until the request ends.
+    async fn follow(&self, mut request: Followed) -> Result<Outcome, Failure> {
+        let mut counted = 0;
+        loop {
+            let acknowledged = tokio::select! {
+                end = &mut request.0 => {
+                    let end = end.map_err(|_| self.lost())?;
+                    if end.outcome == Outcome::Delivered {
+                        self.progress.add(end.size.saturating_sub(counted));
+                    }
+                    return Ok(end.outcome);
+                }
+                () = tokio::time::sleep(LOOK) => request.0.progress().map_or(counted, |p| p.acknowledged),
+            };
+            self.progress.add(acknowledged.saturating_sub(counted));
+            counted = acknowledged.max(counted);
+        }
+    }
+
+    fn judge(&self, outcome: Outcome) -> Result<(), Failure> {
+        let (kind, why) = match outcome {
+            Outcome::Delivered => return Ok(()),
+            Outcome::Rejected(Rejection::InsufficientBandwidth { needed, available }) => {
+                let [needed, available] = [needed, available].map(|rate| rate.bits().div_ceil(1000));
+                let why = format!("insufficient bandwidth: by its deadline it needs {needed} kbit/s of {available}");
+                (Kind::Rejected, why)
+            }
+            Outcome::Rejected(Rejection::TooLarge) => {
+                (Kind::Refused, "its parts are larger than the receiver takes: try --part 1M".into())
+            }
+            Outcome::Rejected(_) => (Kind::Rejected, "too much is on its way already".into()),
+            Outcome::Expired => return Err(Failure::expired()),
+            Outcome::Evicted => {
+                (Kind::Evicted, "insufficient bandwidth: given up, as it could not arrive by its deadline".into())
+            }
+            Outcome::Cancelled => (Kind::Lost, "cancelled".into()),
+            Outcome::Lost => return Err(self.lost()),
+        };
+        Err(Failure { kind, why })
+    }
+
+    fn lost(&self) -> Failure {
+        match self.remote.ended() {
+            // It lets us know only when our side of the handshake is done.
+            Some(AtpError::Refused(Refusal::NotAdmitted)) => Failure::new(Kind::Refused, not_let_in(self.key)),
+            Some(e) => Failure::new(Kind::Lost, format!("the receiver is gone: {e}")),
+            None => Failure::new(Kind::Lost, "the receiver stopped it"),
+        }
+    }
+
+    /// Waits for the receiver's word, through silence of the link as long as it takes.
+    async fn verdict(
+        &self,
+        verdicts: &mut mpsc::Receiver<Verdict>,
+        deadline: Option<Instant>,
+    ) -> Result<Verdict, Failure> {
+        let mut waited = Duration::ZERO;
+        while waited < ANSWER_MAX {
+            tokio::select! {
+                verdict = verdicts.recv() => return verdict.ok_or_else(|| self.lost()),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if self.remote.ended().is_some() {
+                return Err(self.lost());
+            }
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                return Err(Failure::expired());
+            }
+            if self.silent.borrow().is_none() {
+                waited += LOOK;
+            }
+        }
+        Err(Failure::new(Kind::Lost, "it arrived, but the receiver does not say what became of it"))
+    }
+}
+
+/// What the receiver's owner has to do about our key.
+pub(super) fn not_let_in(key: PublicKey) -> String {
+    format!("this end's key is not let in there: remora recv --from {key}")
+}
+
+fn finished(done: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
+    done.unwrap_or_else(|e| Err(Failure::new(Kind::Lost, e.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_range_and_no_more() {
+        for (from, to, part, want) in [
+            (0, 0, 10, &[(0, 0)][..]),
+            (0, 10, 10, &[(0, 10)]),
+            (5, 26, 10, &[(5, 10), (15, 10), (25, 1)]),
+            (u64::MAX - 1, u64::MAX, 10, &[(u64::MAX - 1, 1)]),
+        ] {
+            assert_eq!(cut(from, to, part).collect::<Vec<_>>(), want, "{from}..{to}");
+        }
+    }
+}

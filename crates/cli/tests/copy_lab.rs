@@ -1,0 +1,81 @@
+//! `remora lab copy` with real programs in namespaces: small files, few runs. As root only; see
+//! `common::trials` for where it is not.
+
+mod common;
+
+use std::fs;
+
+use common::Place;
+use common::trials::trial;
+use libtest_mimic::Arguments;
+use serde_json::Value;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trial = |name, programs: &[&str], run| trial(name, programs, true, run, !arguments.list);
+    let all = &["unshare", "nfs-cp", "scp", "rsync", "ssh", "ssh-keygen", "sshd", "lftp", "vsftpd"];
+    let trials = vec![
+        trial("remora_is_copied_beside_a_load", &["unshare"], remora_is_copied_beside_a_load),
+        trial("everybody_copies", all, everybody_copies),
+        trial("what_was_run_before_ctrl_c_is_reported", &["unshare"], what_was_run_is_reported),
+    ];
+    // One after the other: they measure time.
+    libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
+}
+
+/// Ten times as fast as the paper's medium, and patient: a build machine may be busy.
+fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["lab", "copy", "--rate", "100Mbit", "--sizes", "1", "--lateness-max", "500ms"], more].concat()
+}
+
+fn study(p: &Place, more: &[&str]) -> Value {
+    let text = p.ok(&[arguments(more), vec!["--json"]].concat());
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Every run of every cell ended, with the right bytes.
+fn all_well(report: &Value, seeds: u64) {
+    for cell in report["cells"].as_array().unwrap() {
+        assert_eq!(cell["failures"].as_array().map(Vec::len), Some(0), "{cell}");
+        assert_eq!((&cell["seconds"]["runs"], &cell["seconds"]["censored"]), (&seeds.into(), &0.into()), "{cell}");
+    }
+}
+
+fn remora_is_copied_beside_a_load() {
+    let p = Place::new();
+    let page = p.here("copy.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let report = study(
+        &p,
+        &[&["--only", "remora", "--only", "same-disk", "--loads", "0,60", "--seeds", "2"][..], &html].concat(),
+    );
+    all_well(&report, 2);
+    let cells = report["cells"].as_array().unwrap();
+    // What starting takes, without load, at 60 %, and the disk alone.
+    assert_eq!(cells.len(), 4, "{report}");
+    let loaded = cells.iter().find(|c| c["load_percent"] == 60.0).unwrap();
+    let carried = loaded["load_carried"]["median"].as_f64().unwrap();
+    assert!((0.3..0.75).contains(&carried), "asked for 60 %: {loaded}");
+    let wire = 8e6 / 100e6;
+    assert!(loaded["seconds"]["min"].as_f64().is_some_and(|s| s > wire), "nobody is faster than the medium: {loaded}");
+    assert!(loaded["predicted"]["seconds"].is_f64() && loaded["factor"]["runs"] == 2, "{loaded}");
+    assert_eq!(report["parts"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(fs::read_to_string(page).unwrap().matches("<svg").count(), 3);
+}
+
+fn everybody_copies() {
+    let report = study(&Place::new(), &["--loads", "0", "--seeds", "1"]);
+    all_well(&report, 1);
+    assert_eq!(report["parts"].as_array().map(Vec::len), Some(5), "{report}");
+}
+
+fn what_was_run_is_reported() {
+    let p = Place::new();
+    let running = p.start(&arguments(&["--only", "remora", "--seeds", "1000", "--json"]));
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    running.signal("INT");
+    let out = running.finish();
+    assert_eq!(out.code, 130, "{out:?}");
+    let report: Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!(report["complete"], false, "{report}");
+}

@@ -1,0 +1,78 @@
+//! `remora load` on loopback: figures of both ends, signals, and what it refuses.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Place, Running};
+use serde_json::Value;
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A receiver, and where it counts.
+fn receiver(p: &Place) -> (Running, String) {
+    // A port that was free a moment ago.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap().to_string();
+    drop(socket);
+    (p.start(&["load", "recv", "--listen", &at, "--json"]), at)
+}
+
+#[test]
+fn both_ends_count_the_same() {
+    let p = Place::new();
+    let (recv, at) = receiver(&p);
+    let send = ["load", "send", &at, "--rate", "40% of 10Mbit", "--for", "1s", "--run", "7", "--json"];
+    // The receiver may not be there yet.
+    let sent = common_until(|| {
+        let out = p.run(&send);
+        (out.code == 0).then(|| objects(&out.stdout).remove(0))
+    });
+    let rate = sent["offered_bits_per_s"].as_f64().unwrap();
+    assert!((rate / 4e6 - 1.0).abs() < 0.02, "{sent}");
+    assert_eq!((&sent["carried"]["lost"], &sent["packet_bytes"]), (&0.into(), &1028.into()), "{sent}");
+    assert_eq!(sent["carried"]["packets"], sent["sent"], "{sent}");
+    recv.signal("INT");
+    let out = recv.finish();
+    assert_eq!(out.code, 130, "{out:?}");
+    let counted = objects(&out.stdout).pop().unwrap();
+    assert_eq!((&counted["run"], &counted["packets"]), (&7.into(), &sent["sent"]), "{counted}");
+}
+
+#[test]
+fn an_interrupted_sender_shows_its_figures() {
+    let p = Place::new();
+    let (recv, at) = receiver(&p);
+    let send = p.start(&["load", "send", &at, "--rate", "1Mbit", "--for", "1h", "--json"]);
+    std::thread::sleep(Duration::from_millis(700));
+    send.signal("INT");
+    let out = send.finish();
+    assert_eq!(out.code, 130, "{out:?}");
+    assert!(objects(&out.stdout)[0]["sent"].as_u64().is_some_and(|n| n > 0), "{out:?}");
+    recv.signal("TERM");
+    assert_eq!(recv.finish().code, 143);
+}
+
+#[test]
+fn what_makes_no_sense_or_harm_is_refused() {
+    let p = Place::new();
+    for (words, code, piece) in [
+        (&["load", "send", "192.0.2.1:9", "--rate", "1Mbit"][..], 2, "--beyond-loopback"),
+        (&["load", "send", "255.255.255.255:9", "--rate", "1Mbit", "--beyond-loopback"], 2, "no single host"),
+        (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--size", "8"], 2, "packets of 8 bytes"),
+        (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "9999h"], 2, "no longer than"),
+        (&["load", "send", "127.0.0.1:9", "--rate", "much"], 2, "not a rate"),
+        (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "100ms"], 3, "nobody"),
+    ] {
+        let out = p.run(words);
+        assert_eq!(out.code, code, "{words:?}: {out:?}");
+        assert!(out.stderr.contains(piece), "{words:?}: {out:?}");
+    }
+}
+
+/// What `look` finds, in 20 tries.
+fn common_until(mut look: impl FnMut() -> Option<Value>) -> Value {
+    (0..20).find_map(|_| look()).expect("the receiver answers")
+}

@@ -1,0 +1,74 @@
+//! Files in and out: the report, sweeps, captures.
+
+use std::fs;
+use std::time::Duration;
+
+use pcap_file::pcap::{PcapPacket, PcapWriter};
+
+use super::common::Place;
+use super::example;
+
+pub(crate) fn html_is_one_file() {
+    let p = Place::new();
+    let text = p.ok(&["model", &example("office.toml"), "--html", "office.html"]);
+    assert!(text.contains("medium"), "the tables are printed, too: {text}");
+    let page = fs::read_to_string(p.here("office.html")).unwrap();
+    for words in
+        ["class=\"topology\"", "What matters most", "copy.1.file", "access point", "# A network for remora model"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    p.run(&["model", &example("office.toml"), "--html", "no/where.html"]).expect(1, &["no/where.html"]);
+}
+
+pub(crate) fn sweeps() {
+    let p = Place::new();
+    let fig9 = example("copy89-fig9.toml");
+    let object: serde_json::Value =
+        serde_json::from_str(&p.ok(&["model", &fig9, "--sweep", "copy.1.window=1..4/4", "--json"])).unwrap();
+    assert_eq!(object["input"], "copy.1.window");
+    let seconds: Vec<f64> = (0..4)
+        .map(|i| object["points"][i]["report"]["copies"][0]["outcome"]["value"]["seconds"].as_f64().unwrap())
+        .collect();
+    assert!(seconds.windows(2).all(|w| w[1] < w[0]), "a wider window is faster: {seconds:?}");
+    let text = p.ok(&["model", &fig9, "--sweep", "flow.1.rate=0..400/3"]);
+    assert_eq!(text.lines().count(), 4, "{text}");
+    p.run(&["model", &fig9, "--sweep", "flow.7.rate=0..1/2"]).expect(2, &["flow.7.rate", "flow.1.rate"]);
+}
+
+/// A second of a steady sender to a silent receiver, raw IPv4.
+fn capture() -> Vec<u8> {
+    let header = pcap_file::pcap::PcapHeader { datalink: pcap_file::DataLink::RAW, ..Default::default() };
+    let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
+    let mut packet = [0; 100];
+    packet[..20].copy_from_slice(&[0x45, 0, 0, 100, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    for i in 0..=100u64 {
+        writer.write_packet(&PcapPacket::new(Duration::from_millis(10 * i), 1000, &packet)).unwrap();
+    }
+    writer.into_writer()
+}
+
+pub(crate) fn calibrates() {
+    let p = Place::new();
+    fs::write(p.here("a.pcap"), capture()).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&p.ok(&["model", "calibrate", "a.pcap", "--json"])).unwrap();
+    assert_eq!(object["packets"], 101);
+    assert_eq!(object["stations"][0]["name"], "10.0.0.1");
+    assert_eq!(object["stations"][0]["mean_bytes"], 1000.0, "what was captured was cut short");
+    assert!(p.ok(&["model", "calibrate", "a.pcap"]).contains("10.0.0.1"));
+    fs::write(p.here("a.toml"), p.ok(&["model", "calibrate", "a.pcap", "--topology"])).unwrap();
+    assert!(p.ok(&["model", "a.toml"]).contains("10.0.0.1 > 10.0.0.2"), "the network's file is one");
+}
+
+pub(crate) fn bad_captures_and_flags() {
+    let p = Place::new();
+    fs::write(p.here("text.pcap"), "not a capture").unwrap();
+    fs::write(p.here("cut.pcap"), &capture()[..300]).unwrap();
+    p.run(&["model", "calibrate", "text.pcap"]).expect(1, &["text.pcap", "neither pcap nor pcapng"]);
+    p.run(&["model", "calibrate", "cut.pcap"]).expect(1, &["cut.pcap", "damaged after packet 2"]);
+    p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "No such file"]);
+    p.run(&["model", "serve", "--listen", "0.0.0.0:0"]).expect(2, &["0.0.0.0:0", "loopback"]);
+    p.run(&["model", &example("office.toml"), "--xlsx", "x.xlsx"]).expect(2, &["--compat"]);
+    fs::write(p.here("bad.toml"), "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nspeed = \"1Mbit\"\n").unwrap();
+    p.run(&["model", "serve", "bad.toml", "--listen", "127.0.0.1:0"]).expect(2, &["bad.toml:4", "speed", "rate"]);
+}

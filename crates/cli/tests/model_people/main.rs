@@ -1,0 +1,36 @@
+//! The network model for people, from the outside: spreadsheet, report, page, capture, sweep. Tests
+//! that need a browser or a spreadsheet program are skipped by name where there is none.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod page;
+mod requests;
+mod sheet;
+
+use common::trials::trial;
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let args = Arguments::from_args();
+    let tell = !args.list;
+    let plain = |name, run| trial(name, &[], false, run, tell);
+    let trials: Vec<Trial> = vec![
+        plain("model::html_is_one_file", files::html_is_one_file),
+        plain("model::sweeps", files::sweeps),
+        plain("model::calibrates", files::calibrates),
+        plain("model::bad_captures_and_flags", files::bad_captures_and_flags),
+        plain("model::serve_answers_this_machine_only", requests::only_this_machine),
+        plain("model::serve_bounds_requests", requests::requests_are_bounded),
+        plain("model::serve_ends_with_a_signal", requests::ends_with_a_signal),
+        trial("model::xlsx_follows_its_inputs", &["soffice"], false, sheet::follows_its_inputs, tell),
+        trial("model::page_in_a_browser", &["chromium", "chromedriver"], false, page::in_a_browser, tell),
+        trial("model::page_on_a_phone", &["chromium", "chromedriver"], false, page::on_a_phone, tell),
+    ];
+    libtest_mimic::run(&args, trials).exit();
+}
+
+/// An example's path.
+fn example(name: &str) -> String {
+    format!("{}/../../docs/examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}

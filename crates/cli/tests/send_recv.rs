@@ -1,0 +1,252 @@
+//! `remora keys`, `send` and `recv` on loopback: files get there whole, and what does not is told.
+
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{Daemon, Output, Place, Running, names, noise, until};
+use remora_atp::{Options, Outcome};
+use remora_host::atp::blocking::BlockingEndpoint;
+use remora_host::atp::{Settings, keys};
+use serde_json::Value;
+
+/// A receiver into `srv`, and what to tell a sender.
+struct Receiver {
+    place: Place,
+    daemon: Daemon,
+    key: String,
+}
+
+impl Receiver {
+    fn start(args: &[&str]) -> Receiver {
+        let place = Place::new();
+        let (dir, key) = (place.srv(""), place.state().join("recv.key"));
+        let base = ["recv", dir.to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"];
+        let mut command = place.command(&[&base[..], args].concat());
+        let daemon = Daemon::start({
+            command.arg("--key").arg(&key);
+            command
+        });
+        let key = keys::load(&key).unwrap().public().to_string();
+        Receiver { place, daemon, key }
+    }
+
+    /// `remora send` of files in `here`, to that address.
+    fn send(&self, to: &str, files: &[&str], args: &[&str]) -> Running {
+        let identity = self.place.state().join("send.key");
+        let end = [to, "--key", &self.key, "--identity", identity.to_str().unwrap()];
+        self.place.start(&[&["send"][..], files, &end, args].concat())
+    }
+
+    fn sent(&self, files: &[&str], args: &[&str]) -> Output {
+        self.send(&self.daemon.addr.to_string(), files, args).finish()
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.place.here(name), bytes).unwrap();
+    }
+
+    fn arrived(&self, name: &str) -> Vec<u8> {
+        fs::read(self.place.srv(name)).unwrap()
+    }
+
+    /// Bytes that the hidden file of an unfinished one takes; its parts may come in any order.
+    fn unfinished(&self) -> u64 {
+        let part = names(&self.place.srv("")).into_iter().find(|name| name.contains(".remora-part"));
+        part.and_then(|name| fs::metadata(self.place.srv(&name)).ok()).map_or(0, |meta| meta.blocks() * 512)
+    }
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn files_of_all_sizes_arrive_whole() {
+    let mut to = Receiver::start(&["--from-anyone"]);
+    let sizes = [("empty", 0), ("one", 1), ("some", 64 << 10), ("more", (64 << 10) + 1), ("big", 5_000_000)];
+    for (name, size) in sizes {
+        to.file(name, &noise(size, 7));
+    }
+    let out = to.sent(&sizes.map(|(name, _)| name), &["--part", "1M", "--json", "--priority", "high"]);
+    assert_eq!(out.code, 0, "{out:?}");
+    let mut sent = objects(&out.stdout);
+    sent.sort_by_key(|o| o["bytes"].as_u64());
+    for ((name, size), object) in sizes.iter().zip(&sent) {
+        assert_eq!((object["file"].as_str(), object["bytes"].as_u64()), (Some(*name), Some(*size as u64)));
+        assert_eq!(object["outcome"], "stored");
+        assert_eq!(to.arrived(name), noise(*size, 7), "{name}");
+        assert_eq!(fs::metadata(to.place.srv(name)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(to.daemon.next_object()["outcome"], "stored");
+    }
+    assert_eq!(names(&to.place.srv("")).len(), sizes.len(), "nothing hidden is left");
+    // The same again is no error; to a person it says so.
+    let out = to.sent(&["big"], &[]);
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(out.stdout.contains("5.0 MB were there"), "{out:?}");
+    assert_eq!(to.daemon.interrupt("INT").0, 0);
+}
+
+#[test]
+fn a_receiver_can_end_after_a_file() {
+    let to = Receiver::start(&["--from-anyone", "--once"]);
+    to.file("a", b"hello");
+    assert_eq!(to.sent(&["a"], &[]).code, 0);
+    let Receiver { place, daemon, .. } = to;
+    let mut daemon = daemon;
+    assert_eq!(daemon.next_object()["file"], "a");
+    assert_eq!(daemon.wait(), 0);
+    assert_eq!(fs::read(place.srv("a")).unwrap(), b"hello");
+}
+
+#[test]
+fn keys_are_checked_on_both_sides() {
+    let friend = keys::generate().unwrap().public().to_string();
+    let mut to = Receiver::start(&["--from", &friend]);
+    to.file("a", b"hello");
+    to.sent(&["a"], &[]).expect(1, &["not let in", "remora recv --from "]);
+    to.key = friend;
+    to.sent(&["a"], &[]).expect(1, &["another key"]);
+    assert_eq!(names(&to.place.srv("")), [""; 0]);
+    to.sent(&["a"], &["--priority", "16"]).expect(2, &["0 to 15"]);
+    to.key = "x".into();
+    to.sent(&["a"], &[]).expect(2, &["44 characters"]);
+    let out = to.place.run(&["recv", ".", "--listen", "127.0.0.1:0"]);
+    out.expect(2, &["--from"]);
+}
+
+#[test]
+fn nobody_there_is_noticed_in_time() {
+    let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let place = Place::new();
+    fs::write(place.here("a"), "hello").unwrap();
+    let key = keys::generate().unwrap().public().to_string();
+    let identity = place.state().join("key");
+    let to = mute.local_addr().unwrap().to_string();
+    let end = ["--key", &key, "--identity", identity.to_str().unwrap(), "--timeout", "0.5"];
+    let started = Instant::now();
+    place.run(&[&["send", "a", &to][..], &end].concat()).expect(3, &["nobody has answered for 0.5 s", "hint:"]);
+    assert!(started.elapsed() < Duration::from_secs(5));
+    place.run(&[&["send", "a", "b"][..], &end].concat()).expect(2, &["the receiver"]);
+    place.run(&[&["send", "a", "./a", &to][..], &end].concat()).expect(2, &["two files"]);
+}
+
+#[test]
+fn what_a_hostile_sender_says_stays_outside() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let settings = Settings { received_max: 16, received_bytes_max: 1 << 20, ..Settings::sender() };
+    let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
+    let patience = Duration::from_secs(20);
+    let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
+    let hash = "00".repeat(32);
+    for name in ["../outside", "/tmp/x", "..", "", "a/b", "a\\u0000b", ".hidden", "a\\nb"] {
+        let head = format!(r#"{{"remora":1,"file":1,"name":"{name}","size":1,"hash":"{hash}","at":0}}"#);
+        let object = Bytes::from(head + "\nx");
+        assert_eq!(from.send(&peer, object, Options::default()).unwrap().outcome, Outcome::Delivered);
+        let answer = from.recv(Some(patience)).unwrap().unwrap().object;
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["verdict"], "refused", "{name}: {answer}");
+    }
+    for junk in [&b""[..], b"hello\n", &[b'{'; 100_000]] {
+        from.send(&peer, Bytes::copy_from_slice(junk), Options::default()).unwrap();
+    }
+    assert_eq!(names(&to.place.srv("")), [""; 0]);
+    assert!(!to.place.srv("../outside").exists());
+    to.file("after", b"all");
+    assert_eq!(to.sent(&["after"], &[]).code, 0, "it still works");
+}
+
+#[test]
+fn refusals_and_failures_are_told_to_the_sender() {
+    let to = Receiver::start(&["--from-anyone", "--max-size", "1M"]);
+    fs::write(to.place.srv("a"), "old").unwrap();
+    to.file("a", b"new");
+    to.file("big", &noise((1 << 20) + 1, 3));
+    to.file("fine", b"fine");
+    fs::create_dir(to.place.here("dir")).unwrap();
+    let out = to.sent(&["a", "big", "dir", "absent", "fine"], &[]);
+    out.expect(
+        1,
+        &["a: a file of this name", "big: larger than 1.0 MB", "dir: is a directory", "absent: no such file"],
+    );
+    assert!(out.stdout.starts_with("fine: stored, 4 B"), "{out:?}");
+    assert_eq!(to.arrived("a"), b"old");
+    fs::remove_dir_all(to.place.srv("")).unwrap();
+    to.sent(&["fine"], &[]).expect(1, &["fine: the receiver cannot keep it: no such file or directory"]);
+    let to = Receiver::start(&["--from-anyone", "--overwrite"]);
+    fs::write(to.place.srv("a"), "old").unwrap();
+    to.file("a", b"new");
+    assert_eq!(to.sent(&["a"], &[]).code, 0);
+    assert_eq!(to.arrived("a"), b"new");
+}
+
+#[test]
+fn what_cannot_arrive_in_time_is_given_up() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let slow = to.place.relay_at(0, &to.daemon, &["--rate", "256kbit"]);
+    to.file("big", &noise(2_000_000, 5));
+    let started = Instant::now();
+    let out = to.send(&slow.addr.to_string(), &["big"], &["--deadline", "1.5s", "--json"]).finish();
+    assert!(started.elapsed() < Duration::from_secs(8));
+    assert_eq!(out.code, 5, "{out:?}");
+    let outcome = objects(&out.stdout)[0]["outcome"].clone();
+    assert!(["expired", "evicted", "rejected"].map(Value::from).contains(&outcome), "{out:?}");
+    assert!(!to.place.srv("big").exists());
+}
+
+#[test]
+fn an_interrupted_file_goes_on_where_it_was() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let slow = to.place.relay_at(0, &to.daemon, &["--rate", "2Mbit"]);
+    to.file("big", &noise(5_000_000, 9));
+    let sending = to.send(&slow.addr.to_string(), &["big"], &["--part", "16K"]);
+    until("some of it", || to.unfinished() > 100_000);
+    let started = Instant::now();
+    sending.signal("INT");
+    sending.finish().expect(130, &["interrupted"]);
+    assert!(started.elapsed() < Duration::from_secs(3));
+    let out = to.sent(&["big"], &["--json", "--part", "16K"]);
+    assert_eq!(out.code, 0, "{out:?}");
+    let (kept, bytes) = (&objects(&out.stdout)[0]["kept_bytes"], &objects(&out.stdout)[0]["bytes"]);
+    assert!(kept.as_u64() > Some(50_000), "{out:?}");
+    assert_eq!(kept.as_u64().unwrap() + bytes.as_u64().unwrap(), 5_000_000);
+    assert_eq!(to.arrived("big"), noise(5_000_000, 9));
+}
+
+#[test]
+fn silence_is_told_and_waited_for() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let slow = to.place.relay_at(0, &to.daemon, &["--rate", "4Mbit"]);
+    to.file("big", &noise(1_000_000, 11));
+    let sending = to.send(&slow.addr.to_string(), &["big"], &["--part", "16K"]);
+    until("some of it", || to.unfinished() > 0);
+    to.daemon.signal("STOP");
+    std::thread::sleep(Duration::from_millis(4500));
+    to.daemon.signal("CONT");
+    let out = sending.finish();
+    out.expect(0, &["link silent since 3 s; holding", "the link is back after"]);
+    assert_eq!(to.arrived("big"), noise(1_000_000, 11));
+}
+
+#[test]
+fn keys_are_made_once_and_shown() {
+    let place = Place::new();
+    let run = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("XDG_CONFIG_HOME", place.state());
+        Running::start(command).finish()
+    };
+    let made = run(&["keys"]);
+    made.expect(0, &["made a key in", "atp.key"]);
+    let file = place.state().join("remora/atp.key");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let shown: Value = serde_json::from_str(&run(&["keys", "--json"]).stdout).unwrap();
+    assert_eq!(shown["public"], made.stdout.trim());
+    assert_eq!((&shown["made"], shown["file"].as_str()), (&Value::from(false), file.to_str()));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    run(&["keys"]).expect(1, &["atp.key"]);
+}

@@ -1,0 +1,122 @@
+//! The same for programs without an async runtime: each call waits in its thread.
+//!
+//! The endpoint has a thread of its own, so no runtime is needed here either.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_atp::session::{Identity, PublicKey};
+use remora_atp::{Final, Options};
+use remora_base::Rate;
+
+use super::{AtpEndpoint, AtpError, Crossing, Notice, Received, Remote, Request, Settings};
+
+/// An endpoint whose calls wait. Clones share it.
+#[derive(Clone, Debug)]
+pub struct BlockingEndpoint(AtpEndpoint);
+
+impl BlockingEndpoint {
+    /// As [`AtpEndpoint::bind`].
+    pub fn bind(settings: Settings, identity: Identity) -> Result<BlockingEndpoint, AtpError> {
+        AtpEndpoint::bind(settings, identity).map(BlockingEndpoint)
+    }
+
+    /// The endpoint itself, for calls that do not wait.
+    pub fn endpoint(&self) -> &AtpEndpoint {
+        &self.0
+    }
+
+    /// Turns to the owner of `key` at `addr`, and waits for the answer for `patience` at most;
+    /// `None` when it is over.
+    pub fn connect(&self, addr: SocketAddr, key: PublicKey, patience: Duration) -> Option<Result<Remote, AtpError>> {
+        let remote = match self.0.connect(addr, key) {
+            Ok(remote) => remote,
+            Err(e) => return Some(Err(e)),
+        };
+        let up = wait_for(remote.up(), Some(patience))?;
+        Some(up.map(|()| remote))
+    }
+
+    /// Sends an object and waits until it has ended, however that is (the paper's `send_sync`).
+    /// For the other way, [`Remote::send`] and [`wait`].
+    pub fn send(&self, to: &Remote, object: Bytes, options: Options) -> Result<Final, AtpError> {
+        wait(to.send(object, options)?)
+    }
+
+    /// The next object that came in; `None` if none comes within `patience`.
+    pub fn recv(&self, patience: Option<Duration>) -> Option<Result<Received, AtpError>> {
+        wait_for(self.0.recv(), patience)
+    }
+
+    /// The next thing worth knowing; `None` if there is none within `patience`.
+    pub fn notice(&self, patience: Option<Duration>) -> Option<Result<Notice, AtpError>> {
+        wait_for(self.0.notice(), patience)
+    }
+
+    /// Waits until the bandwidth leaves the bounds; `None` if it stays for `patience`.
+    pub fn bounds(
+        &self,
+        to: &Remote,
+        low: Option<Rate>,
+        high: Option<Rate>,
+        patience: Option<Duration>,
+    ) -> Option<Result<Crossing, AtpError>> {
+        wait_for(to.bounds(low, high), patience)
+    }
+
+    /// As [`AtpEndpoint::rebind`].
+    pub fn rebind(&self, addr: SocketAddr) -> Result<SocketAddr, AtpError> {
+        block_on(self.0.rebind(addr))
+    }
+
+    /// As [`AtpEndpoint::close`].
+    pub fn close(&self) {
+        block_on(self.0.close());
+    }
+}
+
+/// Waits until a request has ended.
+pub fn wait(request: Request) -> Result<Final, AtpError> {
+    block_on(request)
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        // Without an end to the patience there is always an answer.
+        if let Some(answer) = wait_for(future.as_mut(), None) {
+            return answer;
+        }
+    }
+}
+
+/// Waits in this thread, for `patience` at most.
+fn wait_for<T>(future: impl Future<Output = T>, patience: Option<Duration>) -> Option<T> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let end = patience.and_then(|p| Instant::now().checked_add(p));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+            return Some(answer);
+        }
+        match end.map(|end| end.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(Duration::ZERO) => return None,
+            Some(left) => thread::park_timeout(left),
+        }
+    }
+}

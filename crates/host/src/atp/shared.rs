@@ -1,0 +1,322 @@
+//! What the handles of an endpoint and its thread share: the core behind a lock that is held for
+//! its own short calls only, and who waits for what.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use remora_atp::session::{Ending, Endpoint, Event, PeerId, PublicKey, Refusal};
+use remora_atp::{Final, Priority, RequestId, Side, Upcall};
+use remora_base::{Core, Rate, Time};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::Clock;
+
+/// Notices kept for [`AtpEndpoint::notice`](super::AtpEndpoint::notice); the oldest are dropped.
+const NOTICES_MAX: usize = 1024;
+
+/// How a connection is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Line {
+    Connecting,
+    Up { key: PublicKey, addr: SocketAddr },
+    Refused(Refusal),
+    Down(Ending),
+}
+
+/// An object that came in.
+pub(super) struct Arrived {
+    pub(super) from: PeerId,
+    pub(super) priority: Priority,
+    pub(super) object: Bytes,
+}
+
+/// Something an application may want to know, and may miss.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The bandwidth does not suffice for a request, which is suspended; or suffices again.
+    Request(Upcall),
+    /// A peer is there: one we connected to, or that connected to us.
+    Up {
+        /// Who.
+        peer: PeerId,
+        /// Its key.
+        key: PublicKey,
+        /// Where it is.
+        addr: SocketAddr,
+    },
+    /// Nothing is heard of the peer; its objects are held.
+    Silent {
+        /// Who.
+        peer: PeerId,
+    },
+    /// It is heard again.
+    Heard {
+        /// Who.
+        peer: PeerId,
+    },
+    /// It has another address.
+    Moved {
+        /// Who.
+        peer: PeerId,
+        /// Where it is.
+        addr: SocketAddr,
+    },
+    /// The connection is over, or did not come about.
+    Down {
+        /// Who.
+        peer: PeerId,
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// The bandwidth left its bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crossing {
+    /// What it is now; `None` while nothing gets through.
+    pub rate: Option<Rate>,
+    /// Which bound it crossed.
+    pub side: Side,
+}
+
+/// The core and those who wait.
+pub(super) struct State {
+    pub(super) core: Endpoint,
+    pub(super) requests: BTreeMap<RequestId, oneshot::Sender<Final>>,
+    pub(super) peers: BTreeMap<PeerId, watch::Sender<Line>>,
+    pub(super) bounds: Option<oneshot::Sender<Crossing>>,
+    pub(super) received: VecDeque<Arrived>,
+    pub(super) received_bytes: usize,
+    pub(super) notices: VecDeque<Notice>,
+    /// A new local address to bind to, for the thread to do.
+    pub(super) rebind: Option<(SocketAddr, oneshot::Sender<std::io::Result<SocketAddr>>)>,
+    pub(super) local: SocketAddr,
+    limits: Limits,
+    /// An object for which there was no room among the received.
+    stalled: Option<Arrived>,
+    pub(super) ignored: u64,
+}
+
+/// Bounds on what waits for the application.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Objects and their bytes; no objects: the application does not receive.
+    pub(super) objects: usize,
+    pub(super) bytes: usize,
+}
+
+/// What all handles share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    pub(super) clock: Clock,
+    /// Wakes the thread.
+    bell: OwnedFd,
+    is_rung: AtomicBool,
+    /// The last handle is gone, or the application said so.
+    closing: AtomicBool,
+    /// The thread has ended.
+    closed: AtomicBool,
+    /// Objects have come, or notices, or the end.
+    pub(super) arrived: Notify,
+    pub(super) noticed: Notify,
+    pub(super) ended: Notify,
+}
+
+impl State {
+    pub(super) fn new(core: Endpoint, limits: Limits, local: SocketAddr) -> State {
+        State {
+            core,
+            requests: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            bounds: None,
+            received: VecDeque::new(),
+            received_bytes: 0,
+            notices: VecDeque::new(),
+            rebind: None,
+            local,
+            limits,
+            stalled: None,
+            ignored: 0,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.received.is_empty()
+            || (self.received.len() < self.limits.objects && self.received_bytes < self.limits.bytes)
+    }
+
+    fn receive(&mut self, arrived: Arrived) {
+        self.received_bytes += arrived.object.len();
+        self.received.push_back(arrived);
+    }
+
+    /// Takes the next received object; makes room for one that waits outside.
+    pub(super) fn take_received(&mut self) -> Option<Arrived> {
+        let arrived = self.received.pop_front()?;
+        self.received_bytes -= arrived.object.len();
+        Some(arrived)
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(state: State, clock: Clock, bell: OwnedFd) -> Arc<Shared> {
+        Arc::new(Shared {
+            state: Mutex::new(state),
+            clock,
+            bell,
+            is_rung: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            arrived: Notify::new(),
+            noticed: Notify::new(),
+            ended: Notify::new(),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(super) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// Wakes the thread, once for however many calls came before it looks.
+    pub(super) fn ring(&self) {
+        if !self.is_rung.swap(true, Ordering::AcqRel) {
+            // Fails only if the counter is full, and then the thread wakes anyway.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The thread is awake.
+    pub(super) fn unring(&self) {
+        if self.is_rung.swap(false, Ordering::AcqRel) {
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Nothing will come any more: whoever waits is told.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        self.closed.store(true, Ordering::Release);
+        state.requests.clear();
+        state.peers.clear();
+        (state.bounds, state.rebind) = (None, None);
+        drop(state);
+        for notify in [&self.arrived, &self.noticed, &self.ended] {
+            notify.notify_waiters();
+            notify.notify_one(); // and who is about to wait
+        }
+    }
+
+    /// Hands what the core has to tell to those who wait for it.
+    pub(super) fn deliver(&self, state: &mut State) {
+        loop {
+            if let Some(arrived) = state.stalled.take() {
+                if !state.has_room() {
+                    state.stalled = Some(arrived);
+                    return;
+                }
+                state.receive(arrived);
+                self.arrived.notify_one();
+            }
+            let Some(event) = state.core.poll_event() else { return };
+            self.event(state, event);
+        }
+    }
+
+    fn event(&self, state: &mut State, event: Event) {
+        let notice = match event {
+            Event::Upcall(Upcall::Final(end)) => {
+                if let Some(waiter) = state.requests.remove(&end.request) {
+                    // Nobody waits any more: it ended for nobody.
+                    let _ = waiter.send(end);
+                }
+                return;
+            }
+            Event::Upcall(Upcall::Bandwidth { rate, side }) => {
+                if let Some(waiter) = state.bounds.take() {
+                    let _ = waiter.send(Crossing { rate, side });
+                }
+                return;
+            }
+            Event::Received { .. } if state.limits.objects == 0 => {
+                state.ignored += 1;
+                return;
+            }
+            Event::Received { peer, priority, object } => {
+                state.stalled = Some(Arrived { from: peer, priority, object });
+                return;
+            }
+            Event::Upcall(advice) => Notice::Request(advice),
+            Event::Up { peer, key, addr } => {
+                state.peer(peer).send_replace(Line::Up { key, addr });
+                Notice::Up { peer, key, addr }
+            }
+            Event::Silent { peer, .. } => Notice::Silent { peer },
+            Event::Heard { peer } => Notice::Heard { peer },
+            Event::Moved { peer, addr } => {
+                state.peer(peer).send_if_modified(|line| match line {
+                    Line::Up { addr: known, .. } => std::mem::replace(known, addr) != addr,
+                    _ => false,
+                });
+                Notice::Moved { peer, addr }
+            }
+            Event::Down { peer, why } => {
+                let text = why.to_string();
+                state.gone(peer, Line::Down(why));
+                Notice::Down { peer, why: text }
+            }
+            Event::Refused { peer, why } => {
+                let text = why.to_string();
+                state.gone(peer, Line::Refused(why));
+                Notice::Down { peer, why: text }
+            }
+        };
+        if state.notices.len() == NOTICES_MAX {
+            state.notices.pop_front();
+        }
+        state.notices.push_back(notice);
+        self.noticed.notify_one();
+    }
+}
+
+impl State {
+    /// The peer's place, made if it connected to us.
+    pub(super) fn peer(&mut self, id: PeerId) -> &watch::Sender<Line> {
+        self.peers.entry(id).or_insert_with(|| watch::Sender::new(Line::Connecting))
+    }
+
+    /// The last word about a peer: those who hold it keep it, the table does not.
+    fn gone(&mut self, id: PeerId, line: Line) {
+        if let Some(place) = self.peers.remove(&id) {
+            place.send_replace(line);
+        }
+    }
+}

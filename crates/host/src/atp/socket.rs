@@ -1,0 +1,232 @@
+//! The socket: datagrams in and out in as few system calls as the kernel allows (GSO, GRO,
+//! recvmmsg), from the address they are expected from.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use bytes::Bytes;
+use noq_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+
+/// Buffers read into at a time, each for as many segments as GRO joins.
+const READ_BUFFERS: usize = 4;
+/// What fits into each.
+const READ_MAX: usize = 65_536;
+/// Bytes handed to the kernel in one call.
+const BATCH_MAX: usize = 65_000;
+/// Peers for which the address they know us by is remembered; beyond it, all are forgotten.
+const ROUTES_MAX: usize = 4096;
+/// Socket buffers asked for: what comes within some milliseconds at 1 Gbit/s.
+const SOCKET_BUFFER: usize = 2 << 20;
+
+/// A UDP socket.
+pub(super) struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+    is_v6: bool,
+    /// Bound to every address: then answers leave from the one that was asked.
+    is_wild: bool,
+    routes: BTreeMap<SocketAddr, IpAddr>,
+    buffers: Vec<Vec<u8>>,
+}
+
+/// Datagrams to one peer, all of one size but for the last.
+#[derive(Default)]
+pub(super) struct Batch {
+    to: Option<SocketAddr>,
+    bytes: Vec<u8>,
+    size: usize,
+    count: usize,
+    is_closed: bool,
+}
+
+impl Batch {
+    /// Adds a datagram, or gives it back if it belongs into a batch of its own.
+    pub(super) fn push(&mut self, to: SocketAddr, datagram: Bytes, count_max: usize) -> Option<Bytes> {
+        let fits = self.to.is_none()
+            || (self.to == Some(to)
+                && !self.is_closed
+                && self.count < count_max
+                && datagram.len() <= self.size
+                && self.bytes.len() + datagram.len() <= BATCH_MAX);
+        if !fits {
+            return Some(datagram);
+        }
+        if self.to.replace(to).is_none() {
+            self.size = datagram.len();
+        }
+        self.is_closed = datagram.len() < self.size;
+        self.count += 1;
+        self.bytes.extend_from_slice(&datagram);
+        None
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes everything out.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.to, self.size, self.count, self.is_closed) = (None, 0, 0, false);
+    }
+}
+
+impl Socket {
+    /// Binds to `addr`; a wildcard IPv6 address takes IPv4, too.
+    pub(super) fn bind(addr: SocketAddr) -> io::Result<Socket> {
+        let udp = UdpSocket::bind(addr)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
+        // A smaller buffer costs datagrams in bursts, nothing else.
+        let _ = state.set_recv_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
+        let _ = state.set_send_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
+        Ok(Socket {
+            is_v6: addr.is_ipv6(),
+            is_wild: addr.ip().is_unspecified(),
+            routes: BTreeMap::new(),
+            buffers: vec![vec![0; READ_MAX]; READ_BUFFERS],
+            udp,
+            state,
+        })
+    }
+
+    pub(super) fn udp(&self) -> &UdpSocket {
+        &self.udp
+    }
+
+    /// Datagrams that the kernel takes in one call.
+    pub(super) fn batch_max(&self) -> usize {
+        self.state.max_gso_segments().get()
+    }
+
+    /// Whether the kernel may cut datagrams in pieces, against our wish.
+    pub(super) fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// Forgets by which of our addresses peers know us: they have changed.
+    pub(super) fn forget_routes(&mut self) {
+        self.routes.clear();
+    }
+
+    /// Sends a batch; false if there is no room at present. What the kernel refuses for other
+    /// reasons is lost as datagrams are.
+    pub(super) fn send(&mut self, batch: &Batch) -> bool {
+        let Some(to) = batch.to else { return true };
+        let src_ip = self.routes.get(&to).copied();
+        let mut transmit = Transmit {
+            destination: self.native(to),
+            ecn: None,
+            contents: &batch.bytes,
+            segment_size: (batch.count > 1).then_some(batch.size),
+            src_ip,
+        };
+        let mut result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
+        if src_ip.is_some() && result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock) {
+            // That address may be ours no more.
+            self.routes.remove(&to);
+            transmit.src_ip = None;
+            result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
+        }
+        !matches!(result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Hands what has come to `take`, a datagram at a time; false if there was nothing.
+    pub(super) fn receive(&mut self, mut take: impl FnMut(SocketAddr, Bytes)) -> bool {
+        let mut metas = [RecvMeta::default(); READ_BUFFERS];
+        let mut slices: Vec<IoSliceMut> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        // An error is one of the network's about an earlier datagram, or that there is nothing.
+        let Ok(n) = self.state.recv(UdpSockRef::from(&self.udp), &mut slices, &mut metas) else { return false };
+        for (meta, buffer) in metas.iter().zip(&self.buffers).take(n) {
+            let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
+            if let (true, Some(ours)) = (self.is_wild, meta.dst_ip) {
+                remember(&mut self.routes, from, ours);
+            }
+            let Some(bytes) = buffer.get(..meta.len) else { continue };
+            bytes.chunks(meta.stride.max(1)).for_each(|d| take(from, Bytes::copy_from_slice(d)));
+        }
+        n > 0
+    }
+
+    /// The address as this socket's family writes it.
+    fn native(&self, addr: SocketAddr) -> SocketAddr {
+        match addr.ip() {
+            IpAddr::V4(v4) if self.is_v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), addr.port()),
+            _ => addr,
+        }
+    }
+}
+
+fn remember(routes: &mut BTreeMap<SocketAddr, IpAddr>, from: SocketAddr, ours: IpAddr) {
+    if routes.get(&from) == Some(&ours) {
+        return;
+    }
+    if routes.len() >= ROUTES_MAX {
+        routes.clear();
+    }
+    routes.insert(from, ours);
+}
+
+/// The address from which datagrams to `peer` leave at present; nothing is sent to find out.
+pub(super) fn source_towards(peer: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch_of(sizes: &[usize], count_max: usize) -> usize {
+        let (mut batch, to) = (Batch::default(), "127.0.0.1:1".parse().unwrap());
+        sizes.iter().take_while(|n| batch.push(to, Bytes::from(vec![0; **n]), count_max).is_none()).count()
+    }
+
+    #[test]
+    fn a_batch_is_what_one_call_can_send() {
+        for (sizes, max, taken) in [
+            (&[100, 100, 100][..], 8, 3),
+            (&[100, 100, 100], 2, 2),
+            (&[100, 60, 60], 8, 2), // after a shorter one there is no other
+            (&[60, 100], 8, 1),
+            (&[1200; 80], 128, 54), // as many as fit
+            (&[0, 100], 8, 1),
+        ] {
+            assert_eq!(batch_of(sizes, max), taken, "{sizes:?}");
+        }
+        let mut batch = Batch::default();
+        let [a, b] = ["127.0.0.1:1", "127.0.0.1:2"].map(|s| s.parse().unwrap());
+        assert!(batch.is_empty() && batch.push(a, Bytes::from_static(b"x"), 9).is_none());
+        assert!(batch.push(b, Bytes::from_static(b"x"), 9).is_some(), "one peer a batch");
+        batch.clear();
+        assert!(batch.push(b, Bytes::from_static(b"xyz"), 9).is_none());
+    }
+
+    #[test]
+    fn datagrams_cross_between_families_and_in_batches() {
+        let mut six = Socket::bind("[::]:0".parse().unwrap()).unwrap();
+        let mut four = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], six.udp().local_addr().unwrap().port()));
+        let mut batch = Batch::default();
+        for n in [500, 500, 500, 20] {
+            assert!(batch.push(to, Bytes::from(vec![7; n]), four.batch_max().max(4)).is_none());
+        }
+        if four.batch_max() >= 4 {
+            assert!(four.send(&batch));
+            let mut got = Vec::new();
+            for _ in 0..100 {
+                six.receive(|from, d| got.push((from, d.len())));
+                if got.len() == 4 {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let from = four.udp().local_addr().unwrap();
+            assert_eq!(got, [(from, 500), (from, 500), (from, 500), (from, 20)]);
+        }
+        assert_eq!(source_towards(to), Some(to.ip()));
+    }
+}

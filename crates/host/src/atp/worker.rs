@@ -1,0 +1,190 @@
+//! The thread of an endpoint: it moves datagrams between the socket and the core, and keeps the
+//! core's timers to the fraction of a millisecond, which its pacing lives on. It sleeps in `poll`
+//! until something comes, an application asks for something, or a timer is due.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_atp::session::PeerId;
+use remora_base::{Core, Peer, Time, Transmit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::shared::{Line, Shared, State};
+use super::socket::{Batch, Socket, source_towards};
+
+/// Reads from the socket before timers and what is to be sent have their turn.
+const READS_MAX: usize = 16;
+/// Batches sent before what has come is looked at.
+const BATCHES_MAX: usize = 64;
+/// How often our own address is looked at.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How long the good-bye may take.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// What the thread works on.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    socket: Socket,
+    /// What the socket had no room for, and the datagram after it.
+    batch: Batch,
+    held: Option<Transmit>,
+    is_blocked: bool,
+    look_at: Time,
+    /// Where our datagrams to some peer came from when we last looked.
+    source: Option<(SocketAddr, IpAddr)>,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, socket: Socket) -> Worker {
+        Worker {
+            shared,
+            socket,
+            batch: Batch::default(),
+            held: None,
+            is_blocked: false,
+            look_at: Time::ZERO,
+            source: None,
+        }
+    }
+
+    /// Works until the endpoint is closed.
+    pub(super) fn run(mut self) {
+        // Timers are to be on time; where the system refuses, they are merely a little late.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut farewell: Option<Time> = None;
+        loop {
+            self.shared.unring();
+            self.receive();
+            self.look_around();
+            let shared = self.shared.clone();
+            let mut state = shared.lock();
+            self.rebind(&mut state);
+            let now = shared.now();
+            if farewell.is_none() && shared.is_closing() {
+                farewell = Some(now + FAREWELL_MAX);
+                let peers: Vec<PeerId> = state.core.peers().collect();
+                peers.into_iter().for_each(|id| state.core.close(now, id));
+            }
+            if state.core.poll_timeout().is_some_and(|due| due <= now) {
+                state.core.handle_timeout(now);
+            }
+            let more = self.send(&mut state);
+            shared.deliver(&mut state);
+            let due = state.core.poll_timeout();
+            drop(state);
+            if let Some(end) = farewell
+                && (due.is_none() || shared.now() >= end || self.said_good_bye())
+            {
+                break;
+            }
+            if !more {
+                self.sleep(due.into_iter().chain([self.look_at]).chain(farewell).min());
+            }
+        }
+        self.shared.end();
+    }
+
+    /// Whether nothing is left to be said: the last packets have left, and none is waited for.
+    fn said_good_bye(&self) -> bool {
+        !self.is_blocked && self.shared.lock().core.peers().next().is_none()
+    }
+
+    fn receive(&mut self) {
+        for _ in 0..READS_MAX {
+            let shared = &self.shared;
+            let mut state = None;
+            let took = self.socket.receive(|from, datagram| {
+                // The lock is taken once for all that one call brought.
+                let state: &mut State = state.get_or_insert_with(|| shared.lock());
+                state.core.handle_input(shared.now(), Peer::datagram(from), datagram);
+            });
+            if let Some(mut state) = state {
+                shared.deliver(&mut state);
+            }
+            if !took {
+                return;
+            }
+        }
+    }
+
+    /// Sends what the core has; true if there may be more at once.
+    fn send(&mut self, state: &mut State) -> bool {
+        for _ in 0..BATCHES_MAX {
+            if !self.batch.is_empty() && !self.flush() {
+                return false;
+            }
+            while let Some(Transmit { to, payload }) =
+                self.held.take().or_else(|| state.core.poll_transmit(self.shared.now()))
+            {
+                if let Some(payload) = self.batch.push(to.addr, payload, self.socket.batch_max()) {
+                    self.held = Some(Transmit { to, payload }); // the first of the next batch
+                    break;
+                }
+            }
+            if self.batch.is_empty() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends the batch; false if it has to wait.
+    fn flush(&mut self) -> bool {
+        self.is_blocked = !self.socket.send(&self.batch);
+        if !self.is_blocked {
+            self.batch.clear();
+        }
+        !self.is_blocked
+    }
+
+    /// Binds to another address, if somebody asked.
+    fn rebind(&mut self, state: &mut State) {
+        let Some((addr, told)) = state.rebind.take() else { return };
+        let result = Socket::bind(addr).and_then(|socket| {
+            let local = socket.udp().local_addr()?;
+            self.socket = socket;
+            state.local = local;
+            state.core.rebind(self.shared.now());
+            Ok(local)
+        });
+        // Who asked may have gone.
+        let _ = told.send(result);
+    }
+
+    /// Notices that datagrams to our peers leave from another of our addresses than before: a
+    /// laptop has moved from one network to the other. The socket is bound to all of them, so the
+    /// core only needs to know that the path is another one.
+    fn look_around(&mut self) {
+        let now = self.shared.now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_AROUND;
+        let peer = self.shared.lock().peers.values().find_map(|line| match *line.borrow() {
+            Line::Up { addr, .. } => Some(addr),
+            _ => None,
+        });
+        let Some(peer) = peer else { return };
+        let Some(source) = source_towards(peer) else { return };
+        if self.source.replace((peer, source)).is_some_and(|(p, before)| p == peer && before != source) {
+            self.socket.forget_routes();
+            self.shared.lock().core.rebind(now);
+        }
+    }
+
+    fn sleep(&self, due: Option<Time>) {
+        let wait = due.map(|at| at.since(self.shared.now()));
+        if wait.is_some_and(|w| w.is_zero()) {
+            return;
+        }
+        let wait = wait.map(|w| Timespec {
+            tv_sec: i64::try_from(w.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: w.subsec_nanos().into(),
+        });
+        let readiness = if self.is_blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [PollFd::new(self.socket.udp(), readiness), PollFd::new(self.shared.bell(), PollFlags::IN)];
+        // Interrupted: then there is a look at everything, and another sleep.
+        let _ = poll(&mut fds, wait.as_ref());
+    }
+}

@@ -1,0 +1,238 @@
+//! The driver of a session over ATP: each call is an object, each reply one (ATP 02).
+//!
+//! What goes first is the scheduler's to say, by how urgent a call is
+//! ([`Urgency`](remora_wire::urgency::Urgency)); so a lookup does not wait behind the file that is
+//! being copied, and a lost packet holds back one call, not those behind it. The core sees a
+//! transport that loses nothing while the connection lives. A call that the scheduler gives up
+//! (refused for want of room, or past its deadline) goes out again after a pause; when the
+//! connection ends, it is made again and every unanswered call sent once more, which the server's
+//! duplicate request cache is for.
+//!
+//! Bounds: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes of them on their way; the rest stays with
+//! the core. Replies that wait for us, as many and no more bytes than `Settings` say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_atp::session::{Config, Identity, Refusal};
+use remora_atp::{Final, Options, Outcome};
+use remora_base::{Core, Peer, Time};
+use remora_wire::urgency::Urgency;
+use tokio::task::JoinSet;
+
+use super::driver::{LOOK, RECONNECT, RECORD_MAX, at, idle, take, timeout};
+use super::session::Shared;
+use super::{ClientError, Keys};
+use crate::atp::{AtpEndpoint, AtpError, Remote, Settings, keys};
+use crate::objects::priority;
+
+/// Calls handed to the endpoint whose objects have not arrived.
+const OBJECTS_MAX: usize = 512;
+/// Their bytes; one call may always go.
+const BYTES_MAX: usize = 4 << 20;
+/// How long a call that was given up waits before it goes out again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// An endpoint of ours, and whom it talks to.
+pub(super) struct Link {
+    endpoint: AtpEndpoint,
+    server: SocketAddr,
+    keys: Keys,
+}
+
+/// A connection to the server, which has shown its key.
+pub(super) async fn connect(
+    keys: &Keys,
+    server: SocketAddr,
+    patience: Duration,
+) -> Result<(Link, Remote), ClientError> {
+    let failed = |source| ClientError::Atp { server: server.to_string(), source };
+    let session = Config {
+        object_max: RECORD_MAX as u32,
+        // What leaves with the first flight can be replayed by whoever saw it, and not every call
+        // may be executed twice.
+        early: false,
+        ..Config::default()
+    };
+    let any = if server.is_ipv4() { SocketAddr::from(([0, 0, 0, 0], 0)) } else { SocketAddr::from(([0u16; 8], 0)) };
+    let settings = Settings { session, ..Settings::receiver(any) };
+    let endpoint = AtpEndpoint::bind(settings, identity(keys)?).map_err(failed)?;
+    let remote = endpoint.connect(server, keys.server).map_err(failed)?;
+    match tokio::time::timeout(patience, remote.up()).await {
+        Ok(up) => up.map_err(failed)?,
+        Err(_) => return Err(failed(AtpError::Refused(Refusal::Silent))),
+    }
+    Ok((Link { endpoint, server, keys: keys.clone() }, remote))
+}
+
+/// Who we are.
+fn identity(keys: &Keys) -> Result<Identity, ClientError> {
+    let at = |path: std::path::PathBuf| keys::load(&path).map_err(|source| ClientError::Key { path, source });
+    if let Some(path) = &keys.own {
+        return at(path.clone());
+    }
+    match keys::default_path() {
+        Ok(path) if path.exists() => at(path),
+        Ok(path) => keys::generate().map_err(|source| ClientError::Key { path, source }),
+        Err(_) => keys::generate().map_err(|source| ClientError::Key { path: std::path::PathBuf::new(), source }),
+    }
+}
+
+/// Moves objects, and makes the connection again whenever it ends and there is something to ask.
+pub(super) async fn run(shared: Arc<Shared>, link: Link, first: Remote) {
+    let mut remote = first;
+    let mut connection = 0;
+    let mut pause = RECONNECT.0;
+    loop {
+        connection += 1;
+        let peer = Peer::stream(link.server, connection);
+        shared.lock().core.connected(shared.now(), peer);
+        if serve(&shared, &link, &remote, peer).await {
+            pause = RECONNECT.0;
+        }
+        if is_refused(&shared, &remote) {
+            return;
+        }
+        remote.close();
+        shared.lock().core.disconnected(shared.now());
+        remote = match reconnect(&shared, &link, &mut pause).await {
+            Some(remote) => remote,
+            None => return,
+        };
+    }
+}
+
+/// Whether it ended because of a key, which waiting does not mend; then the session is closed, and
+/// whoever waits is told why. (That our own key is not let in shows after the first flight only.)
+fn is_refused(shared: &Shared, remote: &Remote) -> bool {
+    match remote.ended() {
+        Some(AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted))) => {
+            shared.refuse(why);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Waits until something is to be asked, and then for a connection, as long as it takes; `None` if
+/// a key is in the way.
+async fn reconnect(shared: &Shared, link: &Link, pause: &mut Duration) -> Option<Remote> {
+    while shared.lock().core.is_idle() {
+        shared.changed.notified().await;
+    }
+    loop {
+        idle(shared, *pause).await;
+        *pause = (*pause * 2).min(RECONNECT.1);
+        let Ok(remote) = link.endpoint.connect(link.server, link.keys.server) else { continue };
+        if up(shared, &remote).await {
+            return Some(remote);
+        }
+        if is_refused(shared, &remote) {
+            return None;
+        }
+    }
+}
+
+/// Whether the server answers; the core's timers run meanwhile.
+async fn up(shared: &Shared, remote: &Remote) -> bool {
+    let up = remote.up();
+    tokio::pin!(up);
+    loop {
+        let due = shared.lock().core.poll_timeout();
+        tokio::select! {
+            up = &mut up => return up.is_ok(),
+            () = shared.changed.notified() => {}
+            () = at(shared, due) => timeout(shared),
+        }
+    }
+}
+
+/// Calls on their way to the server.
+#[derive(Default)]
+struct Under {
+    ends: JoinSet<(u32, usize, Option<Outcome>)>,
+    bytes: usize,
+}
+
+impl Under {
+    fn has_room(&self) -> bool {
+        self.ends.is_empty() || (self.ends.len() < OBJECTS_MAX && self.bytes < BYTES_MAX)
+    }
+
+    /// Sends `call`; false if the connection has gone.
+    fn send(&mut self, remote: &Remote, call: Bytes, deadline: Option<Duration>) -> bool {
+        let (xid, bytes) = (xid(&call), call.len());
+        let options = Options { priority: priority(Urgency::of(&call)), deadline, ..Options::default() };
+        let Ok(request) = remote.send(call, options) else { return false };
+        self.bytes += bytes;
+        self.ends.spawn(async move {
+            let outcome = request.await.ok().map(|Final { outcome, .. }| outcome);
+            if outcome != Some(Outcome::Delivered) {
+                tokio::time::sleep(AGAIN).await;
+            }
+            (xid, bytes, outcome)
+        });
+        true
+    }
+}
+
+/// What a message begins with, in a call and in its reply; 0 in what is shorter.
+fn xid(message: &Bytes) -> u32 {
+    message.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid))
+}
+
+/// Serves one connection until it ends; whether anything came over it.
+async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer) -> bool {
+    let mut under = Under::default();
+    let mut heard = false;
+    while remote.ended().is_none() {
+        let due = fill(shared, remote, &mut under);
+        tokio::select! {
+            received = link.endpoint.recv() => {
+                let Ok(received) = received else { return heard };
+                heard = true;
+                shared.lock().core.heard(shared.now());
+                take(shared, peer, received.object);
+            }
+            Some(end) = under.ends.join_next() => {
+                let Ok((xid, bytes, outcome)) = end else { continue };
+                under.bytes = under.bytes.saturating_sub(bytes);
+                let (mut state, now) = (shared.lock(), shared.now());
+                match outcome {
+                    // The server has it: it is there.
+                    Some(Outcome::Delivered) => state.core.heard(now),
+                    _ => state.core.undelivered(now, xid),
+                }
+            }
+            // The end of the connection among other things.
+            notice = link.endpoint.notice() => if notice.is_err() {
+                return heard;
+            },
+            () = shared.changed.notified() => {}
+            () = at(shared, due) => timeout(shared),
+        }
+    }
+    heard
+}
+
+/// Takes calls from the core while there is room; when it wants to be woken.
+fn fill(shared: &Shared, remote: &Remote, under: &mut Under) -> Option<Time> {
+    let mut state = shared.lock();
+    while under.has_room() {
+        let Some(call) = state.core.poll_transmit(shared.now()) else {
+            state.deliver_events();
+            return state.core.poll_timeout();
+        };
+        let deadline = state.core.patience();
+        if !under.send(remote, call.payload, deadline) {
+            // Gone: the next connection sends it again.
+            break;
+        }
+    }
+    // The core wants to send, which only the server can help; its other timers are looked at now
+    // and then.
+    state.deliver_events();
+    Some(shared.now() + LOOK)
+}

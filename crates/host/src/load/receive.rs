@@ -1,0 +1,167 @@
+//! The receiving end: counts what comes of every run, and answers who asks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use super::PAYLOAD_MAX;
+use super::datagram::{Datagram, REPORT_BYTES, decode, encode};
+use super::tally::{Carried, Tally};
+use crate::Clock;
+
+/// Runs that are remembered; a new one takes the place of the one that was silent for longest.
+pub const RUNS_MAX: usize = 64;
+/// The longest wait, so that a stop is noticed.
+const TICK: Duration = Duration::from_millis(50);
+/// What may wait in the system for us, in bytes, as far as it allows: a pause of ours shall not
+/// look like a loss of the network's.
+const BUFFER: usize = 4 << 20;
+
+/// A run, as its receiver knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Its name.
+    pub run: u64,
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// Whether its sender has said that it is over.
+    pub ended: bool,
+    /// What came.
+    pub carried: Carried,
+}
+
+/// What a receiver counts, for whoever wants to look at it meanwhile.
+#[derive(Debug, Default)]
+pub struct Runs {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: BTreeMap<u64, Entry>,
+    strays: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    from: SocketAddr,
+    ended: bool,
+    tally: Tally,
+}
+
+impl Runs {
+    /// All runs by name, those in progress, too.
+    pub fn all(&self) -> Vec<Run> {
+        self.with(|inner| inner.runs.iter().map(|(run, entry)| entry.run(*run)).collect())
+    }
+
+    /// A run's count so far; nothing if it has not been heard of.
+    pub fn carried(&self, run: u64) -> Carried {
+        self.with(|inner| inner.runs.get(&run).map(|e| e.tally.carried()).unwrap_or_default())
+    }
+
+    /// Datagrams that belong to no run.
+    pub fn strays(&self) -> u64 {
+        self.with(|inner| inner.strays)
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
+        look(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Entry {
+    fn run(&self, run: u64) -> Run {
+        Run { run, from: self.from, ended: self.ended, carried: self.tally.carried() }
+    }
+}
+
+impl Inner {
+    /// The count of `run`, with room made for it if it is new.
+    fn entry(&mut self, run: u64, from: SocketAddr) -> &mut Entry {
+        if !self.runs.contains_key(&run) && self.runs.len() >= RUNS_MAX {
+            let silent = self.runs.iter().min_by_key(|(_, e)| e.tally.last()).map(|(run, _)| *run);
+            silent.and_then(|silent| self.runs.remove(&silent));
+        }
+        self.runs.entry(run).or_insert_with(|| Entry { from, ended: false, tally: Tally::new() })
+    }
+}
+
+/// A socket for [`receive`] at `at`. It is made here, on the calling thread, and so belongs to that
+/// thread's network namespace.
+pub fn listen(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(at)?;
+    // As much as the system gives.
+    let _ = set_socket_recv_buffer_size(&socket, BUFFER);
+    socket.set_read_timeout(Some(TICK))?;
+    Ok(socket)
+}
+
+/// Counts what comes to a [listening](listen) socket until `stop` is set. `ended` hears of each run
+/// once when its sender says that it is over.
+pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: impl FnMut(Run)) -> io::Result<()> {
+    let clock = Clock::start();
+    let mut buffer = vec![0; PAYLOAD_MAX];
+    while !stop.load(Ordering::Acquire) {
+        let (n, from) = match socket.recv_from(&mut buffer) {
+            Ok(received) => received,
+            // Nothing came, or somebody to whom we answered has gone.
+            Err(e) if is_passing(&e) => continue,
+            Err(e) => return Err(e),
+        };
+        let now = clock.now();
+        match buffer.get(..n).and_then(decode) {
+            Some((run, Datagram::Data { number, sent })) => {
+                runs.with(|inner| inner.entry(run, from).tally.take(now, number, sent, n));
+            }
+            Some((run, Datagram::End { sent })) => {
+                let (known, first) = runs.with(|inner| {
+                    let entry = inner.entry(run, from);
+                    entry.tally.end(now, sent);
+                    let first = !std::mem::replace(&mut entry.ended, true);
+                    (entry.run(run), first)
+                });
+                let mut answer = [0; REPORT_BYTES];
+                encode(run, &Datagram::Report(known.carried), &mut answer);
+                // Who does not get it asks again.
+                let _ = socket.send_to(&answer, from);
+                if first {
+                    ended(known);
+                }
+            }
+            Some((_, Datagram::Report(_))) | None => runs.with(|inner| inner.strays += 1),
+        }
+    }
+    Ok(())
+}
+
+fn is_passing(e: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, TimedOut, WouldBlock};
+    matches!(e.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused | ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_base::Time;
+
+    use super::*;
+
+    #[test]
+    fn the_run_that_was_silent_for_longest_gives_way() {
+        let mut inner = Inner::default();
+        let from = SocketAddr::from(([127, 0, 0, 1], 9));
+        for run in 0..RUNS_MAX as u64 {
+            // The run of name 7 was heard of last, long ago.
+            let at = if run == 7 { Time::ZERO } else { Time::from_secs(run + 1) };
+            inner.entry(run, from).tally.take(at, 0, Duration::ZERO, 1);
+        }
+        inner.entry(1000, from).tally.take(Time::from_secs(99), 0, Duration::ZERO, 1);
+        assert_eq!(inner.runs.len(), RUNS_MAX);
+        assert!(!inner.runs.contains_key(&7) && inner.runs.contains_key(&1000));
+    }
+}

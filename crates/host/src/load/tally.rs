@@ -1,0 +1,207 @@
+//! What came of a run, as its receiver counts it.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// Numbers that are remembered, to know what came twice. What comes later than so many others
+/// cannot be told from a packet that is new, and is counted as one.
+const WINDOW: u64 = 4096;
+
+/// What the receiver of a run has seen of it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Carried {
+    /// Packets that came, each counted once.
+    pub packets: u64,
+    /// Their payload in bytes.
+    pub bytes: u64,
+    /// Packets that did not come: of those sent, where the sender has said how many these are, else
+    /// of those up to the highest number seen.
+    pub lost: u64,
+    /// Packets that came again.
+    pub duplicates: u64,
+    /// Packets that came after one with a higher number (RFC 4737).
+    pub reordered: u64,
+    /// How much the time on the way varies from packet to packet, smoothed (RFC 3550, section 6.4.1).
+    pub jitter: Duration,
+    /// From the first arrival to the last.
+    pub span: Duration,
+}
+
+/// The count of one run.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    /// Whether each of the last [`WINDOW`] numbers up to the highest has come, by number modulo that.
+    seen: Vec<bool>,
+    /// One more than the highest number.
+    next: u64,
+    /// How many were sent, by the sender's word.
+    sent: Option<u64>,
+    packets: u64,
+    bytes: u64,
+    duplicates: u64,
+    reordered: u64,
+    jitter_ns: f64,
+    /// Arrival less sending of the last packet, by two clocks, in nanoseconds.
+    transit_ns: Option<i128>,
+    first: Option<Time>,
+    last: Time,
+}
+
+impl Tally {
+    pub(super) fn new() -> Tally {
+        Tally {
+            seen: vec![false; WINDOW as usize],
+            next: 0,
+            sent: None,
+            packets: 0,
+            bytes: 0,
+            duplicates: 0,
+            reordered: 0,
+            jitter_ns: 0.0,
+            transit_ns: None,
+            first: None,
+            last: Time::ZERO,
+        }
+    }
+
+    /// When something of this run came last.
+    pub(super) fn last(&self) -> Time {
+        self.last
+    }
+
+    /// A packet has come at `now`.
+    pub(super) fn take(&mut self, now: Time, number: u64, sent: Duration, bytes: usize) {
+        self.last = self.last.max(now);
+        if !self.is_new(number) {
+            self.duplicates += 1;
+            return;
+        }
+        self.first.get_or_insert(now);
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        let transit = i128::from(now.as_nanos()) - i128::try_from(sent.as_nanos()).unwrap_or(i128::MAX);
+        if let Some(before) = self.transit_ns.replace(transit) {
+            self.jitter_ns += ((transit - before).unsigned_abs() as f64 - self.jitter_ns) / 16.0;
+        }
+    }
+
+    /// The sender has said how many it sent.
+    pub(super) fn end(&mut self, now: Time, sent: u64) {
+        self.last = self.last.max(now);
+        self.sent = Some(sent);
+    }
+
+    /// Marks a number as seen; whether it had not been.
+    fn is_new(&mut self, number: u64) -> bool {
+        if number >= self.next {
+            // What was passed over has not come.
+            let skipped = self.next.max(number.saturating_sub(WINDOW - 1))..number;
+            skipped.for_each(|n| self.seen[(n % WINDOW) as usize] = false);
+            self.next = number.saturating_add(1);
+            self.seen[(number % WINDOW) as usize] = true;
+            return true;
+        }
+        let known = self.next - number <= WINDOW;
+        let seen = known && std::mem::replace(&mut self.seen[(number % WINDOW) as usize], true);
+        self.reordered += u64::from(!seen);
+        !seen
+    }
+
+    /// The count so far.
+    pub(super) fn carried(&self) -> Carried {
+        Carried {
+            packets: self.packets,
+            bytes: self.bytes,
+            lost: self.sent.unwrap_or(self.next).max(self.next).saturating_sub(self.packets),
+            duplicates: self.duplicates,
+            reordered: self.reordered,
+            jitter: Duration::from_nanos(self.jitter_ns as u64),
+            span: self.first.map_or(Duration::ZERO, |first| self.last.since(first)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn tally(numbers: &[u64]) -> Tally {
+        let mut tally = Tally::new();
+        for (i, number) in numbers.iter().enumerate() {
+            tally.take(Time::from_millis(i as u64), *number, Duration::from_millis(i as u64), 100);
+        }
+        tally
+    }
+
+    #[test]
+    fn losses_doubles_and_disorder_are_told_apart() {
+        for (numbers, sent, [packets, lost, duplicates, reordered]) in [
+            (&[][..], None, [0, 0, 0, 0]),
+            (&[0, 1, 2], None, [3, 0, 0, 0]),
+            (&[0, 1, 2], Some(5), [3, 2, 0, 0]),
+            (&[0, 2, 3], None, [3, 1, 0, 0]),
+            (&[0, 2, 1, 3], None, [4, 0, 0, 1]),
+            (&[0, 1, 1, 1], None, [2, 0, 2, 0]),
+            (&[5], None, [1, 5, 0, 0]),
+            (&[0, 10_000, 1, 9_999, 9_999], None, [4, 9_997, 1, 2]),
+        ] {
+            let mut tally = tally(numbers);
+            if let Some(sent) = sent {
+                tally.end(Time::from_secs(1), sent);
+            }
+            let c = tally.carried();
+            assert_eq!(
+                [c.packets, c.lost, c.duplicates, c.reordered],
+                [packets, lost, duplicates, reordered],
+                "{numbers:?}"
+            );
+            assert_eq!(c.bytes, packets * 100);
+        }
+    }
+
+    #[test]
+    fn jitter_is_the_variation_of_the_time_on_the_way() {
+        let run = |transit_ms: &[u64]| {
+            let mut tally = Tally::new();
+            for (i, transit) in transit_ms.iter().enumerate() {
+                let sent = Duration::from_millis(10 * i as u64);
+                tally.take(Time::ZERO + sent + Duration::from_millis(*transit), i as u64, sent, 100);
+            }
+            tally.carried()
+        };
+        assert_eq!(run(&[5; 50]).jitter, Duration::ZERO);
+        assert_eq!(run(&[5, 21]).jitter, Duration::from_millis(1));
+        let swaying: Vec<u64> = (0..200).map(|i| 5 + i % 2).collect();
+        let jitter = run(&swaying).jitter;
+        assert!((990..=1000).contains(&jitter.as_micros()), "{jitter:?}");
+        assert_eq!(run(&[5; 50]).span, Duration::from_millis(490));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_are_those_of_a_set(numbers in prop::collection::vec(0u64..2000, 0..600), end in any::<bool>()) {
+            let mut tally = tally(&numbers);
+            let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
+            if end {
+                tally.end(Time::from_secs(9), 2000);
+            }
+            let c = tally.carried();
+            let sent = if end { 2000 } else { numbers.iter().max().map_or(0, |n| n + 1) };
+            prop_assert_eq!(c.packets, distinct.len() as u64);
+            prop_assert_eq!(c.duplicates, (numbers.len() - distinct.len()) as u64);
+            prop_assert_eq!(c.lost, sent - c.packets);
+        }
+
+        #[test]
+        fn hostile_numbers_do_no_harm(numbers in prop::collection::vec(any::<u64>(), 0..20), ns in any::<u64>()) {
+            let mut tally = Tally::new();
+            for number in numbers {
+                tally.take(Time::from_nanos(ns), number, Duration::from_nanos(!ns), 10);
+            }
+            tally.carried();
+        }
+    }
+}

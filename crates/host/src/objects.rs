@@ -1,0 +1,26 @@
+//! NFS over ATP, what both ends have in common: how urgent objects are (ATP 02).
+
+use remora_atp::Priority;
+use remora_wire::urgency::Urgency;
+
+/// The priority of a call, and of its reply. There is room above for what is no NFS, and between.
+pub(crate) fn priority(urgency: Urgency) -> Priority {
+    let level = match urgency {
+        Urgency::Foreground => 14,
+        Urgency::Sync => 12,
+        Urgency::WriteBack => 6,
+        Urgency::Bulk => 4,
+    };
+    Priority::new(level).unwrap_or(Priority::MEDIUM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_more_urgent_goes_first() {
+        let all = [Urgency::Bulk, Urgency::WriteBack, Urgency::Sync, Urgency::Foreground];
+        assert!(all.windows(2).all(|w| w[0] < w[1] && priority(w[0]) < priority(w[1])));
+    }
+}

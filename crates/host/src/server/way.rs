@@ -1,0 +1,74 @@
+//! What the cores know a connection by, whatever carries it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::connection::Connection;
+use super::objects::Guest;
+use super::outbox::Reply;
+
+/// A connection on which replies go out.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// TCP.
+    Stream(Arc<Connection>),
+    /// ATP.
+    Objects(Arc<Guest>),
+}
+
+impl From<Arc<Connection>> for Way {
+    fn from(connection: Arc<Connection>) -> Way {
+        Way::Stream(connection)
+    }
+}
+
+impl From<Arc<Guest>> for Way {
+    fn from(guest: Arc<Guest>) -> Way {
+        Way::Objects(guest)
+    }
+}
+
+impl Way {
+    /// Its number.
+    pub(super) fn id(&self) -> u64 {
+        match self {
+            Way::Stream(connection) => connection.id(),
+            Way::Objects(guest) => guest.id(),
+        }
+    }
+
+    /// Sends replies, or queues them.
+    pub(super) fn send(&self, replies: Vec<Reply>) {
+        match self {
+            Way::Stream(connection) => connection.outbox.send(replies),
+            Way::Objects(guest) => guest.send(replies),
+        }
+    }
+
+    /// Ends it once its requests are answered.
+    pub(super) fn stop(&self) {
+        match self {
+            Way::Stream(connection) => connection.stop(),
+            Way::Objects(guest) => guest.stop(),
+        }
+    }
+
+    /// Ends it for another's sake, who needs its descriptor.
+    pub(super) fn evict(&self) {
+        match self {
+            Way::Stream(connection) => connection.evict(),
+            Way::Objects(guest) => guest.stop(),
+        }
+    }
+
+    /// How long nothing has come in; zero while something is under way, and for what holds no
+    /// descriptor, which nobody gains by ending it.
+    pub(super) fn idle_for(&self, now: Time) -> Duration {
+        match self {
+            Way::Stream(connection) => connection.idle_for(now),
+            Way::Objects(_) => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! ATP's endpoints on loopback: objects, requests, keys, roaming and the blocking calls.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_atp::session::{Config, Guests, Identity, Refusal};
+use remora_atp::{Options, Outcome, Priority, State};
+use remora_host::atp::blocking::{BlockingEndpoint, wait};
+use remora_host::atp::{AtpEndpoint, AtpError, Settings, keys};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn receiver(guests: Guests) -> AtpEndpoint {
+    let session = Config { guests, ..Config::default() };
+    let settings = Settings { session, ..Settings::receiver(loopback()) };
+    AtpEndpoint::bind(settings, keys::generate().unwrap()).unwrap()
+}
+
+fn sender(identity: Identity) -> AtpEndpoint {
+    AtpEndpoint::bind(Settings { listen: loopback(), ..Settings::sender() }, identity).unwrap()
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+}
+
+fn object(n: usize) -> Bytes {
+    (0..n).map(|i| (i * 31 + n) as u8).collect()
+}
+
+#[tokio::test]
+async fn objects_arrive_whole_and_every_request_ends_once() {
+    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
+    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let sizes = [0, 1, 1200, 40_000, 1_000_000];
+    let requests: Vec<_> = sizes.iter().map(|n| peer.send(object(*n), Options::default()).unwrap()).collect();
+    in_time(peer.up()).await.unwrap();
+    assert_eq!(peer.key(), Some(to.public_key()));
+    let mut got = Vec::new();
+    for _ in sizes {
+        let received = in_time(to.recv()).await.unwrap();
+        assert_eq!(received.object, object(received.object.len()));
+        got.push(received.object.len());
+    }
+    got.sort_unstable();
+    assert_eq!(got, sizes);
+    for request in requests {
+        assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
+    }
+    in_time(from.close()).await;
+    assert!(matches!(from.connect(to.local_addr(), to.public_key()), Err(AtpError::Closed)));
+    in_time(to.close()).await;
+    assert!(matches!(in_time(to.recv()).await, Err(AtpError::Closed)));
+}
+
+#[tokio::test]
+async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
+    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
+    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let first = peer.send(object(100_000), Options::default()).unwrap();
+    first.suspend().unwrap();
+    let second = peer.send(object(50_000), Options::default()).unwrap();
+    second.suspend().unwrap();
+    in_time(peer.up()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(matches!(first.progress().unwrap().state, State::Suspended(_)));
+    assert!(to.try_recv().is_none());
+    first.set_priority(Priority::HIGH).unwrap();
+    first.set_deadline(Some(PATIENCE)).unwrap();
+    first.restart().unwrap();
+    assert_eq!(in_time(to.recv()).await.unwrap().object.len(), 100_000);
+    assert_eq!(in_time(first).await.unwrap().outcome, Outcome::Delivered);
+    let control = second.control();
+    second.cancel().unwrap();
+    assert_eq!(in_time(second).await.unwrap().outcome, Outcome::Cancelled);
+    assert!(control.ask(remora_atp::Command::Inspect).is_err());
+}
+
+#[tokio::test]
+async fn wrong_keys_are_refused_on_either_side() {
+    let friend = keys::generate().unwrap();
+    let to = receiver(Guests::Only([friend.public()].into()));
+    let stranger = sender(keys::generate().unwrap());
+    let peer = stranger.connect(to.local_addr(), to.public_key()).unwrap();
+    let lost = peer.send(object(10), Options::default()).unwrap();
+    assert_eq!(in_time(lost).await.unwrap().outcome, Outcome::Lost);
+    let from = sender(friend);
+    let wrong = from.connect(to.local_addr(), stranger.public_key()).unwrap();
+    assert!(matches!(in_time(wrong.up()).await, Err(AtpError::Refused(Refusal::WrongKey))));
+    let right = from.connect(to.local_addr(), to.public_key()).unwrap();
+    in_time(right.up()).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_address_in_mid_object_loses_nothing() {
+    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
+    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    in_time(peer.up()).await.unwrap();
+    let request = peer.send(object(3_000_000), Options::default()).unwrap();
+    let before = from.local_addr();
+    assert_ne!(in_time(from.rebind(loopback())).await.unwrap(), before);
+    assert_eq!(in_time(to.recv()).await.unwrap().object, object(3_000_000));
+    assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
+}
+
+#[test]
+fn the_blocking_calls_need_no_runtime() {
+    let to = receiver(Guests::Anyone);
+    let settings = Settings { listen: loopback(), ..Settings::sender() };
+    let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
+    let peer = from.connect(to.local_addr(), to.public_key(), PATIENCE).unwrap().unwrap();
+    assert_eq!(from.send(&peer, object(5000), Options::default()).unwrap().outcome, Outcome::Delivered);
+    let request = peer.send(object(7), Options::default()).unwrap();
+    assert_eq!(wait(request).unwrap().outcome, Outcome::Delivered);
+    assert!(from.recv(Some(Duration::from_millis(10))).is_none());
+    from.close();
+}

@@ -1,0 +1,126 @@
+//! Background load on loopback: the rate is the one asked for, and every packet is accounted for.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remora_base::Rate;
+use remora_host::load::{Law, Plan, Run, Runs, Sent, connect, listen, receive, send};
+
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A receiver on a thread of its own, until it is dropped.
+struct Receiver {
+    at: SocketAddr,
+    runs: Arc<Runs>,
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<Vec<Run>>>,
+}
+
+impl Receiver {
+    fn start() -> Receiver {
+        let socket = listen(HERE).unwrap();
+        let at = socket.local_addr().unwrap();
+        let (runs, stop) = (Arc::new(Runs::default()), Arc::new(AtomicBool::new(false)));
+        let (counts, over) = (runs.clone(), stop.clone());
+        let thread = thread::spawn(move || {
+            let mut ended = Vec::new();
+            receive(&socket, &counts, &over, |run| ended.push(run)).unwrap();
+            ended
+        });
+        Receiver { at, runs, stop, thread: Some(thread) }
+    }
+
+    /// The runs that have ended.
+    fn stop(mut self) -> Vec<Run> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn plan(law: Law, rate: Rate, duration: Duration, run: u64) -> Plan {
+    Plan::new(HERE.ip(), rate, 1000, law, duration, run).unwrap()
+}
+
+fn sent(to: SocketAddr, plan: &Plan) -> Sent {
+    send(&connect(to).unwrap(), plan, &AtomicBool::new(false)).unwrap()
+}
+
+#[test]
+fn the_rate_is_the_one_asked_for_and_counts_are_exact() {
+    for (law, share) in [(Law::Even, 0.02), (Law::Poisson, 0.12)] {
+        let receiver = Receiver::start();
+        let plan = plan(law, Rate::mbit(8), Duration::from_secs(1), 42);
+        let sent = sent(receiver.at, &plan);
+        assert!((sent.offered_bits_per_s() / 8e6 - 1.0).abs() < share, "{law:?}: {sent:?}");
+        assert_eq!(sent.offered, sent.sent + sent.refused + sent.skipped);
+        let carried = sent.carried.expect("the receiver answers");
+        assert_eq!(carried.packets + carried.lost, sent.sent, "{sent:?}");
+        assert_eq!((carried.lost, carried.duplicates, carried.reordered), (0, 0, 0), "{sent:?}");
+        assert_eq!(carried.bytes, 1000 * carried.packets);
+        let ended = receiver.stop();
+        assert_eq!(ended.len(), 1, "told once, however often it was asked");
+        assert_eq!((ended[0].run, ended[0].carried, ended[0].ended), (42, carried, true));
+    }
+}
+
+#[test]
+fn runs_side_by_side_are_told_apart() {
+    let receiver = Receiver::start();
+    let lengths = [300, 500].map(Duration::from_millis);
+    let all: Vec<Sent> = thread::scope(|scope| {
+        let start = |(run, length)| {
+            let plan = plan(Law::Even, Rate::mbit(2), length, run);
+            scope.spawn(move || sent(receiver.at, &plan))
+        };
+        let threads: Vec<_> = (1..).zip(lengths).map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    for (run, sent) in (1..).zip(&all) {
+        assert_eq!(receiver.runs.carried(run).packets, sent.sent, "{sent:?}");
+    }
+    assert!(all[0].sent < all[1].sent);
+    assert_eq!(receiver.stop().len(), 2);
+}
+
+#[test]
+fn a_stop_ends_it_at_once_with_the_figures_so_far() {
+    let receiver = Receiver::start();
+    let stop = AtomicBool::new(false);
+    let plan = plan(Law::Even, Rate::mbit(1), Duration::from_secs(3600), 1);
+    let socket = connect(receiver.at).unwrap();
+    let began = Instant::now();
+    let sent = thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&socket, &plan, &stop).unwrap());
+        thread::sleep(Duration::from_millis(200));
+        stop.store(true, Ordering::Release);
+        sending.join().unwrap()
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(sent.sent > 0 && sent.carried.is_some_and(|c| c.packets == sent.sent), "{sent:?}");
+}
+
+#[test]
+fn nobody_there_is_said() {
+    // Bound, so that nobody else takes the port; it never answers.
+    let silent = UdpSocket::bind(HERE).unwrap();
+    let sent = sent(silent.local_addr().unwrap(), &plan(Law::Even, Rate::mbit(1), Duration::from_millis(100), 1));
+    assert_eq!(sent.carried, None);
+    assert!(sent.sent > 0, "{sent:?}");
+}
+
+#[test]
+fn what_is_no_load_is_a_stray() {
+    let receiver = Receiver::start();
+    let socket = connect(receiver.at).unwrap();
+    for stray in [&b""[..], b"RML1", &[0xff; 200]] {
+        socket.send(stray).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while receiver.runs.strays() < 3 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!((receiver.runs.strays(), receiver.runs.all().len()), (3, 0));
+}

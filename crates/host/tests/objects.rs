@@ -1,0 +1,206 @@
+//! NFS over ATP on loopback: files both ways, beside TCP, through a change of address, and past a
+//! server that was started again; keys that do not fit.
+
+mod serve_kit;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_atp::session::{Guests, Identity, PublicKey};
+use remora_client::{Config, Transport};
+use remora_host::Clock;
+use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, download, upload};
+use remora_host::server::{Objects, Options, Serving};
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
+use serve_kit::{TempDir, options};
+
+const SIZE: u64 = 3 << 20;
+const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
+
+fn identity(n: u8) -> Identity {
+    Identity::from_secret([n; 32]).unwrap()
+}
+
+fn serving(dir: &TempDir, listen: SocketAddr, guests: Guests) -> Serving {
+    let objects = Objects { listen, identity: identity(1), guests };
+    Serving::start(Options { objects: Some(objects), ..options(dir.disk()) }).unwrap()
+}
+
+fn any() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+async fn mounted(at: SocketAddr, server: PublicKey, transport: Transport) -> Result<Session, ClientError> {
+    let keys = (transport == Transport::Atp).then_some(Keys { server, own: None });
+    let (host, port) = (at.ip().to_string(), Some(at.port()));
+    let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
+    let config = Config { give_up: Some(Duration::from_secs(20)), ..Config::new(transport) };
+    client::mount(&target, "/", client::Options { config, seed: 7, clock: Clock::start() }).await
+}
+
+fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+}
+
+async fn create(session: &Session, name: &'static str) -> Fh {
+    let place = DirOp { dir: session.root().clone(), name: Bytes::from_static(name.as_bytes()) };
+    let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+    let reply = session.ok(Call::Create(CreateArgs { at: place, how })).await.unwrap();
+    let Reply::Create(Ok(made)) = reply else { panic!("{reply:?}") };
+    made.fh.unwrap()
+}
+
+/// Writes a file; `sent` is told how far it is.
+async fn write(session: &Session, fh: &Fh, mut sent: impl FnMut(u64)) {
+    let mut total = 0;
+    let sent = |more: u64| {
+        total += more;
+        sent(total);
+    };
+    let source = |piece: std::ops::Range<u64>| Ok(piece.map(byte).collect::<Vec<_>>().into());
+    upload(session, fh.clone(), 0..SIZE, LIMITS, source, sent).await.unwrap();
+}
+
+async fn read(session: &Session, fh: &Fh, mut got: impl FnMut(u64)) {
+    let mut copy = vec![0; SIZE as usize];
+    let sink = |at: u64, data: Bytes| {
+        copy[at as usize..][..data.len()].copy_from_slice(&data);
+        got(at + data.len() as u64);
+        Ok(())
+    };
+    assert_eq!(download(session, fh.clone(), 0..SIZE, LIMITS, sink).await.unwrap(), SIZE);
+    assert!(copy.iter().zip(0..).all(|(b, at)| *b == byte(at)), "the copy differs");
+}
+
+#[tokio::test]
+async fn files_go_both_ways_and_beside_tcp() {
+    let dir = TempDir::new();
+    let serving = serving(&dir, any(), Guests::Anyone);
+    let (at, key) = serving.objects().unwrap();
+    let over_atp = mounted(at, key, Transport::Atp).await.unwrap();
+    let over_tcp = mounted(serving.local_addrs()[0], key, Transport::Tcp).await.unwrap();
+    let one = async {
+        let fh = create(&over_atp, "atp").await;
+        write(&over_atp, &fh, |_| {}).await;
+        fh
+    };
+    let other = async {
+        let fh = create(&over_tcp, "tcp").await;
+        write(&over_tcp, &fh, |_| {}).await;
+        fh
+    };
+    let (one, other) = tokio::join!(one, other);
+    tokio::join!(read(&over_atp, &other, |_| {}), read(&over_tcp, &one, |_| {}));
+    assert_eq!(over_atp.stats().retransmissions, 0, "nothing is sent again over a connection that lives");
+    assert_eq!(serving.stats().connections, 2);
+    drop((over_atp, over_tcp));
+    assert_eq!(tokio::task::spawn_blocking(|| serving.shutdown().abandoned).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn who_has_the_wrong_key_is_refused_and_told_what_to_do() {
+    let dir = TempDir::new();
+    let serving_all = serving(&dir, any(), Guests::Anyone);
+    let (at, _) = serving_all.objects().unwrap();
+    let e = mounted(at, identity(2).public(), Transport::Atp).await.unwrap_err().to_string();
+    assert!(e.contains("another key") && e.contains("key= in the URL"), "{e}");
+    let friends = Guests::Only([identity(3).public()].into());
+    let serving_one = serving(&dir, any(), friends);
+    let (at, key) = serving_one.objects().unwrap();
+    // The client here is somebody new.
+    let e = mounted(at, key, Transport::Atp).await.unwrap_err().to_string();
+    assert!(e.contains("--atp-allow"), "{e}");
+}
+
+/// Passes datagrams on, from another address once told so: what an address translator does, or
+/// a walk to another network.
+struct Translator {
+    at: SocketAddr,
+    moved: Arc<AtomicBool>,
+    passed_after: Arc<AtomicU64>,
+}
+
+impl Translator {
+    fn towards(server: SocketAddr) -> Translator {
+        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let backs: Vec<_> = (0..2).map(|_| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap())).collect();
+        let (moved, passed_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let client = Arc::new(std::sync::Mutex::new(None));
+        let at = front.local_addr().unwrap();
+        for (nth, back) in backs.iter().enumerate() {
+            let (back, front, client, moved) = (back.clone(), front.clone(), client.clone(), moved.clone());
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65_536];
+                while let Ok((n, _)) = back.recv_from(&mut buffer) {
+                    let to = *client.lock().unwrap();
+                    // Where one has moved away from nothing is heard any more.
+                    if let Some(to) = to.filter(|_| moved.load(Relaxed) == (nth == 1)) {
+                        let _ = front.send_to(&buffer[..n], to);
+                    }
+                }
+            });
+        }
+        let (told, passed) = (moved.clone(), passed_after.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok((n, from)) = front.recv_from(&mut buffer) {
+                *client.lock().unwrap() = Some(from);
+                let second = told.load(Relaxed);
+                passed.fetch_add(u64::from(second), Relaxed);
+                let _ = backs[usize::from(second)].send_to(&buffer[..n], server);
+            }
+        });
+        Translator { at, moved, passed_after }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_goes_on_from_another_address() {
+    let dir = TempDir::new();
+    let serving = serving(&dir, any(), Guests::Anyone);
+    let (at, key) = serving.objects().unwrap();
+    let translator = Translator::towards(at);
+    let session = mounted(translator.at, key, Transport::Atp).await.unwrap();
+    let fh = create(&session, "moved").await;
+    write(&session, &fh, |sent| translator.moved.store(sent > SIZE / 2, Relaxed)).await;
+    let until = translator.passed_after.load(Relaxed);
+    assert!(until > 100, "it moved too late to show anything: {until} datagrams");
+    read(&session, &fh, |_| {}).await;
+    assert_eq!(session.stats().retransmissions, 0, "the connection lived");
+    assert_eq!(serving.stats().sockets.accepted, 1);
+}
+
+#[tokio::test]
+async fn a_copy_survives_a_server_that_is_started_again() {
+    let dir = Arc::new(TempDir::new());
+    let first = serving(&dir, any(), Guests::Anyone);
+    let (at, key) = first.objects().unwrap();
+    let session = mounted(at, key, Transport::Atp).await.unwrap();
+    let fh = create(&session, "restarted").await;
+    let (half, halfway) = tokio::sync::oneshot::channel();
+    let mut half = Some(half);
+    let shared = dir.clone();
+    let again = async {
+        halfway.await.unwrap();
+        tokio::task::spawn_blocking(move || {
+            drop(first);
+            std::thread::sleep(Duration::from_millis(300));
+            serving(&shared, at, Guests::Anyone)
+        })
+        .await
+        .unwrap()
+    };
+    let copy = write(&session, &fh, |sent| {
+        if sent > SIZE / 2
+            && let Some(half) = half.take()
+        {
+            half.send(()).unwrap();
+        }
+    });
+    let (_again, ()) = tokio::join!(again, copy);
+    read(&session, &fh, |_| {}).await;
+    assert!(session.stats().retransmissions > 0, "what was unanswered was asked again");
+}

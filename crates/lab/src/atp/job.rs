@@ -1,0 +1,123 @@
+//! What is to be run: every run is a job of its own.
+
+use std::time::Instant;
+
+use remora_sim::atp::{self, Fate, Object, Protocol, Run, Sends, Trace, Workload};
+
+use super::{Experiment, Options};
+
+/// Sizes of bulk objects, in KB (ATP 02, Figure 6a).
+const BULK_KB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// One run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Job {
+    /// The oracle's.
+    Oracle(Workload, u64),
+    /// A scheme's.
+    Cell(Workload, Protocol, u64),
+    /// A scheme's with the saturating load of Figure 4(a).
+    Saturated(Protocol, u64),
+    /// A scheme's with the workload of Figures 4(b) and 5.
+    Mixed(Protocol, u64),
+    /// A bulk transfer with objects of so many KB.
+    Bulk(Protocol, Sends, u32),
+}
+
+/// What came of one.
+#[derive(Clone, Debug)]
+pub(super) enum Done {
+    /// Objects with whether the oracle delivers them.
+    Oracle(Vec<Object>, Vec<bool>),
+    /// Objects with their fates.
+    Fates(Vec<Object>, Vec<Fate>),
+    /// The whole run.
+    Run(Vec<Object>, Run),
+    /// Bytes a second.
+    Rate(f64),
+    /// Nothing.
+    Failed(String),
+}
+
+impl Job {
+    pub(super) fn run(&self, trace: &Trace) -> Done {
+        self.attempt(trace).unwrap_or_else(Done::Failed)
+    }
+
+    fn attempt(&self, trace: &Trace) -> Result<Done, String> {
+        // Virtual time is counted from it; which it is makes no difference.
+        let epoch = Instant::now();
+        match *self {
+            Job::Oracle(workload, seed) => {
+                let objects = atp::objects(workload, seed);
+                let best = atp::optimum(&trace.delayed(atp::LEAD), &objects).map_err(|e| e.to_string())?;
+                Ok(Done::Oracle(objects, best.chosen))
+            }
+            Job::Cell(workload, protocol, seed) => {
+                let objects = atp::objects(workload, seed);
+                let run = atp::run(protocol, trace, &objects, epoch, seed).map_err(|e| e.to_string())?;
+                Ok(Done::Fates(objects, run.fates))
+            }
+            Job::Saturated(protocol, seed) => whole(protocol, trace, atp::saturating(), seed),
+            Job::Mixed(protocol, seed) => whole(protocol, trace, atp::objects(Workload::Unequal2, seed), seed),
+            Job::Bulk(protocol, sends, kb) => {
+                atp::bulk(protocol, kb << 10, sends, epoch, 1).map(Done::Rate).map_err(|e| e.to_string())
+            }
+        }
+    }
+}
+
+fn whole(protocol: Protocol, trace: &Trace, objects: Vec<Object>, seed: u64) -> Result<Done, String> {
+    let run = atp::run(protocol, trace, &objects, Instant::now(), seed).map_err(|e| e.to_string())?;
+    Ok(Done::Run(objects, run))
+}
+
+/// All that the options ask for.
+pub(super) fn all(options: &Options) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for experiment in &options.experiments {
+        match experiment {
+            Experiment::Deadlines => jobs.extend(deadlines(options)),
+            Experiment::Estimate => jobs.extend(estimators(options).map(|p| Job::Saturated(p, options.first_seed))),
+            Experiment::Timeline => {}
+            Experiment::Bulk => jobs.extend(bulk(options)),
+        }
+    }
+    // Figure 4(b) and Figure 5 are of one run.
+    if options.experiments.iter().any(|e| matches!(e, Experiment::Estimate | Experiment::Timeline)) {
+        jobs.extend(estimators(options).map(|p| Job::Mixed(p, options.first_seed)));
+    }
+    jobs
+}
+
+fn deadlines(options: &Options) -> Vec<Job> {
+    let seeds = || (0..options.seeds).map(|n| options.first_seed.wrapping_add(n));
+    let mut jobs = Vec::new();
+    for workload in &options.workloads {
+        jobs.extend(seeds().map(|seed| Job::Oracle(*workload, seed)));
+        for protocol in &options.protocols {
+            jobs.extend(seeds().map(|seed| Job::Cell(*workload, *protocol, seed)));
+        }
+    }
+    jobs
+}
+
+/// Those that have an opinion on the bandwidth.
+fn estimators(options: &Options) -> impl Iterator<Item = Protocol> {
+    options.protocols.iter().copied().filter(|p| p.estimates())
+}
+
+fn bulk(options: &Options) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for protocol in &options.protocols {
+        let ways: &[Sends] = match protocol {
+            Protocol::Tcp => &[Sends::Asynchronous],
+            p if p.estimates() => &[Sends::Synchronous, Sends::Asynchronous],
+            _ => &[],
+        };
+        for sends in ways {
+            jobs.extend(BULK_KB.map(|kb| Job::Bulk(*protocol, *sends, kb)));
+        }
+    }
+    jobs
+}

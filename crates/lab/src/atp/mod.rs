@@ -1,0 +1,100 @@
+//! The experiments of ATP 02, section 4: what gets through in time when the bandwidth comes and
+//! goes.
+//!
+//! [`run`] gives a [`Report`]: the seven workloads over the paper's trace with every scheme,
+//! beside the paper's own figures and a clairvoyant oracle (Table 2, Figure 6); the bandwidth
+//! estimate over time (Figure 4); a timeline (Figure 5); bulk transfers (Figure 6a). Everything is
+//! [`remora_sim::atp`]'s, in virtual time.
+
+mod job;
+mod outcome;
+mod page;
+mod paper;
+mod plot;
+mod tables;
+
+use std::num::NonZeroUsize;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use remora_sim::atp::Trace;
+
+pub use remora_sim::atp::{Protocol, TraceError, Workload};
+
+use crate::wireless::pool;
+use job::Job;
+
+pub use outcome::Report;
+pub use page::Page;
+
+/// The most seeds a cell may be run with.
+pub const SEEDS_MAX: u64 = 1000;
+
+/// A part of the laboratory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Experiment {
+    /// Workloads with deadlines and priorities: Table 2 and Figure 6(b) to (d).
+    Deadlines,
+    /// What the sender takes the bandwidth for: Figure 4.
+    Estimate,
+    /// What happens while the bandwidth goes away: Figure 5.
+    Timeline,
+    /// Bulk transfers by object size: Figure 6(a).
+    Bulk,
+}
+
+impl Experiment {
+    /// All.
+    pub const ALL: [Experiment; 4] =
+        [Experiment::Deadlines, Experiment::Estimate, Experiment::Timeline, Experiment::Bulk];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Experiment::Deadlines => "deadlines",
+            Experiment::Estimate => "estimate",
+            Experiment::Timeline => "timeline",
+            Experiment::Bulk => "bulk",
+        }
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which parts.
+    pub experiments: Vec<Experiment>,
+    /// Which workloads.
+    pub workloads: Vec<Workload>,
+    /// Which protocols.
+    pub protocols: Vec<Protocol>,
+    /// The link.
+    pub trace: Trace,
+    /// What the link is called; `None` for the paper's.
+    pub trace_name: Option<String>,
+    /// The first seed.
+    pub first_seed: u64,
+    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
+    pub seeds: u64,
+    /// On so many threads; the results do not depend on it.
+    pub threads: NonZeroUsize,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
+    /// The command that gives this again, for the report.
+    pub command: String,
+}
+
+/// Runs everything. All runs are independent: one pool takes them all.
+pub fn run(options: &Options) -> Report {
+    let jobs = job::all(options);
+    let bar = bar(jobs.len() as u64, options.bar);
+    let work = |n: usize| jobs.get(n).map(|job: &Job| job.run(&options.trace));
+    let done: Vec<_> = pool::map(jobs.len(), options.threads, work, || bar.inc(1)).into_iter().flatten().collect();
+    bar.finish_and_clear();
+    Report::new(options, jobs.into_iter().zip(done))
+}
+
+fn bar(runs: u64, shown: bool) -> ProgressBar {
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
+    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,311 @@
+//! What came of it: everything that the reports show and `--json` prints.
+
+use remora_sim::atp::{Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
+use serde::Serialize;
+
+use super::job::{Done, Job};
+use super::paper::{self, Paper};
+use super::{Experiment, Options};
+use crate::wireless::{FailedRun, Source, Summary};
+
+/// Figure 5 is of these seconds of the trace.
+const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
+
+/// All that was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of Remora that ran it.
+    pub version: &'static str,
+    /// Where the figures come from.
+    pub source: Source,
+    /// The command that gives this again.
+    pub command: String,
+    /// Which link.
+    pub trace: String,
+    /// The first seed.
+    pub first_seed: u64,
+    /// How many seeds each cell was run with.
+    pub seeds: u64,
+    /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
+    pub rows: Vec<Row>,
+    /// Figure 4: a curve for each scheme that estimates and each of its two loads.
+    pub curves: Vec<Curve>,
+    /// Figure 5: for each scheme that estimates.
+    pub timelines: Vec<Timeline>,
+    /// Figure 6(a).
+    pub bulk: Vec<Bulk>,
+    /// Runs that failed.
+    pub failures: Vec<Failure>,
+}
+
+/// The objects of one class in one workload with one scheme.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The workload.
+    pub workload: &'static str,
+    /// The class.
+    pub class: &'static str,
+    /// The scheme.
+    pub scheme: &'static str,
+    /// How many objects there are.
+    pub objects: usize,
+    /// How many the clairvoyant oracle delivers.
+    pub oracle: Option<Summary>,
+    /// How many were whole at the receiver by their deadlines.
+    pub delivered: Option<Summary>,
+    /// Of how many the sender was told so by their deadlines.
+    pub told: Option<Summary>,
+    /// How many the sender gave up before their deadlines.
+    pub rejected: Option<Summary>,
+    /// How many passed their deadlines.
+    pub late: Option<Summary>,
+    /// Delivered to the oracle's, seed by seed.
+    pub of_oracle: Option<Summary>,
+    /// What the paper has.
+    pub paper: Option<Paper>,
+}
+
+/// A run's bandwidth, second by second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Curve {
+    /// The scheme.
+    pub scheme: &'static str,
+    /// Which of Figure 4's two.
+    pub figure: &'static str,
+    /// By second.
+    pub seconds: Vec<Instant>,
+}
+
+/// A second of a run. Rates are in bytes a second.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Instant {
+    /// When it ended, in seconds of the trace.
+    pub at: f64,
+    /// What there was at its end.
+    pub bandwidth: f64,
+    /// What arrived in it, headers included.
+    pub used: f64,
+    /// What the sender took it for at its end.
+    pub estimate: Option<f64>,
+}
+
+/// What happened in a run, in order.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timeline {
+    /// The scheme.
+    pub scheme: &'static str,
+    /// What happened.
+    pub events: Vec<Event>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When, in seconds of the trace.
+    pub at: f64,
+    /// What.
+    pub what: String,
+}
+
+/// Throughput by object size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bulk {
+    /// The scheme.
+    pub scheme: String,
+    /// Sizes in bytes, with bytes a second.
+    pub points: Vec<(u32, f64)>,
+}
+
+/// A run that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// Which.
+    pub what: String,
+    /// Its seed, and why.
+    #[serde(flatten)]
+    pub run: FailedRun,
+}
+
+impl Report {
+    pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, Done)>) -> Report {
+        let done: Vec<(Job, Done)> = done.collect();
+        let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            source: Source::Simulated,
+            command: options.command.clone(),
+            trace: options.trace_name.clone().unwrap_or_else(reconstructed),
+            first_seed: options.first_seed,
+            seeds: options.seeds,
+            rows: rows(options, &done),
+            curves: curves(options, &done),
+            timelines: timelines(options, &done),
+            bulk: bulk(&done),
+            failures: done.iter().filter_map(failure).collect(),
+        }
+    }
+
+    /// How many runs failed.
+    pub fn failures(&self) -> usize {
+        self.failures.len()
+    }
+}
+
+fn failure((job, done): &(Job, Done)) -> Option<Failure> {
+    let Done::Failed(why) = done else { return None };
+    let (what, seed) = match job {
+        Job::Oracle(workload, seed) => (format!("{}, oracle", workload.name()), *seed),
+        Job::Cell(workload, protocol, seed) => (format!("{}, {}", workload.name(), protocol.name()), *seed),
+        Job::Saturated(protocol, seed) | Job::Mixed(protocol, seed) => (protocol.name().to_owned(), *seed),
+        Job::Bulk(protocol, _, kb) => (format!("{}, bulk, {kb} KB", protocol.name()), 1),
+    };
+    Some(Failure { what, run: FailedRun { seed, why: why.clone() } })
+}
+
+fn rows(options: &Options, done: &[(Job, Done)]) -> Vec<Row> {
+    if !options.experiments.contains(&Experiment::Deadlines) {
+        return Vec::new();
+    }
+    let mut rows = Vec::new();
+    for &workload in &options.workloads {
+        for class in workload.classes() {
+            rows.extend(options.protocols.iter().map(|&protocol| row(workload, class, protocol, done)));
+        }
+    }
+    rows
+}
+
+fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)]) -> Row {
+    let mut counts: Vec<Counts> = Vec::new();
+    for (job, done) in done {
+        if let (Job::Cell(w, p, seed), Done::Fates(objects, fates)) = (job, done)
+            && (*w, *p) == (workload, protocol)
+        {
+            counts.push(Counts::of(class, *seed, objects, fates));
+        }
+    }
+    let oracle = |seed: u64| {
+        done.iter().find_map(|(job, done)| match (job, done) {
+            (Job::Oracle(w, s), Done::Oracle(objects, chosen)) if (*w, *s) == (workload, seed) => {
+                Some(objects.iter().zip(chosen).filter(|(o, chosen)| o.class == class && **chosen).count())
+            }
+            _ => None,
+        })
+    };
+    let summary = |of: fn(&Counts) -> usize| Summary::of(&counts.iter().map(|c| of(c) as f64).collect::<Vec<_>>());
+    let best: Vec<f64> = counts.iter().filter_map(|c| oracle(c.seed)).map(|n| n as f64).collect();
+    let ratios: Vec<f64> =
+        counts.iter().zip(&best).filter(|(_, best)| **best > 0.0).map(|(c, best)| c.delivered as f64 / best).collect();
+    Row {
+        workload: workload.name(),
+        class: class.name(),
+        scheme: protocol.name(),
+        objects: counts.first().map_or(0, |c| c.objects),
+        oracle: Summary::of(&best),
+        delivered: summary(|c| c.delivered),
+        told: summary(|c| c.told),
+        rejected: summary(|c| c.rejected),
+        late: summary(|c| c.objects.saturating_sub(c.delivered + c.rejected)),
+        of_oracle: Summary::of(&ratios),
+        paper: if class == Class::High { paper::high(workload, protocol) } else { None },
+    }
+}
+
+/// The objects of a class in one run.
+struct Counts {
+    seed: u64,
+    objects: usize,
+    delivered: usize,
+    told: usize,
+    rejected: usize,
+}
+
+impl Counts {
+    fn of(class: Class, seed: u64, objects: &[Object], fates: &[Fate]) -> Counts {
+        let of_class = || objects.iter().zip(fates).filter(|(object, _)| object.class == class);
+        let count = |is: fn(&Fate, &Object) -> bool| of_class().filter(|(object, fate)| is(fate, object)).count();
+        Counts {
+            seed,
+            objects: of_class().count(),
+            delivered: count(Fate::in_time),
+            told: count(Fate::told_in_time),
+            rejected: count(Fate::rejected),
+        }
+    }
+}
+
+fn curves(options: &Options, done: &[(Job, Done)]) -> Vec<Curve> {
+    if !options.experiments.contains(&Experiment::Estimate) {
+        return Vec::new();
+    }
+    let curve = |(job, done): &(Job, Done)| match (job, done) {
+        (Job::Saturated(protocol, _), Done::Run(_, run)) => Some(curve("4(a)", *protocol, &options.trace, run)),
+        (Job::Mixed(protocol, _), Done::Run(_, run)) => Some(curve("4(b)", *protocol, &options.trace, run)),
+        _ => None,
+    };
+    done.iter().filter_map(curve).collect()
+}
+
+fn curve(figure: &'static str, protocol: Protocol, trace: &Trace, run: &Run) -> Curve {
+    let second = |s: &remora_sim::atp::Second| Instant {
+        at: in_trace(s.at),
+        bandwidth: trace.rate(s.at - LEAD),
+        used: s.used as f64,
+        estimate: s.estimate,
+    };
+    Curve { scheme: protocol.name(), figure, seconds: run.seconds.iter().map(second).collect() }
+}
+
+fn timelines(options: &Options, done: &[(Job, Done)]) -> Vec<Timeline> {
+    if !options.experiments.contains(&Experiment::Timeline) {
+        return Vec::new();
+    }
+    let timeline = |(job, done): &(Job, Done)| match (job, done) {
+        (Job::Mixed(protocol, _), Done::Run(objects, run)) => {
+            Some(Timeline { scheme: protocol.name(), events: events(objects, run) })
+        }
+        _ => None,
+    };
+    done.iter().filter_map(timeline).collect()
+}
+
+fn events(objects: &[Object], run: &Run) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (number, (object, fate)) in objects.iter().zip(&run.fates).enumerate() {
+        let name = if object.class == Class::High { format!("small {number}") } else { format!("LARGE {number}") };
+        let told = fate.told.and_then(|(at, told)| match told {
+            Told::Delivered => None,
+            Told::Rejected => Some((at, "given up")),
+            Told::Late => Some((at, "past its deadline")),
+        });
+        let steps = [(fate.entered, "enters"), (fate.started, "begins to be sent"), (fate.arrived, "is delivered")];
+        let steps = steps.into_iter().filter_map(|(at, what)| Some((at?, what))).chain(told);
+        events.extend(steps.map(|(at, what)| Event { at: in_trace(at), what: format!("{name} {what}") }));
+    }
+    let estimates = run.seconds.iter().filter_map(|s| Some((s.at, s.estimate?)));
+    events.extend(estimates.map(|(at, rate)| Event { at: in_trace(at), what: format!("estimate {rate:.0} B/s") }));
+    events.retain(|e| TIMELINE.contains(&e.at));
+    events.sort_by(|a, b| a.at.total_cmp(&b.at));
+    events
+}
+
+fn in_trace(at: remora_base::Time) -> f64 {
+    at.as_secs_f64() - LEAD.as_secs_f64()
+}
+
+fn bulk(done: &[(Job, Done)]) -> Vec<Bulk> {
+    let mut all: Vec<Bulk> = Vec::new();
+    for (job, done) in done {
+        let (Job::Bulk(protocol, sends, kb), Done::Rate(rate)) = (job, done) else { continue };
+        let scheme = match (protocol, sends) {
+            (Protocol::Tcp, _) => protocol.name().to_owned(),
+            (_, Sends::Synchronous) => format!("{}-sync", protocol.name()),
+            (_, Sends::Asynchronous) => format!("{}-async", protocol.name()),
+        };
+        match all.iter_mut().find(|b| b.scheme == scheme) {
+            Some(bulk) => bulk.points.push((kb << 10, *rate)),
+            None => all.push(Bulk { scheme, points: vec![(kb << 10, *rate)] }),
+        }
+    }
+    all
+}

@@ -1,0 +1,159 @@
+//! The tables, for a terminal and for the page.
+
+use std::fmt::Write;
+
+use super::outcome::{Report, Row, Timeline};
+use crate::report::table::Table;
+use crate::wireless::Summary;
+
+pub(super) const TABLE_2: &str = "ATP 02, Table 2 and Figure 6: objects by final status, medians over seeds";
+pub(super) const GLANCE: &str = "Delivered in time: medians over seeds, of the oracle's";
+pub(super) const BULK: &str = "ATP 02, Figure 6(a): KB/s by object size, 512 KB/s at most";
+pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins: QUIC's loss recovery and CUBIC in \
+                                     place of a kernel's TCP. The oracle knows the future and pays for no header.";
+
+impl Report {
+    /// All of it for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let mut add = |title: &str, body: String| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{title}\n{body}");
+        };
+        if !self.rows.is_empty() {
+            add(TABLE_2, self.statuses().to_text());
+            add(GLANCE, self.glance().to_text());
+        }
+        for curve in &self.curves {
+            let error = curve_error(&curve.seconds);
+            let words = format!("  {}: the estimate is off by {error} of the bandwidth in the median\n", curve.scheme);
+            add(&format!("ATP 02, Figure {}", curve.figure), words);
+        }
+        for timeline in &self.timelines {
+            add(&format!("ATP 02, Figure 5, {}", timeline.scheme), timeline.to_text());
+        }
+        if !self.bulk.is_empty() {
+            add(BULK, self.bulk_table().to_text());
+        }
+        for line in self.troubles() {
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = writeln!(out, "{}\n{STAND_INS}", self.made_how());
+        out
+    }
+
+    /// How the figures came about, in a sentence or two.
+    pub(super) fn made_how(&self) -> String {
+        format!(
+            "Simulated, in virtual time. {} seeds from {}. The bandwidth is {}.",
+            self.seeds, self.first_seed, self.trace
+        )
+    }
+
+    /// What went wrong, a line each.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        self.failures.iter().map(|f| format!("failed: {}, seed {}: {}", f.what, f.run.seed, f.run.why)).collect()
+    }
+
+    /// Everything about every row.
+    pub(super) fn statuses(&self) -> Table {
+        let head = [
+            "workload",
+            "class",
+            "scheme",
+            "objects",
+            "oracle",
+            "delivered",
+            "95 %",
+            "of oracle",
+            "told",
+            "rejected",
+            "late",
+            "paper",
+            "rejected",
+            "late",
+        ];
+        let row = |r: &Row| {
+            let paper =
+                |of: fn(&super::paper::Paper) -> u32| r.paper.as_ref().map_or(String::new(), |p| of(p).to_string());
+            vec![
+                r.workload.into(),
+                r.class.into(),
+                r.scheme.into(),
+                r.objects.to_string(),
+                median(r.oracle, 0),
+                median(r.delivered, 0),
+                interval(r.delivered),
+                median(r.of_oracle, 3),
+                median(r.told, 0),
+                median(r.rejected, 0),
+                median(r.late, 0),
+                paper(|p| p.delivered),
+                paper(|p| p.rejected),
+                paper(|p| p.late),
+            ]
+        };
+        Table { left: 3, head: owned(&head), rows: self.rows.iter().map(row).collect() }
+    }
+
+    /// A line for each workload and class, a column for each scheme.
+    pub(super) fn glance(&self) -> Table {
+        let mut schemes: Vec<&str> = Vec::new();
+        let mut places: Vec<(&str, &str)> = Vec::new();
+        for row in &self.rows {
+            if !schemes.contains(&row.scheme) {
+                schemes.push(row.scheme);
+            }
+            if !places.contains(&(row.workload, row.class)) {
+                places.push((row.workload, row.class));
+            }
+        }
+        let line = |(workload, class): &(&str, &str)| {
+            let at = |scheme: &&str| {
+                self.rows.iter().find(|r| (r.workload, r.class, r.scheme) == (*workload, *class, *scheme))
+            };
+            let cells = schemes.iter().map(|s| at(s).map_or(String::new(), |r| median(r.of_oracle, 3)));
+            [(*workload).to_owned(), (*class).to_owned()].into_iter().chain(cells).collect()
+        };
+        let head = ["workload", "class"].into_iter().chain(schemes.iter().copied()).map(str::to_owned).collect();
+        Table { left: 2, head, rows: places.iter().map(line).collect() }
+    }
+
+    /// A line for each size.
+    pub(super) fn bulk_table(&self) -> Table {
+        let sizes = self.bulk.first().map(|b| b.points.iter().map(|(size, _)| *size).collect::<Vec<_>>());
+        let head = std::iter::once("object, KB".to_owned()).chain(self.bulk.iter().map(|b| b.scheme.clone()));
+        let line = |size: u32| {
+            let of = |points: &[(u32, f64)]| points.iter().find(|(s, _)| *s == size).map(|(_, rate)| rate / 1024.0);
+            let cells = self.bulk.iter().map(|b| of(&b.points).map_or(String::new(), |kb| format!("{kb:.0}")));
+            std::iter::once((size >> 10).to_string()).chain(cells).collect()
+        };
+        Table { left: 0, head: head.collect(), rows: sizes.into_iter().flatten().map(line).collect() }
+    }
+}
+
+impl Timeline {
+    /// What happened, a line each.
+    pub(super) fn to_text(&self) -> String {
+        self.events.iter().map(|e| format!("  {:>8.3} s  {}\n", e.at, e.what)).collect()
+    }
+}
+
+/// How far the estimate is from the bandwidth where there is one and any, as a median in percent.
+pub(super) fn curve_error(seconds: &[super::outcome::Instant]) -> String {
+    let off = |s: &super::outcome::Instant| Some(100.0 * ((s.estimate? - s.bandwidth) / s.bandwidth).abs());
+    let errors: Vec<f64> = seconds.iter().filter(|s| s.bandwidth > 1.0 && s.at > 1.0).filter_map(off).collect();
+    Summary::of(&errors).map_or_else(|| "?".to_owned(), |s| format!("{:.0} %", s.median))
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&w| w.to_owned()).collect()
+}
+
+fn median(summary: Option<Summary>, digits: usize) -> String {
+    summary.map_or_else(String::new, |s| format!("{:.digits$}", s.median))
+}
+
+fn interval(summary: Option<Summary>) -> String {
+    summary.and_then(|s| s.low.zip(s.high)).map_or_else(String::new, |(low, high)| format!("{low:.0}..{high:.0}"))
+}

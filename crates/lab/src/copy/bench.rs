@@ -1,0 +1,259 @@
+//! A bench: the shared medium with the server's station, the client's and those that make load; and
+//! a copy on it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use guest::Scratch;
+use remora_base::{Rate, Rng};
+use remora_channel::{Config, Duplex, Side, SideStats};
+use remora_host::emulate::{Emulator, Report, Setup, Station};
+use rustix::fs::{Advice, fadvise};
+
+use super::background::Background;
+use super::ftp::Ftp;
+use super::outcome::{Run, Wire};
+use super::plan::{Cell, LOADERS, System};
+use super::{Options, Stopped};
+use crate::wireless;
+use crate::wireless::real::bench::serve;
+use crate::wireless::real::program::{Program, Start};
+use crate::wireless::real::ssh::Ssh;
+use crate::wireless::real::{Result, carrier, failed, failed_with};
+
+/// One way, on a cable of 200 m.
+const PROPAGATION: Duration = Duration::from_micros(1);
+/// How often a copy looks whether all is to end.
+const TICK: Duration = Duration::from_millis(200);
+/// Bytes read and written at a time by a copy without a network.
+const CHUNK: usize = 64 << 10;
+/// Where files are that are to be read from memory.
+const MEMORY: &str = "/dev/shm";
+
+/// The medium: half duplex at `rate`, no errors.
+pub(super) fn medium(rate: Rate) -> Config {
+    Config { rate, duplex: Duplex::Half, delay: PROPAGATION, ..Config::default() }
+}
+
+/// A bench. Its parts go in this order.
+#[derive(Debug)]
+pub(super) struct Bench {
+    ssh: Option<Ssh>,
+    ftp: Option<Ftp>,
+    _server: Program,
+    emulator: Emulator,
+    scratch: Scratch,
+    memory: Scratch,
+    binary: PathBuf,
+    rate: Rate,
+    runs: u64,
+}
+
+/// What a copy came to before it is put in its place.
+type Copied = std::result::Result<Run, Stopped>;
+
+impl Bench {
+    /// A bench with the servers that `systems` need.
+    pub(super) fn start(options: &Options, systems: &[System]) -> Result<Bench> {
+        let inside = ["srv", "mobile", "state", "log", "run", "run-ssh", "run-ftp"];
+        let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let scratch = Scratch::new(&place, "remora-copy-", &inside).map_err(failed_with(place.display()))?;
+        let memory = Scratch::new(Path::new(MEMORY), "remora-copy-", &[]).map_err(failed_with(MEMORY))?;
+        let binary = options.binary.clone();
+        let setup = Setup {
+            mobiles: 1 + LOADERS,
+            config: medium(options.rate),
+            inside: [binary.clone().into(), "lab".into(), "inside".into()].into(),
+            lateness_max: options.lateness_max,
+            ..Setup::default()
+        };
+        let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
+        let server = serve(&emulator, &scratch, &binary)?;
+        let secure = systems.iter().any(|s| matches!(s, System::Scp | System::Rsync));
+        let ssh = secure.then(|| Ssh::start(&emulator, &scratch)).transpose()?;
+        let ftp = systems.contains(&System::Ftp).then(|| Ftp::start(&emulator, &scratch)).transpose()?;
+        Ok(Bench { ssh, ftp, _server: server, emulator, scratch, memory, binary, rate: options.rate, runs: 0 })
+    }
+
+    /// Copies a fresh file of random bytes once; the file is not in the cache when it begins, and
+    /// the copy is on the disk when it ends. [`Stopped`] if `stop` is set meanwhile.
+    pub(super) fn copy(&mut self, cell: &Cell, seed: u64, stop: &AtomicBool) -> Result<Copied> {
+        self.runs += 1;
+        let name = format!("file-{}", self.runs);
+        let source = match cell.system {
+            System::FromMemory => self.memory.path(&name),
+            _ => self.scratch.path("mobile").join(&name),
+        };
+        let copy = self.scratch.path("srv").join(&name);
+        let hash = prepare(&source, cell, seed).map_err(failed_with("the file to be copied"))?;
+        let copied = match cell.system.has_network() {
+            true => self.over_network(cell, seed, &source, &copy, stop),
+            false => on_disk(&source, &copy).map(|took| Ok(Run::local(seed, took))).map_err(failed_with("the copy")),
+        };
+        let intact = match &copied {
+            Ok(Ok(run)) if run.seconds.is_finite() => Some(hash_of(&copy).map_err(failed_with("the copy"))? == hash),
+            _ => None,
+        };
+        for path in [&source, &copy] {
+            // The directory goes soon enough.
+            let _ = fs::remove_file(path);
+        }
+        match intact {
+            Some(false) => Err(failed(format!("{}: the copy differs from the file", cell.system.name()))),
+            _ => copied,
+        }
+    }
+
+    fn over_network(
+        &mut self,
+        cell: &Cell,
+        seed: u64,
+        source: &Path,
+        copy: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Copied> {
+        let line = self.line(cell.system, source, copy)?;
+        let config = medium(self.rate);
+        self.emulator.begin(config, seed).map_err(|e| failed(e.to_string()))?;
+        let load = Background::start(&self.emulator, cell.load_percent, self.rate, seed)?;
+        let (mark, before) = (load.mark(), self.report()?);
+        let began = Instant::now();
+        let limit = began + Duration::from_secs_f64(cell.limit_seconds(self.rate));
+        let environment = carrier::environment(&self.scratch);
+        let start = Start { environment: &environment, ..Start::new(cell.system.name(), &line) };
+        let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(0), &start)?;
+        let status = loop {
+            if stop.load(Ordering::Acquire) {
+                return Ok(Err(Stopped));
+            }
+            match program.ended(limit.min(Instant::now() + TICK))? {
+                None if Instant::now() < limit => {}
+                status => break status,
+            }
+        };
+        let arrived = match status {
+            Some(status) if !status.success() => return Err(failed(program.words())),
+            Some(_) => {
+                // Not all of them see to it themselves.
+                File::open(copy).and_then(|f| f.sync_all()).map_err(failed_with("the copy"))?;
+                true
+            }
+            None => false,
+        };
+        let took = began.elapsed();
+        let (carried, after) = (Background::packets_per_s(mark, load.mark()), self.report()?);
+        let packet_bytes = load.packet_bytes();
+        drop(program);
+        let load_sent = load.end();
+        let bits = (packet_bytes * 8) as f64;
+        let offered = load_sent.iter().fold(0.0, |sum, s| sum + s.offered_bits_per_s());
+        Ok(Ok(Run {
+            seed,
+            seconds: if arrived { took.as_secs_f64() } else { f64::INFINITY },
+            load_offered: offered / self.rate.bits() as f64,
+            load_carried: carried * bits / self.rate.bits() as f64,
+            load_packets_per_s: carried,
+            load_packet_bytes: packet_bytes,
+            there: wire(&before, &after, Side::Mobile),
+            back: wire(&before, &after, Side::Base),
+            lateness_ms: after.lateness.max.as_secs_f64() * 1e3,
+            in_time: after.valid(),
+        }))
+    }
+
+    fn report(&self) -> Result<Report> {
+        self.emulator.report().map_err(|e| failed(e.to_string()))
+    }
+
+    /// The command that copies.
+    fn line(&self, system: System, source: &Path, copy: &Path) -> Result<Vec<String>> {
+        let base = self.emulator.addr(Station::Base);
+        let name = copy.file_name().unwrap_or_default().to_string_lossy();
+        let local = source.to_string_lossy().into_owned();
+        let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        let ssh = || self.ssh.as_ref().ok_or_else(|| failed("there is no SSH server".into()));
+        Ok(match system {
+            System::Remora => {
+                let remora = self.binary.to_string_lossy();
+                words(&[&remora, "cp", "-q", "--timeout", "0", &local, &format!("nfs://{base}/{name}")])
+            }
+            System::Libnfs => {
+                let url = format!("nfs://{base}/srv/{name}?version=3&nfsport=2049&mountport=2049");
+                words(&["nfs-cp", &local, &url])
+            }
+            System::Scp | System::Rsync => {
+                let by = if system == System::Rsync { wireless::System::Rsync } else { wireless::System::Scp };
+                let mut line = ssh()?.command(by);
+                line.extend([local, format!("root@{base}:{}", copy.display())]);
+                line
+            }
+            System::Ftp if self.ftp.is_some() => Ftp::put(&self.emulator, source, &name),
+            other => return Err(failed(format!("{} has no command", other.name()))),
+        })
+    }
+}
+
+/// Makes a file of noise, which nothing can compress, the same for all systems, and sees to it that
+/// it must be read from the disk; its hash.
+fn prepare(path: &Path, cell: &Cell, seed: u64) -> io::Result<blake3::Hash> {
+    let mut rng = Rng::stream(seed, "file");
+    let mut file = File::create(path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut chunk = vec![0; CHUNK];
+    let mut left = cell.bytes;
+    while left > 0 {
+        let n = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        let part = chunk.get_mut(..n).unwrap_or_default();
+        rng.fill(part);
+        hasher.update(part);
+        file.write_all(part)?;
+        left -= n as u64;
+    }
+    file.sync_all()?;
+    if cell.system != System::FromMemory {
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(hasher.finalize())
+}
+
+/// Read from the disk, not from the cache, as far as the system lets go of it.
+fn hash_of(path: &Path) -> io::Result<blake3::Hash> {
+    let file = File::open(path)?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(hasher.finalize())
+}
+
+/// Reads and writes, as `cp` did then; what today's may do instead (sharing extents) is no copy.
+fn on_disk(source: &Path, copy: &Path) -> io::Result<Duration> {
+    let began = Instant::now();
+    let (mut from, mut to) = (File::open(source)?, File::create(copy)?);
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let n = from.read(&mut chunk)?;
+        match chunk.get(..n) {
+            Some(part) if n > 0 => to.write_all(part)?,
+            _ => break,
+        }
+    }
+    to.sync_all()?;
+    Ok(began.elapsed())
+}
+
+/// What the client's link carried from one report to another.
+fn wire(before: &Report, after: &Report, from: Side) -> Wire {
+    let lane = |report: &Report| -> SideStats {
+        let ours = report.lanes.iter().find(|l| l.lane.mobile == 0 && l.lane.from == from);
+        ours.map(|l| l.stats).unwrap_or_default()
+    };
+    let (before, after) = (lane(before), lane(after));
+    Wire {
+        frames: after.frames_sent.saturating_sub(before.frames_sent),
+        seconds: after.airtime.saturating_sub(before.airtime).as_secs_f64(),
+        dropped: after.frames_queue_full.saturating_sub(before.frames_queue_full),
+    }
+}

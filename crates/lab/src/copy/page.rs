@@ -1,0 +1,164 @@
+//! The study as a page: Copy 89's figures 2, 4 and 11 redrawn, and every table.
+
+use std::io;
+use std::path::Path;
+
+use super::outcome::{CellOutcome, Report};
+use super::plan::System;
+use super::tables::{figure, megabytes};
+use crate::report::page::{self, document, escape};
+use crate::wireless::chart::{Chart, Line, Mark, Point};
+
+/// A page's place on the disk, found writable before anything is run.
+pub struct Page(page::Place);
+
+impl Page {
+    /// Makes sure that a page can be written to `path`.
+    pub fn reserve(path: &Path) -> io::Result<Page> {
+        page::Place::reserve(path).map(Page)
+    }
+
+    /// Puts the report there.
+    pub fn write(self, report: &Report) -> io::Result<()> {
+        let text = report.to_html().map_err(io::Error::other)?;
+        self.0.write(&text)
+    }
+}
+
+/// A figure: its title, its picture, its lines by name.
+struct Drawing {
+    title: String,
+    svg: String,
+    names: Vec<&'static str>,
+    /// What circles stand for.
+    circles: Option<&'static str>,
+}
+
+impl Report {
+    /// A page that needs nothing from anywhere; an error is plotters' own words.
+    pub fn to_html(&self) -> Result<String, String> {
+        let mut body = "<h1>Copying files beside a load</h1>".to_owned();
+        for note in self.notes() {
+            body += &format!("<p>{}</p>", escape(&note));
+        }
+        for drawing in self.drawings()? {
+            body += &drawing.to_html();
+        }
+        for (title, table) in self.tables() {
+            body += &format!("<h2>{}</h2>{}", escape(title), table.to_html());
+        }
+        Ok(document("remora lab copy", &body))
+    }
+
+    fn drawings(&self) -> Result<Vec<Drawing>, String> {
+        let mut sizes: Vec<u64> = self.plain().map(|c| c.cell.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut loads: Vec<f64> = self.plain().map(|c| c.cell.load_percent).collect();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        let mut all = vec![self.by_size("Copy 89, figure 2: without load".into(), 0.0, &sizes)?];
+        if let Some(most) = loads.last().filter(|load| **load > 0.0) {
+            let title = format!("Copy 89, figure 4: beside a load of {} %", figure(*most));
+            all.push(self.by_size(title, *most, &sizes)?);
+        }
+        if let Some(largest) = sizes.last() {
+            all.push(self.by_load(*largest, &loads)?);
+        }
+        Ok(all)
+    }
+
+    fn plain(&self) -> impl Iterator<Item = &CellOutcome> {
+        self.cells.iter().filter(|c| !c.cell.is_setup())
+    }
+
+    /// Time over size, a line for each system; circles are what the bare bits take.
+    fn by_size(&self, title: String, load: f64, sizes: &[u64]) -> Result<Drawing, String> {
+        let x_levels: Vec<String> = sizes.iter().map(|s| megabytes(*s)).collect();
+        // Six marks: the copy from memory is in the table.
+        let systems = System::ALL.into_iter().filter(|s| *s != System::FromMemory);
+        let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
+        let line = |system: &System| {
+            // A disk knows no load.
+            let load = if system.has_network() { load } else { 0.0 };
+            let at = |(x, size): (usize, &u64)| point(x, self.cell(*system, *size, load)?);
+            Line { points: sizes.iter().enumerate().filter_map(at).collect(), paper: Vec::new() }
+        };
+        let mut lines: Vec<Line> = systems.iter().map(line).collect();
+        let bits = |size: &u64| *size as f64 * 8.0 / self.rate_bits_per_s as f64;
+        let ideal = sizes.iter().map(bits).enumerate().collect();
+        lines.push(Line { points: Vec::new(), paper: ideal });
+        let chart =
+            Chart { x_title: "size", x_levels: &x_levels, y_title: "seconds", logarithmic: true, lines: &lines };
+        let names = systems.iter().map(|s| s.name()).collect();
+        Ok(Drawing { title, svg: chart.svg()?, names, circles: Some("the bare bits at the medium's rate") })
+    }
+
+    /// Time over load for files of one size; circles are the model's.
+    fn by_load(&self, size: u64, loads: &[f64]) -> Result<Drawing, String> {
+        let x_levels: Vec<String> = loads.iter().map(|l| format!("{} %", figure(*l))).collect();
+        let systems = System::ALL.into_iter().filter(|s| s.has_network());
+        let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
+        let line = |system: &System| {
+            let cells = || loads.iter().enumerate().filter_map(|(x, l)| Some((x, self.cell(*system, size, *l)?)));
+            Line {
+                points: cells().filter_map(|(x, c)| point(x, c)).collect(),
+                paper: cells().filter_map(|(x, c)| Some((x, c.predicted.as_ref()?.seconds))).collect(),
+            }
+        };
+        let lines: Vec<Line> = systems.iter().map(line).collect();
+        let chart = Chart {
+            x_title: "load asked for",
+            x_levels: &x_levels,
+            y_title: "seconds",
+            logarithmic: true,
+            lines: &lines,
+        };
+        let title = format!("Copy 89, figure 11: files of {}, measured and predicted", megabytes(size));
+        let names = systems.iter().map(|s| s.name()).collect();
+        Ok(Drawing { title, svg: chart.svg()?, names, circles: Some("the model") })
+    }
+}
+
+/// A cell's median; what was cut off lies at the limit or beyond.
+fn point(x: usize, outcome: &CellOutcome) -> Option<Point> {
+    let seconds = outcome.seconds?;
+    let drawn = |v: f64| if v.is_finite() { v } else { outcome.limit_seconds };
+    let interval = seconds.low.zip(seconds.high).map(|(low, high)| (drawn(low), drawn(high)));
+    Some(Point { x, y: drawn(seconds.median), interval, is_beyond: seconds.median.is_infinite() })
+}
+
+impl Drawing {
+    fn to_html(&self) -> String {
+        let mut legend: String = self
+            .names
+            .iter()
+            .zip(Mark::all())
+            .map(|(name, mark)| {
+                format!("<span><span style=\"color:{}\">{}</span> {name}</span>", mark.colour(), mark.sign())
+            })
+            .collect();
+        legend += &self.circles.map(|what| format!("<span>○ {}</span>", escape(what))).unwrap_or_default();
+        format!(
+            "<h2>{}</h2><figure><figcaption><div class=\"legend\">{legend}</div></figcaption>\
+             <div class=\"wrap\">{}</div></figure>",
+            escape(&self.title),
+            self.svg
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::report;
+
+    #[test]
+    fn the_page_has_the_papers_figures_and_all_tables() {
+        let html = report().to_html().unwrap();
+        assert_eq!((html.matches("<svg").count(), html.matches("<table").count()), (3, 2));
+        for piece in ["figure 2", "figure 4", "figure 11", "cut off", "SKIPPED ftp"] {
+            assert!(html.contains(piece), "{piece}");
+        }
+        assert!(!html.contains("NaN") && !html.contains("src="), "it needs nothing from anywhere");
+    }
+}

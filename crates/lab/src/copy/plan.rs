@@ -1,0 +1,160 @@
+//! What is copied by whom under which load, and in what order.
+
+use remora_base::{Rate, Rng};
+use serde::Serialize;
+
+use super::Options;
+
+/// The load stations: half of the load each. (Copy 89 has one pair at 60 %, two at 98 %.)
+pub(super) const LOADERS: usize = 2;
+/// A file so small that copying it is starting, connecting and ending, and nothing else.
+pub(super) const SETUP_BYTES: u64 = 1000;
+
+/// Who copies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// Remora's client to Remora's server.
+    Remora,
+    /// libnfs's `nfs-cp` to Remora's server.
+    Libnfs,
+    /// `scp` to OpenSSH's server.
+    Scp,
+    /// `rsync` over `ssh`.
+    Rsync,
+    /// `lftp` to `vsftpd`.
+    Ftp,
+    /// From the disk to the same disk, without a network.
+    SameDisk,
+    /// From memory to the disk, without a network: what another, infinitely fast disk would give.
+    FromMemory,
+}
+
+impl System {
+    /// All, in the order of tables.
+    pub const ALL: [System; 7] =
+        [System::Remora, System::Libnfs, System::Scp, System::Rsync, System::Ftp, System::SameDisk, System::FromMemory];
+
+    /// What reports and the command line call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Remora => "remora",
+            System::Libnfs => "libnfs",
+            System::Scp => "scp",
+            System::Rsync => "rsync",
+            System::Ftp => "ftp",
+            System::SameDisk => "same-disk",
+            System::FromMemory => "from-memory",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<System> {
+        System::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Whether it copies over the network.
+    pub fn has_network(self) -> bool {
+        !matches!(self, System::SameDisk | System::FromMemory)
+    }
+
+    /// The programs that it needs beside this one, and the Debian package that has each.
+    pub(super) fn programs(self) -> &'static [(&'static str, &'static str)] {
+        const SSH: [(&str, &str); 3] =
+            [("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"), ("sshd", "openssh-server")];
+        match self {
+            System::Remora | System::SameDisk | System::FromMemory => &[],
+            System::Libnfs => &[("nfs-cp", "libnfs-utils")],
+            System::Scp => &[("scp", "openssh-client"), SSH[0], SSH[1], SSH[2]],
+            System::Rsync => &[("rsync", "rsync"), SSH[0], SSH[1], SSH[2]],
+            System::Ftp => &[("lftp", "lftp"), ("vsftpd", "vsftpd")],
+        }
+    }
+}
+
+/// What is measured several times.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Cell {
+    /// Who copies.
+    pub system: System,
+    /// How much.
+    pub bytes: u64,
+    /// The load that is asked for, in percent of the medium's rate.
+    pub load_percent: f64,
+}
+
+impl Cell {
+    /// Whether it is the [small copy](SETUP_BYTES) that shows what starting costs.
+    pub fn is_setup(&self) -> bool {
+        self.bytes == SETUP_BYTES
+    }
+
+    /// After so long a copy is cut off: thirty times as long as the bare bits take, and a minute.
+    pub(super) fn limit_seconds(&self, rate: Rate) -> f64 {
+        60.0 + 30.0 * rate.airtime(self.bytes).as_secs_f64()
+    }
+}
+
+/// All cells of a study.
+pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &system in systems {
+        if system.has_network() {
+            cells.push(Cell { system, bytes: SETUP_BYTES, load_percent: 0.0 });
+        }
+        for &bytes in &options.sizes {
+            let loads: &[f64] = if system.has_network() { &options.loads_percent } else { &[0.0] };
+            cells.extend(loads.iter().map(|&load_percent| Cell { system, bytes, load_percent }));
+        }
+    }
+    cells
+}
+
+/// The order of the runs: all cells with the first seed, then all with the next, each time in
+/// another order, so that whatever drifts on the machine meets all alike. Pairs of cell and seed.
+pub(super) fn order(cells: usize, first_seed: u64, seeds: u64) -> Vec<(usize, u64)> {
+    let mut runs = Vec::new();
+    for seed in (0..seeds).map(|n| first_seed.wrapping_add(n)) {
+        let mut rng = Rng::stream(seed, "order");
+        let mut block: Vec<usize> = (0..cells).collect();
+        // Fisher and Yates.
+        for last in (1..block.len()).rev() {
+            block.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        runs.extend(block.into_iter().map(|cell| (cell, seed)));
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_meets_every_cell_once_and_in_another_order() {
+        let runs = order(20, 5, 3);
+        let block = |n: usize| runs[20 * n..20 * (n + 1)].to_vec();
+        for n in 0..3 {
+            let mut cells: Vec<usize> = block(n).iter().map(|(cell, _)| *cell).collect();
+            assert!(block(n).iter().all(|(_, seed)| *seed == 5 + n as u64));
+            assert_ne!(cells, (0..20).collect::<Vec<_>>());
+            cells.sort_unstable();
+            assert_eq!(cells, (0..20).collect::<Vec<_>>());
+        }
+        assert_eq!(runs, order(20, 5, 3), "it can be made again");
+    }
+
+    #[test]
+    fn names_are_found() {
+        assert!(System::ALL.into_iter().all(|s| System::named(s.name()) == Some(s)));
+        assert_eq!(System::named("uucp"), None);
+    }
+
+    #[test]
+    fn disks_know_no_load() {
+        let options = Options { sizes: vec![1, 2], loads_percent: vec![0.0, 60.0], ..Options::default() };
+        assert_eq!(cells(&options, &[System::SameDisk]).len(), 2);
+        // Each size at each load, and the small copy.
+        assert_eq!(cells(&options, &[System::Ftp]).len(), 5);
+    }
+}

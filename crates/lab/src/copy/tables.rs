@@ -1,0 +1,204 @@
+//! The study as text.
+
+use super::outcome::{CellOutcome, Parts, Peer, Report};
+use super::stats::Median;
+use crate::report::table::Table;
+
+impl Report {
+    /// All tables, and what to know of them.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (title, table) in self.tables() {
+            text += &format!("{title}\n{}\n", table.to_text());
+        }
+        text + &self.notes().join("\n") + "\n"
+    }
+
+    /// The tables with their titles.
+    pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
+        vec![
+            ("Copies, beside a load on the same medium", self.copies()),
+            ("Where the time goes: hardware, wire, software, contention (medians, s)", self.decomposition()),
+        ]
+    }
+
+    fn copies(&self) -> Table {
+        let head = [
+            "system",
+            "size",
+            "load %",
+            "carried %",
+            "s",
+            "95 % interval",
+            "cut off",
+            "x no load",
+            "paper x",
+            "model s",
+            "off %",
+            "bar",
+        ];
+        let rows = self.cells.iter().filter(|c| !c.cell.is_setup()).map(copy_row).collect();
+        Table { left: 3, head: head.map(str::to_owned).into(), rows }
+    }
+
+    fn decomposition(&self) -> Table {
+        let mut loads: Vec<f64> = self.parts.iter().flat_map(|p| p.contention_s.iter().map(|(l, _)| *l)).collect();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        let mut head = ["system", "size", "disk", "wire", "software", "of which setup"].map(str::to_owned).to_vec();
+        head.extend(loads.iter().map(|load| format!("+ at {load} %")));
+        let rows = self.parts.iter().map(|parts| parts_row(parts, &loads)).collect();
+        Table { left: 2, head, rows }
+    }
+
+    /// What to know of the figures.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let rate = self.rate_bits_per_s as f64 / 1e6;
+        let mut notes = vec![
+            format!(
+                "Real programs on an emulated half-duplex medium of {rate} Mbit/s ({} times Copy 89's); stations take \
+                 turns frame by frame, so there are no collisions. Made by: {}",
+                figure(self.compression),
+                self.command
+            ),
+            format!(
+                "{} seeds from {}; medians, bootstrap intervals; nothing discarded; copies cut off rank above all \
+                 others.",
+                self.seeds, self.first_seed
+            ),
+            "carried: the load's packets that arrived while the copy ran. model: remora_model for that load, the \
+             software's time fitted to the copies without load; ~ marks what is fitted, * what the model itself doubts."
+                .into(),
+            "paper x: Copy 89 found no change at loads to 65 % and about four times as long at 98 %.".into(),
+        ];
+        notes.extend(self.verdict());
+        notes.extend(self.peers.iter().filter_map(absent));
+        let late: usize = self.cells.iter().map(|c| c.late).sum();
+        if late > 0 {
+            notes.push(format!(
+                "{late} runs in which the emulator was more than {} ms late are among them: this machine is too busy \
+                 for this rate.",
+                self.lateness_ms_bound
+            ));
+        }
+        for cell in &self.cells {
+            let what = format!("{} {} B, load {} %", cell.cell.system.name(), cell.cell.bytes, cell.cell.load_percent);
+            notes.extend(cell.failures.iter().map(|why| format!("FAILED {what}: {why}")));
+        }
+        if !self.complete {
+            notes.push("Interrupted: not all runs were made.".into());
+        }
+        notes
+    }
+
+    /// How often the model was as close as it should be.
+    fn verdict(&self) -> Option<String> {
+        let all: Vec<_> = self.cells.iter().filter_map(|c| c.predicted.as_ref()).filter(|p| !p.fitted).collect();
+        let good = all.iter().filter(|p| p.difference_percent.abs() <= p.bar_percent).count();
+        let worst = all.iter().map(|p| p.difference_percent.abs()).fold(0.0, f64::max);
+        (!all.is_empty()).then(|| {
+            format!(
+                "The model is within its bar (10 % at loads to 60 %, 20 % beyond) in {good} of {} cells; the worst is \
+                 {worst:.1} % off.",
+                all.len()
+            )
+        })
+    }
+}
+
+fn absent(peer: &Peer) -> Option<String> {
+    let missing = peer.missing.as_ref()?;
+    Some(format!("SKIPPED {}: {missing}", peer.system.name()))
+}
+
+fn copy_row(outcome: &CellOutcome) -> Vec<String> {
+    let cell = &outcome.cell;
+    let median = |m: Option<Median>| m.map(|m| figure(m.median)).unwrap_or_default();
+    let load = if cell.system.has_network() { figure(cell.load_percent) } else { "-".into() };
+    let interval = outcome.seconds.and_then(|s| s.low.zip(s.high));
+    let predicted = outcome.predicted.as_ref();
+    let model = predicted.map(|p| {
+        let mark = if p.fitted { "~" } else { "" };
+        let doubt = if p.doubts.is_empty() { "" } else { "*" };
+        format!("{mark}{}{doubt}", figure(p.seconds))
+    });
+    let bar = predicted.filter(|p| !p.fitted).map(|p| match p.difference_percent.abs() <= p.bar_percent {
+        true => "in".to_owned(),
+        false => "OUT".to_owned(),
+    });
+    vec![
+        cell.system.name().to_owned(),
+        megabytes(cell.bytes),
+        load,
+        outcome.load_carried.map(|l| figure(l.median * 100.0)).unwrap_or_default(),
+        median(outcome.seconds),
+        interval.map(|(low, high)| format!("{} to {}", figure(low), figure(high))).unwrap_or_default(),
+        outcome.seconds.map(|s| format!("{}/{}", s.censored, s.runs)).unwrap_or_default(),
+        median(outcome.factor),
+        outcome.paper_factor.map(figure).unwrap_or_default(),
+        model.unwrap_or_default(),
+        predicted.map(|p| format!("{:+.1}", p.difference_percent)).unwrap_or_default(),
+        bar.unwrap_or_default(),
+    ]
+}
+
+fn parts_row(parts: &Parts, loads: &[f64]) -> Vec<String> {
+    let mut row = vec![
+        parts.system.name().to_owned(),
+        megabytes(parts.bytes),
+        parts.disk_s.map(figure).unwrap_or_default(),
+        figure(parts.wire_s),
+        figure(parts.software_s),
+        parts.setup_s.map(figure).unwrap_or_default(),
+    ];
+    let at = |load: &f64| parts.contention_s.iter().find(|(l, _)| l == load).map(|(_, s)| figure(*s));
+    row.extend(loads.iter().map(|load| at(load).unwrap_or_default()));
+    row
+}
+
+/// Bytes, as in `5 MB`.
+pub(super) fn megabytes(bytes: u64) -> String {
+    if bytes < 10_000 { format!("{bytes} B") } else { format!("{} MB", figure(bytes as f64 / 1e6)) }
+}
+
+/// Three digits and no needless ones.
+pub(super) fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "cut off".into();
+    }
+    let digits = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::report;
+    use super::*;
+
+    #[test]
+    fn tables_say_what_was_measured_and_what_was_not() {
+        let text = report().to_text();
+        for piece in
+            ["2.3", "1/7", "SKIPPED ftp: install vsftpd", "FAILED scp", "it broke", "no collisions", "+ at 60 %"]
+        {
+            assert!(text.contains(piece), "{piece}: {text}");
+        }
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (value, text) in
+            [(0.0, "0"), (0.1234, "0.123"), (9.876, "9.88"), (12.34, "12.3"), (100.0, "100"), (1234.5, "1234")]
+        {
+            assert_eq!(figure(value), text);
+        }
+        assert_eq!(figure(f64::INFINITY), "cut off");
+        assert_eq!((megabytes(1000), megabytes(2_500_000)), ("1000 B".into(), "2.5 MB".into()));
+    }
+}

@@ -1,0 +1,214 @@
+//! What is counted while a capture is read: sums for each station and each pair, and for each
+//! station the counts of one bin of time after the other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::CaptureError;
+
+/// Stations and pairs that are told apart; later ones go together as `others`.
+pub const STATIONS_MAX: usize = 10_000;
+const PAIRS_MAX: usize = 50_000;
+/// What stands for stations beyond the limit.
+const OTHERS: &str = "others";
+/// Shortest bin, in seconds.
+const BIN_MIN_S: f64 = 1e-6;
+
+/// What a capture says.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Calibration {
+    /// From the first packet to the last.
+    pub seconds: f64,
+    /// Packets.
+    pub packets: u64,
+    /// Length of the bins that burstiness is counted in, in seconds.
+    pub bin_s: f64,
+    /// Stations that sent, the busiest first.
+    pub stations: Vec<Station>,
+    /// Who sent to whom, the most packets first.
+    pub pairs: Vec<Pair>,
+    /// Packets of stations or pairs beyond the limits: counted as those of `others`.
+    pub packets_of_others: u64,
+}
+
+/// A station that sent.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Station {
+    /// Its address.
+    pub name: String,
+    /// Packets that it sent.
+    pub packets: u64,
+    /// The same a second.
+    pub packets_per_s: f64,
+    /// Mean size in bytes.
+    pub mean_bytes: f64,
+    /// Mean square of the size in bytes squared.
+    pub second_moment_bytes2: f64,
+    /// Variance of the size over its mean squared: `variation` in a network's file.
+    pub variation: f64,
+    /// Variance of the packets in a bin over their mean: 1 for Poisson, 0 for a steady beat.
+    pub dispersion: f64,
+    /// Packets in the fullest bin over those in the mean one.
+    pub peak_to_mean: f64,
+}
+
+/// What one station sent to another.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Pair {
+    /// The sender's address.
+    pub from: String,
+    /// The receiver's.
+    pub to: String,
+    /// Packets a second.
+    pub packets_per_s: f64,
+    /// Mean size in bytes.
+    pub mean_bytes: f64,
+    /// Variance of the size over its mean squared.
+    pub variation: f64,
+}
+
+/// Sums of sizes.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    packets: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Sizes {
+    fn add(&mut self, size: f64) {
+        self.packets += 1;
+        self.sum += size;
+        self.squares += size * size;
+    }
+
+    /// Mean and second moment.
+    fn moments(self) -> (f64, f64) {
+        let n = self.packets.max(1) as f64;
+        (self.sum / n, self.squares / n)
+    }
+
+    fn variation(self) -> f64 {
+        let (mean, second) = self.moments();
+        if mean > 0.0 { (second / (mean * mean) - 1.0).max(0.0) } else { 0.0 }
+    }
+}
+
+/// Counts of bins, one after the other.
+#[derive(Clone, Copy, Default)]
+struct Bins {
+    now: u64,
+    count: f64,
+    squares: f64,
+    most: f64,
+}
+
+impl Bins {
+    /// A packet in bin `at`. One that comes late counts for the bin that is open.
+    fn add(&mut self, at: u64) {
+        if at > self.now {
+            self.close();
+            self.now = at;
+        }
+        self.count += 1.0;
+    }
+
+    fn close(&mut self) {
+        self.squares += self.count * self.count;
+        self.most = self.most.max(self.count);
+        self.count = 0.0;
+    }
+
+    /// Index of dispersion and peak over mean, of `packets` in so many bins, empty ones included.
+    fn burstiness(mut self, packets: u64, bins: f64) -> (f64, f64) {
+        self.close();
+        let mean = packets as f64 / bins;
+        ((self.squares / bins - mean * mean).max(0.0) / mean, self.most / mean)
+    }
+}
+
+/// Everything counted so far.
+pub(super) struct Tally {
+    bin_s: f64,
+    span: Option<(f64, f64)>,
+    packets: u64,
+    others: u64,
+    stations: BTreeMap<String, (Sizes, Bins)>,
+    pairs: BTreeMap<(String, String), Sizes>,
+}
+
+impl Tally {
+    pub(super) fn new(bin: Duration) -> Tally {
+        Tally {
+            bin_s: bin.as_secs_f64().max(BIN_MIN_S),
+            span: None,
+            packets: 0,
+            others: 0,
+            stations: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// A packet of so many bytes at a time in seconds.
+    pub(super) fn add(&mut self, time_s: f64, size: u32, (from, to): (String, String)) {
+        let (first, last) = self.span.unwrap_or((time_s, time_s));
+        // A clock that was set back before the first packet changes where bins begin, no more.
+        self.span = Some((first.min(time_s), last.max(time_s)));
+        self.packets += 1;
+        let fold = |name: String, known: bool, room: bool| if known || room { name } else { OTHERS.to_owned() };
+        let room = self.stations.len() < STATIONS_MAX;
+        let from = fold(from.clone(), self.stations.contains_key(&from), room);
+        let mut pair = (from.clone(), to);
+        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&pair) {
+            pair = (OTHERS.to_owned(), OTHERS.to_owned());
+        }
+        self.others += u64::from(pair.0 == OTHERS);
+        let size = f64::from(size);
+        let bin = ((time_s - first).max(0.0) / self.bin_s) as u64;
+        let (sizes, bins) = self.stations.entry(from).or_default();
+        sizes.add(size);
+        bins.add(bin);
+        self.pairs.entry(pair).or_default().add(size);
+    }
+
+    pub(super) fn finish(self) -> Result<Calibration, CaptureError> {
+        let seconds = self.span.map_or(0.0, |(first, last)| last - first);
+        if seconds <= 0.0 {
+            return Err(CaptureError::Short(self.packets));
+        }
+        let bins = (seconds / self.bin_s).floor() + 1.0;
+        let station = |(name, (sizes, counted)): (String, (Sizes, Bins))| {
+            let (mean_bytes, second_moment_bytes2) = sizes.moments();
+            let (dispersion, peak_to_mean) = counted.burstiness(sizes.packets, bins);
+            Station {
+                name,
+                packets: sizes.packets,
+                packets_per_s: sizes.packets as f64 / seconds,
+                mean_bytes,
+                second_moment_bytes2,
+                variation: sizes.variation(),
+                dispersion,
+                peak_to_mean,
+            }
+        };
+        let pair = |((from, to), sizes): ((String, String), Sizes)| Pair {
+            from,
+            to,
+            packets_per_s: sizes.packets as f64 / seconds,
+            mean_bytes: sizes.moments().0,
+            variation: sizes.variation(),
+        };
+        let mut stations: Vec<Station> = self.stations.into_iter().map(station).collect();
+        stations.sort_by_key(|s| std::cmp::Reverse(s.packets));
+        let mut pairs: Vec<Pair> = self.pairs.into_iter().map(pair).collect();
+        pairs.sort_by(|a, b| b.packets_per_s.total_cmp(&a.packets_per_s));
+        let packets_of_others = self.others;
+        Ok(Calibration { seconds, packets: self.packets, bin_s: self.bin_s, stations, pairs, packets_of_others })
+    }
+}

@@ -1,0 +1,150 @@
+//! Captures made here, good and bad.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use etherparse::PacketBuilder;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use proptest::prelude::*;
+
+use super::*;
+
+const BIN: Duration = Duration::from_millis(100);
+
+/// A UDP datagram in an Ethernet frame, so many bytes long.
+fn frame(from: u8, to: u8, len: usize) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, from], [2, 0, 0, 0, 0, to])
+        .ipv4([10, 0, 0, from], [10, 0, 0, to], 64)
+        .udp(1000, 2000);
+    let mut bytes = Vec::new();
+    builder.write(&mut bytes, &vec![0; len - 42]).unwrap();
+    bytes
+}
+
+/// Ten seconds: station 1 sends 100 bytes every 10 ms; station 2 sends 20 packets of 200 and 600 bytes
+/// in turn at the start of every second.
+fn traffic() -> Vec<(Duration, Vec<u8>)> {
+    let mut all: Vec<(Duration, Vec<u8>)> =
+        (0..=1000u64).map(|i| (Duration::from_millis(10 * i), frame(1, 2, 100))).collect();
+    for second in 0..10u64 {
+        let at = |i: u64| Duration::from_micros(second * 1_000_000 + i);
+        all.extend((0..20).map(|i| (at(i), frame(2, 1, if i % 2 == 0 { 200 } else { 600 }))));
+    }
+    all.sort_by_key(|(at, _)| *at);
+    all
+}
+
+fn pcap_bytes(link: DataLink, packets: &[(Duration, Vec<u8>)]) -> Vec<u8> {
+    let header = PcapHeader { datalink: link, ..PcapHeader::default() };
+    let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
+    for (at, data) in packets {
+        writer.write_packet(&PcapPacket::new(*at, data.len() as u32, data)).unwrap();
+    }
+    writer.into_writer()
+}
+
+/// Clock units of 10^-`digits` seconds.
+fn pcapng_bytes(digits: u8, packets: &[(Duration, Vec<u8>)]) -> Vec<u8> {
+    let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
+    let options = vec![InterfaceDescriptionOption::IfTsResol(digits)];
+    let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0xffff, options };
+    writer.write_pcapng_block(interface).unwrap();
+    for (at, data) in packets {
+        let units = at.as_nanos() as u64 / 10u64.pow(9 - u32::from(digits));
+        let packet = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::from_nanos(units),
+            original_len: data.len() as u32,
+            data: Cow::Borrowed(data),
+            options: Vec::new(),
+        };
+        writer.write_pcapng_block(packet).unwrap();
+    }
+    writer.into_inner()
+}
+
+#[test]
+fn rates_moments_and_burstiness_come_out_of_any_format() {
+    for bytes in [pcap_bytes(DataLink::ETHERNET, &traffic()), pcapng_bytes(6, &traffic()), pcapng_bytes(9, &traffic())]
+    {
+        let got = calibrate_from(&bytes[..], BIN).unwrap();
+        assert!((got.seconds - 10.0).abs() < 1e-6 && got.packets == 1201, "{got:?}");
+        let [steady, bursts] = &got.stations[..] else { panic!("{got:?}") };
+        assert_eq!((steady.name.as_str(), bursts.name.as_str()), ("10.0.0.1", "10.0.0.2"));
+        assert!((steady.packets_per_s - 100.1).abs() < 1e-6 && steady.mean_bytes == 100.0 && steady.variation == 0.0);
+        assert!(steady.dispersion < 0.2 && steady.peak_to_mean < 1.2, "{steady:?}");
+        assert!((bursts.mean_bytes - 400.0).abs() < 1e-9);
+        assert!((bursts.second_moment_bytes2 - 200_000.0).abs() < 1e-6 && (bursts.variation - 0.25).abs() < 1e-9);
+        // 20 in one bin of ten, 0 in the others: variance 36.3, mean 1.98.
+        assert!((bursts.dispersion - 18.0).abs() < 0.3 && (bursts.peak_to_mean - 10.1).abs() < 0.01, "{bursts:?}");
+        assert_eq!(got.pairs.len(), 2);
+    }
+}
+
+#[test]
+fn the_skeleton_has_a_group_for_each_address_and_a_flow_for_each_pair() {
+    let toml = skeleton(&calibrate_from(&pcap_bytes(DataLink::ETHERNET, &traffic())[..], BIN).unwrap());
+    for (words, count) in
+        [("[[medium]]", 1), ("[[group]]", 2), ("[[flow]]", 2), ("size = \"400B\"\nvariation = 0.2500", 1)]
+    {
+        assert_eq!(toml.matches(words).count(), count, "{toml}");
+    }
+}
+
+#[test]
+fn raw_ip_and_what_is_no_ip_have_names_too() {
+    let raw = [(Duration::ZERO, frame(1, 2, 100)[14..].to_vec()), (Duration::from_secs(1), vec![0xff; 3])];
+    let got = calibrate_from(&pcap_bytes(DataLink::RAW, &raw)[..], BIN).unwrap();
+    let names: Vec<&str> = got.stations.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["10.0.0.1", "unknown"]);
+    let mut hello = frame(1, 2, 60);
+    hello[12..14].copy_from_slice(&[0x88, 0xcc]);
+    let got =
+        calibrate_from(&pcap_bytes(DataLink::ETHERNET, &[(Duration::ZERO, hello.clone()), (BIN, hello)])[..], BIN);
+    assert_eq!(got.unwrap().stations[0].name, "02:00:00:00:00:01");
+}
+
+#[test]
+fn bad_captures_say_what_is_wrong() {
+    let good = pcap_bytes(DataLink::ETHERNET, &traffic());
+    let one = pcap_bytes(DataLink::ETHERNET, &traffic()[..1]);
+    for (bytes, words) in [
+        (&b""[..], "neither pcap nor pcapng"),
+        (b"GET / HTTP/1.1", "neither pcap nor pcapng"),
+        (&good[..good.len() - 3], "damaged after packet 1200: it ends in the middle"),
+        (&good[..20], "damaged after packet 0"),
+        (&good[..24], "0 packets"),
+        (&one, "1 packets at one moment"),
+        (&pcap_bytes(DataLink::NULL, &traffic()), "link type 0, expected Ethernet"),
+    ] {
+        let why = calibrate_from(bytes, BIN).unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
+fn memory_is_bounded_however_many_stations_there_are() {
+    let mut tally = Tally::new(BIN);
+    for i in 0..60_000u32 {
+        tally.add(f64::from(i), 100, (format!("from {i}"), format!("to {i}")));
+    }
+    let got = tally.finish().unwrap();
+    assert!(got.stations.len() <= STATIONS_MAX + 1, "{}", got.stations.len());
+    assert_eq!(got.packets_of_others, 60_000 - STATIONS_MAX as u64);
+    assert_eq!(got.stations.iter().map(|s| s.packets).sum::<u64>(), 60_000);
+}
+
+proptest! {
+    #[test]
+    fn no_capture_does_harm(ng in any::<bool>(), at in 0usize..4000, with in any::<[u8; 4]>(), cut in 24usize..4000) {
+        let packets = &traffic()[..30];
+        let mut bytes = if ng { pcapng_bytes(6, packets) } else { pcap_bytes(DataLink::ETHERNET, packets) };
+        let at = at % (bytes.len() - 4);
+        bytes[at..at + 4].copy_from_slice(&with);
+        bytes.truncate(cut);
+        let _ = calibrate_from(&bytes[..], BIN).map(|c| skeleton(&c).len());
+    }
+}

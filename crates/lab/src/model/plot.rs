@@ -1,0 +1,152 @@
+//! Results along an input, as SVG: the copies' times and the flows' delays, each on their own scale.
+
+use plotters::element::PathElement;
+use plotters::prelude::*;
+
+use super::input::{Input, Unit};
+use super::study::{Output, Point};
+use crate::report::page::{escape, in_ink};
+
+/// Of a picture, in units that are pixels on a wide screen.
+const SIZE: (u32, u32) = (700, 300);
+const FONT: (&str, u32) = ("sans-serif", 15);
+/// Colours of Okabe and Ito, which everybody can tell apart, on white and on black.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x80, 0x80, 0x80),
+];
+/// Delays near saturation run away: the scale ends at so many times the smallest value.
+const SCALE_MAX: f64 = 30.0;
+
+/// A line of a picture: where it has values.
+struct Line {
+    name: String,
+    points: Vec<(f64, Option<f64>)>,
+}
+
+/// Figures with their legends, as HTML: one for copies, one for flows, those that there are. `now`
+/// is marked on them. An error is plotters' own words.
+pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> Result<String, String> {
+    let (scale, unit) = axis(input.unit(), points);
+    let x_title = if unit.is_empty() { input.name.clone() } else { format!("{} ({unit})", input.name) };
+    let mut html = String::new();
+    for (is_copy, y_title, y_scale) in [(true, "copy time (s)", 1.0), (false, "delay (ms)", 1e3)] {
+        let line = |output: &Output| Line {
+            name: output.name.clone(),
+            points: points
+                .iter()
+                .map(|p| (p.value * scale, p.report.as_ref().ok().and_then(|r| output.of(r)).map(|y| y * y_scale)))
+                .collect(),
+        };
+        let lines: Vec<Line> = outputs.iter().filter(|o| o.is_copy() == is_copy).map(line).collect();
+        if !lines.is_empty() {
+            html += &figure(&lines, [&x_title, y_title], now * scale)?;
+        }
+    }
+    Ok(html)
+}
+
+/// What an input's numbers are multiplied with for people, and the name of that unit.
+fn axis(unit: Unit, points: &[Point]) -> (f64, &'static str) {
+    let most = points.iter().fold(0.0, |most: f64, p| p.value.max(most));
+    match unit {
+        Unit::Number | Unit::Count => (1.0, ""),
+        Unit::Bytes if most >= 1e6 => (1e-6, "MB"),
+        Unit::Bytes => (1.0, "bytes"),
+        Unit::Seconds if most >= 1.0 => (1.0, "s"),
+        Unit::Seconds if most >= 1e-3 => (1e3, "ms"),
+        Unit::Seconds => (1e6, "us"),
+        Unit::BitsPerSecond => (1e-6, "Mbit/s"),
+    }
+}
+
+fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String> {
+    let mut svg = String::new();
+    draw(&mut svg, lines, titles, now).map_err(|e| e.to_string())?;
+    let sign = |i: usize| {
+        let RGBColor(r, g, b) = COLOURS[i % COLOURS.len()];
+        format!(
+            "<svg class=\"sign\" viewBox=\"0 0 10 10\">\
+             <circle cx=\"5\" cy=\"5\" r=\"5\" fill=\"#{r:02x}{g:02x}{b:02x}\"/></svg>"
+        )
+    };
+    let legend = lines.iter().enumerate().map(|(i, l)| format!("<span>{} {}</span>", sign(i), escape(&l.name)));
+    Ok(format!(
+        "<figure><figcaption class=\"legend\">{}</figcaption><div class=\"wrap\">{}</div></figure>",
+        legend.collect::<String>(),
+        in_ink(&svg)
+    ))
+}
+
+fn draw(
+    out: &mut String,
+    lines: &[Line],
+    [x_title, y_title]: [&str; 2],
+    now: f64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let xs = || lines.iter().flat_map(|l| l.points.iter().map(|(x, _)| *x));
+    let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|(_, y)| *y));
+    let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+    let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
+    let (least, most) = (ys().fold(f64::INFINITY, f64::min), ys().fold(0.0, f64::max));
+    let top = if least.is_finite() { most.min(least.max(most / 1e3) * SCALE_MAX) * 1.05 } else { 1.0 };
+    let top = if top > 0.0 { top } else { 1.0 };
+    let root = SVGBackend::with_string(out, SIZE).into_drawing_area();
+    let mut canvas = ChartBuilder::on(&root)
+        .margin(10)
+        .x_label_area_size(44)
+        .y_label_area_size(66)
+        .build_cartesian_2d(low..high, 0.0..top)?;
+    canvas
+        .configure_mesh()
+        .disable_mesh()
+        .label_style(FONT)
+        .axis_desc_style(FONT)
+        .x_desc(x_title)
+        .y_desc(y_title)
+        .draw()?;
+    if (low..=high).contains(&now) {
+        canvas.draw_series([PathElement::new(vec![(now, 0.0), (now, top)], BLACK.mix(0.35).stroke_width(1))])?;
+    }
+    for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+        for run in line.points.split(|(_, y)| y.is_none_or(|y| y > top)) {
+            let run: Vec<(f64, f64)> = run.iter().filter_map(|(x, y)| Some((*x, (*y)?))).collect();
+            canvas.draw_series([PathElement::new(run, colour.stroke_width(2))])?;
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::super::{examples, input, study};
+    use super::*;
+
+    #[test]
+    fn curves_have_a_line_for_each_output_and_nothing_from_elsewhere() {
+        let topology = examples::office();
+        let rate = input::inputs(&topology).into_iter().find(|i| i.name == "flow.1.rate").unwrap();
+        let points = study::sweep(&topology, &rate, &study::spaced(0.0, 80.0, 9), NonZeroUsize::MIN, || ());
+        let html = curves(&rate, &points, &study::outputs(&topology), 8.0).unwrap();
+        assert_eq!(html.matches("<figure>").count(), 2);
+        for words in
+            ["copy servers &gt; desks", "flow desks &gt; servers", "flow.1.rate", "copy time (s)", "delay (ms)"]
+        {
+            assert!(html.contains(words), "{words}: {html}");
+        }
+        assert!(html.matches("<polyline").count() >= 5 && !html.contains("style="), "{html}");
+    }
+
+    #[test]
+    fn a_network_that_never_has_a_value_is_an_empty_figure() {
+        let line = Line { name: "x".into(), points: vec![(1.0, None), (2.0, None)] };
+        assert!(figure(&[line], ["a", "b"], 1.0).unwrap().contains("<svg"));
+    }
+}

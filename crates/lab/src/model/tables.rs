@@ -1,0 +1,173 @@
+//! A report of the network model as tables. What matters least stands to the right; the reasons to
+//! doubt figures are collected, once each, and numbered as the figures' marks are.
+
+use remora_model::nmt1989::Results;
+use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport, Reason, Report};
+
+use crate::report::table::Table;
+
+/// The tables of a report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tables {
+    /// Media, gateways, flows and copies, those that there are.
+    pub tables: Vec<Table>,
+    /// Why to doubt what: the reason behind mark `[1]` comes first.
+    pub doubts: Vec<String>,
+}
+
+/// `report` as tables.
+pub fn tables(report: &Report) -> Tables {
+    let mut doubts = Doubts::default();
+    let mut tables = vec![
+        media(&report.media, &mut doubts),
+        gateways(&report.gateways, &mut doubts),
+        flows(&report.flows, &mut doubts),
+        copies(&report.copies, &mut doubts),
+    ];
+    tables.retain(|t| !t.rows.is_empty());
+    Tables { tables, doubts: doubts.0 }
+}
+
+/// Why to doubt what, in the order of the numbers behind the figures.
+#[derive(Default)]
+struct Doubts(Vec<String>);
+
+impl Doubts {
+    /// The numbers of these reasons, as in `[1,3]`.
+    fn marks(&mut self, reasons: &[Reason]) -> String {
+        let mut numbers = Vec::new();
+        for reason in reasons {
+            let line = reason.to_string();
+            let known = self.0.iter().position(|l| *l == line);
+            let at = known.unwrap_or_else(|| {
+                self.0.push(line);
+                self.0.len() - 1
+            });
+            numbers.push((at + 1).to_string());
+        }
+        if numbers.is_empty() { String::new() } else { format!("[{}]", numbers.join(",")) }
+    }
+}
+
+pub(super) fn table<const N: usize>(left: usize, head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Table {
+    Table { left, head: head.map(str::to_owned).to_vec(), rows: rows.map(|row| row.to_vec()).collect() }
+}
+
+/// Four significant digits.
+pub fn digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let places = 3 - value.abs().log10().floor() as i32;
+    format!("{value:.*}", places.clamp(0, 9) as usize)
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or("-".into(), digits)
+}
+
+fn ms(value: &Estimate<f64>) -> String {
+    value.value().map_or("no end".into(), |s| digits(s * 1e3))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+fn media(media: &[MediumReport], doubts: &mut Doubts) -> Table {
+    let rows = media.iter().map(|m| {
+        let marks = m.delay_s.as_ref().map_or(String::new(), |d| doubts.marks(d.outside()));
+        [
+            m.name.clone(),
+            percent(m.load),
+            m.delay_s.as_ref().map_or("-".into(), ms),
+            marks,
+            m.busy.map_or("over".into(), percent),
+            digits(m.offered_packets_per_s),
+            optional(m.carried_packets_per_s),
+            digits(m.mean_bits / 8.0),
+        ]
+    });
+    table(1, ["medium", "load %", "delay ms", "", "busy %", "offered pps", "carried pps", "mean B"], rows)
+}
+
+fn gateways(gateways: &[GatewayReport], doubts: &mut Doubts) -> Table {
+    let rows = gateways.iter().map(|g| {
+        [
+            g.name.clone(),
+            percent(g.utilisation),
+            ms(&g.delay_s),
+            doubts.marks(g.delay_s.outside()),
+            digits(g.packets_per_s),
+            g.p95_s.as_ref().map_or("-".into(), ms),
+        ]
+    });
+    table(1, ["gateway", "busy %", "delay ms", "", "pps", "p95 ms"], rows)
+}
+
+fn flows(flows: &[FlowReport], doubts: &mut Doubts) -> Table {
+    let rows = flows.iter().map(|f| {
+        let parts = f.parts.iter().map(|p| format!("{} {}", p.name, optional(p.delay_s.map(|s| s * 1e3))));
+        [
+            format!("{} > {}", f.from, f.to),
+            digits(f.packets_per_s),
+            ms(&f.delay_s),
+            doubts.marks(f.delay_s.outside()),
+            parts.collect::<Vec<_>>().join(", "),
+        ]
+    });
+    table(1, ["flow", "pps", "delay ms", "", "of that, ms"], rows)
+}
+
+fn copies(copies: &[CopyReport], doubts: &mut Doubts) -> Table {
+    let rows = copies.iter().map(|c| {
+        let name = format!("{} > {}", c.from, c.to);
+        let marks = doubts.marks(c.outcome.outside());
+        let outcome = c.outcome.value();
+        let busiest = outcome.and_then(|o| o.bottleneck()).map(|b| format!("{} ({} %)", b.name, percent(b.busy)));
+        [
+            name,
+            c.window.to_string(),
+            outcome.map_or("no end".into(), |o| digits(o.seconds)),
+            marks,
+            optional(outcome.map(|o| o.bits_per_s / 1e6)),
+            optional(outcome.map(|o| o.response_s * 1e3)),
+            busiest.unwrap_or_else(|| "-".into()),
+        ]
+    });
+    table(1, ["copy", "window", "seconds", "", "Mbit/s", "block ms", "busiest"], rows)
+}
+
+/// The sheet of Copy 89, with the paper's digits.
+pub fn sheet(results: &Results) -> Table {
+    let nine = |value: f64| {
+        let whole = value.abs().max(1.0).log10().floor() as i32;
+        format!("{value:.*}", (8 - whole).clamp(0, 8) as usize)
+    };
+    let percent = format!("{:.2}%", results.utilisation * 100.0);
+    let rows = [
+        ("Per-packet delay (ms)", nine(results.delay_s * 1e3)),
+        ("Total number of packets", nine(results.packets)),
+        ("Aggregate delay (packets*delay)", nine(results.aggregate_s)),
+        ("Simple delay (packets/rate)", nine(results.simple_s)),
+        ("Total delay in seconds", nine(results.total_s)),
+        ("Utilization (data)", percent.clone()),
+        ("Utilization (data & collisions)", percent),
+        ("Effective throughput (pps)", format!("{:.2}", results.throughput_packets_per_s)),
+    ];
+    table(1, ["Copy 89", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits() {
+        for (value, text) in
+            [(0.0, "0"), (1234.56, "1235"), (0.0123449, "0.01234"), (12.3456, "12.35"), (1e6, "1000000")]
+        {
+            assert_eq!(digits(value), text);
+        }
+    }
+}

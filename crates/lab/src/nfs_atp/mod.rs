@@ -1,0 +1,227 @@
+//! NFS over ATP against NFS over TCP: the filesystem workload of ATP 02 (section 4.3) as real calls.
+//!
+//! A mobile asks for a file's attributes every tenth of a second and writes 64 KiB, unstable, every
+//! second, while the bandwidth follows a trace. Both carriers run at the same time, each on an
+//! emulated link of its own, with the same client and the same server; TCP is the kernel's, with
+//! CUBIC. A call is measured from when it was to be made until its answer is there. A call that is
+//! not answered when everything ends counts as one that takes for ever.
+
+mod place;
+mod workload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, Opportunities, PerSide};
+use remora_sim::atp::Trace;
+use serde::Serialize;
+
+use crate::Table;
+use place::Place;
+use workload::{Kind, Measured};
+
+/// The small calls' p99 over TCP, at least so many times that over ATP: of those made while
+/// something got through. (Whoever asks in a blackout waits for its end, whatever carries the call.)
+pub const BAR: f64 = 5.0;
+/// Frames that may wait in front of the link, in either direction.
+const QUEUE: usize = 50;
+/// Bytes that may cross at once, as recorded links have it.
+const OPPORTUNITY: u64 = 1500;
+/// One way, beside the time on the wire.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The bandwidth over time, in both directions.
+    pub trace: Trace,
+    /// What it is called.
+    pub trace_name: String,
+    /// Where in the trace it begins, and for how long calls are made.
+    pub from: Duration,
+    /// For how long calls are made, at least a second.
+    pub length: Duration,
+    /// Draws what is random: the first transaction's number.
+    pub seed: u64,
+    /// The command that gives figures like these again.
+    pub command: String,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Error {
+    what: &'static str,
+    why: String,
+}
+
+/// To say what failed.
+fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Error {
+    move |e| Error { what, why: e.to_string() }
+}
+
+/// What carries the calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// Objects with priorities.
+    Atp,
+    /// One connection, CUBIC.
+    Tcp,
+}
+
+impl Carrier {
+    /// As people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Atp => "NFS over ATP",
+            Carrier::Tcp => "NFS over TCP, kernel CUBIC",
+        }
+    }
+}
+
+/// The figures of one sort of call over one carrier; latencies in seconds, `None` where calls
+/// were not answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What carried them.
+    pub carrier: Carrier,
+    /// Which calls.
+    pub calls: &'static str,
+    /// Whether those made while nothing got through count, too.
+    pub with_blackout: bool,
+    /// Calls made.
+    pub made: usize,
+    /// Calls answered.
+    pub answered: usize,
+    /// The median.
+    pub p50: Option<f64>,
+    /// Of a hundred calls one took longer.
+    pub p99: Option<f64>,
+    /// The longest.
+    pub max: Option<f64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The command that gives figures like these again.
+    pub command: String,
+    /// The trace.
+    pub trace: String,
+    /// For how long calls were made, in seconds.
+    pub seconds: f64,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// How many times longer the small calls' p99 is over TCP than over ATP: of all of them, and
+    /// of those made while something got through.
+    pub times: [Option<f64>; 2],
+    /// The latest a frame was handed over, in seconds, and whether that is early enough.
+    pub lateness: Vec<(Carrier, f64, bool)>,
+}
+
+/// Runs both carriers, side by side. It needs root, and takes as long as the calls are made and up
+/// to a minute more.
+pub fn run(options: &Options) -> Result<Report, Error> {
+    let both = std::thread::scope(|scope| {
+        let one = |carrier| scope.spawn(move || place::measure(carrier, options));
+        [Carrier::Atp, Carrier::Tcp].map(one).map(|thread| thread.join())
+    });
+    let mut rows = Vec::new();
+    let mut lateness = Vec::new();
+    for measured in both {
+        let Place { carrier, calls, lateness: late, valid } =
+            measured.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
+        lateness.push((carrier, late.as_secs_f64(), valid));
+        for kind in [Kind::Small, Kind::Large] {
+            for with_blackout in [true, false] {
+                rows.push(row(carrier, kind, with_blackout, &calls, options));
+            }
+        }
+    }
+    let p99 = |carrier, with_blackout| {
+        let is = |r: &&Row| r.carrier == carrier && r.calls == Kind::Small.name() && r.with_blackout == with_blackout;
+        rows.iter().find(is).and_then(|r| r.p99)
+    };
+    let times = [true, false].map(|all| Some(p99(Carrier::Tcp, all)? / p99(Carrier::Atp, all)?));
+    let Options { command, trace_name, length, .. } = options.clone();
+    Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
+}
+
+fn row(carrier: Carrier, kind: Kind, with_blackout: bool, calls: &[Measured], options: &Options) -> Row {
+    let is_open = |at: Duration| options.trace.rate(Time::ZERO + options.from + at) > 0.0;
+    let counts = |c: &&Measured| c.kind == kind && (with_blackout || is_open(c.at));
+    let mut took: Vec<f64> =
+        calls.iter().filter(counts).map(|c| c.took.map_or(f64::INFINITY, |t| t.as_secs_f64())).collect();
+    took.sort_by(f64::total_cmp);
+    let made = took.len();
+    let quantile =
+        |q: f64| took.get(((made as f64 * q).ceil() as usize).saturating_sub(1)).copied().filter(|t| t.is_finite());
+    let answered = took.iter().filter(|t| t.is_finite()).count();
+    Row {
+        carrier,
+        calls: kind.name(),
+        with_blackout,
+        made,
+        answered,
+        p50: quantile(0.5),
+        p99: quantile(0.99),
+        max: quantile(1.0),
+    }
+}
+
+/// The link: 1500 bytes cross at each moment that the trace has carried as many more.
+fn channel(options: &Options) -> Result<Config, Error> {
+    let before = options.trace.carried(Time::ZERO + options.from);
+    let end = options.from + options.length + workload::AFTER;
+    let mut text = String::new();
+    for n in 1u64.. {
+        let at = options.trace.when(before + (n * OPPORTUNITY) as f64);
+        let Some(at) = at.filter(|at| *at < Time::ZERO + end) else { break };
+        text += &format!("{}\n", at.since(Time::ZERO + options.from).as_millis().max(1));
+    }
+    let crossing = Arc::new(Opportunities::parse(&text).map_err(failed("the trace"))?);
+    let trace = PerSide { base: Some(crossing.clone()), mobile: Some(crossing) };
+    Ok(Config { trace, delay: DELAY, queue_frames: QUEUE, ..Config::default() })
+}
+
+impl Report {
+    /// Whether the bar is held, and every frame was on time.
+    pub fn holds(&self) -> bool {
+        self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, valid)| *valid)
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let ms = |t: Option<f64>| t.map_or("never".to_owned(), |t| format!("{:.0}", t * 1e3));
+        let head = ["Carrier", "Calls", "Made in blackouts", "Made", "Answered", "p50 ms", "p99 ms", "Longest ms"];
+        let head = head.map(str::to_owned).to_vec();
+        let cells = |r: &Row| {
+            vec![
+                r.carrier.name().to_owned(),
+                r.calls.to_owned(),
+                if r.with_blackout { "too" } else { "left out" }.to_owned(),
+                r.made.to_string(),
+                r.answered.to_string(),
+                ms(r.p50),
+                ms(r.p99),
+                ms(r.max),
+            ]
+        };
+        let table = Table { left: 3, head, rows: self.rows.iter().map(cells).collect() }.to_text();
+        let times = |t: Option<f64>| t.map_or("not to be said".to_owned(), |t| format!("{t:.1} times"));
+        let mut text = format!("{}, {} s of calls\n\n{table}\n", self.trace, self.seconds);
+        text += &format!(
+            "p99 of small calls over TCP is that over ATP {}; without those made in blackouts {} (bar: {BAR} times)\n",
+            times(self.times[0]),
+            times(self.times[1])
+        );
+        for (carrier, late, valid) in &self.lateness {
+            let verdict = if *valid { "" } else { ": too late, these figures do not count" };
+            text +=
+                &format!("{}: the emulator's latest frame was {:.1} ms late{verdict}\n", carrier.name(), late * 1e3);
+        }
+        text + &format!("{}\n", self.command)
+    }
+}

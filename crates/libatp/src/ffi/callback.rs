@@ -1,0 +1,72 @@
+//! C's callbacks, and what they are told.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use remora_atp::Side;
+
+use super::types::{Function, Upcall};
+use crate::code::Code;
+
+/// A callback that is not null, with its context.
+#[derive(Clone, Copy)]
+pub(crate) struct Callback {
+    function: unsafe extern "C" fn(*const Upcall, *mut c_void),
+    context: *mut c_void,
+}
+
+// SAFETY: the context is not used here, only handed back. `atp.h` says that callbacks run on the
+// library's thread, so the program has made its context fit for that.
+unsafe impl Send for Callback {}
+
+/// What a callback is told; rates in bytes per second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// `ATP_FINAL`.
+    Final { request: i64, outcome: Result<(), Code>, size: u64, written: u64 },
+    /// `ATP_INSUFFICIENT`.
+    Insufficient { request: i64, needed: u64, available: u64 },
+    /// `ATP_RESUMED`.
+    Resumed { request: i64 },
+    /// `ATP_BANDWIDTH`.
+    Bandwidth { rate: u64, side: Side },
+}
+
+impl Callback {
+    /// `None` for a null pointer.
+    pub(super) fn new(function: Function, context: *mut c_void) -> Option<Callback> {
+        function.map(|function| Callback { function, context })
+    }
+
+    /// Calls it. For the library's thread only, and never with a lock held.
+    pub(crate) fn call(self, told: Told) {
+        let upcall = told.upcall();
+        // SAFETY: the program gave the address of a function of this type, and says by that that
+        // it may be called with its context; the upcall lives until it returns.
+        unsafe { (self.function)(ptr::from_ref(&upcall), self.context) };
+    }
+}
+
+impl Told {
+    fn upcall(self) -> Upcall {
+        let mut u = Upcall { kind: 0, outcome: 0, request: 0, size: 0, written: 0, needed: 0, available: 0, side: 0 };
+        match self {
+            Told::Final { request, outcome, size, written } => {
+                (u.kind, u.request, u.size, u.written) = (1, request, size, written);
+                u.outcome = outcome.err().map_or(0, |code| code.0);
+            }
+            Told::Insufficient { request, needed, available } => {
+                (u.kind, u.request, u.needed, u.available) = (2, request, needed, available);
+            }
+            Told::Resumed { request } => (u.kind, u.request) = (3, request),
+            Told::Bandwidth { rate, side } => {
+                (u.kind, u.available) = (4, rate);
+                u.side = match side {
+                    Side::Below => -1,
+                    Side::Above => 1,
+                };
+            }
+        }
+        u
+    }
+}

@@ -1,0 +1,209 @@
+//! C's arguments as values, and answers into C's structures.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, OsStr, c_char};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+use std::{ptr, slice};
+
+use bytes::Bytes;
+use remora_atp::session::{Guests, PublicKey};
+use remora_atp::{Command, OnShortage, Options, Priority, Progress, QueueId, State, Why};
+use remora_host::atp::keys;
+
+use super::types;
+use crate::calls::OBJECT_MAX;
+use crate::code::Code;
+use crate::library::Start;
+
+/// Keys that may be admitted by name.
+const GUESTS_MAX: usize = 65_536;
+/// Where a program listens that does not say: any port of all addresses.
+const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), 0);
+
+pub(super) fn not_null<T>(pointer: *const T) -> Result<(), Code> {
+    if pointer.is_null() { Err(Code::INVALID) } else { Ok(()) }
+}
+
+/// A string; `None` if the pointer is null.
+///
+/// # Safety
+/// It is null or points to a string that ends with a NUL and stays as it is.
+unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: not null, and else as the caller says.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// The same, in UTF-8.
+///
+/// # Safety
+/// As for [`string`].
+pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Code> {
+    // SAFETY: the caller's.
+    unsafe { string(text) }.map(|s| s.to_str().map_err(|_| Code::INVALID)).transpose()
+}
+
+/// A path; `None` if the pointer is null.
+///
+/// # Safety
+/// As for [`string`].
+pub(super) unsafe fn path<'a>(path: *const c_char) -> Result<Option<&'a Path>, Code> {
+    // SAFETY: the caller's.
+    let path = unsafe { string(path) }.map(|s| Path::new(OsStr::from_bytes(s.to_bytes())));
+    if path.is_some_and(|p| p.as_os_str().is_empty()) { Err(Code::INVALID) } else { Ok(path) }
+}
+
+/// A key.
+///
+/// # Safety
+/// The pointer is null or points to a key.
+pub(super) unsafe fn key(key: *const types::Key) -> Result<PublicKey, Code> {
+    // SAFETY: the caller's.
+    let key = unsafe { key.as_ref() }.ok_or(Code::INVALID)?;
+    let text: Vec<u8> = key.text.iter().map(|c| c.to_ne_bytes()[0]).take_while(|b| *b != 0).collect();
+    std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok()).ok_or(Code::KEY)
+}
+
+/// Fills in a key, unless the pointer is null.
+///
+/// # Safety
+/// The pointer is null or points to a key that may be written.
+pub(super) unsafe fn give_key(to: *mut types::Key, public: PublicKey) {
+    // SAFETY: the caller's.
+    let Some(to) = (unsafe { to.as_mut() }) else { return };
+    to.text = [0; 45];
+    // The last place stays a NUL, however long the text.
+    for (place, byte) in to.text.iter_mut().take(44).zip(public.to_string().bytes()) {
+        *place = c_char::from_ne_bytes([byte]);
+    }
+}
+
+/// What `atp_init` is to do.
+///
+/// # Safety
+/// The pointer is null or points to settings whose strings are null or strings, and whose
+/// `guests` are as many as they say.
+pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start, Code> {
+    // SAFETY: the caller's.
+    let Some(settings) = (unsafe { settings.as_ref() }) else {
+        return Ok(Start {
+            listen: ANYWHERE,
+            identity: keys::generate()?,
+            guests: Guests::Nobody,
+            received_max: 1024,
+            received_bytes_max: 64 << 20,
+        });
+    };
+    if settings.struct_size != size_of::<types::Settings>() {
+        return Err(Code::INVALID);
+    }
+    // SAFETY: the caller's.
+    let (listen, key_file) = unsafe { (text(settings.listen)?, path(settings.key_file)?) };
+    Ok(Start {
+        listen: listen.map_or(Ok(ANYWHERE), |l| l.parse().map_err(|_| Code::INVALID))?,
+        identity: key_file.map_or_else(keys::generate, keys::load)?,
+        // SAFETY: the caller's.
+        guests: unsafe { guests(settings) }?,
+        received_max: usize::try_from(settings.received_max).map_err(|_| Code::INVALID)?,
+        received_bytes_max: usize::try_from(settings.received_bytes_max).unwrap_or(usize::MAX),
+    })
+}
+
+/// # Safety
+/// As for [`settings`].
+unsafe fn guests(settings: &types::Settings) -> Result<Guests, Code> {
+    match settings.admit {
+        0 => Ok(Guests::Nobody),
+        1 => {
+            if settings.guest_count > GUESTS_MAX || (settings.guests.is_null() && settings.guest_count > 0) {
+                return Err(Code::INVALID);
+            }
+            let mut all = BTreeSet::new();
+            for i in 0..settings.guest_count {
+                // SAFETY: not null, and there are so many, says the caller.
+                let guest = unsafe { text(*settings.guests.add(i)) }?.ok_or(Code::INVALID)?;
+                all.insert(guest.parse().map_err(|_| Code::KEY)?);
+            }
+            Ok(Guests::Only(all))
+        }
+        2 => Ok(Guests::Anyone),
+        _ => Err(Code::INVALID),
+    }
+}
+
+/// A copy of an object to be sent.
+///
+/// # Safety
+/// The pointer is null or points to data whose bytes, if not null, are as many as `size`.
+pub(super) unsafe fn object(object: *const types::Data) -> Result<Bytes, Code> {
+    // SAFETY: the caller's.
+    let object = unsafe { object.as_ref() }.ok_or(Code::INVALID)?;
+    if object.size == 0 {
+        return Ok(Bytes::new());
+    }
+    if object.size > OBJECT_MAX {
+        return Err(Code::TOO_BIG);
+    }
+    not_null(object.bytes)?;
+    // SAFETY: not null, and as long as the caller says, which is not beyond all memory.
+    Ok(Bytes::copy_from_slice(unsafe { slice::from_raw_parts(object.bytes.cast::<u8>(), object.size) }))
+}
+
+/// Copies a received object into a buffer.
+///
+/// # Safety
+/// The buffer has room for it.
+pub(super) unsafe fn give_object(buffer: &mut types::Data, object: &[u8]) {
+    if !object.is_empty() {
+        // SAFETY: there is room, says the caller, and the library's memory is not the program's.
+        unsafe { ptr::copy_nonoverlapping(object.as_ptr(), buffer.bytes.cast::<u8>(), object.len()) };
+    }
+    buffer.size = object.len();
+}
+
+/// Options; `None` if the pointer is null.
+///
+/// # Safety
+/// It is null or points to options.
+pub(super) unsafe fn options(options: *const types::Options) -> Result<Option<Options>, Code> {
+    // SAFETY: the caller's.
+    let Some(options) = (unsafe { options.as_ref() }) else { return Ok(None) };
+    Ok(Some(Options {
+        priority: u8::try_from(options.priority).ok().and_then(Priority::new).ok_or(Code::INVALID)?,
+        deadline: Some(Duration::from_millis(options.deadline_ms.into())).filter(|d| !d.is_zero()),
+        queue: QueueId(options.queue),
+        on_shortage: match options.on_shortage {
+            0 => OnShortage::Drop,
+            1 => OnShortage::Suspend,
+            _ => return Err(Code::INVALID),
+        },
+    }))
+}
+
+/// What is asked of a request.
+pub(super) fn command(op: i32, options: Option<Options>) -> Result<Command, Code> {
+    Ok(match op {
+        0 => Command::Inspect,
+        1 => Command::Cancel,
+        2 => Command::Suspend,
+        3 => Command::Restart,
+        4 => Command::Prioritise(options.ok_or(Code::INVALID)?.priority),
+        5 => Command::Deadline(options.ok_or(Code::INVALID)?.deadline),
+        _ => return Err(Code::INVALID),
+    })
+}
+
+/// How far a request is.
+pub(super) fn give_progress(to: &mut types::Command, progress: &Progress) {
+    to.state = match progress.state {
+        State::Waiting => 1,
+        State::Sending => 2,
+        State::Suspended(Why::Asked) => 3,
+        State::Suspended(Why::InsufficientBandwidth) => 4,
+        State::Suspended(Why::Disconnected) => 5,
+        State::Finishing => 6,
+    };
+    (to.size, to.written, to.acknowledged) = (progress.size, progress.written, progress.acknowledged);
+}

@@ -1,0 +1,180 @@
+//! The round of a copy's blocks: packets of a block follow one another through processors, media and
+//! gateways, blocks follow one another through the window.
+//!
+//! *A block alone.* Its first packet takes at each place its service and the wait for what others
+//! have there. The packets behind it come out spaced by the slowest place: the first place serves
+//! them back to back, at each later one others' packets come in between. So a burst of `m` takes
+//! `sum(d + v) + (m - 1) * max(spacing)`, not `m` times the whole way.
+//!
+//! *Many blocks.* With service times all the same the window either hides the round or the busiest
+//! place sets the pace: `min(W / round, 1 / busiest)`. Exponential ones queue: mean-value analysis
+//! (Reiser & Lavenberg 1980) from the same round. What copies meet is in between, as the variation
+//! of the time that a block takes at the places says; the interpolation is ours.
+
+use crate::formula::{Band, Formula, Quantity};
+use crate::mva::{Pace, WINDOW_MAX};
+
+/// What one packet of a copy meets at a place.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Stop {
+    /// Its own time there, in seconds.
+    pub(crate) service_s: f64,
+    /// What the first of a burst waits for others, in seconds.
+    pub(crate) wait_s: f64,
+    /// Time from one packet of a burst to the next one behind it if they come at once, in seconds.
+    pub(crate) spacing_s: f64,
+    /// Share of the time between two that come one by one that others' packets take in between.
+    pub(crate) between: f64,
+    /// Time that nobody queues for, in seconds.
+    pub(crate) delay_s: f64,
+}
+
+/// Seconds from a burst's start to its end along `stops`.
+pub(crate) fn burst_s(packets: f64, stops: &[Stop]) -> f64 {
+    let first: f64 = stops.iter().map(|s| s.service_s + s.wait_s + s.delay_s).sum();
+    let mut spacing = 0.0f64;
+    for stop in stops {
+        // Before the first place that takes time they are all together.
+        spacing = spacing.max(stop.spacing_s + stop.between * spacing);
+    }
+    packets.min(1.0) * first + (packets - 1.0).max(0.0) * spacing
+}
+
+/// A place as blocks fill it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Server {
+    /// Time that a block needs there, in seconds.
+    pub demand_s: f64,
+    /// Share of its time that others use.
+    pub open: f64,
+    /// Time from block to block if the copy fills what others leave, in seconds.
+    pub filled_s: f64,
+    /// Squared coefficient of variation of that time.
+    pub scv: f64,
+}
+
+/// A copy's round.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Round {
+    /// Blocks under way (1 to [`WINDOW_MAX`]; beyond, it is taken for that).
+    pub window: u32,
+    /// A block's whole round without other blocks, in seconds.
+    pub alone_s: f64,
+    /// Time of it that belongs to no place, in seconds.
+    pub think_s: f64,
+    /// The places.
+    pub servers: Vec<Server>,
+}
+
+/// The pace of a copy.
+pub static PACE: Formula<Round, Pace> = Formula {
+    name: "copy",
+    source: "a round of bursts; between min(W / round, 1 / busiest), exact for constant service, and mean-value \
+             analysis (Reiser & Lavenberg 1980), for exponential service",
+    compute: pace,
+    bands: &[Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.95 }],
+};
+
+fn most_open(round: &Round) -> f64 {
+    round.servers.iter().map(|s| s.open).fold(0.0, f64::max)
+}
+
+fn pace(round: &Round) -> Option<Pace> {
+    if round.servers.iter().any(|s| s.open >= 1.0) || round.alone_s <= 0.0 {
+        return None;
+    }
+    let window = round.window.clamp(1, WINDOW_MAX);
+    let busiest = round.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
+    let constant = (f64::from(window) / round.alone_s).min(if busiest > 0.0 { 1.0 / busiest } else { f64::INFINITY });
+    let (exponential, mut queued) = analysis(round, window, busiest);
+    let rate = constant + (exponential - constant) * variation(round);
+    let scale = if exponential > 0.0 { rate / exponential } else { 1.0 };
+    queued.iter_mut().for_each(|q| *q *= scale.min(1.0));
+    let busy = round.servers.iter().map(|s| (s.open + rate * s.demand_s).min(1.0)).collect();
+    let response_s = (f64::from(window) / rate - round.think_s).max(0.0);
+    Some(Pace { requests_per_s: rate, response_s, queued, busy })
+}
+
+/// Rate and queues by mean-value analysis of one class, each place's part of the lonely round in
+/// proportion to its time.
+fn analysis(round: &Round, window: u32, busiest: f64) -> (f64, Vec<f64>) {
+    let all: f64 = round.servers.iter().map(|s| s.filled_s).sum();
+    let inside = (round.alone_s - round.think_s).max(0.0);
+    let share = if all > 0.0 { (inside / all).min(1.0) } else { 0.0 };
+    let outside = round.alone_s - share * all;
+    let mut queued = vec![0.0; round.servers.len()];
+    let mut rate = 0.0;
+    for n in 1..=window {
+        let wait: f64 = round.servers.iter().zip(&queued).map(|(s, q)| s.filled_s * (share + q)).sum();
+        rate = f64::from(n) / (outside + wait);
+        if busiest > 0.0 {
+            rate = rate.min(1.0 / busiest);
+        }
+        for (q, s) in queued.iter_mut().zip(&round.servers) {
+            *q = rate * s.filled_s * (share + *q);
+        }
+    }
+    (rate, queued)
+}
+
+/// How near to exponential service the places are (0 to 1): the largest count most.
+fn variation(round: &Round) -> f64 {
+    let square = |s: &Server| s.filled_s * s.filled_s;
+    let all: f64 = round.servers.iter().map(square).sum();
+    if all <= 0.0 {
+        return 0.0;
+    }
+    let scv = round.servers.iter().map(|s| square(s) * s.scv.min(1.0)).sum::<f64>() / all;
+    scv.sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mva::{self, Centre, Closed};
+
+    fn server(seconds: f64, scv: f64) -> Server {
+        Server { demand_s: seconds, open: 0.0, filled_s: seconds, scv }
+    }
+
+    fn rate(window: u32, scv: f64, seconds: &[f64]) -> f64 {
+        let servers = seconds.iter().map(|s| server(*s, scv)).collect();
+        let round = Round { window, alone_s: 0.5 + seconds.iter().sum::<f64>(), think_s: 0.5, servers };
+        PACE.at(&round).value().unwrap().requests_per_s
+    }
+
+    #[test]
+    fn constant_service_hides_the_round_or_fills_the_busiest_place() {
+        for (window, expected) in [(1, 1.0 / 0.9), (2, 2.0 / 0.9), (3, 1.0 / 0.3), (40, 1.0 / 0.3)] {
+            assert!((rate(window, 0.0, &[0.1, 0.3]) / expected - 1.0).abs() < 1e-9, "{window}");
+        }
+    }
+
+    #[test]
+    fn exponential_service_is_mean_value_analysis() {
+        let demands = [0.1, 0.3, 0.05];
+        for window in [1, 2, 5, 20] {
+            let centres = demands.iter().map(|d| Centre { demand_s: *d, open: 0.0 }).collect();
+            let exact = mva::PACE.at(&Closed { window, think_s: 0.5, centres });
+            let exact = exact.value().unwrap().requests_per_s;
+            assert!((rate(window, 1.0, &demands) / exact - 1.0).abs() < 1e-9, "{window}");
+        }
+    }
+
+    #[test]
+    fn a_burst_is_spaced_by_its_slowest_place() {
+        let stop = |service_s, between| Stop { service_s, spacing_s: service_s, between, ..Stop::default() };
+        // Ten packets, three places of 1, 2 and 1 s of which others use half of the last.
+        let stops = [stop(1.0, 0.0), stop(2.0, 0.0), stop(1.0, 0.5)];
+        assert_eq!(burst_s(10.0, &stops), 4.0 + 9.0 * 2.0);
+        assert_eq!(burst_s(0.5, &stops), 2.0);
+        // The first place serves them back to back, whatever comes behind them.
+        assert_eq!(burst_s(3.0, &[stop(1.0, 0.8)]), 3.0);
+    }
+
+    #[test]
+    fn what_others_fill_has_no_pace() {
+        let full = Server { open: 1.0, ..server(0.1, 0.0) };
+        assert_eq!(PACE.at(&Round { window: 1, alone_s: 1.0, think_s: 0.0, servers: vec![full] }).value(), None);
+    }
+}

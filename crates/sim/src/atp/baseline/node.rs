@@ -1,0 +1,224 @@
+//! A host that speaks QUIC: noq-proto's state machines on virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use noq_proto::congestion::CubicConfig;
+use noq_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, FourTuple, ReadError,
+    ServerConfig, StreamId, TransportConfig, VarInt,
+};
+use remora_base::{Rng, Time};
+use thiserror::Error;
+
+use super::super::world::End;
+use super::tls;
+
+/// The longest UDP payload in an Ethernet frame.
+const PAYLOAD_MAX: u16 = 1472;
+/// What a receiver takes without being asked again: a kernel grows as far.
+const RECEIVE_WINDOW: u32 = 4 << 20;
+
+/// Why there is no connection.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("the connections cannot be set up: {0}")]
+pub struct SetUpError(String);
+
+impl SetUpError {
+    fn of(why: impl ToString) -> SetUpError {
+        SetUpError(why.to_string())
+    }
+}
+
+/// One end with its connections.
+pub(super) struct Node {
+    endpoint: Endpoint,
+    epoch: Instant,
+    other: SocketAddr,
+    connections: BTreeMap<usize, Connection>,
+    /// Client configuration, for connections to come.
+    client: Option<ClientConfig>,
+    out: VecDeque<Bytes>,
+    scratch: Vec<u8>,
+}
+
+impl Node {
+    /// A host; the receiver's waits for connections. `send_buffer` is how many bytes of a
+    /// connection may be unacknowledged, as a socket's send buffer bounds them.
+    pub(super) fn new(end: End, epoch: Instant, seed: u64, send_buffer: u64) -> Result<Node, SetUpError> {
+        let mut config = EndpointConfig::default();
+        let mut random = [0; 32];
+        Rng::stream(seed, &format!("atp baseline {end:?}")).fill(&mut random);
+        config.rng_seed(Some(random));
+        let transport = Arc::new(transport(send_buffer));
+        let (server, client) = match end {
+            End::Receiver => {
+                let mut server = ServerConfig::with_crypto(Arc::new(tls::server().map_err(SetUpError::of)?));
+                server.transport_config(transport);
+                (Some(Arc::new(server)), None)
+            }
+            End::Sender => {
+                let mut client = ClientConfig::new(Arc::new(tls::client().map_err(SetUpError::of)?));
+                client.transport_config(transport);
+                (None, Some(client))
+            }
+        };
+        Ok(Node {
+            endpoint: Endpoint::new(Arc::new(config), server, true),
+            epoch,
+            other: end.other().address(),
+            connections: BTreeMap::new(),
+            client,
+            out: VecDeque::new(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Opens a connection; its number.
+    pub(super) fn connect(&mut self, now: Time) -> Result<usize, SetUpError> {
+        let config = self.client.clone().ok_or_else(|| SetUpError::of("a server connects to nobody"))?;
+        let now = self.instant(now);
+        let (handle, connection) =
+            self.endpoint.connect(now, config, self.other, "receiver").map_err(SetUpError::of)?;
+        self.connections.insert(handle.0, connection);
+        Ok(handle.0)
+    }
+
+    /// A connection.
+    pub(super) fn connection(&mut self, number: usize) -> Option<&mut Connection> {
+        self.connections.get_mut(&number)
+    }
+
+    /// The next event of any connection.
+    pub(super) fn poll(&mut self) -> Option<(usize, Event)> {
+        self.connections.iter_mut().find_map(|(number, c)| c.poll().map(|event| (*number, event)))
+    }
+
+    pub(super) fn handle_datagram(&mut self, now: Time, payload: &[u8]) {
+        let instant = self.instant(now);
+        self.scratch.clear();
+        let from = FourTuple::from_remote(self.other);
+        match self.endpoint.handle(instant, from, None, BytesMut::from(payload), &mut self.scratch) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(connection) = self.connections.get_mut(&handle.0) {
+                    connection.handle_event(event);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                if let Ok((handle, connection)) = self.endpoint.accept(incoming, instant, &mut self.scratch, None) {
+                    self.connections.insert(handle.0, connection);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                self.out.extend(self.scratch.get(..transmit.size).map(Bytes::copy_from_slice));
+            }
+            None => {}
+        }
+        self.exchange();
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        let now = self.instant(now);
+        for connection in self.connections.values_mut() {
+            if connection.poll_timeout().is_some_and(|at| at <= now) {
+                connection.handle_timeout(now);
+            }
+        }
+        self.exchange();
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        let next = self.connections.values().filter_map(Connection::poll_timeout).min()?;
+        let ns = next.saturating_duration_since(self.epoch).as_nanos();
+        Some(Time::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Time) -> Option<Bytes> {
+        if let Some(response) = self.out.pop_front() {
+            return Some(response);
+        }
+        let now = self.instant(now);
+        let scratch = &mut self.scratch;
+        let sent = self.connections.values_mut().find_map(|connection| {
+            scratch.clear();
+            let transmit = connection.poll_transmit(now, NonZeroUsize::MIN, scratch)?;
+            scratch.get(..transmit.size).map(Bytes::copy_from_slice)
+        });
+        self.exchange();
+        sent
+    }
+
+    /// Lets endpoint and connections talk to one another.
+    fn exchange(&mut self) {
+        let mut gone = Vec::new();
+        for (number, connection) in &mut self.connections {
+            while let Some(event) = connection.poll_endpoint_events() {
+                if event.is_drained() {
+                    gone.push(*number);
+                }
+                if let Some(answer) = self.endpoint.handle_event(ConnectionHandle(*number), event) {
+                    connection.handle_event(answer);
+                }
+            }
+        }
+        for number in gone {
+            self.connections.remove(&number);
+        }
+    }
+
+    fn instant(&self, now: Time) -> Instant {
+        self.epoch + Duration::from_nanos(now.as_nanos())
+    }
+}
+
+/// Reads what there is on a stream; whether more may come.
+pub(super) fn read(connection: &mut Connection, id: StreamId, mut take: impl FnMut(&[u8])) -> bool {
+    let mut stream = connection.recv_stream(id);
+    let Ok(mut chunks) = stream.read(true) else { return false };
+    let open = loop {
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => take(&chunk.bytes),
+            Err(ReadError::Blocked) => break true,
+            Ok(None) | Err(ReadError::Reset(_)) => break false,
+        }
+    };
+    // What is to be sent for it goes with the next packet.
+    let _ = chunks.finalize();
+    open
+}
+
+/// Hands a stream what it takes of these bytes; whether it took all.
+pub(super) fn write(connection: &mut Connection, id: StreamId, bytes: &mut Vec<Bytes>) -> bool {
+    while !bytes.is_empty() {
+        let mut rest = &mut bytes[..];
+        if connection.send_stream(id).write_chunks(&mut rest).is_err() {
+            return false;
+        }
+        let taken = bytes.iter().take_while(|b| b.is_empty()).count();
+        bytes.drain(..taken);
+    }
+    true
+}
+
+fn transport(send_buffer: u64) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let streams = VarInt::from_u32(100_000);
+    transport
+        .initial_mtu(PAYLOAD_MAX)
+        .mtu_discovery_config(None)
+        .max_idle_timeout(None)
+        .max_concurrent_bidi_streams(streams)
+        .max_concurrent_uni_streams(streams)
+        .stream_receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .send_window(send_buffer)
+        // Objects of one priority one after another, not all at a time.
+        .send_fairness(false)
+        .enable_segmentation_offload(false)
+        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+    transport
+}

@@ -1,0 +1,227 @@
+//! TCP with deadlines and M-TCP (ATP 02, section 4.2), on stand-ins for TCP connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+use noq_proto::{Dir, Event, StreamEvent, StreamId};
+use remora_base::Time;
+
+use super::super::ledger::{Ledger, Told};
+use super::super::message::{Reader, heading};
+use super::super::workload::{Class, Object};
+use super::super::world::{End, Scheme};
+use super::node::{self, Node, SetUpError};
+
+/// Which connections there are, and how they are used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TcpConfig {
+    /// For each connection the classes it carries. Connections with the same classes share a
+    /// queue.
+    pub lanes: Vec<Vec<Class>>,
+    /// How many objects a connection takes before the first has been answered (at least 1). The
+    /// paper's takes one.
+    pub depth: usize,
+    /// Bytes of a connection that may be unacknowledged: a socket's send buffer.
+    pub send_buffer: u64,
+}
+
+impl TcpConfig {
+    /// FreeBSD 4.2's, which the paper used: `net.inet.tcp.sendspace`.
+    pub const SEND_BUFFER_PAPER: u64 = 16 << 10;
+
+    /// The paper's "TCP": one connection for everything.
+    pub fn single() -> TcpConfig {
+        TcpConfig { lanes: vec![Class::ALL.to_vec()], depth: 1, send_buffer: Self::SEND_BUFFER_PAPER }
+    }
+
+    /// The paper's "M-TCP": so many connections for high objects, one for each other class.
+    pub fn multiple(high: usize) -> TcpConfig {
+        let mut lanes = vec![vec![Class::High]; high.max(1)];
+        lanes.extend([vec![Class::Medium], vec![Class::Low]]);
+        TcpConfig { lanes, ..TcpConfig::single() }
+    }
+
+    /// One connection that is always kept full, for bulk transfers.
+    pub fn bulk() -> TcpConfig {
+        TcpConfig { depth: usize::MAX, send_buffer: 256 << 10, ..TcpConfig::single() }
+    }
+}
+
+/// The two ends.
+pub struct Tcp {
+    sender: Node,
+    receiver: Node,
+    depth: usize,
+    lanes: Vec<Lane>,
+    /// What the receiver has read, by connection.
+    readers: BTreeMap<usize, Reader>,
+    payload: Bytes,
+    lost: Option<String>,
+}
+
+/// A connection at the sender.
+struct Lane {
+    connection: usize,
+    /// Once it is up.
+    stream: Option<StreamId>,
+    /// The queue it takes objects from: that of the first lane with the same classes.
+    queue: usize,
+    classes: Vec<Class>,
+    waiting: VecDeque<(usize, Object)>,
+    /// What is being handed to the socket.
+    writing: Vec<Bytes>,
+    /// Objects that have not been answered.
+    unanswered: VecDeque<(usize, Time)>,
+}
+
+impl Tcp {
+    /// Opens the connections. The epoch is any instant; only what follows it counts.
+    pub fn new(config: &TcpConfig, epoch: Instant, seed: u64) -> Result<Tcp, SetUpError> {
+        let mut sender = Node::new(End::Sender, epoch, seed, config.send_buffer)?;
+        let receiver = Node::new(End::Receiver, epoch, seed, config.send_buffer)?;
+        let mut lanes = Vec::new();
+        for classes in &config.lanes {
+            let queue = config.lanes.iter().position(|other| other == classes).unwrap_or(lanes.len());
+            lanes.push(Lane {
+                connection: sender.connect(Time::ZERO)?,
+                stream: None,
+                queue,
+                classes: classes.clone(),
+                waiting: VecDeque::new(),
+                writing: Vec::new(),
+                unanswered: VecDeque::new(),
+            });
+        }
+        // As many zeros as the largest object has.
+        let payload = Bytes::from(vec![0; 1 << 20]);
+        let depth = config.depth.max(1);
+        Ok(Tcp { sender, receiver, depth, lanes, readers: BTreeMap::new(), payload, lost: None })
+    }
+
+    /// Reads all there is to read at the receiver, and answers each whole object.
+    fn receive(&mut self, now: Time, ledger: &mut Ledger) {
+        while let Some((number, event)) = self.receiver.poll() {
+            let stream = match event {
+                Event::Stream(StreamEvent::Readable { id }) => Some(id),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
+                    self.receiver.connection(number).and_then(|c| c.streams().accept(Dir::Bi))
+                }
+                Event::ConnectionLost { reason } => {
+                    self.lost = Some(reason.to_string());
+                    None
+                }
+                _ => None,
+            };
+            if let Some((connection, id)) = self.receiver.connection(number).zip(stream) {
+                let mut whole = Vec::new();
+                let reader = self.readers.entry(number).or_default();
+                node::read(connection, id, |bytes| reader.take(bytes, |object| whole.push(object)));
+                for object in whole {
+                    ledger.arrived(object, now);
+                    // One byte always fits: so few are under way.
+                    let _ = connection.send_stream(id).write(&[0]);
+                }
+            }
+        }
+    }
+
+    /// Takes answers at the sender.
+    fn answered(&mut self, now: Time, ledger: &mut Ledger) {
+        while let Some((number, event)) = self.sender.poll() {
+            let Some(lane) = self.lanes.iter_mut().find(|l| l.connection == number) else { continue };
+            let Some(connection) = self.sender.connection(number) else { continue };
+            match event {
+                Event::Connected => lane.stream = connection.streams().open(Dir::Bi),
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    let mut answers = 0;
+                    node::read(connection, id, |bytes| answers += bytes.len());
+                    for (object, due) in lane.unanswered.drain(..answers.min(lane.unanswered.len())) {
+                        ledger.told(object, now, if now <= due { Told::Delivered } else { Told::Late });
+                    }
+                }
+                Event::ConnectionLost { reason } => self.lost = Some(reason.to_string()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands objects to sockets that have room.
+    fn pump(&mut self, now: Time, ledger: &mut Ledger) {
+        for n in 0..self.lanes.len() {
+            while self.write(n) && self.begin(n, now, ledger) {}
+        }
+    }
+
+    /// Hands over the rest of what is being written; whether all of it went.
+    fn write(&mut self, n: usize) -> bool {
+        let Some(lane) = self.lanes.get_mut(n) else { return false };
+        let Some((stream, connection)) = lane.stream.zip(self.sender.connection(lane.connection)) else { return false };
+        node::write(connection, stream, &mut lane.writing)
+    }
+
+    /// Takes the next object from the queue, unless it has waited too long; whether there was one.
+    fn begin(&mut self, n: usize, now: Time, ledger: &mut Ledger) -> bool {
+        let Some(lane) = self.lanes.get(n).filter(|l| l.unanswered.len() < self.depth) else { return false };
+        let queue = lane.queue;
+        let Some((number, object)) = self.lanes.get_mut(queue).and_then(|l| l.waiting.pop_front()) else {
+            return false;
+        };
+        if now.since(object.arrival) * 2 >= object.deadline {
+            ledger.told(number, now, Told::Rejected);
+            return true;
+        }
+        ledger.started(number, now);
+        if let Some(lane) = self.lanes.get_mut(n) {
+            let size = (object.size as usize).min(self.payload.len());
+            lane.writing = vec![heading(number, size as u32), self.payload.slice(..size)];
+            lane.unanswered.push_back((number, object.due()));
+        }
+        true
+    }
+}
+
+impl Scheme for Tcp {
+    fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger) {
+        let entered = Object { arrival: now, ..*object };
+        if let Some(lane) = self.lanes.iter_mut().find(|l| l.classes.contains(&object.class)) {
+            lane.waiting.push_back((number, entered));
+        }
+        self.pump(now, ledger);
+    }
+
+    fn handle_datagram(&mut self, now: Time, end: End, payload: Bytes, ledger: &mut Ledger) {
+        match end {
+            End::Receiver => {
+                self.receiver.handle_datagram(now, &payload);
+                self.receive(now, ledger);
+            }
+            End::Sender => {
+                self.sender.handle_datagram(now, &payload);
+                self.answered(now, ledger);
+                self.pump(now, ledger);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time, ledger: &mut Ledger) {
+        self.sender.handle_timeout(now);
+        self.receiver.handle_timeout(now);
+        self.answered(now, ledger);
+        self.receive(now, ledger);
+        self.pump(now, ledger);
+    }
+
+    fn poll_transmit(&mut self, now: Time, _: &mut Ledger) -> Option<(End, Bytes)> {
+        let from_sender = self.sender.poll_transmit(now).map(|payload| (End::Sender, payload));
+        from_sender.or_else(|| self.receiver.poll_transmit(now).map(|payload| (End::Receiver, payload)))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.sender.poll_timeout().into_iter().chain(self.receiver.poll_timeout()).min()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.lost.clone()
+    }
+}

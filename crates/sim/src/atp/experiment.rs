@@ -1,0 +1,230 @@
+//! A cell of the laboratory: a workload, a scheme, a trace and a seed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remora_atp::Policy;
+use remora_base::Time;
+use thiserror::Error;
+
+use super::baseline::{SetUpError, Streams, Tcp, TcpConfig};
+use super::endpoints::{Endpoints, EndpointsError};
+use super::trace::Trace;
+use super::workload::{Class, Object, Workload};
+use super::world::{self, Link, Pace, Run, Scheme, WorldError};
+
+/// Connections are made before the first object comes.
+pub const LEAD: Duration = Duration::from_secs(1);
+/// Runs end so long after the last deadline.
+const TAIL: Duration = Duration::from_secs(1);
+/// One way; the paper's hosts were one hop apart.
+const DELAY: Duration = Duration::from_millis(5);
+/// ATP 02, section 3.1: the device queue's length, in packets.
+const QUEUE: usize = 50;
+
+/// What sends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Protocol {
+    /// The paper's "TCP", on a stand-in.
+    Tcp,
+    /// The paper's "M-TCP" with so many connections for high objects (1 to 4), on a stand-in.
+    Mtcp(u8),
+    /// A QUIC stream for each object.
+    Quic,
+    /// ATP as in the paper: its policy and its estimator.
+    AtpPaper,
+    /// ATP as it is today.
+    Atp,
+}
+
+impl Protocol {
+    /// All, as the tables have them.
+    pub const ALL: [Protocol; 8] = [
+        Protocol::Tcp,
+        Protocol::Mtcp(1),
+        Protocol::Mtcp(2),
+        Protocol::Mtcp(3),
+        Protocol::Mtcp(4),
+        Protocol::Quic,
+        Protocol::AtpPaper,
+        Protocol::Atp,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Mtcp(1) => "mtcp-1",
+            Protocol::Mtcp(2) => "mtcp-2",
+            Protocol::Mtcp(3) => "mtcp-3",
+            Protocol::Mtcp(_) => "mtcp-4",
+            Protocol::Quic => "quic",
+            Protocol::AtpPaper => "atp-paper",
+            Protocol::Atp => "atp",
+        }
+    }
+
+    /// Whether it estimates the bandwidth.
+    pub const fn estimates(self) -> bool {
+        matches!(self, Protocol::AtpPaper | Protocol::Atp)
+    }
+
+    fn start(self, epoch: Instant, seed: u64) -> Result<Box<dyn Scheme>, ExperimentError> {
+        Ok(match self {
+            Protocol::Tcp => Box::new(Tcp::new(&TcpConfig::single(), epoch, seed)?),
+            Protocol::Mtcp(high) => Box::new(Tcp::new(&TcpConfig::multiple(high.into()), epoch, seed)?),
+            Protocol::Quic => Box::new(Streams::new(epoch, seed)?),
+            Protocol::AtpPaper => Box::new(Endpoints::new(Policy::Paper, epoch, seed)?),
+            Protocol::Atp => Box::new(Endpoints::new(Policy::Remora, epoch, seed)?),
+        })
+    }
+}
+
+/// Why there is no run.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ExperimentError {
+    /// The protocol could not begin.
+    #[error(transparent)]
+    SetUp(#[from] SetUpError),
+    /// The endpoints could not begin.
+    #[error(transparent)]
+    Endpoints(#[from] EndpointsError),
+    /// The world stood still, or the protocol failed.
+    #[error(transparent)]
+    World(#[from] WorldError),
+}
+
+/// Sends a workload over a trace. Times in what comes of it are counted from [`LEAD`] before the
+/// trace begins; so are the arrivals of `objects`. The epoch is any instant: virtual time is
+/// added to it where a library asks for instants.
+pub fn run(
+    protocol: Protocol,
+    trace: &Trace,
+    objects: &[Object],
+    epoch: Instant,
+    seed: u64,
+) -> Result<Run, ExperimentError> {
+    let end = objects.iter().map(Object::due).max().unwrap_or_default() + TAIL;
+    let link = Link { trace: Arc::new(trace.delayed(LEAD)), delay: DELAY, queue_max: QUEUE };
+    let mut scheme = protocol.start(epoch, seed)?;
+    Ok(world::run(scheme.as_mut(), &link, objects, Pace::Open, end)?)
+}
+
+/// The load of ATP 02, Figure 4(a): 64 KB every quarter of a second, due within a second.
+pub fn saturating() -> Vec<Object> {
+    let at = |n: u64| Time::ZERO + LEAD + Duration::from_millis(250 * n);
+    let object = |n| Object { arrival: at(n), size: 64 << 10, class: Class::High, deadline: Duration::from_secs(1) };
+    (0..1200).map(object).collect()
+}
+
+/// Bytes of a bulk transfer; ATP 02 has 64 MB, of which only the steady part counts, too.
+const BULK_BYTES: u32 = 8 << 20;
+/// Its bandwidth, in bytes a second.
+pub const BULK_RATE: f64 = 512.0 * 1024.0;
+/// Bytes under way that a program with asynchronous sends hands over.
+const BULK_AHEAD: u32 = 2 << 20;
+
+/// How a program sends in bulk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sends {
+    /// One object at a time.
+    Synchronous,
+    /// Many.
+    Asynchronous,
+}
+
+/// The steady throughput of a bulk transfer in objects of `size` bytes (ATP 02, section 4.3), in
+/// bytes a second: over its second half, so that the beginning does not count.
+pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u64) -> Result<f64, ExperimentError> {
+    let size = size.clamp(1024, BULK_BYTES / 4);
+    let object =
+        Object { arrival: Time::ZERO + LEAD, size, class: Class::High, deadline: Duration::from_secs(24 * 3600) };
+    let objects = vec![object; (BULK_BYTES / size) as usize];
+    let link = Link { trace: Arc::new(Trace::constant(BULK_RATE)), delay: DELAY, queue_max: QUEUE };
+    let at_once = match sends {
+        Sends::Synchronous => 1,
+        Sends::Asynchronous => (BULK_AHEAD / size).max(2) as usize,
+    };
+    let mut scheme: Box<dyn Scheme> = match protocol {
+        // A plain stream: nobody waits for each object's answer.
+        Protocol::Tcp => Box::new(Tcp::new(&TcpConfig::bulk(), epoch, seed)?),
+        other => other.start(epoch, seed)?,
+    };
+    let run = world::run(scheme.as_mut(), &link, &objects, Pace::Closed { at_once }, Time::from_secs(3600))?;
+    let half = objects.len() / 2;
+    let told = |n: usize| run.fates.get(n).and_then(|f| f.told).map(|(at, _)| at);
+    let span = told(half.saturating_sub(1)).zip(told(objects.len() - 1)).map(|(from, to)| to.since(from).as_secs_f64());
+    Ok(span.filter(|s| *s > 0.0).map_or(0.0, |s| f64::from(size) * (objects.len() - half) as f64 / s))
+}
+
+/// A workload's objects, as [`run`] takes them.
+pub fn objects(workload: Workload, seed: u64) -> Vec<Object> {
+    workload.objects(seed, Time::ZERO + LEAD)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "an epoch for libraries that want instants; nothing depends on it")]
+mod tests {
+    use super::super::ledger::Fate;
+    use super::*;
+
+    #[test]
+    fn every_protocol_delivers_on_a_good_link() {
+        let trace = Trace::constant(200e3);
+        for protocol in Protocol::ALL {
+            let objects: Vec<Object> = objects(Workload::Equal, 1).into_iter().take(20).collect();
+            let run = run(protocol, &trace, &objects, Instant::now(), 1).unwrap();
+            for (object, fate) in objects.iter().zip(&run.fates) {
+                assert!(fate.in_time(object) && fate.told_in_time(object), "{protocol:?}: {object:?} {fate:?}");
+            }
+            let sent: u64 = objects.iter().map(|o| u64::from(o.size)).sum();
+            assert!(run.forth > sent && run.forth < sent * 23 / 20 + 5000, "{protocol:?}: {} for {sent}", run.forth);
+        }
+    }
+
+    #[test]
+    fn atp_is_back_at_once_after_a_gap_that_filled_the_device_queue_with_probes() {
+        let trace = Trace::parse("0,20000\n10,5000\n10,0\n40,0\n40,50000\n60,50000\n").unwrap();
+        let back = Time::from_secs(40) + LEAD;
+        for (size, within_ms) in [(64, 160), (4096, 350)] {
+            let at = |n: u64| Time::ZERO + LEAD + Duration::from_millis(250 * n);
+            let deadline = Duration::from_secs(1);
+            let objects: Vec<Object> =
+                (0..220).map(|n| Object { arrival: at(n), size, class: Class::High, deadline }).collect();
+            let run = run(Protocol::Atp, &trace, &objects, Instant::now(), 1).unwrap();
+            let first = run.fates.iter().filter_map(|f| f.arrived).filter(|t| *t > back).min().unwrap();
+            assert!(first.since(back) <= Duration::from_millis(within_ms), "{size} bytes: {:?}", first.since(back));
+            let missed = |(o, f): &(&Object, &Fate)| o.arrival >= back && !f.in_time(o);
+            let missed: Vec<_> = objects.iter().zip(&run.fates).filter(missed).collect();
+            assert!(missed.is_empty(), "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn bulk_tcp_fills_the_link() {
+        let rate = bulk(Protocol::Tcp, 64 << 10, Sends::Asynchronous, Instant::now(), 1).unwrap();
+        assert!((0.9..1.0).contains(&(rate / BULK_RATE)), "{rate}");
+    }
+
+    #[test]
+    fn a_run_depends_on_its_seed_alone() {
+        let trace = Trace::paper();
+        let objects: Vec<Object> = objects(Workload::Random, 3).into_iter().skip(280).take(60).collect();
+        for protocol in [Protocol::Mtcp(2), Protocol::Quic] {
+            let once = |_| run(protocol, &trace, &objects, Instant::now(), 5).unwrap();
+            assert_eq!(once(1), once(2), "{protocol:?}");
+        }
+    }
+
+    #[test]
+    fn tcp_discards_what_has_waited_for_half_its_time() {
+        // 10 KB/s: a high object of 4 KB takes 0.4 s, a low one 3.3 s.
+        let trace = Trace::constant(10e3);
+        let objects: Vec<Object> = objects(Workload::Equal, 1).into_iter().take(12).collect();
+        let run = run(Protocol::Tcp, &trace, &objects, Instant::now(), 1).unwrap();
+        let rejected = objects.iter().zip(&run.fates).filter(|(o, f)| f.rejected(o)).count();
+        assert!((5..12).contains(&rejected), "{rejected}");
+        let high = objects.iter().zip(&run.fates).filter(|(o, f)| o.class == Class::High && f.in_time(o)).count();
+        assert!(high >= 1);
+    }
+}

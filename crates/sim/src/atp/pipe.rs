@@ -1,0 +1,103 @@
+//! One direction of the link: a device queue in front of a bandwidth that follows the trace,
+//! then a propagation delay. What Dummynet is in ATP 02, section 4.1.
+//!
+//! The channel crate's recorded links carry 1500 bytes at each whole-millisecond opportunity;
+//! here every byte takes the time that the trace's integral gives it, which is what the oracle
+//! is measured by.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+
+use super::trace::Trace;
+
+/// Bytes of an IPv4 and a UDP header.
+const HEADERS: usize = 28;
+
+/// A direction of the link.
+#[derive(Clone, Debug)]
+pub(super) struct Pipe {
+    trace: Arc<Trace>,
+    delay: Duration,
+    /// Packets that may wait, beside the one that is being sent.
+    queue_max: usize,
+    /// By the moment each is sent.
+    packets: VecDeque<Packet>,
+    /// Packets that found the queue full.
+    pub(super) dropped: u64,
+    /// Bytes of packets that have arrived, headers included.
+    pub(super) carried: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Packet {
+    start: Time,
+    end: Time,
+    payload: Bytes,
+}
+
+impl Pipe {
+    /// An empty one.
+    pub(super) fn new(trace: Arc<Trace>, delay: Duration, queue_max: usize) -> Pipe {
+        Pipe { trace, delay, queue_max, packets: VecDeque::new(), dropped: 0, carried: 0 }
+    }
+
+    /// Takes a UDP payload, if there is room.
+    pub(super) fn send(&mut self, now: Time, payload: Bytes) {
+        let waiting = self.packets.iter().rev().take_while(|p| p.start > now).count();
+        if waiting >= self.queue_max {
+            self.dropped += 1;
+            return;
+        }
+        let start = self.packets.back().map_or(now, |last| last.end.max(now));
+        let bytes = (payload.len() + HEADERS) as f64;
+        // A link that stays down for good never sends it.
+        let end = self.trace.when(self.trace.carried(start) + bytes).unwrap_or(Time::MAX).max(start);
+        self.packets.push_back(Packet { start, end, payload });
+    }
+
+    /// When the next packet arrives.
+    pub(super) fn next_arrival(&self) -> Option<Time> {
+        self.packets.front().map(|p| p.end + self.delay)
+    }
+
+    /// The next packet that has arrived.
+    pub(super) fn receive(&mut self, now: Time) -> Option<Bytes> {
+        self.next_arrival().filter(|at| *at <= now)?;
+        let payload = self.packets.pop_front()?.payload;
+        self.carried += (payload.len() + HEADERS) as u64;
+        Some(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_take_turns_and_the_queue_is_bounded() {
+        let mut pipe = Pipe::new(Arc::new(Trace::constant(1000.0)), Duration::from_millis(5), 2);
+        for n in 0..4u8 {
+            pipe.send(Time::ZERO, Bytes::from(vec![n; 72]));
+        }
+        assert_eq!(pipe.dropped, 1);
+        for (at, n) in [(105, 0), (205, 1), (305, 2)] {
+            let at = Time::from_millis(at);
+            assert_eq!(pipe.next_arrival(), Some(at));
+            assert_eq!(pipe.receive(at - Duration::from_nanos(1)), None);
+            assert_eq!(pipe.receive(at).map(|p| p[0]), Some(n));
+        }
+        assert_eq!((pipe.next_arrival(), pipe.carried), (None, 300));
+    }
+
+    #[test]
+    fn a_gap_in_the_bandwidth_holds_what_is_being_sent() {
+        let trace = Trace::parse("0,1000\n1,1000\n1,0\n3,0\n3,1000\n").unwrap();
+        let mut pipe = Pipe::new(Arc::new(trace), Duration::ZERO, 50);
+        pipe.send(Time::from_millis(950), Bytes::from(vec![0; 72]));
+        assert_eq!(pipe.next_arrival(), Some(Time::from_millis(3050)));
+    }
+}

@@ -1,0 +1,273 @@
+//! A link's bandwidth over time, as the experiments of ATP 02, section 4 shape it, and its
+//! integral: the bytes that can have crossed by a moment.
+//!
+//! [`Trace::paper`] is *reconstructed*: ATP 02 prints its synthetic trace as a drawing only
+//! (Figure 4). What its text, Figure 5 and Table 2 say of it is kept; the rest is drawn between.
+
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::Opportunities;
+use thiserror::Error;
+
+/// Knots that a trace may have.
+const KNOTS_MAX: usize = 1_000_000;
+/// No faster link is worth a priority, in bytes a second.
+const RATE_MAX: f64 = 1e9;
+/// No longer trace is run, in seconds.
+const LENGTH_MAX_S: f64 = 86_400.0;
+/// Opportunities are counted over so long, to have a rate.
+const BIN_MS: u32 = 100;
+const OPPORTUNITY_BYTES: f64 = 1500.0;
+
+/// Time in seconds, rate in bytes a second. ATP 02: the estimates of Figure 5 from 136 to 150 s;
+/// nothing from about 150 to 180 s; 50 KB/s to 210 s; "has jumped to 140 KB/s from 48 KB/s" near
+/// 220 s; below 64 KB/s from 120 to 220 s; 192 KB/s to 200 KB/s elsewhere.
+const PAPER: [(f64, f64); 22] = [
+    (0.0, 192e3),
+    (40.0, 200e3),
+    (90.0, 192e3),
+    (110.0, 120e3),
+    (120.0, 64e3),
+    (136.0, 54.0e3),
+    (137.5, 41.6e3),
+    (139.0, 38.6e3),
+    (140.6, 30.9e3),
+    (142.0, 29.3e3),
+    (144.5, 20.7e3),
+    (147.0, 14.2e3),
+    (150.0, 5.3e3),
+    (151.0, 0.0),
+    (180.0, 0.0),
+    (180.0, 50e3),
+    (210.0, 50e3),
+    (220.0, 48e3),
+    (220.0, 140e3),
+    (240.0, 192e3),
+    (270.0, 200e3),
+    (300.0, 192e3),
+];
+
+/// Bandwidth over time: straight lines between knots. Before the first knot and after the last
+/// the rate is theirs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trace {
+    /// By time; two at the same moment are a jump. Never empty.
+    knots: Vec<Knot>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Knot {
+    /// Seconds.
+    at: f64,
+    /// Bytes a second from here on.
+    rate: f64,
+    /// Bytes that can have crossed by now.
+    carried: f64,
+}
+
+impl Trace {
+    /// That of ATP 02, reconstructed: 300 s.
+    pub fn paper() -> Trace {
+        Trace::between(PAPER)
+    }
+
+    /// The same rate for ever, in bytes a second.
+    pub fn constant(rate: f64) -> Trace {
+        Trace::between([(0.0, rate.clamp(0.0, RATE_MAX))])
+    }
+
+    /// Reads either form: lines of `time_s,rate_Bps` (a heading and `#` lines are skipped), or
+    /// a Mahimahi trace, which has one number on a line.
+    pub fn parse(text: &str) -> Result<Trace, TraceError> {
+        let first = text.lines().find(|l| !l.trim().is_empty()).ok_or(TraceError::Empty)?;
+        match first.trim().parse::<u32>() {
+            Ok(_) => Ok(Trace::from_opportunities(&Opportunities::parse(text)?)),
+            Err(_) => Trace::parse_csv(text),
+        }
+    }
+
+    fn parse_csv(text: &str) -> Result<Trace, TraceError> {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for (line, text) in (1..).zip(text.lines()) {
+            let heading = points.is_empty() && text.trim_start().starts_with(|c: char| c.is_alphabetic());
+            if text.trim().is_empty() || text.trim_start().starts_with('#') || heading {
+                continue;
+            }
+            let bad = || TraceError::NotAPoint { line };
+            let (at, rate) = text.split_once(',').ok_or_else(bad)?;
+            let (at, rate) = (at.trim().parse().map_err(|_| bad())?, rate.trim().parse().map_err(|_| bad())?);
+            let in_range = (0.0..=LENGTH_MAX_S).contains(&at) && (0.0..=RATE_MAX).contains(&rate);
+            let in_order = points.last().is_none_or(|(before, _)| *before <= at);
+            if !in_range || !in_order || points.len() >= KNOTS_MAX {
+                return Err(bad());
+            }
+            points.push((at, rate));
+        }
+        if points.last().is_none_or(|(at, _)| *at <= 0.0) {
+            return Err(TraceError::Empty);
+        }
+        Ok(Trace::between(points))
+    }
+
+    /// One round of a recorded link: its rate in tenths of a second.
+    fn from_opportunities(recorded: &Opportunities) -> Trace {
+        let bins = recorded.round_ms().div_ceil(BIN_MS).max(1).min(KNOTS_MAX as u32 / 2);
+        let mut counts = vec![0u32; bins as usize];
+        for ms in recorded.times_ms() {
+            // A round's first moment ends the round before.
+            if let Some(count) = counts.get_mut((ms.saturating_sub(1) / BIN_MS) as usize) {
+                *count += 1;
+            }
+        }
+        let bin_s = f64::from(BIN_MS) / 1e3;
+        let step = |(n, count): (usize, &u32)| {
+            let rate = f64::from(*count) * OPPORTUNITY_BYTES / bin_s;
+            [(n as f64 * bin_s, rate), ((n + 1) as f64 * bin_s, rate)]
+        };
+        Trace::between(counts.iter().enumerate().flat_map(step))
+    }
+
+    fn between(points: impl IntoIterator<Item = (f64, f64)>) -> Trace {
+        let mut knots: Vec<Knot> = Vec::new();
+        for (at, rate) in points {
+            let carried = knots.last().map_or(0.0, |k| k.carried + (k.rate + rate) / 2.0 * (at - k.at));
+            knots.push(Knot { at, rate, carried });
+        }
+        Trace { knots }
+    }
+
+    /// The same, so much later.
+    pub fn delayed(&self, by: Duration) -> Trace {
+        let by = by.as_secs_f64();
+        let first = self.knots.first().map(|k| (0.0, k.rate));
+        Trace::between(first.into_iter().chain(self.knots.iter().map(|k| (k.at + by, k.rate))))
+    }
+
+    /// Until the last knot.
+    pub fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.knots.last().map_or(0.0, |k| k.at))
+    }
+
+    /// Bytes a second at a moment; where it jumps, the rate from then on.
+    pub fn rate(&self, now: Time) -> f64 {
+        let at = now.as_secs_f64();
+        let next = self.knots.partition_point(|k| k.at <= at);
+        match (next.checked_sub(1).and_then(|n| self.knots.get(n)), self.knots.get(next)) {
+            (Some(a), Some(b)) => a.rate + slope(a, b) * (at - a.at),
+            (Some(only), None) | (None, Some(only)) => only.rate,
+            (None, None) => 0.0,
+        }
+    }
+
+    /// Bytes that can have crossed by a moment: C(t).
+    pub fn carried(&self, by: Time) -> f64 {
+        let at = by.as_secs_f64();
+        let next = self.knots.partition_point(|k| k.at <= at);
+        match next.checked_sub(1).and_then(|n| self.knots.get(n)) {
+            Some(a) => a.carried + (a.rate + self.rate(by)) / 2.0 * (at - a.at),
+            None => self.knots.first().map_or(0.0, |k| k.rate * at - k.rate * k.at),
+        }
+    }
+
+    /// The first moment by which so many bytes can have crossed; `None` if there is none.
+    pub fn when(&self, bytes: f64) -> Option<Time> {
+        let next = self.knots.partition_point(|k| k.carried < bytes);
+        let before = next.checked_sub(1).and_then(|n| self.knots.get(n));
+        let Some(a) = before else { return Some(Time::ZERO) };
+        let need = bytes - a.carried;
+        let slope = self.knots.get(next).map_or(0.0, |b| slope(a, b));
+        // The root of rate t + slope t^2 / 2 = need in the form that does not cancel.
+        let reach = a.rate + (a.rate * a.rate + 2.0 * slope * need).max(0.0).sqrt();
+        let seconds = a.at + 2.0 * need / reach;
+        (reach > 0.0 && seconds < 1e9).then(|| Time::from_nanos((seconds * 1e9).ceil() as u64))
+    }
+}
+
+fn slope(a: &Knot, b: &Knot) -> f64 {
+    if b.at > a.at { (b.rate - a.rate) / (b.at - a.at) } else { 0.0 }
+}
+
+/// Why a text is not a trace. Lines are counted from 1.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum TraceError {
+    /// Not two numbers, out of range, or before the line above.
+    #[error(
+        "line {line}: expected time_s,rate_Bps with a time not before that of the line above, of {LENGTH_MAX_S} s at \
+         most, and a rate from 0 to {RATE_MAX}"
+    )]
+    NotAPoint {
+        /// Which line.
+        line: usize,
+    },
+    /// There is nothing.
+    #[error("the trace has no length")]
+    Empty,
+    /// Not a Mahimahi trace.
+    #[error(transparent)]
+    Mahimahi(#[from] remora_channel::TraceError),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_paper_s_trace_is_what_its_text_says() {
+        let trace = Trace::paper();
+        let kb = |s: f64| trace.rate(Time::from_nanos((s * 1e9) as u64)) / 1e3;
+        assert_eq!(trace.length(), Duration::from_secs(300));
+        for (at, rate) in [(136.0, 54.0), (144.5, 20.7), (165.0, 0.0), (180.0, 50.0), (195.0, 50.0), (220.0, 140.0)] {
+            assert!((kb(at) - rate).abs() < 1e-6, "{at} s: {} KB/s", kb(at));
+        }
+        assert!((1200..2200).all(|t| kb(f64::from(t) / 10.0) <= 64.0));
+        assert!((0..3000).all(|t| kb(f64::from(t) / 10.0) <= 200.0));
+    }
+
+    #[test]
+    fn the_integral_is_the_area() {
+        let trace =
+            Trace::parse("time_s,rate_Bps\n# up, a gap, and a jump\n0,0\n10,100\n10,0\n20,0\n20,50\n30,50\n").unwrap();
+        for (at, carried) in [(0, 0.0), (5, 125.0), (10, 500.0), (15, 500.0), (20, 500.0), (30, 1000.0), (40, 1500.0)] {
+            assert!((trace.carried(Time::from_secs(at)) - carried).abs() < 1e-9, "{at}");
+        }
+        assert_eq!(trace.when(125.0), Some(Time::from_secs(5)));
+        assert_eq!(trace.when(500.0), Some(Time::from_secs(10)));
+        assert_eq!(trace.when(550.0), Some(Time::from_secs(21)));
+        assert_eq!(trace.when(1500.0), Some(Time::from_secs(40)));
+        assert_eq!(Trace::parse("0,5\n1,0\n").unwrap().when(3.0), None);
+        let late = trace.delayed(Duration::from_secs(1));
+        assert!((late.carried(Time::from_secs(6)) - 125.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn mahimahi_traces_are_read() {
+        let text: String = (1..=1000).map(|ms| format!("{ms}\n")).collect();
+        let trace = Trace::parse(&text).unwrap();
+        assert_eq!(trace.length(), Duration::from_secs(1));
+        assert!((trace.rate(Time::from_millis(500)) - 1.5e6).abs() < 1e-6);
+        assert!((trace.carried(Time::from_secs(1)) - 1.5e6).abs() < 1e-6);
+    }
+
+    #[test]
+    fn bad_lines_are_refused() {
+        for bad in
+            ["", "\n", "x,y\n", "0,5\n", "0,5\n-1,5\n", "0,-5\n1,5\n", "0,5\n1,nan\n", "0,5\n2,5\n1,5\n", "2\n1\n"]
+        {
+            assert!(Trace::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn when_undoes_carried(ms in 0u64..400_000, bytes in 1.0f64..1e6) {
+            let trace = Trace::paper();
+            let start = trace.carried(Time::from_millis(ms));
+            let end = trace.when(start + bytes).unwrap();
+            prop_assert!((trace.carried(end) - start - bytes).abs() < 1.0);
+            prop_assert!(end >= Time::from_millis(ms) - Duration::from_micros(1));
+        }
+    }
+}

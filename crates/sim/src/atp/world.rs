@@ -1,0 +1,262 @@
+//! Two hosts and the link between them, in virtual time.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use thiserror::Error;
+
+use super::ledger::{Fate, Ledger};
+use super::pipe::Pipe;
+use super::trace::Trace;
+use super::workload::Object;
+
+/// What goes on at one and the same moment ends within so many steps, or never does.
+const STEPS_MAX: u32 = 100_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An end of the link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Who has objects.
+    Sender,
+    /// Who wants them.
+    Receiver,
+}
+
+impl End {
+    /// Where it is, by its own account and the other's.
+    pub(super) fn address(self) -> SocketAddr {
+        let host = match self {
+            End::Sender => 1,
+            End::Receiver => 2,
+        };
+        SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), 4433))
+    }
+
+    /// The other one.
+    pub(super) const fn other(self) -> End {
+        match self {
+            End::Sender => End::Receiver,
+            End::Receiver => End::Sender,
+        }
+    }
+}
+
+/// A protocol with its two ends and what its programs do with it. The law is that of
+/// [`remora_base::Core`]: one change, then drain.
+pub trait Scheme {
+    /// Object number `number` is to be sent.
+    fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger);
+    /// A UDP payload has arrived at `end`.
+    fn handle_datagram(&mut self, now: Time, end: End, payload: Bytes, ledger: &mut Ledger);
+    /// Acts on every timer that is due.
+    fn handle_timeout(&mut self, now: Time, ledger: &mut Ledger);
+    /// The next UDP payload to send, and from which end.
+    fn poll_transmit(&mut self, now: Time, ledger: &mut Ledger) -> Option<(End, Bytes)>;
+    /// When a timer is next due.
+    fn poll_timeout(&self) -> Option<Time>;
+    /// What the sender takes the bandwidth for, in bytes a second, if it has an opinion.
+    fn estimate(&mut self) -> Option<f64> {
+        None
+    }
+    /// Why it cannot go on, if that is so.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The bandwidth, the same in both directions.
+    pub trace: Arc<Trace>,
+    /// One way.
+    pub delay: Duration,
+    /// Packets that may wait at each end.
+    pub queue_max: usize,
+}
+
+/// What the programs do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Objects are handed over when they come.
+    Open,
+    /// Each is handed over when so many before it have ended, but not before it comes.
+    Closed {
+        /// How many may be under way at a time (at least 1).
+        at_once: usize,
+    },
+}
+
+/// A second of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Second {
+    /// When it ended.
+    pub at: Time,
+    /// Bytes that arrived at the receiver in it, headers included.
+    pub used: u64,
+    /// What the sender then took the bandwidth for, in bytes a second.
+    pub estimate: Option<f64>,
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// By object.
+    pub fates: Vec<Fate>,
+    /// By second.
+    pub seconds: Vec<Second>,
+    /// Packets that found the sender's device queue full.
+    pub dropped: u64,
+    /// Bytes that arrived at the receiver, headers included.
+    pub forth: u64,
+    /// Bytes that arrived at the sender, headers included.
+    pub back: u64,
+    /// When it ended.
+    pub ended: Time,
+}
+
+/// Why there is no [`Run`].
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum WorldError {
+    /// Nothing but steps at one moment.
+    #[error("at {0} there was no end of steps")]
+    Stuck(Time),
+    /// An object ended twice, or arrived twice.
+    #[error("object {0} met its fate twice")]
+    Twice(usize),
+    /// The protocol cannot go on.
+    #[error("{0}")]
+    Trouble(String),
+}
+
+/// Runs until `end`; a closed pace, until all objects have ended for the sender.
+pub(super) fn run(
+    scheme: &mut dyn Scheme,
+    link: &Link,
+    objects: &[Object],
+    pace: Pace,
+    end: Time,
+) -> Result<Run, WorldError> {
+    let mut world = World::new(link, objects, pace);
+    while world.now < end && (pace == Pace::Open || world.ledger.ended() < objects.len()) {
+        world.step(scheme, end)?;
+        if let Some(why) = scheme.trouble() {
+            return Err(WorldError::Trouble(why));
+        }
+    }
+    world.finish()
+}
+
+struct World<'a> {
+    now: Time,
+    objects: &'a [Object],
+    pace: Pace,
+    /// The next object to hand over.
+    next: usize,
+    forth: Pipe,
+    back: Pipe,
+    ledger: Ledger,
+    seconds: Vec<Second>,
+    next_second: Time,
+    /// Bytes that had arrived when the last second ended.
+    counted: u64,
+    steps_now: u32,
+}
+
+impl<'a> World<'a> {
+    fn new(link: &Link, objects: &'a [Object], pace: Pace) -> World<'a> {
+        let pipe = Pipe::new(link.trace.clone(), link.delay, link.queue_max);
+        World {
+            now: Time::ZERO,
+            objects,
+            pace,
+            next: 0,
+            forth: pipe.clone(),
+            back: pipe,
+            ledger: Ledger::new(objects.len()),
+            seconds: Vec::new(),
+            next_second: Time::ZERO + SECOND,
+            counted: 0,
+            steps_now: 0,
+        }
+    }
+
+    /// Sends what is to be sent, then goes to the next moment at which something happens.
+    fn step(&mut self, scheme: &mut dyn Scheme, end: Time) -> Result<(), WorldError> {
+        self.drain(scheme);
+        let moments = [self.forth.next_arrival(), self.back.next_arrival(), self.next_entry(), scheme.poll_timeout()];
+        let next = moments.into_iter().flatten().chain([self.next_second, end]).min().unwrap_or(end).max(self.now);
+        self.steps_now = if next > self.now { 0 } else { self.steps_now + 1 };
+        if self.steps_now > STEPS_MAX {
+            return Err(WorldError::Stuck(self.now));
+        }
+        self.now = next;
+        if self.next_second <= self.now {
+            self.end_second(scheme.estimate());
+        }
+        while let Some(payload) = self.forth.receive(self.now) {
+            scheme.handle_datagram(self.now, End::Receiver, payload, &mut self.ledger);
+            self.drain(scheme);
+        }
+        while let Some(payload) = self.back.receive(self.now) {
+            scheme.handle_datagram(self.now, End::Sender, payload, &mut self.ledger);
+            self.drain(scheme);
+        }
+        while self.next_entry().is_some_and(|at| at <= self.now) {
+            self.enter(scheme);
+            self.drain(scheme);
+        }
+        if scheme.poll_timeout().is_some_and(|at| at <= self.now) {
+            scheme.handle_timeout(self.now, &mut self.ledger);
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, scheme: &mut dyn Scheme) {
+        while let Some((from, payload)) = scheme.poll_transmit(self.now, &mut self.ledger) {
+            match from {
+                End::Sender => self.forth.send(self.now, payload),
+                End::Receiver => self.back.send(self.now, payload),
+            }
+        }
+    }
+
+    /// When the next object is handed over; `None` while others must end first.
+    fn next_entry(&self) -> Option<Time> {
+        let object = self.objects.get(self.next)?;
+        match self.pace {
+            Pace::Closed { at_once } if self.next - self.ledger.ended().min(self.next) >= at_once.max(1) => None,
+            Pace::Open | Pace::Closed { .. } => Some(object.arrival.max(self.now)),
+        }
+    }
+
+    fn enter(&mut self, scheme: &mut dyn Scheme) {
+        if let Some(object) = self.objects.get(self.next) {
+            self.ledger.entered(self.next, self.now);
+            scheme.submit(self.now, self.next, object, &mut self.ledger);
+        }
+        self.next += 1;
+    }
+
+    fn end_second(&mut self, estimate: Option<f64>) {
+        let used = self.forth.carried - self.counted;
+        self.counted = self.forth.carried;
+        self.seconds.push(Second { at: self.next_second, used, estimate });
+        self.next_second += SECOND;
+    }
+
+    fn finish(self) -> Result<Run, WorldError> {
+        Ok(Run {
+            fates: self.ledger.into_fates().map_err(WorldError::Twice)?,
+            seconds: self.seconds,
+            dropped: self.forth.dropped,
+            forth: self.forth.carried,
+            back: self.back.carried,
+            ended: self.now,
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Many seeds side by side, for the swarms: which failed, and the command that repeats each.
+
+use std::io::{IsTerminal, Write};
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Args;
+
+/// Which seeds to run, and how.
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many to run side by side.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Runs every N-th seed twice and compares: a difference is a failure. 0 for never.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    check_determinism: u64,
+    /// Stop after this many failures.
+    #[arg(long, default_value_t = 10)]
+    failures_max: usize,
+    /// Runs this one seed and prints everything that happens.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from", "jobs"])]
+    pub(crate) repro: Option<u64>,
+}
+
+/// What is run with each seed.
+pub(crate) trait Worlds: Sync {
+    /// How a run went.
+    type Outcome: PartialEq;
+    /// What is added up of all runs.
+    type Totals: Default + Send;
+
+    /// Runs the world of `seed`.
+    fn run(&self, seed: u64) -> Self::Outcome;
+    /// What went wrong in it.
+    fn violations(outcome: &Self::Outcome) -> &[String];
+    /// Adds a run to the totals.
+    fn add(totals: &mut Self::Totals, outcome: &Self::Outcome);
+    /// The totals in words.
+    fn describe(totals: &Self::Totals) -> String;
+    /// The command that repeats `seed`.
+    fn repeat(&self, seed: u64) -> String;
+}
+
+/// Runs the worlds that `flags` asks for; fails if one does.
+pub(crate) fn run<W: Worlds>(flags: Flags, worlds: W) -> ExitCode {
+    // A panic is caught and reported with its seed; its default message would only add noise.
+    std::panic::set_hook(Box::new(|_| {}));
+    Swarm { next: AtomicU64::new(flags.from), flags, worlds, tally: Mutex::default() }.run()
+}
+
+/// What all threads share.
+struct Swarm<W: Worlds> {
+    flags: Flags,
+    worlds: W,
+    next: AtomicU64,
+    tally: Mutex<Tally<W::Totals>>,
+}
+
+#[derive(Default)]
+struct Tally<T> {
+    seeds: u64,
+    failures: usize,
+    totals: T,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the program has threads and a clock; the worlds it runs have not")]
+impl<W: Worlds> Swarm<W> {
+    fn run(&self) -> ExitCode {
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..self.flags.jobs.max(1) {
+                scope.spawn(|| while self.run_next() {});
+            }
+        });
+        let tally = self.tally();
+        if std::io::stderr().is_terminal() {
+            eprintln!();
+        }
+        let (seeds, failures) = (tally.seeds, tally.failures);
+        let totals = W::describe(&tally.totals);
+        println!("{seeds} seeds, {failures} failed; {totals} in {:.1} s", began.elapsed().as_secs_f64());
+        if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn tally(&self) -> std::sync::MutexGuard<'_, Tally<W::Totals>> {
+        self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Runs one seed; `false` if there is none left to run.
+    fn run_next(&self) -> bool {
+        let end = self.flags.from.saturating_add(self.flags.seeds);
+        let seed = self.next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end || self.tally().failures >= self.flags.failures_max {
+            return false;
+        }
+        let outcome = self.run_seed(seed);
+        let again = NonZeroU64::new(self.flags.check_determinism).is_some_and(|n| seed % n == 0);
+        self.tally().seeds += 1;
+        match outcome {
+            Ok(outcome) => {
+                W::add(&mut self.tally().totals, &outcome);
+                let violations = W::violations(&outcome);
+                if !violations.is_empty() {
+                    self.fail(seed, &violations.join("\n  "));
+                } else if again && self.run_seed(seed).as_ref() != Ok(&outcome) {
+                    self.fail(seed, "two runs of this seed differ");
+                }
+            }
+            Err(panic) => self.fail(seed, &panic),
+        }
+        self.show_progress();
+        true
+    }
+
+    fn run_seed(&self, seed: u64) -> Result<W::Outcome, String> {
+        catch_unwind(AssertUnwindSafe(|| self.worlds.run(seed))).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("of unknown kind"))
+        })
+    }
+
+    fn fail(&self, seed: u64, what: &str) {
+        self.tally().failures += 1;
+        let mut out = std::io::stdout().lock();
+        // A closed pipe must not end the run: the exit code still tells.
+        let _ = writeln!(out, "seed {seed} failed:\n  {what}\n  repeat it with: {}", self.worlds.repeat(seed));
+    }
+
+    fn show_progress(&self) {
+        if std::io::stderr().is_terminal() {
+            let tally = self.tally();
+            eprint!("\r{} of {} seeds, {} failed ", tally.seeds, self.flags.seeds, tally.failures);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The model's figures beside the simulation's.
+
+use remora_model::{Reason, Report, Topology};
+use serde::Serialize;
+
+use super::{Simulated, Stat};
+
+/// Model and simulation agree if they are within this share of each other.
+pub const NEAR: f64 = 0.1;
+
+/// What a line is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Mean time across a medium.
+    Medium,
+    /// Mean time in a gateway.
+    Gateway,
+    /// Mean time from end to end.
+    Flow,
+    /// The time of a file copy.
+    Copy,
+}
+
+/// A figure from both.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Line {
+    /// What it is about.
+    pub what: What,
+    /// Of which: its name, or `from > to`.
+    pub name: String,
+    /// The model's, in seconds; `None` where it has none, as for queues that grow without end.
+    pub model_s: Option<f64>,
+    /// Why to doubt it.
+    pub outside: Vec<Reason>,
+    /// The simulation's mean in seconds; `None` if nothing came through.
+    pub simulated_s: Option<f64>,
+    /// 95 % confidence, in seconds.
+    pub within_s: Option<f64>,
+    /// The simulation's 95th percentile, in seconds; none for a copy.
+    pub p95_s: Option<f64>,
+    /// Model over simulation, less 1.
+    pub off: Option<f64>,
+}
+
+impl Line {
+    /// Whether the model says that it holds here, and is off by more than [`NEAR`] and by more than
+    /// chance explains.
+    pub fn wrong(&self) -> bool {
+        let chance = self.within_s.zip(self.simulated_s).map_or(0.0, |(w, s)| w / s);
+        self.outside.is_empty() && self.off.is_some_and(|off| off.abs() > NEAR + chance)
+    }
+
+    /// Whether the simulation's mean is known to this share of it.
+    pub fn sure(&self, share: f64) -> bool {
+        self.within_s.zip(self.simulated_s).is_some_and(|(within, mean)| within <= share * mean)
+    }
+
+    /// Whether the two agree.
+    pub fn near(&self) -> bool {
+        self.off.is_some_and(|off| off.abs() <= NEAR)
+    }
+
+    fn new(what: What, name: String, model_s: Option<f64>, outside: &[Reason], stat: Option<Stat>) -> Line {
+        let simulated_s = stat.map(|s| s.mean);
+        let off = model_s.zip(simulated_s).map(|(m, s)| m / s - 1.0);
+        let (within_s, p95_s) = (stat.and_then(|s| s.within), stat.map(|s| s.p95));
+        Line { what, name, model_s, outside: outside.to_vec(), simulated_s, within_s, p95_s, off }
+    }
+}
+
+/// All figures that both have.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    /// Media, gateways, flows, copies.
+    pub lines: Vec<Line>,
+}
+
+impl Comparison {
+    /// `report` beside `run`, both of `topology`.
+    pub fn of(topology: &Topology, report: &Report, run: &Simulated) -> Comparison {
+        let mut lines = Vec::new();
+        for (model, run) in report.media.iter().zip(&run.media) {
+            if let Some(delay) = &model.delay_s {
+                let (value, outside) = (delay.value().copied(), delay.outside());
+                lines.push(Line::new(What::Medium, model.name.clone(), value, outside, run.delay_s));
+            }
+        }
+        for (model, run) in report.gateways.iter().zip(&run.gateways).filter(|(m, _)| m.packets_per_s > 0.0) {
+            let (value, outside) = (model.delay_s.value().copied(), model.delay_s.outside());
+            lines.push(Line::new(What::Gateway, model.name.clone(), value, outside, *run));
+        }
+        for (model, run) in report.flows.iter().zip(&run.flows).filter(|(m, _)| m.packets_per_s > 0.0) {
+            let (name, value) = (format!("{} > {}", model.from, model.to), model.delay_s.value().copied());
+            lines.push(Line::new(What::Flow, name, value, model.delay_s.outside(), *run));
+        }
+        for ((model, run), copy) in report.copies.iter().zip(&run.copies).zip(&topology.copies) {
+            let blocks = copy.file_bytes as f64 / copy.block_bytes as f64;
+            let name = format!("{} > {}", model.from, model.to);
+            let value = model.outcome.value().map(|o| o.seconds);
+            let mut line = Line::new(What::Copy, name, value, model.outcome.outside(), None);
+            if let Some(run) = run {
+                let mean = blocks * run.interval_s.mean;
+                line.simulated_s = Some(mean);
+                line.within_s = run.interval_s.within.map(|w| w * blocks);
+                line.off = value.map(|v| v / mean - 1.0);
+            }
+            lines.push(line);
+        }
+        Comparison { lines }
+    }
+}

@@ -1,0 +1,167 @@
+//! A shared Ethernet, as IEEE 802.3 clause 4 has it for half duplex: 1-persistent carrier sense with
+//! collision detection, jam, a gap between frames, truncated binary exponential back-off, sixteen
+//! attempts. All stations are equally far apart, as on a hub's equal cables.
+//!
+//! Nothing happens bit by bit: whoever starts within one propagation time of the first start
+//! collides with it, so one event, that much behind the first start, settles each contention.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use remora_base::Rng;
+
+use super::clock::Tick;
+use super::packet::{Crossing, Event, Plan};
+
+/// In bits (802.3, 4.4.2): slot, gap, preamble with start delimiter, jam.
+const SLOT: f64 = 512.0;
+const GAP: f64 = 96.0;
+const PREAMBLE: f64 = 64.0;
+const JAM: f64 = 32.0;
+/// Attempts before a frame is given up.
+const ATTEMPTS_MAX: u32 = 16;
+/// The back-off's window stops growing after so many collisions.
+const DOUBLINGS_MAX: u32 = 10;
+/// Frames that wait at one station at most.
+const QUEUE_MAX: usize = 100_000;
+
+#[derive(Clone, Debug, Default)]
+struct Station {
+    queue: VecDeque<Crossing>,
+    /// When the frame at the head may be sent as far as the station's own back-off goes.
+    ready: Tick,
+    collisions: u32,
+}
+
+/// The medium and its stations.
+#[derive(Clone, Debug)]
+pub(crate) struct Ethernet {
+    number: u32,
+    bits_per_s: f64,
+    propagation: Tick,
+    stations: Vec<Station>,
+    /// Stations with a frame, by when they are ready.
+    contenders: BinaryHeap<Reverse<(Tick, u32)>>,
+    /// When the medium is seen free by all, the gap included.
+    free: Tick,
+    /// When the next contention is settled; earlier wake-ups than the last asked for mean nothing.
+    settles: Option<Tick>,
+    asked: u64,
+    /// Time that frames, gaps and collisions took.
+    pub(crate) held: Tick,
+    /// Frames given up after sixteen attempts, or for want of room.
+    pub(crate) lost: u64,
+}
+
+impl Ethernet {
+    pub(crate) fn new(number: u32, bits_per_s: f64, propagation_s: f64, stations: usize) -> Ethernet {
+        Ethernet {
+            number,
+            bits_per_s,
+            propagation: Tick::of(propagation_s),
+            stations: vec![Station::default(); stations],
+            contenders: BinaryHeap::new(),
+            free: Tick::ZERO,
+            settles: None,
+            asked: 0,
+            held: Tick::ZERO,
+            lost: 0,
+        }
+    }
+
+    fn time(&self, bits: f64) -> Tick {
+        Tick::of(bits / self.bits_per_s)
+    }
+
+    pub(crate) fn offer(&mut self, now: Tick, frame: Crossing, plan: &mut Plan) {
+        let Some(station) = self.stations.get_mut(frame.from as usize) else { return };
+        if station.queue.len() >= QUEUE_MAX {
+            self.lost += 1;
+            return;
+        }
+        station.queue.push_back(frame);
+        if station.queue.len() == 1 {
+            station.ready = station.ready.max(now);
+            self.contenders.push(Reverse((station.ready, frame.from)));
+            self.plan(plan);
+        }
+    }
+
+    /// Asks to be woken when the next contention is settled.
+    fn plan(&mut self, plan: &mut Plan) {
+        let first = self.contenders.peek().map(|Reverse((ready, _))| (*ready).max(self.free));
+        let settles = first.map(|first| first + self.propagation);
+        if let (Some(at), true) = (settles, settles != self.settles) {
+            self.asked += 1;
+            plan.at(at, Event::Wakes(self.number, self.asked));
+        }
+        self.settles = settles;
+    }
+
+    pub(crate) fn wake(&mut self, asked: u64, rng: &mut Rng, plan: &mut Plan) {
+        if asked != self.asked {
+            return;
+        }
+        self.settles = None;
+        let Some(Reverse((ready, station))) = self.contenders.pop() else { return };
+        let first = ready.max(self.free);
+        let mut senders = vec![(first, station)];
+        while let Some(Reverse((ready, station))) = self.contenders.peek().copied() {
+            let start = ready.max(self.free);
+            if start > first && start >= first + self.propagation {
+                break;
+            }
+            senders.push((start, station));
+            self.contenders.pop();
+        }
+        match senders[..] {
+            [(start, station)] => self.send(start, station, plan),
+            _ => self.collide(first, &senders, rng),
+        }
+        self.held += self.free.since(first);
+        self.plan(plan);
+    }
+
+    fn send(&mut self, start: Tick, sender: u32, plan: &mut Plan) {
+        let station = &mut self.stations[sender as usize];
+        let Some(frame) = station.queue.pop_front() else { return };
+        let end = start + Tick::of(frame.packet.bits / self.bits_per_s);
+        let gap = Tick::of(GAP / self.bits_per_s);
+        (station.ready, station.collisions) = (end + gap, 0);
+        if !station.queue.is_empty() {
+            self.contenders.push(Reverse((station.ready, sender)));
+        }
+        self.free = end + self.propagation + gap;
+        plan.at(end + self.propagation, Event::Crossed(frame.packet));
+    }
+
+    fn collide(&mut self, first: Tick, senders: &[(Tick, u32)], rng: &mut Rng) {
+        let (preamble, jam, slot) = (self.time(PREAMBLE), self.time(JAM), self.time(SLOT));
+        // The first hears the second; all others hear the first.
+        let second = senders.get(1).map_or(first, |s| s.0);
+        let mut over = Tick::ZERO;
+        for (i, (start, sender)) in senders.iter().enumerate() {
+            let heard = if i == 0 { second } else { first } + self.propagation;
+            let end = (*start + preamble).max(heard) + jam;
+            over = over.max(end);
+            let station = &mut self.stations[*sender as usize];
+            station.collisions += 1;
+            if station.collisions == ATTEMPTS_MAX {
+                self.lost += 1;
+                station.collisions = 0;
+                station.ready = end;
+                // A copy's sender tries again: its transport knows that the block is not through.
+                if station.queue.front().is_some_and(|f| f.packet.block.is_none()) {
+                    station.queue.pop_front();
+                }
+            } else {
+                let slots = rng.below(1 << station.collisions.min(DOUBLINGS_MAX));
+                station.ready = end + slot.times(slots);
+            }
+            if !station.queue.is_empty() {
+                self.contenders.push(Reverse((station.ready, *sender)));
+            }
+        }
+        self.free = over + self.propagation + self.time(GAP);
+    }
+}

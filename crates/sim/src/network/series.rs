@@ -1,0 +1,147 @@
+//! Streaming statistics of a run: mean, its confidence by batch means, percentiles. Memory does not
+//! grow with the run.
+
+use serde::Serialize;
+
+/// Batches that are kept; when there are twice as many, neighbours are joined.
+const BATCHES: usize = 32;
+/// Student's t for 95 % and about as many batches.
+const STUDENT: f64 = 2.04;
+/// Cells of the histogram to a factor of two: percentiles are right to 1.1 %.
+const CELLS: f64 = 32.0;
+/// The histogram's least value, in seconds; what is less counts as this.
+const LEAST: f64 = 1e-9;
+/// From a nanosecond to beyond a day.
+const CELLS_ALL: usize = 48 * 32;
+
+/// Values of one kind, in seconds, in the order of time.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    count: u64,
+    sum: f64,
+    batch: u64,
+    batches: Vec<f64>,
+    open: (u64, f64),
+    /// Only as long as the largest value needs.
+    histogram: Vec<u32>,
+}
+
+/// What a series says.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Stat {
+    /// Mean, in seconds.
+    pub mean: f64,
+    /// The mean is this far off at most with 95 % confidence, in seconds; `None` for too few values.
+    pub within: Option<f64>,
+    /// Half stay below, in seconds.
+    pub p50: f64,
+    /// 95 % stay below, in seconds.
+    pub p95: f64,
+    /// 99 % stay below, in seconds.
+    pub p99: f64,
+    /// How many values.
+    pub count: u64,
+}
+
+impl Series {
+    pub(crate) fn new() -> Series {
+        Series { count: 0, sum: 0.0, batch: 1, batches: Vec::new(), open: (0, 0.0), histogram: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, seconds: f64) {
+        self.count += 1;
+        self.sum += seconds;
+        self.open.0 += 1;
+        self.open.1 += seconds;
+        if self.open.0 == self.batch {
+            self.batches.push(self.open.1 / self.batch as f64);
+            self.open = (0, 0.0);
+            if self.batches.len() == 2 * BATCHES {
+                self.batches = self.batches.chunks_exact(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
+                self.batch *= 2;
+            }
+        }
+        let cell = cell(seconds);
+        if cell >= self.histogram.len() {
+            self.histogram.resize(cell + 1, 0);
+        }
+        self.histogram[cell] = self.histogram[cell].saturating_add(1);
+    }
+
+    /// What all of these say together, each of them from a run of its own; `None` without values.
+    pub(crate) fn together(all: &[&Series]) -> Option<Stat> {
+        let count: u64 = all.iter().map(|s| s.count).sum();
+        if count == 0 {
+            return None;
+        }
+        let mean = all.iter().map(|s| s.sum).sum::<f64>() / count as f64;
+        let variances: Option<Vec<f64>> = all.iter().filter(|s| s.count > 0).map(|s| s.variance(count)).collect();
+        let within = variances.map(|v| STUDENT * v.iter().sum::<f64>().sqrt());
+        let cells = all.iter().map(|s| s.histogram.len()).max().unwrap_or(0);
+        let histogram: Vec<u64> =
+            (0..cells).map(|i| all.iter().map(|s| s.histogram.get(i).copied().map_or(0, u64::from)).sum()).collect();
+        let below = |share| percentile(&histogram, share, count);
+        Some(Stat { mean, within, p50: below(0.5), p95: below(0.95), p99: below(0.99), count })
+    }
+
+    /// Variance of what this series adds to the mean over `count` values.
+    fn variance(&self, count: u64) -> Option<f64> {
+        let n = self.batches.len();
+        if n < BATCHES / 2 {
+            return None;
+        }
+        let mean = self.batches.iter().sum::<f64>() / n as f64;
+        let squares: f64 = self.batches.iter().map(|b| (b - mean) * (b - mean)).sum();
+        let share = self.count as f64 / count as f64;
+        Some(share * share * squares / (n as f64 * (n as f64 - 1.0)))
+    }
+}
+
+fn cell(seconds: f64) -> usize {
+    let place = (seconds.max(LEAST) / LEAST).log2() * CELLS;
+    (place as usize).min(CELLS_ALL - 1)
+}
+
+fn percentile(histogram: &[u64], share: f64, count: u64) -> f64 {
+    let wanted = share * count as f64;
+    let mut below = 0.0;
+    for (i, n) in histogram.iter().enumerate() {
+        below += *n as f64;
+        if below >= wanted && *n > 0 {
+            return LEAST * ((i as f64 + 0.5) / CELLS).exp2();
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draw::exponential;
+    use super::*;
+    use remora_base::Rng;
+
+    #[test]
+    fn the_mean_is_as_near_as_it_says() {
+        let mut missed = 0;
+        for seed in 0..200 {
+            let (mut series, mut rng) = (Series::new(), Rng::stream(seed, "series"));
+            (0..5000).for_each(|_| series.add(exponential(&mut rng, 2e-3)));
+            let stat = Series::together(&[&series]).unwrap();
+            missed += u32::from((stat.mean - 2e-3).abs() > stat.within.unwrap());
+        }
+        // One in twenty.
+        assert!((2..=24).contains(&missed), "{missed}");
+    }
+
+    #[test]
+    fn percentiles_and_seeds_go_together() {
+        let (mut a, mut b) = (Series::new(), Series::new());
+        (1..=500).for_each(|i| a.add(f64::from(i) * 1e-3));
+        (501..=1000).for_each(|i| b.add(f64::from(i) * 1e-3));
+        let stat = Series::together(&[&a, &b]).unwrap();
+        for (got, expected) in [(stat.mean, 0.5005), (stat.p50, 0.5), (stat.p95, 0.95), (stat.p99, 0.99)] {
+            assert!((got / expected - 1.0).abs() < 0.02, "{stat:?}");
+        }
+        assert_eq!((stat.count, Series::together(&[&Series::new()])), (1000, None));
+    }
+}

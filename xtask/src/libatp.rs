@@ -1,0 +1,32 @@
+//! `cargo xtask install-libatp`: builds ATP's C library and puts it where C compilers look.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+
+use crate::cmd::{self, Result};
+
+/// Where to.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The folder below which it goes: PREFIX/lib, PREFIX/include, PREFIX/lib/pkgconfig
+    #[arg(long, value_name = "DIR", default_value = "/usr/local")]
+    prefix: PathBuf,
+}
+
+/// Builds it and installs it.
+pub(crate) fn install(options: &Options) -> Result {
+    cmd::run(&mut cmd::cargo(&["build", "--release", "--package", "remora-libatp"]))?;
+    let prefix = std::path::absolute(&options.prefix)?;
+    cmd::run(&mut script(&prefix, &cmd::target_dir()?.join("release")))?;
+    println!("installed: PKG_CONFIG_PATH={}/lib/pkgconfig pkg-config --cflags --libs libatp", prefix.display());
+    Ok(())
+}
+
+/// All crates have the workspace's version, and so has this tool.
+fn script(prefix: &Path, built: &Path) -> Command {
+    let mut command = Command::new(cmd::root().join("crates/libatp/install.sh"));
+    command.arg(prefix).arg(built).arg(env!("CARGO_PKG_VERSION"));
+    command
+}
