@@ -12,15 +12,27 @@ pub(crate) fn serve(place: &Place) -> Daemon {
     Daemon::start(place.command(&["model", "serve", &example("office.toml"), "--listen", "127.0.0.1:0", "--json"]))
 }
 
-/// Sends bytes and returns all that comes back until the other end hangs up.
+/// Sends bytes and returns the answer: as much as its head says, or all until the other end hangs up.
 pub(crate) fn exchange(to: impl ToSocketAddrs, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     // The other end may hang up before all is sent.
     let _ = stream.write_all(request);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
+    let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+    while !is_whole(&answer)
+        && let Ok(n @ 1..) = stream.read(&mut piece)
+    {
+        answer.extend_from_slice(&piece[..n]);
+    }
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Whether a head and as many bytes as it says are there; some keep connections all the same.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
+    let Some((head, _)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    length.is_some_and(|length| answer.len() >= head.len() + 4 + length)
 }
 
 fn get(daemon: &Daemon, path: &str, host: &str, more: &str) -> String {
