@@ -6,6 +6,7 @@ mod serve_kit;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,27 +181,22 @@ async fn a_copy_survives_a_server_that_is_started_again() {
     let (at, key) = first.objects().unwrap();
     let session = mounted(at, key, Transport::Atp).await.unwrap();
     let fh = create(&session, "restarted").await;
-    let (half, halfway) = tokio::sync::oneshot::channel();
-    let mut half = Some(half);
-    let shared = dir.clone();
-    let again = async {
-        halfway.await.unwrap();
-        tokio::task::spawn_blocking(move || {
-            drop(first);
-            std::thread::sleep(Duration::from_millis(300));
-            serving(&shared, at, Guests::Anyone)
-        })
-        .await
-        .unwrap()
-    };
-    let copy = write(&session, &fh, |sent| {
+    let (mut first, mut again) = (Some(first), None);
+    write(&session, &fh, |sent| {
         if sent > SIZE / 2
-            && let Some(half) = half.take()
+            && let Some(first) = first.take()
         {
-            half.send(()).unwrap();
+            // The client stands still meanwhile: half of the copy is left for when it has gone.
+            thread::spawn(|| drop(first)).join().unwrap();
+            let shared = dir.clone();
+            again = Some(thread::spawn(move || {
+                thread::sleep(Duration::from_millis(300));
+                serving(&shared, at, Guests::Anyone)
+            }));
         }
-    });
-    let (_again, ()) = tokio::join!(again, copy);
+    })
+    .await;
     read(&session, &fh, |_| {}).await;
     assert!(session.stats().retransmissions > 0, "what was unanswered was asked again");
+    assert_eq!(again.unwrap().join().unwrap().stats().sockets.accepted, 1);
 }

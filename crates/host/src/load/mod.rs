@@ -1,10 +1,10 @@
 //! Background load: paced UDP packets from one station to another, as `udpsend` and `udprecv` make
 //! it in Copy 89, section 3.2, with figures that can be trusted.
 //!
-//! * Packets are due at moments reckoned from the start ([`pace`]), so a late wake-up delays some
+//! * Packets are due at moments reckoned from the start (`pace`), so a late wake-up delays some
 //!   packets and never the rest: there is no drift. What could not be sent is counted, not made up.
 //! * Every packet has a number and its run's name, so the receiver knows what was lost, came twice
-//!   or out of order ([`tally`]), and takes several runs at a time.
+//!   or out of order (`tally`), and takes several runs at a time.
 //! * At its end a run asks the receiver what came ([`Carried`]): a load is what was carried, not
 //!   what was asked for.
 //!

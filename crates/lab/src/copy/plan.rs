@@ -84,7 +84,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Whether it is the [small copy](SETUP_BYTES) that shows what starting costs.
+    /// Whether it is the small copy that shows what starting costs.
     pub fn is_setup(&self) -> bool {
         self.bytes == SETUP_BYTES
     }
