@@ -197,6 +197,7 @@ async fn a_copy_survives_a_server_that_is_started_again() {
     })
     .await;
     read(&session, &fh, |_| {}).await;
-    assert!(session.stats().retransmissions > 0, "what was unanswered was asked again");
+    // Whether anything was unanswered just then is chance. If so it was asked again, or the copy would
+    // not have come to its end.
     assert_eq!(again.unwrap().join().unwrap().stats().sockets.accepted, 1);
 }
