@@ -7,7 +7,8 @@
 #
 # REMORA is the binary (target/release/remora), DIRECTORY is on the disk to be measured (/var/tmp).
 # ROUNDS (7), DURATION (2s), FILES (50000) and ONLY (all) may be set in the environment; ONLY is some
-# of: ops data udp list. EXTRA goes to every `remora bench`, --json for instance.
+# of: ops data udp list. EXTRA goes to every `remora bench`, --json for instance, SERVE to `remora serve`:
+# SERVE='--durability names-later' has both servers acknowledge CREATE and REMOVE before they are stable.
 set -eu
 
 if [ "${REMORA_BENCH_INSIDE:-}" != yes ]; then
@@ -38,7 +39,8 @@ EXPORT { Export_Id = 1; Path = $dir/ganesha; Pseudo = /export; Protocols = 3; Tr
 END
 sleep 1
 ganesha.nfsd -F -f "$dir/ganesha.conf" -L "$dir/ganesha.log" -p "$dir/ganesha.pid" 2> /dev/null &
-"$remora" serve --listen 127.0.0.1:3049 --squash none --state "$dir/state" "$dir/remora" > "$dir/remora.log" &
+# shellcheck disable=SC2086 # SERVE is a list of flags
+"$remora" serve --listen 127.0.0.1:3049 --squash none --state "$dir/state" ${SERVE:-} "$dir/remora" > "$dir/remora.log" &
 for _ in $(seq 300); do
     grep -q "NFS SERVER INITIALIZED" "$dir/ganesha.log" 2> /dev/null && break
     sleep 0.1

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use remora_base::Peer;
 use remora_vfs::{self as vfs, Flush, Ledger};
 use remora_wire::nfs2;
-use remora_wire::nfs3::{self, Attr, Fh, Reply, Stable, Status};
+use remora_wire::nfs3::{self, Attr, Fh, Reply, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Xdr, mount};
 
 use crate::auth::Caller;
 use crate::cache::FileTimes;
 use crate::cookies::Cookies;
+use crate::durability::{Durability, changes_names};
 use crate::exec::{Exec, mnt};
 use crate::{Exports, Limits, Version, v2};
 
@@ -35,6 +36,7 @@ pub struct Execute {
 pub struct Job {
     pub(crate) exports: Arc<Exports>,
     pub(crate) limits: Limits,
+    pub(crate) durability: Durability,
     pub(crate) cookies: Arc<Cookies>,
     pub(crate) peer: Peer,
     pub(crate) xid: u32,
@@ -154,12 +156,13 @@ impl Job {
     /// Does it, but for the flushes that it may share with other jobs.
     pub fn start(&self) -> Started {
         match &self.work {
-            Work::Nfs { caller, call, form } if must_be_stable(call) => {
+            Work::Nfs { caller, call, form } if self.durability.waits(call) || changes_names(call) => {
                 let ledger = Arc::<Ledger>::default();
                 let exec = Exec { ledger: Some(ledger.clone()), ..self.exec(caller, form.version()) };
                 let answer = self.run_nfs(&exec, call, *form);
                 let mut further = VecDeque::from(ledger.take());
-                match further.pop_front().filter(|_| answer.result.is_ok()) {
+                let waits = answer.result.is_ok() && self.durability.waits(call);
+                match further.pop_front().filter(|_| waits) {
                     Some(next) => {
                         let reply = form.failed(self.xid, call.proc(), Status::Io);
                         let failed = Answer { reply, result: Err(Failure::Other), times: None };
@@ -267,34 +270,6 @@ impl Job {
 
     fn is_denied(&self, call: &nfs3::Call) -> bool {
         call.target().is_some_and(|fh| self.exports.resolve(fh, self.peer.addr).is_err())
-    }
-}
-
-/// Whether the reply to `call` promises that something is on stable storage.
-fn must_be_stable(call: &nfs3::Call) -> bool {
-    match call {
-        nfs3::Call::Write(a) => a.stable != Stable::Unstable,
-        nfs3::Call::SetAttr(_)
-        | nfs3::Call::Create(_)
-        | nfs3::Call::MkDir(_)
-        | nfs3::Call::SymLink(_)
-        | nfs3::Call::MkNod(_)
-        | nfs3::Call::Remove(_)
-        | nfs3::Call::RmDir(_)
-        | nfs3::Call::Rename(_)
-        | nfs3::Call::Link(_)
-        | nfs3::Call::Commit(_) => true,
-        nfs3::Call::Null
-        | nfs3::Call::GetAttr(_)
-        | nfs3::Call::Lookup(_)
-        | nfs3::Call::Access(_)
-        | nfs3::Call::ReadLink(_)
-        | nfs3::Call::Read(_)
-        | nfs3::Call::ReadDir(_)
-        | nfs3::Call::ReadDirPlus(_)
-        | nfs3::Call::FsStat(_)
-        | nfs3::Call::FsInfo(_)
-        | nfs3::Call::PathConf(_) => false,
     }
 }
 

@@ -14,9 +14,11 @@
 mod access;
 mod auth;
 pub mod cache;
+mod config;
 mod connections;
 mod cookies;
 mod dispatch;
+mod durability;
 mod exec;
 mod exports;
 mod handle;
@@ -33,11 +35,13 @@ mod v2;
 mod version;
 
 pub use access::{ANONYMOUS, Access, AccessError, Clients, RESERVED_PORTS, Rule, Squash, Terms};
+pub use config::Config;
+pub use durability::Durability;
 pub use exports::{Export, Exports, ExportsError};
 pub use intake::{Intake, Message};
 pub use job::{Answer, Execute, Job, Started, Ticket, Unflushed};
 pub use limits::Limits;
 pub use network::Network;
-pub use server::{Config, Server};
+pub use server::Server;
 pub use stats::Stats;
 pub use version::Version;

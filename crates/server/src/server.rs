@@ -11,7 +11,8 @@ use remora_wire::rpc::Outcome;
 use remora_wire::{mount, portmap};
 
 use crate::auth::Caller;
-use crate::cache::{self, Cache, Completion, Connections, EntryId, Request, Verdict};
+use crate::cache::{Cache, Completion, Connections, EntryId, Request, Verdict};
+use crate::config::Config;
 use crate::cookies::Cookies;
 use crate::dispatch::{Incoming, NfsCall};
 use crate::in_flight::InFlight;
@@ -19,18 +20,7 @@ use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
 use crate::portmap::Portmap;
-use crate::{Exports, Limits, Stats, Version};
-
-/// What a server serves and within which bounds.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What is exported.
-    pub exports: Arc<Exports>,
-    /// Which duplicate request cache.
-    pub cache: cache::Config,
-    /// Bounds.
-    pub limits: Limits,
-}
+use crate::{Exports, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
 ///
@@ -373,9 +363,9 @@ impl Server {
         self.stats.executed += 1;
         self.in_flight.start(client, bytes);
         self.pending.insert(ticket, Pending { peer, client, bytes, kind });
-        let Config { exports, limits, .. } = &self.config;
+        let Config { exports, limits, durability, .. } = &self.config;
         let (exports, cookies) = (exports.clone(), self.cookies.clone());
-        let job = Job { exports, limits: *limits, cookies, peer, xid, work };
+        let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, xid, work };
         self.events.push_back(Execute { ticket, job });
     }
 

@@ -216,7 +216,8 @@ impl ServerNode {
 
     /// Starts it, with an empty cache.
     pub fn start(&mut self, now: Time) {
-        let config = Config { exports: self.exports.clone(), cache: self.config.cache, limits: self.config.limits };
+        let config =
+            Config { cache: self.config.cache, limits: self.config.limits, ..Config::new(self.exports.clone()) };
         self.core = Some(Server::new(config, self.seed.wrapping_add(self.stats.crashes), now));
         self.disk.reset(now);
         if let Some(volume) = &mut self.volume {
@@ -352,7 +353,7 @@ impl ServerNode {
 
     /// The handle of the root directory, as MOUNT gives it.
     pub fn root_handle(&self) -> Option<Fh> {
-        let config = Config { exports: self.exports.clone(), cache: cache::Config::Off, limits: Limits::default() };
+        let config = Config { cache: cache::Config::Off, ..Config::new(self.exports.clone()) };
         let mut core = Server::new(config, 0, Time::ZERO);
         let cred = OpaqueAuth::unix(&AuthUnix::default());
         let call = mount::Call::Mnt(Bytes::from_static(b"/"));

@@ -73,6 +73,9 @@ pub(crate) struct Serve {
     /// Duplicate request cache
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) cache: Cache,
+    /// What is on stable storage before a reply says so
+    #[arg(long, value_enum, default_value = "strict")]
+    pub(crate) durability: Durability,
     /// Where the key that signs file handles is kept [default: $XDG_STATE_HOME/remora, or
     /// /var/lib/remora for root]
     #[arg(long, value_name = "DIR")]
@@ -97,6 +100,24 @@ impl From<Squash> for remora_server::Squash {
             Squash::Root => remora_server::Squash::Root,
             Squash::All => remora_server::Squash::All,
             Squash::None => remora_server::Squash::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Durability {
+    /// Everything that RFC 1813 asks for
+    Strict,
+    /// Data, but names and attributes only when the system writes them back: faster, and a crash of
+    /// the machine may undo half a minute of them
+    NamesLater,
+}
+
+impl From<Durability> for remora_server::Durability {
+    fn from(durability: Durability) -> remora_server::Durability {
+        match durability {
+            Durability::Strict => remora_server::Durability::Strict,
+            Durability::NamesLater => remora_server::Durability::NamesLater,
         }
     }
 }

@@ -38,13 +38,43 @@ struct Promise {
 
 #[test]
 fn stable_replies_follow_their_flushes() {
+    let Some((promises, events)) = observed(&[]) else { return };
+    for promise in &promises {
+        promise.is_kept(&events).unwrap_or_else(|why| panic!("{}: {why}", promise.what));
+    }
+    let flushes = events.iter().filter(|e| matches!(e.name.as_str(), "fsync" | "fdatasync" | "syncfs")).count();
+    println!("{} promises, {flushes} flushes", promises.len());
+}
+
+#[test]
+fn names_are_acknowledged_before_any_flush_if_the_operator_wants_it_and_data_never() {
+    let Some((promises, events)) = observed(&["--durability", "names-later"]) else { return };
+    let (data, names): (Vec<_>, Vec<_>) = promises.iter().partition(|p| matches!(p.what, "WRITE" | "COMMIT"));
+    for promise in data {
+        promise.is_kept(&events).unwrap_or_else(|why| panic!("{}: {why}", promise.what));
+    }
+    let waited = names.iter().filter(|p| p.is_kept(&events).is_ok()).count();
+    assert!(waited < names.len() / 4, "{waited} of {} waited for a flush", names.len());
+}
+
+impl Promise {
+    /// Whether it was made after the flush that makes it true, or why not.
+    fn is_kept(&self, events: &[Event]) -> Result<(), String> {
+        check(events, self.is_change, &self.change, &self.reply)
+    }
+}
+
+/// What a server with these flags promised, and what it did; `None` if it cannot be watched.
+fn observed(flags: &[&str]) -> Option<(Vec<Promise>, Vec<Event>)> {
     if Command::new("strace").arg("-V").output().is_err() {
-        return common::skipped("stable_order", "strace is not installed");
+        common::skipped("stable_order", "strace is not installed");
+        return None;
     }
     let p = Place::new();
     let log = p.here("trace");
-    let Some(server) = traced(&p, &log) else {
-        return common::skipped("stable_order", "strace may not trace here");
+    let Some(server) = traced(&p, &log, flags) else {
+        common::skipped("stable_order", "strace may not trace here");
+        return None;
     };
     let addr = server.addr;
     let promises: Vec<Promise> = std::thread::scope(|scope| {
@@ -58,17 +88,12 @@ fn stable_replies_follow_their_flushes() {
     common::until("the end of the trace", || read().contains("+++ exited with 0 +++"));
     let text = read();
     assert!(!text.contains("io_uring_setup"), "this test knows nothing of io_uring");
-    let events = parse(&text);
-    for Promise { what, is_change, change, reply } in &promises {
-        check(&events, *is_change, change, reply).unwrap_or_else(|why| panic!("{what}: {why}"));
-    }
-    let flushes = events.iter().filter(|e| matches!(e.name.as_str(), "fsync" | "fdatasync" | "syncfs")).count();
-    println!("{} promises, {flushes} flushes", promises.len());
     assert_eq!(promises.len() as u32, CONNECTIONS * ROUNDS * 7);
+    Some((promises, parse(&text)))
 }
 
 /// The server, under strace's eyes; `None` if strace may not look.
-fn traced(p: &Place, log: &std::path::Path) -> Option<Daemon> {
+fn traced(p: &Place, log: &std::path::Path, flags: &[&str]) -> Option<Daemon> {
     let may = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
     if !may.is_ok_and(|status| status.success()) {
         return None;
@@ -78,7 +103,7 @@ fn traced(p: &Place, log: &std::path::Path) -> Option<Daemon> {
     let mut command = Command::new("strace");
     // With -D the process that is started is the server, and strace its grandchild.
     command.args(["-D", "-f", "-y", "-xx", "-s", "4096", "-e", CALLS, "-o"]).arg(log);
-    command.arg(serve.get_program()).args(serve.get_args()).stdout(std::process::Stdio::piped());
+    command.arg(serve.get_program()).args(serve.get_args()).args(flags).stdout(std::process::Stdio::piped());
     Some(Daemon::start(command))
 }
 

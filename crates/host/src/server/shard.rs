@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn who_holds_most_gives_up_what_is_too_much() {
         let exports = Arc::new(Exports::new(Vec::new(), &[7; 16]).unwrap());
-        let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+        let config = Config::new(exports);
         let empty = Server::new(config, 1, Time::ZERO);
         let ledger = Ledger::new(1000, 3);
         for (shard, (held, largest)) in [(500, 300), (600, 400), (100, 100)].into_iter().enumerate() {

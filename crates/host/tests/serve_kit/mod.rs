@@ -55,7 +55,7 @@ pub(crate) fn options(vfs: Arc<dyn Vfs>) -> Options {
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
     let export = Export { access, ..Export::new("/", vfs) };
     let exports = Arc::new(Exports::new(vec![export], &[7; 16]).unwrap());
-    let core = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+    let core = Config::new(exports);
     Options { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Options::new(core) }
 }
 

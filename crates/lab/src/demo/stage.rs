@@ -145,11 +145,7 @@ fn serve(directory: &Path, seed: u64) -> Result<Serving, DemoError> {
     let disk = LocalDisk::open(directory, disk).map_err(DemoError::Directory)?;
     let export = Export::new("/", Arc::new(disk));
     let exports = Arc::new(Exports::new(vec![export], key.try_into().unwrap_or(&[0; 16]))?);
-    let mut options = remora_host::server::Options::new(Config {
-        exports,
-        cache: remora_server::cache::Config::full(),
-        limits: remora_server::Limits::default(),
-    });
+    let mut options = remora_host::server::Options::new(Config::new(exports));
     options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     options.seed = Some(seed);
     Ok(Serving::start(options)?)

@@ -14,7 +14,7 @@ use remora_host::atp::keys;
 use remora_host::client::{self, Keys, Target};
 use remora_host::emulate::{Emulator, Setup, Station};
 use remora_host::server::{self, Objects, Serving};
-use remora_server::{Access, Export, Exports, Limits, Squash, Terms, cache};
+use remora_server::{Access, Export, Exports, Squash, Terms};
 use remora_vfs::{MemFs, Vfs};
 
 use super::workload::{self, Measured};
@@ -67,7 +67,7 @@ fn serve(at: IpAddr, carrier: Carrier, identity: Identity) -> io::Result<Server>
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
     let export = Export { access, ..Export::new("/", disk) };
     let exports = Arc::new(Exports::new(vec![export], &[7; 16]).map_err(io::Error::other)?);
-    let core = remora_server::Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+    let core = remora_server::Config::new(exports);
     let key = identity.public();
     let objects = Objects { listen: SocketAddr::new(at, 4049), identity, guests: Guests::Anyone };
     let listen = vec![SocketAddr::new(at, remora_wire::nfs3::PORT)];

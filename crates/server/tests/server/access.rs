@@ -90,7 +90,7 @@ fn exports_are_apart_from_each_other() {
     let third = Export::new("/three", Arc::new(MemFs::new(3)));
     let exports = Arc::new(Exports::new(vec![Export::new("/one", one), private, third], &KEY).unwrap());
     let mut w = World::new(cache::Config::full());
-    let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+    let config = Config::new(exports);
     w.server = Server::new(config, 1, Time::ZERO);
     let (one, three) = (mnt(&mut w, udp(), "/one").unwrap().fh, mnt(&mut w, udp(), "/three").unwrap().fh);
     assert_eq!(mnt(&mut w, udp(), "/two").err(), Some(MountError::Access));
@@ -122,7 +122,7 @@ fn handles_outlive_a_restart_with_the_same_key_and_die_with_another() {
     let root = w.root();
     for (key, want) in [(KEY, None), ([1; 16], Some(Status::Stale))] {
         let exports = Arc::new(Exports::new(vec![Export::new("/", w.fs.clone())], &key).unwrap());
-        let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+        let config = Config::new(exports);
         w.server = Server::new(config, 2, w.now);
         assert_eq!(w.call(&Call::GetAttr(root.clone())).status(), want);
     }

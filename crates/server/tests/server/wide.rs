@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remora_server::{Config, Export, Exports, Limits, Server, cache};
+use remora_server::{Config, Export, Exports, Server, cache};
 use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
 use remora_wire::nfs2::{Call, Entry, Fh, ReadDirArgs, Reply, Status};
 use remora_wire::nfs3::{
@@ -90,7 +90,7 @@ impl Vfs for Wide {
 /// A fresh server, as after a restart, of `fs`.
 fn restart(w: &mut World, fs: &Arc<Wide>) {
     let exports = Arc::new(Exports::new(vec![Export::new("/", fs.clone())], &KEY).unwrap());
-    let config = Config { exports, cache: cache::Config::full(), limits: Limits::default() };
+    let config = Config::new(exports);
     w.server = Server::new(config, 1, w.now);
 }
 

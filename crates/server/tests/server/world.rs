@@ -56,7 +56,7 @@ impl World {
         change(&mut export);
         let exports = Arc::new(Exports::new(vec![export], &KEY).unwrap());
         let now = Time::from_secs(1_000);
-        let server = Server::new(Config { exports, cache, limits }, 1, now);
+        let server = Server::new(Config { cache, limits, ..Config::new(exports) }, 1, now);
         World { server, fs, now, jobs: VecDeque::new(), sent: vec![], next_xid: 1000 }
     }
 

@@ -19,7 +19,7 @@ use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
 use remora_host::server::{Objects, Options, Serving, Snapshot};
 use remora_server::cache::Config as CacheConfig;
-use remora_server::{Config, Limits};
+use remora_server::Config;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -109,7 +109,7 @@ async fn end(args: &Serve) -> u8 {
 
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     let exports = loaded.exports.clone();
-    let mut options = Options::new(Config { exports, cache: cache(args.cache), limits: Limits::default() });
+    let mut options = Options::new(Config { cache: cache(args.cache), durability: args.durability.into(), ..Config::new(exports) });
     options.listen = vec![args.listen];
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
     options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
@@ -193,6 +193,9 @@ fn warn(args: &Serve, addrs: &[SocketAddr]) {
     if !user.is_root() {
         let id = user.as_raw();
         out::say(format_args!("everything is done as user {id}, whoever asks: only root can act for others"));
+    }
+    if args.durability == args::Durability::NamesLater {
+        out::say("a crash of this machine may undo half a minute of changes to names and attributes (--durability)");
     }
     let here_only = addrs.iter().all(|a| a.ip().is_loopback());
     // Files say themselves who may come; `notes` says where they do not.
