@@ -120,7 +120,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use remora_server::{Config, Exports, Limits, cache};
+    use remora_server::{Config, Exports};
 
     #[test]
     fn who_holds_most_gives_up_what_is_too_much() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_host::server::{Options, Serving, Snapshot};
-use remora_server::{Access, Config, Export, Exports, Limits, Squash, Terms, cache};
+use remora_server::{Access, Config, Export, Exports, Squash, Terms};
 use remora_vfs::{LocalDisk, Vfs, local};
 use remora_wire::nfs3::{
     self, Call, CreateArgs, CreateHow, DirOp, Fh, MadeOk, ReadArgs, Reply, SetAttr, Stable, WriteArgs,
