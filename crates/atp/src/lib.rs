@@ -4,12 +4,14 @@
 //! Three layers, each pure (no clock, socket, thread or ambient randomness): [`scheduler`]
 //! decides which object gets the next packet and which objects cannot be had in time;
 //! the estimators say what the link carries; the session turns both into packets. All of them
-//! and every program above speak the words of [`object`].
+//! and every program above speak the words of [`object`]. [`stream`] makes byte streams of objects,
+//! for gateways to TCP.
 
 pub mod estimate;
 pub mod object;
 pub mod scheduler;
 pub mod session;
+pub mod stream;
 
 pub use object::{
     Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, Progress, QueueId, Rejection, RequestId, Side,

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::trials::{find, program, trial};
-use common::{Place, Running, names, noise, until};
+use common::{Daemon, Place, Running, names, noise, until};
 use libtest_mimic::Arguments;
+use remora_host::atp::keys;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -27,6 +28,7 @@ fn main() {
         trial("libnfs_and_remora_see_the_same", libnfs, false, libnfs_and_remora_see_the_same),
         trial("ganesha_over_tcp", ganesha, true, || on_ganesha("tcp")),
         trial("ganesha_over_udp", ganesha, true, || on_ganesha("udp")),
+        trial("ganesha_behind_a_gateway", ganesha, true, ganesha_behind_a_gateway),
     ];
     // One after the other: each is to be judged by its own time.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
@@ -257,4 +259,32 @@ fn on_ganesha(proto: &str) {
     g.remora(&p, &["rm", "-r", &found("/t")]);
     assert_eq!(names(&g.export), ["a b"]);
     assert_eq!(g.remora(&p, &["df", "--json", &found("/")]).lines().count(), 1);
+}
+
+fn ganesha_behind_a_gateway() {
+    let p = Place::new();
+    let g = Ganesha::start(&p);
+    let key = |name: &str| {
+        let file = p.state().join(name);
+        let public = keys::load_or_create(&file).unwrap().public().to_string();
+        (file.to_str().unwrap().to_owned(), public)
+    };
+    let (mobile, gateway) = (key("mobile.key"), key("gateway.key"));
+    // The port of MOUNT is for the portmapper to say.
+    let flags = ["gateway", "--listen", "127.0.0.1:4050", "--nfs", "127.0.0.1", "--json"];
+    let keys = ["--allow", &mobile.1, "--key", &gateway.0];
+    let running = Daemon::start(g.inside(env!("CARGO_BIN_EXE_remora"), &[&flags[..], &keys[..]].concat()));
+    let root = g.export.to_str().unwrap();
+    let at = running.addr;
+    let url = |path: &str| format!("nfs://{at}{root}{path}?proto=atp&key={}&identity={}", gateway.1, mobile.0);
+    fs::write(p.here("f"), noise(5_000_001, 1)).unwrap();
+    g.remora(&p, &["mkdir", &url("/a")]);
+    g.remora(&p, &["cp", "--verify", "f", &url("/a/f")]);
+    assert_eq!(hash(&g.export.join("a/f")), hash(&p.here("f")), "up");
+    g.remora(&p, &["cp", "--verify", &url("/a/f"), "back"]);
+    assert_eq!(hash(&p.here("back")), hash(&p.here("f")), "down");
+    g.remora(&p, &["mv", &url("/a/f"), &url("/g")]);
+    assert_eq!(g.remora(&p, &["ls", &url("/")]), "a\ng\n");
+    g.remora(&p, &["rm", "-r", &url("/a")]);
+    assert_eq!(names(&g.export), ["g"]);
 }

@@ -5,9 +5,12 @@
 //! the time.
 
 pub mod atp;
+mod carrier;
 pub mod client;
 mod clock;
 pub mod emulate;
+pub mod forward;
+pub mod gateway;
 pub mod handoff;
 pub mod link;
 pub mod load;

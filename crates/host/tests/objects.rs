@@ -2,10 +2,11 @@
 //! server that was started again; keys that do not fit.
 
 mod serve_kit;
+mod translator;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, down
 use remora_host::server::{Objects, Options, Serving};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
 use serve_kit::{TempDir, options};
+use translator::Translator;
 
 const SIZE: u64 = 3 << 20;
 const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
@@ -114,48 +116,6 @@ async fn who_has_the_wrong_key_is_refused_and_told_what_to_do() {
     // The client here is somebody new.
     let e = mounted(at, key, Transport::Atp).await.unwrap_err().to_string();
     assert!(e.contains("--atp-allow"), "{e}");
-}
-
-/// Passes datagrams on, from another address once told so: what an address translator does, or
-/// a walk to another network.
-struct Translator {
-    at: SocketAddr,
-    moved: Arc<AtomicBool>,
-    passed_after: Arc<AtomicU64>,
-}
-
-impl Translator {
-    fn towards(server: SocketAddr) -> Translator {
-        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
-        let backs: Vec<_> = (0..2).map(|_| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap())).collect();
-        let (moved, passed_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let client = Arc::new(std::sync::Mutex::new(None));
-        let at = front.local_addr().unwrap();
-        for (nth, back) in backs.iter().enumerate() {
-            let (back, front, client, moved) = (back.clone(), front.clone(), client.clone(), moved.clone());
-            std::thread::spawn(move || {
-                let mut buffer = [0; 65_536];
-                while let Ok((n, _)) = back.recv_from(&mut buffer) {
-                    let to = *client.lock().unwrap();
-                    // Where one has moved away from nothing is heard any more.
-                    if let Some(to) = to.filter(|_| moved.load(Relaxed) == (nth == 1)) {
-                        let _ = front.send_to(&buffer[..n], to);
-                    }
-                }
-            });
-        }
-        let (told, passed) = (moved.clone(), passed_after.clone());
-        std::thread::spawn(move || {
-            let mut buffer = [0; 65_536];
-            while let Ok((n, from)) = front.recv_from(&mut buffer) {
-                *client.lock().unwrap() = Some(from);
-                let second = told.load(Relaxed);
-                passed.fetch_add(u64::from(second), Relaxed);
-                let _ = backs[usize::from(second)].send_to(&buffer[..n], server);
-            }
-        });
-        Translator { at, moved, passed_after }
-    }
 }
 
 #[tokio::test]

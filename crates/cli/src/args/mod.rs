@@ -6,6 +6,8 @@ mod channel;
 pub(crate) mod copy_lab;
 mod drc;
 mod emulate;
+mod forward;
+mod gateway;
 mod handoff;
 mod keys;
 mod link;
@@ -29,6 +31,8 @@ pub(crate) use bench::Bench;
 pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
 pub(crate) use drc::Drc;
 pub(crate) use emulate::{Emulate, Inside};
+pub(crate) use forward::Forward;
+pub(crate) use gateway::Gateway;
 pub(crate) use handoff::{HandOff, Phase};
 pub(crate) use keys::Keys;
 pub(crate) use link::{Auto, LinkArgs, Proto, Retry};
@@ -84,6 +88,12 @@ pub(crate) enum Command {
     /// Make or show the key that you are known by to send and recv
     #[command(after_help = keys::HELP)]
     Keys(Keys),
+    /// Carry local TCP ports through a gateway, over a link that comes and goes
+    #[command(after_help = forward::HELP)]
+    Forward(Box<Forward>),
+    /// Run the fixed end of forwards, or stand in front of an NFS server: ATP here, TCP beyond
+    #[command(after_help = gateway::HELP)]
+    Gateway(Box<Gateway>),
     /// Watch three clients copy a file over a bad link
     #[command(after_help = DEMO_HELP)]
     Demo(Demo),
@@ -163,6 +173,8 @@ impl Command {
             Command::Send(_) => "send",
             Command::Recv(_) => "recv",
             Command::Keys(_) => "keys",
+            Command::Forward(_) => "forward",
+            Command::Gateway(_) => "gateway",
             Command::Demo(_) => "demo",
             Command::Link(_) => "link",
             Command::Handoff(_) => "handoff",

@@ -9,6 +9,8 @@ mod demo;
 mod df;
 mod drc;
 mod emulate;
+mod forward;
+mod gateway;
 mod handoff;
 mod keys;
 mod link;
@@ -49,6 +51,8 @@ pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
         // These tidy up after a signal themselves.
         Command::Send(args) => send::run(args).await,
         Command::Recv(args) => recv::run(args).await,
+        Command::Forward(args) => forward::run(*args).await,
+        Command::Gateway(args) => gateway::run(*args).await,
         Command::Serve(args) => serve::run(*args).await,
         Command::Link(args) => link::run(args).await,
         Command::Bench(args) => bench::run(*args).await,

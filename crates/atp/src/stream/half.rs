@@ -1,0 +1,357 @@
+//! The two directions of a connection at one end: what was sent and not delivered yet, and what
+//! came and was not taken yet, put into order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::Violation;
+
+/// The bytes of a data frame at least, if there are as many, and at most.
+pub(super) const CHUNK: (usize, usize) = (2 << 10, 32 << 10);
+/// A data frame has at most this part of what its connection has sent without a pause.
+const CHUNK_SHARE: u64 = 8;
+/// Data frames from the oldest that is not delivered to the newest. It bounds what many small
+/// writes cost.
+pub(super) const SPAN_MAX: u64 = 256;
+/// The same at a receiver, which learns of deliveries before the sender does.
+const AHEAD_MAX: u64 = 2 * SPAN_MAX;
+
+/// The direction that leaves.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    /// The number of the next frame.
+    next: u64,
+    /// Frames that are not delivered, and their bytes.
+    under: BTreeMap<u64, usize>,
+    under_bytes: u64,
+    /// Bytes sent in all, and how many the peer takes in all.
+    sent: u64,
+    limit: u64,
+    /// Bytes sent since nothing was under way.
+    burst: u64,
+    finished: bool,
+}
+
+impl Outbound {
+    /// Nothing sent; the peer takes `window` bytes.
+    pub(super) fn new(window: u64) -> Outbound {
+        Outbound { next: 0, under: BTreeMap::new(), under_bytes: 0, sent: 0, limit: window, burst: 0, finished: false }
+    }
+
+    /// Bytes that may be sent now, if no more than `under_max` are to be under way: as much as
+    /// one frame takes.
+    ///
+    /// Frames grow with what the connection has sent without a pause. ATP sends the object that
+    /// has the fewest bytes left, so keystrokes and small answers pass copies that go on for
+    /// long, though nobody says which is which.
+    pub(super) fn room(&self, under_max: u64) -> usize {
+        let oldest = self.under.first_key_value().map_or(self.next, |(n, _)| *n);
+        if self.finished || self.next - oldest >= SPAN_MAX {
+            return 0;
+        }
+        let credit = self.limit.saturating_sub(self.sent);
+        let own = under_max.saturating_sub(self.under_bytes);
+        let (least, most) = CHUNK;
+        let chunk = (self.burst / CHUNK_SHARE).clamp(least as u64, most as u64);
+        usize::try_from(credit.min(own).min(chunk)).unwrap_or(most)
+    }
+
+    /// `bytes` more bytes leave, and nothing after them if they are the `last`; their number.
+    pub(super) fn send(&mut self, bytes: usize, last: bool) -> u64 {
+        if self.under.is_empty() {
+            self.burst = 0;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.under.insert(number, bytes);
+        let bytes = bytes as u64;
+        self.under_bytes += bytes;
+        self.sent += bytes;
+        self.burst += bytes;
+        self.finished |= last;
+        number
+    }
+
+    /// The frame has arrived.
+    pub(super) fn delivered(&mut self, number: u64) {
+        let bytes = self.under.remove(&number).unwrap_or(0);
+        self.under_bytes -= bytes as u64;
+    }
+
+    /// The peer takes so many bytes in all; what it once took it takes for ever.
+    pub(super) fn credit(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+
+    /// Whether nothing may be sent any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether it has all arrived, its end too.
+    pub(super) fn is_done(&self) -> bool {
+        self.finished && self.under.is_empty()
+    }
+}
+
+/// What comes next in a direction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// These bytes.
+    Bytes(Bytes),
+    /// Its end: the peer sends no more.
+    End,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// The direction that comes in.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    /// The number of the next frame in order.
+    next: u64,
+    /// Frames that came too early.
+    early: BTreeMap<u64, Bytes>,
+    /// In order, to be taken.
+    ready: VecDeque<Bytes>,
+    /// The number of the frame after the last one, once known.
+    end: Option<u64>,
+    window: u64,
+    /// Bytes that came, that were taken, and that the peer may send: all in all.
+    came: u64,
+    taken: u64,
+    limit: u64,
+    has_ended: bool,
+}
+
+impl Inbound {
+    /// Nothing came; the peer knows that it may send `first` bytes.
+    pub(super) fn new(first: u32) -> Inbound {
+        let window = u64::from(first);
+        Inbound {
+            next: 0,
+            early: BTreeMap::new(),
+            ready: VecDeque::new(),
+            end: None,
+            window,
+            came: 0,
+            taken: 0,
+            limit: window,
+            has_ended: false,
+        }
+    }
+
+    /// The peer is being told that it may send `window` bytes, which is no less than at first.
+    pub(super) fn widen(&mut self, window: u32) {
+        self.window = self.window.max(window.into());
+        self.limit = self.limit.max(self.taken + self.window);
+    }
+
+    /// Takes in a frame, in whatever order; whether there is something to be taken that was not
+    /// there before. One that came before is passed over.
+    pub(super) fn accept(&mut self, number: u64, last: bool, bytes: Bytes) -> Result<bool, Violation> {
+        if number < self.next || self.early.contains_key(&number) {
+            return Ok(false);
+        }
+        let is_beyond = self.end.is_some_and(|end| number >= end || last);
+        if is_beyond || number - self.next >= AHEAD_MAX || (bytes.is_empty() && !last) {
+            return Err(Violation::Order);
+        }
+        if last && self.early.last_key_value().is_some_and(|(n, _)| *n > number) {
+            return Err(Violation::Order);
+        }
+        self.came = self.came.saturating_add(bytes.len() as u64);
+        if self.came > self.limit {
+            return Err(Violation::Credit);
+        }
+        if last {
+            self.end = Some(number + 1);
+        }
+        self.early.insert(number, bytes);
+        let had = self.has_something();
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.next += 1;
+            if !bytes.is_empty() {
+                self.ready.push_back(bytes);
+            }
+        }
+        Ok(!had && self.has_something())
+    }
+
+    /// Whether [`take`](Inbound::take) has more than nothing.
+    pub(super) fn has_something(&self) -> bool {
+        !self.ready.is_empty() || (self.end == Some(self.next) && !self.has_ended)
+    }
+
+    /// What comes next; its place is free for more.
+    pub(super) fn take(&mut self) -> Taken {
+        if let Some(bytes) = self.ready.pop_front() {
+            self.taken += bytes.len() as u64;
+            return Taken::Bytes(bytes);
+        }
+        if self.end == Some(self.next) {
+            self.has_ended = true;
+            return Taken::End;
+        }
+        Taken::Nothing
+    }
+
+    /// Whether its end was taken.
+    pub(super) fn is_done(&self) -> bool {
+        self.has_ended
+    }
+
+    /// What the peer is to be told that it may send, if that is worth a frame.
+    pub(super) fn poll_credit(&mut self) -> Option<u64> {
+        let limit = self.taken + self.window;
+        let is_worth = limit - self.limit >= self.window / 4;
+        (is_worth && self.end.is_none()).then(|| {
+            self.limit = limit;
+            limit
+        })
+    }
+
+    /// Bytes kept: in order or not.
+    pub(super) fn kept(&self) -> u64 {
+        self.came - self.taken
+    }
+}
+
+/// Which of the numbers that a peer gives its connections have been used. They are given in
+/// order, but heard of in any order.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// Everything from here on is new.
+    next: u32,
+    /// Numbers before that nothing was heard of yet.
+    missing: BTreeSet<u32>,
+}
+
+impl Numbers {
+    /// Marks a number as used; whether it was new. More than `ahead_max` that nothing was heard
+    /// of are no peer that keeps within its connections.
+    pub(super) fn is_new(&mut self, number: u32, ahead_max: usize) -> Result<bool, Violation> {
+        if number < self.next {
+            return Ok(self.missing.remove(&number));
+        }
+        let next = number.checked_add(1).ok_or(Violation::Order)?;
+        let skipped = (number - self.next) as usize;
+        if self.missing.len().saturating_add(skipped) > ahead_max {
+            return Err(Violation::Order);
+        }
+        self.missing.extend(self.next..number);
+        self.next = next;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WINDOW_MIN;
+    use super::*;
+
+    fn frame(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn frames_come_out_in_order_once_each_and_then_the_end() {
+        let mut half = Inbound::new(WINDOW_MIN);
+        assert_eq!(half.take(), Taken::Nothing);
+        assert_eq!(half.accept(2, true, frame("c")), Ok(false));
+        assert_eq!(half.accept(1, false, frame("b")), Ok(false));
+        assert_eq!(half.accept(0, false, frame("a")), Ok(true));
+        for number in 0..3 {
+            assert_eq!(half.accept(number, number == 2, frame("again")), Ok(false));
+        }
+        let got: Vec<Taken> = (0..5).map(|_| half.take()).collect();
+        let [a, b, c] = ["a", "b", "c"].map(|t| Taken::Bytes(frame(t)));
+        assert_eq!(got, [a, b, c, Taken::End, Taken::End]);
+        assert!(half.is_done() && half.kept() == 0);
+    }
+
+    #[test]
+    fn a_peer_that_breaks_the_rules_is_caught() {
+        let half = || {
+            let mut half = Inbound::new(WINDOW_MIN);
+            half.accept(1, true, frame("end")).unwrap();
+            half
+        };
+        for (what, number, last, bytes, why) in [
+            ("beyond the end", 2, false, frame("x"), Violation::Order),
+            ("two ends", 0, true, frame("x"), Violation::Order),
+            ("nothing", 0, false, Bytes::new(), Violation::Order),
+            ("too much", 0, false, vec![0; WINDOW_MIN as usize].into(), Violation::Credit),
+        ] {
+            assert_eq!(half().accept(number, last, bytes), Err(why), "{what}");
+        }
+        let mut fresh = Inbound::new(WINDOW_MIN);
+        assert_eq!(fresh.accept(AHEAD_MAX, false, frame("x")), Err(Violation::Order), "far ahead");
+        fresh.accept(5, false, frame("x")).unwrap();
+        assert_eq!(fresh.accept(4, true, frame("x")), Err(Violation::Order), "an end before what is there");
+    }
+
+    #[test]
+    fn credit_comes_with_what_is_taken() {
+        let mut half = Inbound::new(WINDOW_MIN);
+        let quarter = WINDOW_MIN as usize / 4;
+        for number in 0..4 {
+            half.accept(number, false, vec![7; quarter].into()).unwrap();
+        }
+        assert_eq!((half.poll_credit(), half.kept()), (None, WINDOW_MIN.into()));
+        half.take();
+        assert_eq!(half.poll_credit(), Some(u64::from(WINDOW_MIN) + quarter as u64));
+        assert_eq!(half.poll_credit(), None);
+    }
+
+    #[test]
+    fn frames_grow_while_there_is_no_pause() {
+        let mut half = Outbound::new(10 << 20);
+        let mut sizes = Vec::new();
+        while half.room(u64::MAX) > 0 {
+            sizes.push(half.room(u64::MAX));
+            half.send(half.room(u64::MAX), false);
+        }
+        assert_eq!((sizes[0], *sizes.last().unwrap()), CHUNK);
+        assert!(sizes.is_sorted() && sizes.len() as u64 <= SPAN_MAX);
+        for number in 0..half.next {
+            half.delivered(number);
+        }
+        half.credit(20 << 20);
+        half.send(1, false);
+        assert_eq!(half.room(u64::MAX), CHUNK.0, "after a pause it begins anew");
+    }
+
+    #[test]
+    fn credit_span_and_pace_bound_what_is_under_way() {
+        let mut half = Outbound::new(100);
+        assert_eq!((half.room(u64::MAX), half.room(60)), (100, 60));
+        half.send(70, false);
+        assert_eq!((half.room(u64::MAX), half.room(60)), (30, 0));
+        half.credit(50);
+        assert_eq!(half.room(u64::MAX), 30, "credit is never taken back");
+        let mut small = Outbound::new(1 << 20);
+        for _ in 0..SPAN_MAX {
+            small.send(1, false);
+        }
+        assert_eq!(small.room(u64::MAX), 0);
+        small.delivered(5);
+        assert_eq!(small.room(u64::MAX), 0, "the oldest counts");
+        small.delivered(0);
+        assert!(small.room(u64::MAX) > 0);
+        small.send(0, true);
+        assert!(small.room(u64::MAX) == 0 && !small.is_done());
+    }
+
+    #[test]
+    fn numbers_are_new_once_in_any_order() {
+        let mut numbers = Numbers::default();
+        for (number, is_new) in [(2, true), (2, false), (0, true), (1, true), (0, false), (3, true)] {
+            assert_eq!(numbers.is_new(number, 4), Ok(is_new), "{number}");
+        }
+        assert_eq!(numbers.is_new(8, 4), Ok(true));
+        assert_eq!(numbers.is_new(10, 4), Err(Violation::Order));
+        assert_eq!(numbers.is_new(u32::MAX, usize::MAX), Err(Violation::Order));
+    }
+}

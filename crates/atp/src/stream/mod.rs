@@ -1,0 +1,66 @@
+//! Byte streams over objects: what a gateway between ATP and TCP is made of (ATP 02, section 2).
+//!
+//! Objects come whole, at most once and in any order; a TCP connection is bytes in order, both
+//! ways, each way with an end of its own. So the bytes of a connection are cut into numbered
+//! objects, sent side by side, and put into order again at the other end, which says how many more
+//! it has room for. While the link is away objects are held, and the connections at both ends
+//! merely pause.
+//!
+//! One end, the *opener*, asks for connections; the other, the *acceptor*, decides. Each is a
+//! [`Streams`] for a session of ATP, without I/O of its own: **mutate once, then drain**
+//! [`poll_object`](Streams::poll_object), [`poll_cancel`](Streams::poll_cancel) and
+//! [`poll_event`](Streams::poll_event). A session that ends takes its connections with it, and
+//! whoever holds the TCP ends resets them: bytes may have been lost, and nobody is to take a part
+//! for the whole.
+//!
+//! What arrives twice is passed over, so an object whose fate is unknown may be sent again.
+//!
+//! # Bounds
+//!
+//! For each end: [`Config::streams`] connections, and as many that are over but for the last word
+//! that all has arrived; for each connection [`Config::window`] bytes that
+//! came and were not taken ([`WINDOW_MIN`] before it was accepted), as many that left and did not
+//! arrive, and 256 data frames between the oldest that did not arrive and the newest. What is still
+//! to be said about a connection after its end is one frame.
+
+mod frame;
+mod half;
+mod mux;
+
+#[cfg(test)]
+mod tests;
+
+mod target;
+mod words;
+
+pub use frame::Terms;
+pub use half::Taken;
+pub use mux::Streams;
+pub use target::{Target, TargetError};
+pub use words::{End, Event, Fate, Object, ObjectId, OpenError, Refused, Reset, Stats, Violation};
+
+/// The least window: what an opener may send before it has heard from the acceptor.
+pub const WINDOW_MIN: u32 = 64 << 10;
+
+/// A connection within a session; never used again in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct StreamId(u32);
+
+/// An end's settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Connections at once; more are refused. 1 to [`STREAMS_MAX`].
+    pub streams: usize,
+    /// Bytes of a connection that came and were not taken, and that left and did not arrive; at least
+    /// [`WINDOW_MIN`].
+    pub window: u32,
+}
+
+/// The most connections a session may have.
+pub const STREAMS_MAX: usize = 4096;
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { streams: 128, window: 512 << 10 }
+    }
+}

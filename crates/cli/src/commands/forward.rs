@@ -1,0 +1,269 @@
+//! `remora forward`: local TCP ports that lead to a gateway's targets.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use remora_atp::session::Refusal;
+use remora_atp::stream::{Config, End, Terms};
+use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::{Interval, interval};
+
+use super::gateway::{Carried, EVERY};
+use super::keys;
+use crate::args::Forward;
+use crate::exit::{Error, Result, io_text};
+use crate::{interrupt, out};
+
+/// Silence that is worth a line.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The exit code when nobody answers.
+const LOST: u8 = 3;
+
+/// What `--json` prints when the gateway answers.
+#[derive(Serialize)]
+struct Ready {
+    listen: Vec<SocketAddr>,
+    gateway: String,
+    key: String,
+}
+
+/// What `--json` prints when something changes.
+#[derive(Serialize)]
+struct Change {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<usize>,
+}
+
+/// What `--json` prints each second in which something happened, and at the end.
+#[derive(Serialize)]
+struct Figures {
+    up: bool,
+    sessions: u64,
+    connections: usize,
+    #[serde(flatten)]
+    carried: Carried,
+}
+
+impl From<Report> for Figures {
+    fn from(report: Report) -> Figures {
+        let Report { up, sessions, connections, stats } = report;
+        Figures { up, sessions, connections, carried: stats.into() }
+    }
+}
+
+pub(crate) async fn run(args: Forward) -> Result {
+    let stop = interrupt::catch();
+    let routes = routes(&args)?;
+    let identity = keys::identity(args.identity.as_deref())?;
+    let settings = Settings {
+        gateway: args.gateway.clone(),
+        key: args.key,
+        identity,
+        routes,
+        streams: Config { streams: args.connections, window: args.window },
+        hold: args.hold,
+    };
+    let mut forward = Host::bind(settings).await.map_err(|e| failed(&args, None, e))?;
+    let key = forward.public_key();
+    let ready = Ready { listen: forward.local_addrs(), gateway: args.gateway.to_string(), key: key.to_string() };
+    let watch = forward.watch();
+    let (tell, news) = mpsc::unbounded_channel();
+    let result = {
+        // Nobody hears the last news.
+        let run = forward.run(move |n| drop(tell.send(n)));
+        let talk = Talk { args: &args, silent: None, is_said: false };
+        let talking = talk.run(news, ready, &watch);
+        tokio::select! {
+            _ = stop => Ok(()),
+            e = run => Err(failed(&args, Some(key.to_string()), e)),
+            e = talking => Err(e),
+        }
+    };
+    forward.close().await;
+    let end = watch();
+    if args.json {
+        out::json(&Figures::from(end))?;
+    } else if result.is_ok() {
+        out::text(&(Carried::from(end.stats).to_text("the gateway") + "\n"))?;
+    }
+    result
+}
+
+/// Ports and targets, in the order of the command line.
+fn routes(args: &Forward) -> Result<Vec<Route>> {
+    let Forward { listen, to, priority, deadline, .. } = args;
+    if listen.len() != to.len() {
+        return Err(Error::Usage(format!(
+            "{} --listen and {} --to: each port leads to one target",
+            listen.len(),
+            to.len()
+        )));
+    }
+    let nth = |what, given: usize, n: usize| match given {
+        0 => Ok(None),
+        1 => Ok(Some(0)),
+        many if many == to.len() => Ok(Some(n)),
+        many => Err(Error::Usage(format!("{many} {what} for {} --to: give one for all, or one for each", to.len()))),
+    };
+    let route = |(n, (listen, target)): (usize, (&SocketAddr, &remora_atp::stream::Target))| {
+        let priority = nth("--priority", priority.len(), n)?.and_then(|n| priority.get(n)).copied();
+        let deadline = nth("--deadline", deadline.len(), n)?.and_then(|n| deadline.get(n)).copied();
+        let terms = Terms { priority: priority.unwrap_or_default(), deadline: deadline.filter(|d| !d.is_zero()) };
+        Ok(Route { listen: *listen, target: target.clone(), terms })
+    };
+    listen.iter().zip(to).enumerate().map(route).collect()
+}
+
+fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
+    let gateway = args.gateway.to_string();
+    match e {
+        ForwardError::Listen { addr, source } => Error::local(addr)(source),
+        ForwardError::Resolve { host, source } => {
+            Error::refused(host, format!("cannot find its address: {}", io_text(&source)))
+        }
+        ForwardError::Refused(Refusal::WrongKey) => {
+            Error::refused(gateway, "who answers there has another key than the one given with --key")
+        }
+        ForwardError::Refused(Refusal::NotAdmitted) => {
+            let own = own.unwrap_or_default();
+            Error::refused(gateway, format!("we are not let in: there it takes remora gateway --allow {own}"))
+        }
+        other => Error::refused(gateway, other.to_string()),
+    }
+}
+
+/// What is said while it runs.
+struct Talk<'a> {
+    args: &'a Forward,
+    /// Since when nothing is heard of the gateway, and whether that was said.
+    silent: Option<Instant>,
+    is_said: bool,
+}
+
+impl Talk<'_> {
+    /// Talks until something goes wrong.
+    async fn run(
+        mut self,
+        mut news: mpsc::UnboundedReceiver<News>,
+        ready: Ready,
+        watch: &impl Fn() -> Report,
+    ) -> Error {
+        if let Err(e) = self.first(&mut news).await {
+            return e;
+        }
+        let mut figures = interval(EVERY);
+        match self.announce(&ready) {
+            Ok(()) => self.go_on(news, &mut figures, watch).await,
+            Err(e) => e,
+        }
+    }
+
+    /// Waits for the first answer.
+    async fn first(&self, news: &mut mpsc::UnboundedReceiver<News>) -> Result {
+        let patience = Some(self.args.timeout).filter(|t| !t.is_zero()).unwrap_or(Duration::MAX);
+        let mut why = None;
+        let up = async {
+            loop {
+                match news.recv().await {
+                    Some(News::Up) | None => return,
+                    Some(News::Down { why: reason, .. }) => why = Some(reason),
+                    Some(_) => {}
+                }
+            }
+        };
+        if tokio::time::timeout(patience, up).await.is_ok() {
+            return Ok(());
+        }
+        let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));
+        out::say(format_args!("remora: forward: {}: {why}", self.args.gateway));
+        out::say("hint: is remora gateway running there, on this port, and does UDP get through?");
+        Err(Error::Reported(LOST))
+    }
+
+    fn announce(&self, ready: &Ready) -> Result {
+        if self.args.json {
+            return out::json(ready);
+        }
+        let lines = ready.listen.iter().zip(&self.args.to);
+        out::text(&lines.map(|(at, to)| format!("{at} leads to {to} through {}\n", ready.gateway)).collect::<String>())
+    }
+
+    async fn go_on(
+        &mut self,
+        mut news: mpsc::UnboundedReceiver<News>,
+        figures: &mut Interval,
+        watch: &impl Fn() -> Report,
+    ) -> Error {
+        let mut last = Report::default();
+        loop {
+            let said = tokio::select! {
+                Some(n) = news.recv() => self.tell(n),
+                () = self.long_silence() => {
+                    self.is_said = true;
+                    self.say(format!("link silent since {} s; holding what is open", SILENCE.as_secs()));
+                    Ok(())
+                }
+                _ = figures.tick(), if self.args.json => {
+                    let now = watch();
+                    let is_news = std::mem::replace(&mut last, now) != now;
+                    if is_news { out::json(&Figures::from(now)) } else { Ok(()) }
+                }
+            };
+            if let Err(e) = said {
+                return e;
+            }
+        }
+    }
+
+    async fn long_silence(&self) {
+        match self.silent.filter(|_| !self.is_said) {
+            Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn tell(&mut self, news: News) -> Result {
+        let (event, why, to, connections) = match news {
+            News::Up | News::Heard => {
+                let since = self.silent.take();
+                if let Some(since) = since.filter(|_| self.is_said) {
+                    self.say(format!("the link is back after {} s", since.elapsed().as_secs()));
+                }
+                self.is_said = false;
+                (if news == News::Up { "up" } else { "heard" }, None, None, None)
+            }
+            News::Silent => {
+                self.silent.get_or_insert_with(Instant::now);
+                ("silent", None, None, None)
+            }
+            News::Down { why, connections } => {
+                (self.silent, self.is_said) = (None, false);
+                self.say(format!("the gateway is lost ({why}): {connections} connections were reset"));
+                ("down", Some(why), None, Some(connections))
+            }
+            News::Failed { target, end } => {
+                let why = match end {
+                    End::Refused(why) => why.to_string(),
+                    End::Reset(why) => why.to_string(),
+                    End::Done => String::new(),
+                };
+                self.say(format!("{target}: {why}"));
+                ("failed", Some(why), Some(target.to_string()), None)
+            }
+        };
+        if self.args.json { out::json(&Change { event, why, to, connections }) } else { Ok(()) }
+    }
+
+    fn say(&self, text: String) {
+        if !self.args.quiet && !self.args.json {
+            out::say(format_args!("remora: forward: {text}"));
+        }
+    }
+}

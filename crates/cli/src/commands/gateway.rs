@@ -1,0 +1,193 @@
+//! `remora gateway`: ATP on the mobiles' side, TCP beyond.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use remora_atp::session::Guests;
+use remora_atp::stream::{self, Stats};
+use remora_host::atp::AtpError;
+use remora_host::gateway::{Gateway as Host, News, NfsServer, Report, Service, Settings};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::keys;
+use crate::args::Gateway;
+use crate::exit::{Error, Result};
+use crate::{interrupt, out, units};
+
+/// How often figures are looked at.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// What `--json` prints when mobiles may come.
+#[derive(Serialize)]
+struct Ready {
+    listen: SocketAddr,
+    key: String,
+}
+
+/// What `--json` prints of a mobile that comes or leaves.
+#[derive(Serialize)]
+struct Change {
+    event: &'static str,
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addr: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+/// What `--json` prints each second in which something happened, and at the end.
+#[derive(Serialize)]
+struct Figures {
+    mobiles: usize,
+    connections: usize,
+    #[serde(flatten)]
+    carried: Carried,
+    calls: u64,
+    turned_away: u64,
+    violations: u64,
+}
+
+/// What was carried, at either end.
+#[derive(Serialize)]
+pub(super) struct Carried {
+    asked: u64,
+    done: u64,
+    refused: u64,
+    reset: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+impl From<Stats> for Carried {
+    fn from(s: Stats) -> Carried {
+        let Stats { asked, refused, done, reset, sent, received } = s;
+        Carried { asked, done, refused, reset, sent_bytes: sent, received_bytes: received }
+    }
+}
+
+impl Carried {
+    /// In words, with what `side` is called.
+    pub(super) fn to_text(&self, side: &str) -> String {
+        let Carried { asked, done, refused, reset, sent_bytes, received_bytes } = self;
+        let (sent, received) = (units::human(*sent_bytes), units::human(*received_bytes));
+        format!(
+            "{asked} connections: {done} came to their end, {refused} refused, {reset} reset; {sent} to {side}, {received} from there"
+        )
+    }
+}
+
+pub(crate) async fn run(args: Gateway) -> Result {
+    let stop = interrupt::catch();
+    tokio::pin!(stop);
+    let mut gateway = Host::bind(settings(&args)?).map_err(cannot_start)?;
+    announce(&args, &gateway)?;
+    let watch = gateway.watch();
+    let (tell, mut news) = mpsc::unbounded_channel();
+    let result = {
+        // Nobody hears the last news.
+        let run = gateway.run(move |n| drop(tell.send(n)));
+        tokio::pin!(run);
+        let mut figures = tokio::time::interval(EVERY);
+        let mut last = Report::default();
+        loop {
+            tokio::select! {
+                _ = &mut stop => break Ok(()),
+                e = &mut run => break Err(Error::refused("stopped", e.to_string())),
+                Some(n) = news.recv() => say(&args, n)?,
+                _ = figures.tick(), if args.json => {
+                    let now = watch();
+                    if now != last {
+                        out::json(&Figures::from(now))?;
+                    }
+                    last = now;
+                }
+            }
+        }
+    };
+    gateway.close().await;
+    let end = watch();
+    if args.json {
+        out::json(&Figures::from(end))?
+    } else {
+        out::text(&summary(&args, end))?
+    }
+    result
+}
+
+fn settings(args: &Gateway) -> Result<Settings> {
+    let service = match &args.nfs {
+        Some(nfs) => Service::Nfs(NfsServer { nfs: nfs.clone(), mount_port: args.mount_port }),
+        None => Service::Targets {
+            targets: args.to.iter().cloned().collect(),
+            streams: stream::Config { window: args.window, streams: args.connections.min(STREAMS) },
+            connections_max: args.connections,
+        },
+    };
+    Ok(Settings {
+        listen: args.listen,
+        identity: keys::identity(args.key.as_deref())?,
+        guests: Guests::Only(args.allow.iter().copied().collect()),
+        mobiles_max: args.mobiles,
+        hold: args.hold,
+        service,
+    })
+}
+
+/// Connections of one mobile.
+const STREAMS: usize = 256;
+
+fn cannot_start(e: AtpError) -> Error {
+    Error::refused("cannot start", e.to_string())
+}
+
+/// Says where we are, and how mobiles come here.
+fn announce(args: &Gateway, gateway: &Host) -> Result {
+    let (listen, key) = (gateway.local_addr(), gateway.public_key().to_string());
+    if args.json {
+        return out::json(&Ready { listen, key });
+    }
+    let at = match listen.ip().is_unspecified() {
+        true => format!("HOST:{}", listen.port()),
+        false => listen.to_string(),
+    };
+    let how = match (&args.nfs, args.to.first()) {
+        (Some(_), _) => format!("remora ls 'nfs://{at}/?proto=atp&key={key}'"),
+        (None, Some(to)) => format!("remora forward --listen PORT --to {to} atp://{at} --key {key}"),
+        (None, None) => String::new(),
+    };
+    out::text(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
+}
+
+fn say(args: &Gateway, news: News) -> Result {
+    let (event, key, addr, why) = match news {
+        News::Came { key, addr } => ("came", key, Some(addr), None),
+        News::Left { key, why } => ("left", key, None, Some(why)),
+    };
+    if args.json {
+        return out::json(&Change { event, key: key.to_string(), addr, why });
+    }
+    match (addr, why) {
+        (Some(addr), _) => out::say(format_args!("{key} is there, at {addr}")),
+        (None, why) => out::say(format_args!("{key} has left: {}", why.unwrap_or_default())),
+    }
+    Ok(())
+}
+
+fn summary(args: &Gateway, end: Report) -> String {
+    let Report { stats, calls, .. } = end;
+    match args.nfs {
+        Some(_) => {
+            let (replies, asked) = (units::human(stats.sent), units::human(stats.received));
+            format!("{calls} calls, {asked}; replies {replies}\n")
+        }
+        None => Carried::from(stats).to_text("mobiles") + "\n",
+    }
+}
+
+impl From<Report> for Figures {
+    fn from(report: Report) -> Figures {
+        let Report { mobiles, connections, stats, calls, turned_away, violations } = report;
+        Figures { mobiles, connections, carried: stats.into(), calls, turned_away, violations }
+    }
+}

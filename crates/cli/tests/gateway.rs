@@ -1,0 +1,185 @@
+//! `remora gateway` and `remora forward` as they are run: what they print, their exit codes, and files
+//! through a gateway to a server that knows nothing of ATP.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use common::{Daemon, Place, noise, until};
+use remora_host::atp::keys;
+
+/// A mobile's key and a gateway's, in files.
+struct Keys {
+    mobile: (String, String),
+    gateway: (String, String),
+}
+
+impl Keys {
+    fn new(place: &Place) -> Keys {
+        let make = |name: &str| {
+            let file = place.state().join(name);
+            let public = keys::load_or_create(&file).unwrap().public().to_string();
+            (file.to_str().unwrap().to_owned(), public)
+        };
+        Keys { mobile: make("mobile.key"), gateway: make("gateway.key") }
+    }
+}
+
+fn gateway(place: &Place, keys: &Keys, args: &[&str]) -> Daemon {
+    let base = ["gateway", "--listen", "127.0.0.1:0", "--allow", &keys.mobile.1, "--key", &keys.gateway.0, "--json"];
+    Daemon::start(place.command(&[&base[..], args].concat()))
+}
+
+/// Sends back what it gets, once it has all of it.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let (mut tcp, mut got) = (tcp.unwrap(), Vec::new());
+            if tcp.read_to_end(&mut got).is_ok() {
+                tcp.write_all(&got).unwrap();
+            }
+        }
+    });
+    at
+}
+
+fn exchange(at: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut tcp = TcpStream::connect(at)?;
+    tcp.set_read_timeout(Some(Duration::from_secs(20)))?;
+    tcp.write_all(sent)?;
+    tcp.shutdown(Shutdown::Write)?;
+    let mut got = Vec::new();
+    tcp.read_to_end(&mut got)?;
+    Ok(got)
+}
+
+#[test]
+fn ports_lead_through_the_gateway_and_both_ends_say_what_they_carried() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let (to, unlisted) = (echo().to_string(), echo().to_string());
+    let gateway = gateway(&place, &keys, &["--to", &to]);
+    let at = format!("atp://{}", gateway.addr);
+    let forward = place.command(&[
+        "forward",
+        &at,
+        "--key",
+        &keys.gateway.1,
+        "--identity",
+        &keys.mobile.0,
+        "--json",
+        "--listen",
+        "0",
+        "--to",
+        &to,
+        "--listen",
+        "0",
+        "--to",
+        &unlisted,
+        "--priority",
+        "high",
+        "--priority",
+        "low",
+    ]);
+    let mut forward = Daemon::start(forward);
+    let data = noise(500_000, 3);
+    assert!(exchange(forward.addr, &data).unwrap() == data);
+    // A line a second is enough to see it.
+    let carried = loop {
+        let object = forward.next_object();
+        if object["done"] == 1 {
+            break object;
+        }
+    };
+    assert_eq!((&carried["sent_bytes"], &carried["received_bytes"]), (&500_000.into(), &500_000.into()));
+    let (code, rest) = gateway.interrupt("INT");
+    assert_eq!(code, 0);
+    let last: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["done"], &last["received_bytes"]), (&1.into(), &500_000.into()));
+    loop {
+        let object = forward.next_object();
+        if object["event"] == "down" {
+            assert!(object["why"].is_string() && object["connections"] == 0, "{object}");
+            break;
+        }
+    }
+    assert_eq!(forward.interrupt("TERM").0, 0);
+}
+
+#[test]
+fn what_cannot_be_is_told_with_its_exit_code() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let to = echo().to_string();
+    let gateway = gateway(&place, &keys, &["--to", &to]);
+    let at = gateway.addr.to_string();
+    let forward = |at: &str, key: &str, own: &str, args: &[&str]| {
+        let base = ["forward", at, "--key", key, "--identity", own];
+        place.run(&[&base[..], args].concat())
+    };
+    let route = ["--listen", "0", "--to", &to];
+    let (mine, its) = (&keys.mobile, &keys.gateway);
+    let stranger = place.state().join("stranger.key");
+    forward(&at, &mine.1, &mine.0, &route).expect(1, &["another key"]);
+    forward(&at, &its.1, stranger.to_str().unwrap(), &route).expect(1, &["not let in", "remora gateway --allow "]);
+    let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = mute.local_addr().unwrap().to_string();
+    let soon = [&route[..], &["--timeout", "0.5"]].concat();
+    forward(&nobody, &its.1, &mine.0, &soon).expect(3, &["nobody has answered for 0.5 s", "hint:"]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    forward(&at, &its.1, &mine.0, &["--listen", &taken, "--to", &to]).expect(1, &[&taken, "in use"]);
+    forward(&at, &its.1, &mine.0, &["--listen", "0", "--listen", "0", "--to", &to])
+        .expect(2, &["2 --listen and 1 --to"]);
+    forward(&at, &its.1, &mine.0, &["--listen", "0", "--to", "nowhere"]).expect(2, &["HOST:PORT"]);
+    place.run(&["gateway", "--to", &to]).expect(2, &["--allow"]);
+    place.run(&["gateway", "--allow", &mine.1]).expect(2, &["--to"]);
+    place.run(&["gateway", "--allow", &mine.1, "--to", &to, "--nfs", "nas"]).expect(2, &["cannot be used with"]);
+}
+
+#[test]
+fn files_come_through_a_gateway_from_a_server_that_knows_no_atp() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let server = place.serve(&[]);
+    let (nfs, port) = (server.addr.to_string(), server.port().to_string());
+    let gateway = gateway(&place, &keys, &["--nfs", &nfs, "--mount-port", &port]);
+    let url = |name: &str| {
+        format!("nfs://{}/{name}?proto=atp&key={}&identity={}", gateway.addr, keys.gateway.1, keys.mobile.0)
+    };
+    let data = noise(3_000_000, 5);
+    fs::write(place.here("there"), &data).unwrap();
+    place.ok(&["cp", "-q", "there", &url("there")]);
+    assert!(fs::read(place.srv("there")).unwrap() == data);
+    place.ok(&["cp", "-q", "--verify", &url("there"), "back"]);
+    assert!(fs::read(place.here("back")).unwrap() == data);
+    let (code, rest) = gateway.interrupt("INT");
+    let last: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert!(code == 0 && last["calls"].as_u64() > Some(20), "{rest}");
+}
+
+#[test]
+fn a_mobile_that_was_away_for_seconds_goes_on() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let to = echo().to_string();
+    let gateway = gateway(&place, &keys, &["--to", &to]);
+    let slow = place.relay_at(0, &gateway, &["--rate", "8Mbit"]);
+    let at = slow.addr.to_string();
+    let base = ["forward", &at, "--key", &keys.gateway.1, "--identity", &keys.mobile.0];
+    let mut forward = Daemon::start(place.command(&[&base[..], &["--json", "--listen", "0", "--to", &to]].concat()));
+    let port = forward.addr;
+    let data = noise(2_000_000, 9);
+    let sent = data.clone();
+    let exchanging = std::thread::spawn(move || exchange(port, &sent));
+    until("a part of it", || forward.next_object()["sent_bytes"].as_u64() > Some(0));
+    slow.signal("STOP");
+    std::thread::sleep(Duration::from_millis(2500));
+    slow.signal("CONT");
+    assert!(exchanging.join().unwrap().unwrap() == data);
+}

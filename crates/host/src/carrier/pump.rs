@@ -1,0 +1,122 @@
+//! A TCP connection and its stream: bytes, ends and resets both ways.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use remora_atp::stream::{End, Taken};
+use rustix::net::sockopt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+
+use super::{Carrier, Door};
+
+/// A connection on which nothing has come for so long is asked whether its other end still is there,
+/// every so often, and so many times. The answer is the kernel's over there; the mobile link has no
+/// part in it.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(20), 3);
+
+/// Without delays of its own, and asked now and then whether it is alive.
+pub(crate) fn harden(tcp: &TcpStream) -> io::Result<()> {
+    let (idle, between, count) = KEEPALIVE;
+    tcp.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, idle)?;
+    sockopt::set_tcp_keepintvl(tcp, between)?;
+    sockopt::set_tcp_keepcnt(tcp, count)?;
+    Ok(())
+}
+
+/// A TCP connection that is closed with a reset, unless it came to its end in good order: nobody is
+/// to take what came for the whole.
+pub(crate) struct Tcp {
+    stream: TcpStream,
+    is_done: bool,
+}
+
+impl Tcp {
+    /// Takes over a connection: bytes leave at once, and an end that has gone without a word is
+    /// noticed.
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Tcp> {
+        let tcp = Tcp { stream, is_done: false };
+        harden(&tcp.stream)?;
+        Ok(tcp)
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Fails if the connection has gone, which comes to the same.
+            let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Moves bytes both ways until the connection is over; says how it ended. `accepted`: whether the
+/// stream was asked for by the other end, and stands from now on.
+pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, accepted: bool) -> End {
+    if accepted {
+        carrier.accept(door);
+    }
+    let (read, write) = tcp.stream.split();
+    let both = async { tokio::try_join!(send_on(carrier, door, read), write_on(carrier, door, write)) };
+    let end = tokio::select! {
+        biased;
+        end = door.ended() => end,
+        moved = both => {
+            if moved.is_err() {
+                carrier.reset(door);
+            }
+            // After both ends the last bytes may still be on their way to the other side.
+            door.ended().await
+        }
+    };
+    tcp.is_done = end == End::Done;
+    end
+}
+
+/// From TCP to the other end.
+async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>) -> io::Result<()> {
+    let mut buffer = BytesMut::new();
+    loop {
+        let room = room(carrier, door).await;
+        buffer.reserve(room);
+        if (&mut from).take(room as u64).read_buf(&mut buffer).await? == 0 {
+            carrier.finish(door);
+            return Ok(());
+        }
+        let mut rest = carrier.send(door, buffer.split().freeze());
+        // Room does not shrink but for a forecast that fell meanwhile.
+        while let Some(left) = rest.take().filter(|left| !left.is_empty()) {
+            self::room(carrier, door).await;
+            rest = carrier.send(door, left);
+        }
+    }
+}
+
+/// Waits for room to send; for ever if the stream is over: whoever waits for its end is told.
+async fn room(carrier: &Arc<Carrier>, door: &Door) -> usize {
+    loop {
+        match carrier.room(door) {
+            Some(0) => door.room.notified().await,
+            Some(room) => return room,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// From the other end to TCP.
+async fn write_on(carrier: &Arc<Carrier>, door: &Door, mut to: WriteHalf<'_>) -> io::Result<()> {
+    loop {
+        match carrier.take(door) {
+            Some(Taken::Bytes(bytes)) => to.write_all(&bytes).await?,
+            Some(Taken::End) => return to.shutdown().await,
+            Some(Taken::Nothing) => door.readable.notified().await,
+            // The stream is over: whoever waits for its end is told.
+            None => std::future::pending().await,
+        }
+    }
+}

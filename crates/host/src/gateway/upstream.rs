@@ -1,0 +1,213 @@
+//! A client's TCP connection to the NFS server: made when there is something to ask, and again
+//! whenever it breaks and something is unanswered.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use remora_atp::stream::Target;
+use remora_wire::portmap::{self, Mapping};
+use remora_wire::record::{RecordReader, mark};
+use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr, mount};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+
+use super::nfs::{NfsServer, RECORD_MAX, Relay};
+use crate::carrier::harden;
+
+/// Bytes written ahead of the connection; the rest waits with the relay.
+const AHEAD: usize = 256 << 10;
+/// How long to wait before a connection that broke is made again, at first and at most, when one
+/// breaks after the other.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// How long a connection may take to be made, and the portmapper to answer.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+const PORTMAP_MAX: Duration = Duration::from_secs(3);
+/// The ports that only root can open, from which kernels' servers want to be asked unless told
+/// otherwise (`insecure` in exports(5)). How many are tried.
+const RESERVED: Range<u16> = 665..1024;
+const RESERVED_TRIES: u16 = 32;
+
+/// One of the programs that NFS consists of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Way {
+    Nfs,
+    Mount,
+}
+
+/// Carries calls for as long as the relay lives; it ends this task.
+pub(super) async fn run(relay: Arc<Relay>, way: Way, server: NfsServer, mut calls: mpsc::UnboundedReceiver<Bytes>) {
+    let mut pause = RECONNECT.0;
+    let mut port = None;
+    loop {
+        // What was asked is among the unanswered, until it is answered.
+        if relay.is_answered(way) && calls.recv().await.is_none() {
+            return;
+        }
+        if let Ok(tcp) = connect(way, &server, &mut port).await {
+            relay.counts.connections.fetch_add(1, Ordering::Relaxed);
+            let _counted = Counted(&relay);
+            if serve(&relay, way, tcp, &mut calls).await {
+                pause = RECONNECT.0;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RECONNECT.1);
+    }
+}
+
+/// A connection that stands.
+struct Counted<'r>(&'r Relay);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection until it breaks: all that is unanswered, then what comes. Whether it answered
+/// anything.
+async fn serve(relay: &Arc<Relay>, way: Way, mut tcp: TcpStream, calls: &mut mpsc::UnboundedReceiver<Bytes>) -> bool {
+    let (mut read, mut write) = tcp.split();
+    let mut records = RecordReader::new(RECORD_MAX);
+    let mut out = BytesMut::new();
+    let mut answered = false;
+    relay.all_again(way, calls).into_iter().for_each(|call| put(&mut out, &call));
+    loop {
+        tokio::select! {
+            n = read.read_buf(records.buffer()) => {
+                if !matches!(n, Ok(1..)) {
+                    return answered;
+                }
+                loop {
+                    let record = match records.next_record() {
+                        Ok(Some(record)) => record,
+                        Ok(None) => break,
+                        Err(_) => return answered,
+                    };
+                    answered = true;
+                    // While the client takes nothing, the server waits.
+                    let bytes = u32::try_from(record.len()).unwrap_or(u32::MAX);
+                    let Ok(permit) = relay.room.clone().acquire_many_owned(bytes).await else { return answered };
+                    relay.answer(record, permit);
+                }
+            }
+            n = write.write(&out), if !out.is_empty() => match n {
+                Ok(n) => out.advance(n),
+                Err(_) => return answered,
+            },
+            call = calls.recv(), if out.len() < AHEAD => match call {
+                Some(call) => put(&mut out, &call),
+                None => return answered,
+            },
+        }
+    }
+}
+
+fn put(out: &mut BytesMut, call: &Bytes) {
+    out.extend_from_slice(&mark(call.len()));
+    out.extend_from_slice(call);
+}
+
+/// Connects, from `port` if there was one before: some servers know clients by it.
+async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Result<TcpStream> {
+    let host = server.nfs.host();
+    let at = match (way, server.mount_port) {
+        (Way::Nfs, _) => server.nfs.port(),
+        (Way::Mount, Some(port)) => port,
+        (Way::Mount, None) => ask_portmapper(host).await.unwrap_or(server.nfs.port()),
+    };
+    let mut failure = io::ErrorKind::NotFound.into();
+    for addr in tokio::net::lookup_host((host, at)).await? {
+        match in_time(CONNECT_MAX, connect_from(addr, *port)).await {
+            Ok(tcp) => {
+                harden(&tcp)?;
+                *port = Some(tcp.local_addr()?.port());
+                return Ok(tcp);
+            }
+            Err(e) => failure = e,
+        }
+    }
+    Err(failure)
+}
+
+async fn in_time<T>(max: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(max, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Connects from `port` if that is free, else from one that only root can open, else from any.
+async fn connect_from(addr: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
+    let many = RESERVED.end - RESERVED.start;
+    let first = getrandom::u32().map_or(0, |n| (n % u32::from(many)) as u16);
+    let reserved = (0..RESERVED_TRIES).map(|n| RESERVED.start + (first + n) % many);
+    for port in port.into_iter().chain(reserved) {
+        match try_from(addr, port).await {
+            Err(e) if is_port_taken(&e) => {}
+            // Not root, or not allowed to: then any port is as good as another.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+            done => return done,
+        }
+    }
+    TcpStream::connect(addr).await
+}
+
+fn is_port_taken(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+async fn try_from(addr: SocketAddr, port: u16) -> io::Result<TcpStream> {
+    let (socket, any): (TcpSocket, SocketAddr) = match addr {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, ([0, 0, 0, 0], port).into()),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, ([0u16; 8], port).into()),
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(any)?;
+    socket.connect(addr).await
+}
+
+/// Where MOUNT is, if there is a portmapper that knows (RFC 1833, section 3).
+async fn ask_portmapper(host: &str) -> Option<u16> {
+    let portmapper = Target::new(host, portmap::PORT).ok()?;
+    let asked = async {
+        let mut tcp = TcpStream::connect((portmapper.host(), portmapper.port())).await?;
+        let question = Mapping { prog: mount::PROGRAM, vers: mount::VERSION, prot: portmap::IPPROTO_TCP, port: 0 };
+        let call = portmap::Call::GetPort(question);
+        let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+        let header =
+            CallHeader { xid: 1, prog: portmap::PROGRAM, vers: portmap::VERSION, proc: call.proc(), cred, verf };
+        let mut message = Vec::new();
+        header.encode(&mut message);
+        call.encode(&mut message);
+        tcp.write_all(&[&mark(message.len())[..], &message].concat()).await?;
+        let mut records = RecordReader::new(1024);
+        loop {
+            if tcp.read_buf(records.buffer()).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(reply) = records.next_record().map_err(io::Error::other)? {
+                return Ok(reply);
+            }
+        }
+    };
+    let reply = in_time(PORTMAP_MAX, asked).await.ok()?;
+    port_in(reply)
+}
+
+/// The port in a portmapper's reply, if there is one.
+fn port_in(reply: Bytes) -> Option<u16> {
+    let mut r = Reader::new(reply);
+    match ReplyHeader::decode(&mut r) {
+        Ok(ReplyHeader { outcome: Outcome::Success, .. }) => {}
+        _ => return None,
+    }
+    match portmap::Reply::decode(portmap::PROC_GETPORT, &mut r).ok()? {
+        portmap::Reply::Port(port) => u16::try_from(port).ok().filter(|port| *port > 0),
+        _ => None,
+    }
+}
