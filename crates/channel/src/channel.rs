@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use remora_base::{Rng, Time};
 
-use crate::config::{Config, ConfigError, ErrorModel, MOBILES_MAX};
+use crate::bus::{Bus, Settled};
+use crate::config::{Access, Config, ConfigError, ErrorModel, MOBILES_MAX};
+use crate::csma::frame_bytes;
 use crate::fragment::Frames;
 use crate::lane::{Delivery, Head, Lane, PerSide, Side, Traffic};
 use crate::medium::{Media, Sent};
@@ -30,8 +32,8 @@ use crate::weather::Weather;
 ///   lost if any part of its airtime is bad at its mobile, or by its own bad luck. Senders do
 ///   not know.
 /// * In half duplex all stations share the medium; those that wait for it take turns frame by
-///   frame, which is what carrier sense gives on average. In full duplex the base station has a
-///   medium of its own, and the mobiles share another.
+///   frame, or with [`Access::Collisions`] fight for it as on an Ethernet. In full duplex the base
+///   station has a medium of its own, and the mobiles share another.
 /// * With `hold`, a frame that would meet bad weather leaves the device queue and waits aside for
 ///   good weather. Till it is sent nothing else goes to, or in half duplex comes from, its mobile;
 ///   other mobiles' frames pass it.
@@ -46,6 +48,8 @@ pub struct Channel {
     /// Frames in each station's device queue: the base station's, then each mobile's.
     waiting: Vec<usize>,
     media: Media,
+    /// Who sends next, where stations collide.
+    bus: Option<Bus>,
     /// Datagrams that have been made into frames.
     numbered: u64,
     /// The latest time told. Every frame due to start by then has started.
@@ -99,7 +103,9 @@ impl Channel {
         let waiting = vec![0; mobiles.len() + 1];
         let media = Media::new(&config, mobiles.len());
         let trace = Trace::new(config.trace_frames);
-        Ok(Channel { config, mobiles, waiting, media, numbered: 0, now: Time::ZERO, trace })
+        let bus =
+            (config.access == Access::Collisions).then(|| Bus::new(config.rate, config.delay, waiting.len(), seed));
+        Ok(Channel { config, mobiles, waiting, media, bus, numbered: 0, now: Time::ZERO, trace })
     }
 
     /// The seed of mobile `mobile` in the world of `seed`; for mobile 0, `seed` itself.
@@ -155,11 +161,18 @@ impl Channel {
         traffic.push(self.numbered, payload, frames, accepted);
         self.numbered += 1;
         self.waiting[station(lane)] += accepted;
+        if let Some(bus) = self.bus.as_mut().filter(|_| accepted > 0) {
+            bus.wants(station(lane), self.now);
+        }
         self.advance(self.now);
     }
 
     /// Frames that the device queue of `lane` takes now.
     fn room(&self, lane: Lane) -> usize {
+        if self.bus.is_some() {
+            // The first one is with the station's transmitter, which tries to send it.
+            return (self.config.queue_frames + 1).saturating_sub(self.waiting[station(lane)]);
+        }
         // An idle medium takes the first frame at once, so it never occupies the queue.
         let held = self.mobiles[lane.mobile].traffic.of(lane.from).held_until.is_some() || self.is_blocked(lane);
         let idle = self.media.of(lane.from).free_at <= self.now && !held;
@@ -183,7 +196,10 @@ impl Channel {
     /// When something is next due: a frame to start, or a datagram to hand over. `None` when
     /// the channel is empty.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let start = self.next_turn().map(|turn| turn.start);
+        let start = match &self.bus {
+            Some(bus) => bus.settles(),
+            None => self.next_turn().map(|turn| turn.start),
+        };
         let arrivals = self.lanes().filter_map(|lane| self.traffic(lane).next_arrival());
         arrivals.chain(start).min()
     }
@@ -197,6 +213,11 @@ impl Channel {
     /// all mobiles, each mobile its own.
     pub fn queued_frames(&self, lane: impl Into<Lane>) -> usize {
         self.waiting[station(lane.into())]
+    }
+
+    /// Collisions until now; 0 where stations take turns.
+    pub fn collisions(&self) -> u64 {
+        self.bus.as_ref().map_or(0, |bus| bus.collisions)
     }
 
     /// The oldest frame record not yet taken, in the order the frames met their fate. Kept for
@@ -221,6 +242,11 @@ impl Channel {
 
     /// Starts, in order, every frame that is due by `now`.
     fn advance(&mut self, now: Time) {
+        while let Some(settled) =
+            self.bus.as_mut().filter(|b| b.settles().is_some_and(|at| at <= now)).and_then(Bus::settle)
+        {
+            self.contended(settled);
+        }
         while let Some(turn) = self.next_turn().filter(|turn| turn.start <= now) {
             self.take_turn(turn);
         }
@@ -229,6 +255,9 @@ impl Channel {
 
     /// Whose turn it is to send the next frame, and when.
     fn next_turn(&self) -> Option<Turn> {
+        if self.bus.is_some() {
+            return None;
+        }
         self.lanes().filter_map(|lane| self.turn(lane)).min()
     }
 
@@ -271,6 +300,40 @@ impl Channel {
             let sent = sent_from(start);
             self.transmit(lane, head, sent);
         }
+    }
+
+    /// After a contention on a medium with collisions.
+    fn contended(&mut self, settled: Settled) {
+        match settled {
+            Settled::Sends(by, start) => {
+                let Some((lane, head)) = self.first_of(by) else { return };
+                self.waiting[by] = self.waiting[by].saturating_sub(1);
+                let sent = self.media.of(lane.from).pace.send(start, frame_bytes(head.bytes as u64), 1);
+                self.transmit(lane, head, sent);
+                let has_more = self.waiting[by] > 0;
+                self.bus.iter_mut().for_each(|bus| bus.sent(by, sent.end, has_more));
+            }
+            Settled::Collided(given_up) => {
+                for (by, at) in given_up {
+                    let Some((lane, head)) = self.first_of(by) else { continue };
+                    self.waiting[by] = self.waiting[by].saturating_sub(1);
+                    let record = record(lane, at, at, head.bytes, head.packet, Fate::Collided);
+                    self.mobiles[lane.mobile].traffic.of_mut(lane.from).finish_head(&record, at);
+                    self.trace.push(record);
+                    let has_more = self.waiting[by] > 0;
+                    self.bus.iter_mut().for_each(|bus| bus.gave_up(by, has_more));
+                }
+            }
+        }
+    }
+
+    /// The first frame in a station's device queue, and its lane.
+    fn first_of(&self, by: usize) -> Option<(Lane, Head)> {
+        let lanes = self.lanes().filter(|lane| station(*lane) == by);
+        let lane = lanes
+            .filter(|l| self.traffic(*l).head_number().is_some())
+            .min_by_key(|l| self.traffic(*l).head_number())?;
+        Some((lane, self.traffic(lane).head()?))
     }
 
     /// Gives the medium to the first frame of a lane, and the frame its fate.

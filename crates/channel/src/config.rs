@@ -40,6 +40,8 @@ pub struct Config {
     pub trace: PerSide<Option<Arc<Opportunities>>>,
     /// Whether the two directions share one medium (default: half duplex, they do).
     pub duplex: Duplex,
+    /// How stations that share a medium find their turns (default: by turns, without collisions).
+    pub access: Access,
     /// Propagation delay one way (0 to 1 h, default 2 ms).
     pub delay: Duration,
     /// Frames that may wait in a station's device queue (1 to 1 000 000, default 50). The base
@@ -85,6 +87,18 @@ pub enum Duplex {
     Full,
 }
 
+/// How stations that share a medium find their turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Frame by frame, all that wait in a round: nothing is lost, and no time.
+    Turns,
+    /// As on a shared Ethernet (IEEE 802.3 clause 4, half duplex): carrier sense, collisions, back-off
+    /// ([`csma`](crate::csma)); `delay` is from any station to any other. A packet's time on the
+    /// medium is that of its Ethernet frame: 26 bytes more, with those before the gap, and 72 at
+    /// least. Only with a shared medium (half duplex, no trace) and without `hold`.
+    Collisions,
+}
+
 /// The law of good and bad periods.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ErrorModel {
@@ -124,6 +138,7 @@ impl Default for Config {
             rate: Rate::mbit(1),
             trace: PerSide::default(),
             duplex: Duplex::Half,
+            access: Access::Turns,
             delay: Duration::from_millis(2),
             queue_frames: 50,
             receiver: None,
@@ -154,6 +169,10 @@ impl Config {
         }
         if !(0.0..=1.0).contains(&self.loss) {
             return Err(ConfigError::Loss(self.loss));
+        }
+        let apart = self.duplex == Duplex::Full || self.trace.base.is_some() || self.trace.mobile.is_some();
+        if self.access == Access::Collisions && (apart || self.hold) {
+            return Err(ConfigError::Collisions);
         }
         self.errors.validate()?;
         self.receiver.map_or(Ok(()), Receiver::validate)?;
@@ -201,6 +220,9 @@ pub enum ConfigError {
     /// The queue is out of range.
     #[error("queue of {0} frames: it must be from 1 to {QUEUE_FRAMES_MAX}")]
     QueueFrames(usize),
+    /// Collisions where there is no shared medium, or with held frames.
+    #[error("collisions: they need a medium that is shared, half duplex at a rate, and frames that are not held")]
+    Collisions,
     /// The receive buffer is out of range.
     #[error("receive buffer of {0} frames: it must be from 1 to {RECEIVER_FRAMES_MAX}")]
     ReceiverFrames(usize),
@@ -264,6 +286,8 @@ mod tests {
             (Config { queue_frames: usize::MAX, ..d() }, ConfigError::QueueFrames(usize::MAX)),
             (Config { trace_frames: usize::MAX, ..d() }, ConfigError::TraceFrames(usize::MAX)),
             (Config { delay: Duration::MAX, ..d() }, ConfigError::Delay(Duration::MAX)),
+            (Config { access: Access::Collisions, duplex: Duplex::Full, ..d() }, ConfigError::Collisions),
+            (Config { access: Access::Collisions, hold: true, ..d() }, ConfigError::Collisions),
             (Config { loss: -0.1, ..d() }, ConfigError::Loss(-0.1)),
             (Config { loss: 1.1, ..d() }, ConfigError::Loss(1.1)),
             (Config { errors: two(0, 10), ..d() }, ConfigError::GoodMean(Duration::ZERO)),

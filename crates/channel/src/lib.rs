@@ -17,8 +17,10 @@
 //! Duplication, reordering and corruption are the simulator's business, not the channel's.
 
 mod burst;
+mod bus;
 mod channel;
 mod config;
+pub mod csma;
 mod floor;
 mod fragment;
 mod lane;
@@ -30,7 +32,7 @@ mod weather;
 
 pub use burst::Distribution;
 pub use channel::Channel;
-pub use config::{Config, ConfigError, Duplex, ErrorModel, MOBILES_MAX, Outage, Receiver};
+pub use config::{Access, Config, ConfigError, Duplex, ErrorModel, MOBILES_MAX, Outage, Receiver};
 pub use floor::floor;
 pub use fragment::DATAGRAM_MAX;
 pub use lane::{Delivery, Lane, PerSide, Side};

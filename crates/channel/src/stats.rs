@@ -9,7 +9,7 @@ use remora_base::Time;
 use crate::lane::Side;
 
 /// Counters of one lane: what one side sent on one mobile's link. Every frame offered is either
-/// waiting or in exactly one of `frames_sent` and `frames_queue_full`; of those sent,
+/// waiting or in exactly one of `frames_sent`, `frames_queue_full` and `frames_collided`; of those sent,
 /// `frames_bad`, `frames_random_loss` and `frames_receiver_full` were lost.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SideStats {
@@ -29,6 +29,8 @@ pub struct SideStats {
     pub frames_sent: u64,
     /// Frames dropped because the device queue was full.
     pub frames_queue_full: u64,
+    /// Frames given up after sixteen collisions.
+    pub frames_collided: u64,
     /// Frames sent and lost because part of their airtime was bad.
     pub frames_bad: u64,
     /// Frames sent and lost independently of the weather.
@@ -46,6 +48,8 @@ pub enum Fate {
     Delivered,
     /// The device queue was full; it was never sent.
     QueueFull,
+    /// It collided sixteen times; it was never sent whole.
+    Collided,
     /// Part of its airtime was bad.
     BadPeriod,
     /// Lost independently of the weather.
@@ -57,9 +61,9 @@ pub enum Fate {
 /// One frame of the trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameRecord {
-    /// When its first bit left; for [`Fate::QueueFull`], when it was dropped.
+    /// When its first bit left; for [`Fate::QueueFull`] and [`Fate::Collided`], when it was dropped.
     pub start: Time,
-    /// When its last bit left; for [`Fate::QueueFull`], the same as `start`.
+    /// When its last bit left; for one that was dropped, the same as `start`.
     pub end: Time,
     /// Who sent it.
     pub from: Side,
@@ -80,6 +84,10 @@ impl SideStats {
         match frame.fate {
             Fate::QueueFull => {
                 self.frames_queue_full += 1;
+                return;
+            }
+            Fate::Collided => {
+                self.frames_collided += 1;
                 return;
             }
             Fate::BadPeriod => self.frames_bad += 1,

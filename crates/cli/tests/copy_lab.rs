@@ -16,6 +16,7 @@ fn main() {
     let all = &["unshare", "nfs-cp", "scp", "rsync", "ssh", "ssh-keygen", "sshd", "lftp", "vsftpd"];
     let trials = vec![
         trial("remora_is_copied_beside_a_load", &["unshare"], remora_is_copied_beside_a_load),
+        trial("stations_collide_on_an_ethernet", &["unshare"], stations_collide_on_an_ethernet),
         trial("everybody_copies", all, everybody_copies),
         trial("what_was_run_before_ctrl_c_is_reported", &["unshare"], what_was_run_is_reported),
     ];
@@ -60,7 +61,20 @@ fn remora_is_copied_beside_a_load() {
     assert!(loaded["seconds"]["min"].as_f64().is_some_and(|s| s > wire), "nobody is faster than the medium: {loaded}");
     assert!(loaded["predicted"]["seconds"].is_f64() && loaded["factor"]["runs"] == 2, "{loaded}");
     assert_eq!(report["parts"].as_array().map(Vec::len), Some(1), "{report}");
-    assert_eq!(fs::read_to_string(page).unwrap().matches("<svg").count(), 3);
+    assert_eq!(fs::read_to_string(page).unwrap().matches("<svg").count(), 5);
+    assert!(loaded["simulated"]["seconds"].is_f64(), "{loaded}");
+    assert_eq!(report["fitted"][0]["bytes"], 1_000_000, "{report}");
+}
+
+fn stations_collide_on_an_ethernet() {
+    let cell = ["--only", "remora", "--loads", "0,60", "--seeds", "2", "--jobs", "2"];
+    let report = study(&Place::new(), &[&cell[..], &["--medium", "ethernet"]].concat());
+    all_well(&report, 2);
+    assert_eq!(report["collisions"], true);
+    let loaded = report["cells"].as_array().unwrap().iter().find(|c| c["load_percent"] == 60.0).unwrap();
+    for run in loaded["runs"].as_array().unwrap() {
+        assert!(run["collisions"].as_u64().is_some_and(|n| n > 10), "{run}");
+    }
 }
 
 fn everybody_copies() {

@@ -1,11 +1,12 @@
 //! The flags of `remora lab copy`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use remora_base::Rate;
-use remora_lab::copy::{PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX, System};
+use remora_lab::copy::{JOBS_MAX, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX, System};
 
 use crate::units;
 
@@ -13,30 +14,43 @@ pub(crate) const HELP: &str = "\
 Copy 89 made again: files copied between two stations by Remora (client and server), libnfs, scp, rsync
 and FTP (vsftpd, lftp), and on the disk alone, beside a load that two more stations send on the same
 medium. Real programs in network namespaces, in real time; the medium is emulated, half duplex, and
-gives stations turns: there are no collisions. Beside each median stand what the paper found and what
-the model of `remora model` predicts for the load that was carried.
+gives stations turns (--medium ethernet: lets them collide). Programs are fitted to their smallest files
+without load; all else is predicted, by the model of `remora model` for the load that was carried and by
+its simulator for the load that was offered, and stands beside what was measured.
 
 Examples:
   remora lab copy --quick                            a few minutes
-  remora lab copy --html copy.html                   1 and 5 MB at 10 Mbit/s
-  remora lab copy --rate 100Mbit --full              the paper's sizes, ten times as fast
+  remora lab copy --html copy.html                   1 and 5 MB at 10 Mbit/s, a quarter of an hour
+  remora lab copy --rate 100Mbit --full --jobs 1     the paper's sizes, ten times as fast
+  remora lab copy --medium ethernet                  with collisions, as in the paper
   remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
   remora lab copy --json | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
---json prints one object: version, complete, command, rate_bits_per_s, compression, first_seed, seeds,
-lateness_ms_bound, peers (system, version, missing), cells (system, bytes, load_percent, limit_seconds,
-seconds, load_carried, factor, paper_factor, predicted, late, runs, failures), parts (system, bytes,
-disk_s, wire_s, software_s, setup_s, contention_s). seconds, load_carried and factor have runs,
-censored, median, low, high, min, max; null is a copy that was cut off. docs/copy.md has more.";
+Exit codes: 0 all runs were made (with --check: and all predictions are in band), 1 not so, 130 Ctrl-C,
+with a report on what was run.
+
+--json prints one object: version, complete, command, rate_bits_per_s, collisions, compression,
+first_seed, seeds, jobs, took_s, lateness_ms_bound, peers (system, version, missing), cells (system,
+bytes, load_percent, limit_seconds, seconds, load_carried, factor, paper_factor, predicted,
+simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges, blocks, window,
+software_s, software_simulated_s), parts (system, bytes, bits_s, disk_s, wire_s, hardware_s,
+software_s, setup_s, contention_s). seconds, load_carried and factor have runs, censored, median,
+low, high, min, max; predicted and simulated have seconds, difference_percent, bar_percent, fitted,
+doubts; null is a copy that was cut off. docs/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
-const QUICK: (&[u64], &[f64], u64) = (&[1], &[0.0, 60.0, 98.0], 3);
+const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);
+/// Sizes of files in MB without flags.
+const SIZES_MB: [u64; 2] = [1, 5];
 
 #[derive(Args, Debug)]
 pub(crate) struct CopyLab {
     /// The medium's rate. The paper's is 10 Mbit/s; ten times as fast is a tenth of the time
     #[arg(long, default_value = "10Mbit")]
     pub(crate) rate: Rate,
+    /// How stations share it: turns frame by frame, or as on an Ethernet, with collisions
+    #[arg(long, value_enum, default_value = "turns")]
+    pub(crate) medium: Medium,
     /// Sizes of the files in MB [default: 1,5]
     #[arg(long, value_name = "MB", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
     sizes: Vec<u64>,
@@ -53,7 +67,10 @@ pub(crate) struct CopyLab {
     /// The first seed
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// 1 MB, three loads, three seeds
+    /// Copies at a time, each on a medium of its own
+    #[arg(long, value_name = "N", default_value = "4", value_parser = jobs)]
+    pub(crate) jobs: NonZeroUsize,
+    /// 1 MB, three seeds
     #[arg(long, conflicts_with_all = ["full", "sizes", "loads", "seeds"])]
     quick: bool,
     /// All of the paper's sizes, 1 to 100 MB: most of a day at 10 Mbit/s
@@ -65,6 +82,9 @@ pub(crate) struct CopyLab {
     /// How late the emulator may hand over a frame in a run that counts as in time
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
+    /// End with code 1 if a prediction is not in its band
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Print an object with every run instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -73,13 +93,20 @@ pub(crate) struct CopyLab {
     pub(crate) html: Option<PathBuf>,
 }
 
+/// How stations share the medium.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Medium {
+    Turns,
+    Ethernet,
+}
+
 impl CopyLab {
     /// Sizes of the files in MB.
     pub(crate) fn sizes_mb(&self) -> Vec<u64> {
         match (self.quick, self.full) {
             (true, _) => QUICK.0.to_vec(),
             (_, true) => PAPER_SIZES_MB.to_vec(),
-            _ if self.sizes.is_empty() => vec![1, 5],
+            _ if self.sizes.is_empty() => SIZES_MB.to_vec(),
             _ => self.sizes.clone(),
         }
     }
@@ -102,6 +129,11 @@ impl CopyLab {
 fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| format!("'{text}' is not a number"))?;
     if (0.0..=150.0).contains(&value) { Ok(value) } else { Err(format!("{text} is out of range: 0 to 150 percent")) }
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let jobs: NonZeroUsize = text.parse().map_err(|_| format!("'{text}' is not a number above 0"))?;
+    if jobs.get() <= JOBS_MAX { Ok(jobs) } else { Err(format!("{text} is out of range: 1 to {JOBS_MAX}")) }
 }
 
 fn system(text: &str) -> Result<System, String> {

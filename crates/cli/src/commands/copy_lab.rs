@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use remora_channel::Access;
 use remora_lab::copy::{self, Options, Page, System};
 
-use crate::args::copy_lab::CopyLab;
+use crate::args::copy_lab::{CopyLab, Medium};
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 
@@ -37,11 +38,15 @@ pub(crate) async fn run(args: CopyLab) -> Result {
             out::text(&format!("The report, with figures: {}\n", path.display()))?;
         }
     }
-    match (number, report.failures()) {
-        (Some(number), _) => Err(Error::Interrupted(number)),
-        (None, 0) => Ok(()),
-        (None, 1) => Err(Error::refused("the laboratory", "a run failed")),
-        (None, n) => Err(Error::refused("the laboratory", format!("{n} runs failed"))),
+    let out: usize = report.verdicts().iter().map(|v| v.out.len()).sum();
+    match (number, report.failures(), out) {
+        (Some(number), ..) => Err(Error::Interrupted(number)),
+        (None, 1, _) => Err(Error::refused("the laboratory", "a run failed")),
+        (None, 2.., _) => Err(Error::refused("the laboratory", format!("{} runs failed", report.failures()))),
+        (None, 0, 1..) if args.check => {
+            Err(Error::refused("the laboratory", format!("{out} predictions are out of band")))
+        }
+        (None, 0, _) => Ok(()),
     }
 }
 
@@ -49,11 +54,16 @@ fn options(args: &CopyLab) -> Result<Options> {
     let systems = if args.only.is_empty() { System::ALL.to_vec() } else { args.only.clone() };
     Ok(Options {
         rate: args.rate,
+        access: match args.medium {
+            Medium::Turns => Access::Turns,
+            Medium::Ethernet => Access::Collisions,
+        },
         sizes: args.sizes_mb().into_iter().map(|mb| mb * 1_000_000).collect(),
         loads_percent: args.loads(),
         systems,
         first_seed: args.seed,
         seeds: args.seeds(),
+        jobs: args.jobs,
         directory: args.dir.clone(),
         lateness_max: args.lateness_max,
         binary: std::env::current_exe().map_err(Error::local("this program"))?,
@@ -66,9 +76,13 @@ fn command(args: &CopyLab) -> Result<String> {
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<String> = ["remora", "lab", "copy", "--rate"].map(str::to_owned).into();
     words.push(args.rate.to_string());
+    if args.medium == Medium::Ethernet {
+        words.extend(["--medium", "ethernet"].map(str::to_owned));
+    }
     words.extend(["--sizes".to_owned(), list(args.sizes_mb().iter().map(u64::to_string).collect())]);
     words.extend(["--loads".to_owned(), list(args.loads().iter().map(f64::to_string).collect())]);
     words.extend(["--seeds".to_owned(), args.seeds().to_string(), "--seed".to_owned(), args.seed.to_string()]);
+    words.extend(["--jobs".to_owned(), args.jobs.to_string()]);
     words.extend(args.only.iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
     words.extend(args.dir.iter().flat_map(|dir| ["--dir".to_owned(), dir.to_string_lossy().into_owned()]));
     words.extend(["--lateness-max".to_owned(), format!("{}ms", args.lateness_max.as_secs_f64() * 1e3)]);
@@ -94,11 +108,20 @@ mod tests {
     #[test]
     fn the_command_makes_the_same_runs() {
         for (words, line) in [
-            (&[][..], "--rate 10Mbit --sizes '1,5' --loads '0,10,60,98' --seeds 10 --seed 1 --lateness-max 5ms"),
-            (&["--quick"], "--rate 10Mbit --sizes 1 --loads '0,60,98' --seeds 3 --seed 1 --lateness-max 5ms"),
             (
-                &["--full", "--rate", "100Mbit", "--only", "ftp", "--loads", "12.5%", "--dir", "/a b"],
-                "--rate 100Mbit --sizes '1,2,5,10,20,25,50,75,100' --loads 12.5 --seeds 10 --seed 1 --only ftp \
+                &[][..],
+                "--rate 10Mbit --sizes '1,5' --loads '0,10,60,98' --seeds 10 --seed 1 --jobs 4 --lateness-max 5ms",
+            ),
+            (
+                &["--quick"],
+                "--rate 10Mbit --sizes 1 --loads '0,10,60,98' --seeds 3 --seed 1 --jobs 4 --lateness-max 5ms",
+            ),
+            (
+                &[
+                    "--full", "--medium", "ethernet", "--rate", "100Mbit", "--jobs", "1", "--only", "ftp", "--loads",
+                    "12.5%", "--dir", "/a b",
+                ],
+                "--rate 100Mbit --medium ethernet --sizes '1,2,5,10,20,25,50,75,100' --loads 12.5 --seeds 10 --seed 1 --jobs 1 --only ftp \
                  --dir '/a b' --lateness-max 5ms",
             ),
         ] {

@@ -41,6 +41,7 @@ impl Moment {
             Moment::Received => "received",
             Moment::Sent(Fate::Delivered) => "sent: delivered",
             Moment::Sent(Fate::QueueFull) => "dropped: queue full",
+            Moment::Sent(Fate::Collided) => "dropped: collided sixteen times",
             Moment::Sent(Fate::BadPeriod) => "sent: lost, bad period",
             Moment::Sent(Fate::RandomLoss) => "sent: lost, random",
             Moment::Sent(Fate::ReceiverFull) => "sent: lost, receiver full",

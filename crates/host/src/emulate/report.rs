@@ -22,6 +22,8 @@ pub struct Report {
     pub until: Time,
     /// Each direction of each mobile: what was offered and what became of it.
     pub lanes: Vec<LaneReport>,
+    /// Collisions, of a channel that has them.
+    pub collisions: u64,
     /// How late deliveries were.
     pub lateness: Lateness,
     /// How late they may be in a valid run.
@@ -54,6 +56,7 @@ impl Report {
             congestion: setup.congestion.clone(),
             until: Time::ZERO,
             lanes: Vec::new(),
+            collisions: 0,
             lateness: Lateness::default(),
             lateness_max: setup.lateness_max,
             strays: 0,

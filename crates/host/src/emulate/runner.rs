@@ -175,6 +175,7 @@ impl Run {
         Report {
             until: self.clock.now(),
             lanes: lanes.map(|lane| LaneReport { lane, stats: *self.channel.stats(lane) }).collect(),
+            collisions: self.channel.collisions(),
             lateness: self.lateness.summary(),
             journal: self.journal.clone(),
             ..self.facts.clone()

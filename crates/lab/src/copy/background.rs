@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use remora_base::{Rate, Rng};
 use remora_host::emulate::{Emulator, Station};
@@ -30,13 +30,6 @@ pub(super) struct Background {
     packet_bytes: u64,
     senders: Vec<JoinHandle<std::io::Result<Sent>>>,
     receiver: Option<JoinHandle<()>>,
-}
-
-/// What had come by a moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    at: Instant,
-    packets: u64,
 }
 
 impl Background {
@@ -77,16 +70,9 @@ impl Background {
         Ok(background)
     }
 
-    /// Where the count stands now.
-    pub(super) fn mark(&self) -> Mark {
-        let packets = self.names.iter().map(|name| self.runs.carried(*name).packets).sum();
-        Mark { at: Instant::now(), packets }
-    }
-
-    /// Packets a second that came from one mark to another.
-    pub(super) fn packets_per_s(from: Mark, to: Mark) -> f64 {
-        let seconds = to.at.saturating_duration_since(from.at).as_secs_f64();
-        if seconds > 0.0 { to.packets.saturating_sub(from.packets) as f64 / seconds } else { 0.0 }
+    /// Packets that have come until now.
+    pub(super) fn packets(&self) -> u64 {
+        self.names.iter().map(|name| self.runs.carried(*name).packets).sum()
     }
 
     /// A packet's length in bytes, headers of IP and UDP included; 0 without a load.

@@ -8,34 +8,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use guest::Scratch;
-use remora_base::{Rate, Rng};
+use remora_base::Rng;
 use remora_channel::{Config, Duplex, Side, SideStats};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
 use rustix::fs::{Advice, fadvise};
 
+use super::Options;
 use super::background::Background;
+use super::course::{self, Sample};
 use super::ftp::Ftp;
-use super::outcome::{Run, Wire};
-use super::plan::{Cell, LOADERS, System};
-use super::{Options, Stopped};
+use super::plan::{Cell, LOADERS, PROPAGATION, System};
+use super::predict::On;
+use super::run::{Run, Wire};
+use super::study::Stopped;
 use crate::wireless;
 use crate::wireless::real::bench::serve;
 use crate::wireless::real::program::{Program, Start};
 use crate::wireless::real::ssh::Ssh;
 use crate::wireless::real::{Result, carrier, failed, failed_with};
 
-/// One way, on a cable of 200 m.
-const PROPAGATION: Duration = Duration::from_micros(1);
-/// How often a copy looks whether all is to end.
-const TICK: Duration = Duration::from_millis(200);
+/// How often a copy looks how far it is, and whether all is to end.
+const TICK: Duration = Duration::from_millis(20);
 /// Bytes read and written at a time by a copy without a network.
 const CHUNK: usize = 64 << 10;
 /// Where files are that are to be read from memory.
 const MEMORY: &str = "/dev/shm";
 
-/// The medium: half duplex at `rate`, no errors.
-pub(super) fn medium(rate: Rate) -> Config {
-    Config { rate, duplex: Duplex::Half, delay: PROPAGATION, ..Config::default() }
+/// The medium: half duplex, no errors.
+fn medium(on: On) -> Config {
+    Config { rate: on.rate, access: on.access, duplex: Duplex::Half, delay: PROPAGATION, ..Config::default() }
 }
 
 /// A bench. Its parts go in this order.
@@ -48,7 +49,7 @@ pub(super) struct Bench {
     scratch: Scratch,
     memory: Scratch,
     binary: PathBuf,
-    rate: Rate,
+    on: On,
     runs: u64,
 }
 
@@ -65,7 +66,7 @@ impl Bench {
         let binary = options.binary.clone();
         let setup = Setup {
             mobiles: 1 + LOADERS,
-            config: medium(options.rate),
+            config: medium(options.on()),
             inside: [binary.clone().into(), "lab".into(), "inside".into()].into(),
             lateness_max: options.lateness_max,
             ..Setup::default()
@@ -75,7 +76,7 @@ impl Bench {
         let secure = systems.iter().any(|s| matches!(s, System::Scp | System::Rsync));
         let ssh = secure.then(|| Ssh::start(&emulator, &scratch)).transpose()?;
         let ftp = systems.contains(&System::Ftp).then(|| Ftp::start(&emulator, &scratch)).transpose()?;
-        Ok(Bench { ssh, ftp, _server: server, emulator, scratch, memory, binary, rate: options.rate, runs: 0 })
+        Ok(Bench { ssh, ftp, _server: server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
     }
 
     /// Copies a fresh file of random bytes once; the file is not in the cache when it begins, and
@@ -116,52 +117,64 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<Copied> {
         let line = self.line(cell.system, source, copy)?;
-        let config = medium(self.rate);
+        let config = medium(self.on);
         self.emulator.begin(config, seed).map_err(|e| failed(e.to_string()))?;
-        let load = Background::start(&self.emulator, cell.load_percent, self.rate, seed)?;
-        let (mark, before) = (load.mark(), self.report()?);
+        let load = Background::start(&self.emulator, cell.load_percent, self.on.rate, seed)?;
+        let before = self.report()?;
         let began = Instant::now();
-        let limit = began + Duration::from_secs_f64(cell.limit_seconds(self.rate));
+        let limit = began + Duration::from_secs_f64(cell.limit_seconds(self.on.rate));
         let environment = carrier::environment(&self.scratch);
         let start = Start { environment: &environment, ..Start::new(cell.system.name(), &line) };
         let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(0), &start)?;
+        let mut samples = vec![self.sample(began, &load)?];
         let status = loop {
             if stop.load(Ordering::Acquire) {
                 return Ok(Err(Stopped));
             }
-            match program.ended(limit.min(Instant::now() + TICK))? {
-                None if Instant::now() < limit => {}
-                status => break status,
+            let status = program.ended(limit.min(Instant::now() + TICK))?;
+            if status.is_some() || Instant::now() >= limit {
+                break status;
             }
+            samples.push(self.sample(began, &load)?);
         };
-        let arrived = match status {
-            Some(status) if !status.success() => return Err(failed(program.words())),
-            Some(_) => {
-                // Not all of them see to it themselves.
-                File::open(copy).and_then(|f| f.sync_all()).map_err(failed_with("the copy"))?;
-                true
+        if let Some(status) = status {
+            if !status.success() {
+                return Err(failed(program.words()));
             }
-            None => false,
-        };
+            // Not all of them see to it themselves.
+            File::open(copy).and_then(|f| f.sync_all()).map_err(failed_with("the copy"))?;
+        }
         let took = began.elapsed();
-        let (carried, after) = (Background::packets_per_s(mark, load.mark()), self.report()?);
-        let packet_bytes = load.packet_bytes();
+        samples.push(self.sample(began, &load)?);
+        let after = self.report()?;
         drop(program);
-        let load_sent = load.end();
-        let bits = (packet_bytes * 8) as f64;
-        let offered = load_sent.iter().fold(0.0, |sum, s| sum + s.offered_bits_per_s());
+        let packet_bytes = load.packet_bytes();
+        let share = |packets_per_s: f64| packets_per_s * (packet_bytes * 8) as f64 / self.on.rate.bits() as f64;
+        let flow = course::flow(&samples);
+        let offered = load.end().iter().fold(0.0, |sum, s| sum + s.offered_bits_per_s());
         Ok(Ok(Run {
             seed,
-            seconds: if arrived { took.as_secs_f64() } else { f64::INFINITY },
-            load_offered: offered / self.rate.bits() as f64,
-            load_carried: carried * bits / self.rate.bits() as f64,
-            load_packets_per_s: carried,
+            seconds: if status.is_some() { took.as_secs_f64() } else { f64::INFINITY },
+            flow_s: flow.map(|f| f.seconds),
+            load_offered: offered / self.on.rate.bits() as f64,
+            load_carried: flow.map_or(0.0, |f| share(f.load_packets_per_s)),
             load_packet_bytes: packet_bytes,
             there: wire(&before, &after, Side::Mobile),
             back: wire(&before, &after, Side::Base),
+            collisions: after.collisions.saturating_sub(before.collisions),
             lateness_ms: after.lateness.max.as_secs_f64() * 1e3,
             in_time: after.valid(),
         }))
+    }
+
+    /// How things stand now.
+    fn sample(&self, began: Instant, load: &Background) -> Result<Sample> {
+        let sent = lane(&self.report()?, Side::Mobile).airtime;
+        Ok(Sample {
+            at_s: began.elapsed().as_secs_f64(),
+            sent_s: sent.as_secs_f64(),
+            load_packets: load.packets() as f64,
+        })
     }
 
     fn report(&self) -> Result<Report> {
@@ -244,13 +257,15 @@ fn on_disk(source: &Path, copy: &Path) -> io::Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// What the client's link carried from one report to another.
+/// What the client's link has carried in one direction.
+fn lane(report: &Report, from: Side) -> SideStats {
+    let ours = report.lanes.iter().find(|l| l.lane.mobile == 0 && l.lane.from == from);
+    ours.map(|l| l.stats).unwrap_or_default()
+}
+
+/// The same from one report to another.
 fn wire(before: &Report, after: &Report, from: Side) -> Wire {
-    let lane = |report: &Report| -> SideStats {
-        let ours = report.lanes.iter().find(|l| l.lane.mobile == 0 && l.lane.from == from);
-        ours.map(|l| l.stats).unwrap_or_default()
-    };
-    let (before, after) = (lane(before), lane(after));
+    let (before, after) = (lane(before, from), lane(after, from));
     Wire {
         frames: after.frames_sent.saturating_sub(before.frames_sent),
         seconds: after.airtime.saturating_sub(before.airtime).as_secs_f64(),

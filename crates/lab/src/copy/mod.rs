@@ -8,35 +8,43 @@
 //! carried, not what was asked for; medians with bootstrap intervals, nothing discarded, and copies
 //! that were cut off are counted as longer than all others.
 //!
-//! Collisions are not emulated: the [medium](remora_channel) gives stations turns, frame by frame.
-//! It needs root.
+//! Beside every median stands what the [model](remora_model) and the
+//! [simulator](remora_sim::network) say of the same medium, from copies of one size without load.
+//!
+//! The [medium](remora_channel) gives stations turns, frame by frame, or lets them collide as on an
+//! Ethernet. It needs root.
 
 mod background;
 mod bench;
+mod course;
 mod ftp;
+mod judge;
 mod outcome;
 mod page;
+mod paper;
 mod plan;
 mod predict;
+mod run;
+mod stacked;
 mod stats;
+mod study;
 mod tables;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use guest::find;
-use indicatif::{ProgressBar, ProgressStyle};
 use remora_base::Rate;
+use remora_channel::Access;
 
-pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report, Run, Wire};
+pub use judge::Verdict;
+pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report};
 pub use page::Page;
 pub use plan::{Cell, System};
+pub use predict::Fitted;
+pub use run::{Run, Wire};
 pub use stats::Median;
-
-use crate::wireless::RunError;
-use crate::wireless::real::peers::{libnfs_version, said};
-use bench::Bench;
+pub use study::run;
 
 /// The most seeds.
 pub const SEEDS_MAX: u64 = 1000;
@@ -44,6 +52,8 @@ pub const SEEDS_MAX: u64 = 1000;
 pub const BYTES_MAX: u64 = 1_000_000_000;
 /// The sizes of Copy 89 (and the 20 MB of its figures 4 and 11), in MB.
 pub const PAPER_SIZES_MB: [u64; 9] = [1, 2, 5, 10, 20, 25, 50, 75, 100];
+/// The most copies at a time.
+pub const JOBS_MAX: usize = 16;
 /// Copy 89's loads in percent: the quiet net, by day, one pair of stations, two.
 pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
 
@@ -52,6 +62,8 @@ pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
 pub struct Options {
     /// The medium's rate (default: 10 Mbit/s).
     pub rate: Rate,
+    /// Whether its stations take turns or collide (default: turns).
+    pub access: Access,
     /// Sizes of files in bytes (1 to [`BYTES_MAX`] each, default 1 and 5 MB).
     pub sizes: Vec<u64>,
     /// Loads in percent of the rate; what compares with no load wants 0 among them (default:
@@ -63,6 +75,9 @@ pub struct Options {
     pub first_seed: u64,
     /// How many seeds (1 to [`SEEDS_MAX`], default 10).
     pub seeds: u64,
+    /// Copies at a time, each on a medium of its own; those on the disk alone run alone (1 to
+    /// [`JOBS_MAX`], default 1).
+    pub jobs: NonZeroUsize,
     /// Where files are copied from and to (default: the directory for temporary files).
     pub directory: Option<PathBuf>,
     /// How late the emulator may be in a run that counts as in time (default 5 ms).
@@ -73,84 +88,28 @@ pub struct Options {
     pub command: String,
 }
 
+impl Options {
+    /// The medium.
+    fn on(&self) -> predict::On {
+        predict::On { rate: self.rate, access: self.access }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             rate: Rate::mbit(10),
+            access: Access::Turns,
             sizes: vec![1_000_000, 5_000_000],
             loads_percent: PAPER_LOADS.to_vec(),
             systems: System::ALL.to_vec(),
             first_seed: 1,
             seeds: 10,
+            jobs: NonZeroUsize::MIN,
             directory: None,
             lateness_max: Duration::from_millis(5),
             binary: "/proc/self/exe".into(),
             command: String::new(),
         }
-    }
-}
-
-/// It was to end before it was done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stopped;
-
-/// Makes the study, with a progress bar on a terminal. When `stop` is set the run under way is
-/// given up and the report has what there is. An error: there is no bench to be had.
-pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
-    let peers: Vec<Peer> = options.systems.iter().map(|s| look_for(*s)).collect();
-    let systems: Vec<System> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
-    let cells = plan::cells(options, &systems);
-    let order = plan::order(cells.len(), options.first_seed, options.seeds);
-    let bar = ProgressBar::new(order.len() as u64).with_style(style());
-    let mut results: Vec<Vec<Result<Run, String>>> = vec![Vec::new(); cells.len()];
-    let mut bench = Some(Bench::start(options, &systems)?);
-    let mut complete = true;
-    for (index, seed) in order {
-        let (Some(cell), Some(results)) = (cells.get(index), results.get_mut(index)) else { continue };
-        bar.set_message(format!("{} {} B, load {} %", cell.system.name(), cell.bytes, cell.load_percent));
-        let mut here = match bench.take() {
-            Some(bench) => bench,
-            None => Bench::start(options, &systems)?,
-        };
-        let copied = here.copy(cell, seed, stop);
-        if stop.load(Ordering::Acquire) {
-            complete = false;
-            break;
-        }
-        // What a run that went wrong or was cut off has left under way must not meet the next.
-        let is_clean = matches!(&copied, Ok(Ok(run)) if run.seconds.is_finite());
-        bench = is_clean.then_some(here);
-        match copied {
-            Ok(Ok(run)) => results.push(Ok(run)),
-            Ok(Err(Stopped)) => {}
-            Err(e) => results.push(Err(format!("seed {seed}: {e}"))),
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(Report::new(options, peers, cells.into_iter().zip(results).collect(), complete))
-}
-
-fn style() -> ProgressStyle {
-    // The template is a constant, and right.
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left  {msg}");
-    style.unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// Whether a system is here, and which version.
-fn look_for(system: System) -> Peer {
-    let missing = system.programs().iter().find(|(program, _)| find(program).is_none());
-    let version = || match system {
-        System::Libnfs => find("nfs-cp").map(|p| libnfs_version(&p)),
-        System::Scp => Some(said("ssh", "-V")),
-        System::Rsync => Some(said("rsync", "--version")),
-        // vsftpd tells its version to its standard input.
-        System::Ftp => Some(said("lftp", "--version")),
-        System::Remora | System::SameDisk | System::FromMemory => Some(env!("CARGO_PKG_VERSION").to_owned()),
-    };
-    Peer {
-        system,
-        version: missing.is_none().then(version).flatten(),
-        missing: missing.map(|(_, package)| format!("install {package}")),
     }
 }

@@ -1,12 +1,18 @@
 //! What is copied by whom under which load, and in what order.
 
+use std::fmt;
+use std::time::Duration;
+
 use remora_base::{Rate, Rng};
 use serde::Serialize;
 
 use super::Options;
+use super::tables::{figure, megabytes};
 
 /// The load stations: half of the load each. (Copy 89 has one pair at 60 %, two at 98 %.)
 pub(super) const LOADERS: usize = 2;
+/// From one station to another, on a cable of 200 m.
+pub(super) const PROPAGATION: Duration = Duration::from_micros(1);
 /// A file so small that copying it is starting, connecting and ending, and nothing else.
 pub(super) const SETUP_BYTES: u64 = 1000;
 
@@ -92,6 +98,13 @@ impl Cell {
     /// After so long a copy is cut off: thirty times as long as the bare bits take, and a minute.
     pub(super) fn limit_seconds(&self, rate: Rate) -> f64 {
         60.0 + 30.0 * rate.airtime(self.bytes).as_secs_f64()
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.system.name(), megabytes(self.bytes))?;
+        if self.system.has_network() { write!(f, " at {} %", figure(self.load_percent)) } else { Ok(()) }
     }
 }
 

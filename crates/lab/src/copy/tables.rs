@@ -1,6 +1,8 @@
 //! The study as text.
 
-use super::outcome::{CellOutcome, Parts, Peer, Report};
+use super::judge::Verdict;
+use super::outcome::{CellOutcome, Parts, Peer, Predicted, Report};
+use super::predict::Fitted;
 use super::stats::Median;
 use crate::report::table::Table;
 
@@ -18,7 +20,9 @@ impl Report {
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         vec![
             ("Copies, beside a load on the same medium", self.copies()),
-            ("Where the time goes: hardware, wire, software, contention (medians, s)", self.decomposition()),
+            ("Where the time goes: hardware, software, contention (medians, s)", self.decomposition()),
+            ("Beside Copy 89 (least and most of all systems)", self.beside_paper()),
+            ("What was fitted, to copies without load; all else is predicted", self.fits()),
         ]
     }
 
@@ -35,7 +39,10 @@ impl Report {
             "paper x",
             "model s",
             "off %",
-            "bar",
+            "",
+            "simulated s",
+            "off %",
+            "",
         ];
         let rows = self.cells.iter().filter(|c| !c.cell.is_setup()).map(copy_row).collect();
         Table { left: 3, head: head.map(str::to_owned).into(), rows }
@@ -45,10 +52,33 @@ impl Report {
         let mut loads: Vec<f64> = self.parts.iter().flat_map(|p| p.contention_s.iter().map(|(l, _)| *l)).collect();
         loads.sort_by(f64::total_cmp);
         loads.dedup();
-        let mut head = ["system", "size", "disk", "wire", "software", "of which setup"].map(str::to_owned).to_vec();
+        let head = ["system", "size", "bare bits", "disk", "wire", "hardware", "software", "of which setup"];
+        let mut head = head.map(str::to_owned).to_vec();
         head.extend(loads.iter().map(|load| format!("+ at {load} %")));
         let rows = self.parts.iter().map(|parts| parts_row(parts, &loads)).collect();
         Table { left: 2, head, rows }
+    }
+
+    fn fits(&self) -> Table {
+        let head = [
+            "system",
+            "size",
+            "starting and ending s",
+            "exchanges",
+            "blocks",
+            "under way",
+            "software us/block",
+            "simulated",
+        ];
+        Table { left: 2, head: head.map(str::to_owned).into(), rows: self.fitted.iter().map(fit_row).collect() }
+    }
+
+    /// How stations share the medium.
+    fn access(&self) -> &'static str {
+        match self.collisions {
+            false => "stations take turns frame by frame, so there are no collisions",
+            true => "stations collide and back off as on an Ethernet (IEEE 802.3)",
+        }
     }
 
     /// What to know of the figures.
@@ -56,22 +86,25 @@ impl Report {
         let rate = self.rate_bits_per_s as f64 / 1e6;
         let mut notes = vec![
             format!(
-                "Real programs on an emulated half-duplex medium of {rate} Mbit/s ({} times Copy 89's); stations take \
-                 turns frame by frame, so there are no collisions. Made by: {}",
+                "Real programs on an emulated half-duplex medium of {rate} Mbit/s ({} times Copy 89's); {}. Made by: {}",
                 figure(self.compression),
+                self.access(),
                 self.command
             ),
             format!(
-                "{} seeds from {}; medians, bootstrap intervals; nothing discarded; copies cut off rank above all \
-                 others.",
-                self.seeds, self.first_seed
+                "{} seeds from {}, {} copies at a time on a medium each, {} in all; medians, bootstrap intervals; \
+                 nothing discarded; copies cut off rank above all others.",
+                self.seeds,
+                self.first_seed,
+                self.jobs,
+                minutes(self.took_s)
             ),
-            "carried: the load's packets that arrived while the copy ran. model: remora_model for that load, the \
-             software's time fitted to the copies without load; ~ marks what is fitted, * what the model itself doubts."
+            "carried: the load's packets that arrived while the file flowed. model: remora_model for that load; \
+             simulated: remora_sim for the load that was offered. ~: fitted, all else is predicted; *: doubted by the \
+             model itself; OUT: further off than it should be (10 % at loads to 60 %, 20 % beyond)."
                 .into(),
             "paper x: Copy 89 found no change at loads to 65 % and about four times as long at 98 %.".into(),
         ];
-        notes.extend(self.verdict());
         notes.extend(self.peers.iter().filter_map(absent));
         let late: usize = self.cells.iter().map(|c| c.late).sum();
         if late > 0 {
@@ -82,28 +115,22 @@ impl Report {
             ));
         }
         for cell in &self.cells {
-            let what = format!("{} {} B, load {} %", cell.cell.system.name(), cell.cell.bytes, cell.cell.load_percent);
-            notes.extend(cell.failures.iter().map(|why| format!("FAILED {what}: {why}")));
+            notes.extend(cell.failures.iter().map(|why| format!("FAILED {}: {why}", cell.cell)));
         }
         if !self.complete {
             notes.push("Interrupted: not all runs were made.".into());
         }
+        notes.extend(self.verdicts().iter().map(said));
         notes
     }
+}
 
-    /// How often the model was as close as it should be.
-    fn verdict(&self) -> Option<String> {
-        let all: Vec<_> = self.cells.iter().filter_map(|c| c.predicted.as_ref()).filter(|p| !p.fitted).collect();
-        let good = all.iter().filter(|p| p.difference_percent.abs() <= p.bar_percent).count();
-        let worst = all.iter().map(|p| p.difference_percent.abs()).fold(0.0, f64::max);
-        (!all.is_empty()).then(|| {
-            format!(
-                "The model is within its bar (10 % at loads to 60 %, 20 % beyond) in {good} of {} cells; the worst is \
-                 {worst:.1} % off.",
-                all.len()
-            )
-        })
-    }
+fn said(verdict: &Verdict) -> String {
+    let out = if verdict.out.is_empty() { String::new() } else { format!("; OUT: {}", verdict.out.join(", ")) };
+    format!(
+        "Predictions of {} in band: {} of {}, the worst is {:.1} % off{out}.",
+        verdict.by, verdict.good, verdict.all, verdict.worst_percent
+    )
 }
 
 fn absent(peer: &Peer) -> Option<String> {
@@ -116,17 +143,7 @@ fn copy_row(outcome: &CellOutcome) -> Vec<String> {
     let median = |m: Option<Median>| m.map(|m| figure(m.median)).unwrap_or_default();
     let load = if cell.system.has_network() { figure(cell.load_percent) } else { "-".into() };
     let interval = outcome.seconds.and_then(|s| s.low.zip(s.high));
-    let predicted = outcome.predicted.as_ref();
-    let model = predicted.map(|p| {
-        let mark = if p.fitted { "~" } else { "" };
-        let doubt = if p.doubts.is_empty() { "" } else { "*" };
-        format!("{mark}{}{doubt}", figure(p.seconds))
-    });
-    let bar = predicted.filter(|p| !p.fitted).map(|p| match p.difference_percent.abs() <= p.bar_percent {
-        true => "in".to_owned(),
-        false => "OUT".to_owned(),
-    });
-    vec![
+    let mut row = vec![
         cell.system.name().to_owned(),
         megabytes(cell.bytes),
         load,
@@ -136,9 +153,36 @@ fn copy_row(outcome: &CellOutcome) -> Vec<String> {
         outcome.seconds.map(|s| format!("{}/{}", s.censored, s.runs)).unwrap_or_default(),
         median(outcome.factor),
         outcome.paper_factor.map(figure).unwrap_or_default(),
-        model.unwrap_or_default(),
-        predicted.map(|p| format!("{:+.1}", p.difference_percent)).unwrap_or_default(),
-        bar.unwrap_or_default(),
+    ];
+    for predicted in [&outcome.predicted, &outcome.simulated] {
+        row.extend(predicted.as_ref().map_or_else(Default::default, prediction));
+    }
+    row
+}
+
+/// Seconds with their marks, how far off they are, and the judgement.
+fn prediction(predicted: &Predicted) -> [String; 3] {
+    let mark = if predicted.fitted { "~" } else { "" };
+    let doubt = if predicted.doubts.is_empty() { "" } else { "*" };
+    let judged = match predicted.is_in_band() {
+        _ if predicted.fitted => "",
+        true => "in",
+        false => "OUT",
+    };
+    let off = format!("{:+.1}", predicted.difference_percent);
+    [format!("{mark}{}{doubt}", figure(predicted.seconds)), off, judged.to_owned()]
+}
+
+fn fit_row(fitted: &Fitted) -> Vec<String> {
+    vec![
+        fitted.system.name().to_owned(),
+        megabytes(fitted.bytes),
+        figure(fitted.rest_s),
+        figure(fitted.exchanges),
+        figure(fitted.blocks),
+        fitted.window.to_string(),
+        figure(fitted.software_s * 1e6),
+        figure(fitted.software_simulated_s * 1e6),
     ]
 }
 
@@ -146,14 +190,21 @@ fn parts_row(parts: &Parts, loads: &[f64]) -> Vec<String> {
     let mut row = vec![
         parts.system.name().to_owned(),
         megabytes(parts.bytes),
+        figure(parts.bits_s),
         parts.disk_s.map(figure).unwrap_or_default(),
         figure(parts.wire_s),
+        figure(parts.hardware_s),
         figure(parts.software_s),
         parts.setup_s.map(figure).unwrap_or_default(),
     ];
     let at = |load: &f64| parts.contention_s.iter().find(|(l, _)| l == load).map(|(_, s)| figure(*s));
     row.extend(loads.iter().map(|load| at(load).unwrap_or_default()));
     row
+}
+
+/// A length of time for people.
+fn minutes(seconds: f64) -> String {
+    if seconds < 120.0 { format!("{} s", figure(seconds)) } else { format!("{} min", figure(seconds / 60.0)) }
 }
 
 /// Bytes, as in `5 MB`.
@@ -184,9 +235,15 @@ mod tests {
     #[test]
     fn tables_say_what_was_measured_and_what_was_not() {
         let text = report().to_text();
-        for piece in
-            ["2.3", "1/7", "SKIPPED ftp: install vsftpd", "FAILED scp", "it broke", "no collisions", "+ at 60 %"]
-        {
+        for piece in [
+            "2.3",
+            "1/7",
+            "SKIPPED ftp: install vsftpd",
+            "FAILED scp 1 MB at 60 %: it broke",
+            "no collisions",
+            "+ at 60 %",
+            "Predictions of the simulator in band: 1 of 1",
+        ] {
             assert!(text.contains(piece), "{piece}: {text}");
         }
     }

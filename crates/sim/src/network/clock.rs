@@ -19,6 +19,14 @@ impl Tick {
         Tick((seconds * 1e12).round() as u64)
     }
 
+    pub(crate) const fn of_picoseconds(picoseconds: u64) -> Tick {
+        Tick(picoseconds)
+    }
+
+    pub(crate) const fn picoseconds(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn seconds(self) -> f64 {
         self.0 as f64 / 1e12
     }

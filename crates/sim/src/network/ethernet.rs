@@ -1,6 +1,6 @@
-//! A shared Ethernet, as IEEE 802.3 clause 4 has it for half duplex: 1-persistent carrier sense with
-//! collision detection, jam, a gap between frames, truncated binary exponential back-off, sixteen
-//! attempts. All stations are equally far apart, as on a hub's equal cables.
+//! A shared Ethernet, as IEEE 802.3 clause 4 has it for half duplex. The rules are those of the emulated
+//! one ([`csma`](remora_channel::csma)); here is who contends. All stations are equally far apart, as on a
+//! hub's equal cables.
 //!
 //! Nothing happens bit by bit: whoever starts within one propagation time of the first start
 //! collides with it, so one event, that much behind the first start, settles each contention.
@@ -9,19 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use remora_base::Rng;
+use remora_channel::csma::{BackOff, Timing};
 
 use super::clock::Tick;
 use super::packet::{Crossing, Event, Plan};
 
-/// In bits (802.3, 4.4.2): slot, gap, preamble with start delimiter, jam.
-const SLOT: f64 = 512.0;
-const GAP: f64 = 96.0;
-const PREAMBLE: f64 = 64.0;
-const JAM: f64 = 32.0;
-/// Attempts before a frame is given up.
-const ATTEMPTS_MAX: u32 = 16;
-/// The back-off's window stops growing after so many collisions.
-const DOUBLINGS_MAX: u32 = 10;
 /// Frames that wait at one station at most.
 const QUEUE_MAX: usize = 100_000;
 
@@ -30,7 +22,7 @@ struct Station {
     queue: VecDeque<Crossing>,
     /// When the frame at the head may be sent as far as the station's own back-off goes.
     ready: Tick,
-    collisions: u32,
+    back_off: BackOff,
 }
 
 /// The medium and its stations.
@@ -39,6 +31,8 @@ pub(crate) struct Ethernet {
     number: u32,
     bits_per_s: f64,
     propagation: Tick,
+    /// In picoseconds.
+    timing: Timing,
     stations: Vec<Station>,
     /// Stations with a frame, by when they are ready.
     contenders: BinaryHeap<Reverse<(Tick, u32)>>,
@@ -59,6 +53,7 @@ impl Ethernet {
             number,
             bits_per_s,
             propagation: Tick::of(propagation_s),
+            timing: Timing::new(1e12 / bits_per_s, Tick::of(propagation_s).picoseconds()),
             stations: vec![Station::default(); stations],
             contenders: BinaryHeap::new(),
             free: Tick::ZERO,
@@ -67,10 +62,6 @@ impl Ethernet {
             held: Tick::ZERO,
             lost: 0,
         }
-    }
-
-    fn time(&self, bits: f64) -> Tick {
-        Tick::of(bits / self.bits_per_s)
     }
 
     pub(crate) fn offer(&mut self, now: Tick, frame: Crossing, plan: &mut Plan) {
@@ -108,7 +99,7 @@ impl Ethernet {
         let mut senders = vec![(first, station)];
         while let Some(Reverse((ready, station))) = self.contenders.peek().copied() {
             let start = ready.max(self.free);
-            if start > first && start >= first + self.propagation {
+            if !self.timing.collides(first.picoseconds(), start.picoseconds()) {
                 break;
             }
             senders.push((start, station));
@@ -126,42 +117,36 @@ impl Ethernet {
         let station = &mut self.stations[sender as usize];
         let Some(frame) = station.queue.pop_front() else { return };
         let end = start + Tick::of(frame.packet.bits / self.bits_per_s);
-        let gap = Tick::of(GAP / self.bits_per_s);
-        (station.ready, station.collisions) = (end + gap, 0);
+        station.ready = end + Tick::of_picoseconds(self.timing.gap);
+        station.back_off.sent();
         if !station.queue.is_empty() {
             self.contenders.push(Reverse((station.ready, sender)));
         }
-        self.free = end + self.propagation + gap;
+        self.free = Tick::of_picoseconds(self.timing.free_after(end.picoseconds()));
         plan.at(end + self.propagation, Event::Crossed(frame.packet));
     }
 
     fn collide(&mut self, first: Tick, senders: &[(Tick, u32)], rng: &mut Rng) {
-        let (preamble, jam, slot) = (self.time(PREAMBLE), self.time(JAM), self.time(SLOT));
-        // The first hears the second; all others hear the first.
-        let second = senders.get(1).map_or(first, |s| s.0);
-        let mut over = Tick::ZERO;
+        let starts = [first, senders.get(1).map_or(first, |s| s.0)].map(Tick::picoseconds);
+        let mut over = 0;
         for (i, (start, sender)) in senders.iter().enumerate() {
-            let heard = if i == 0 { second } else { first } + self.propagation;
-            let end = (*start + preamble).max(heard) + jam;
+            let end = self.timing.collision_end(start.picoseconds(), i == 0, starts);
             over = over.max(end);
             let station = &mut self.stations[*sender as usize];
-            station.collisions += 1;
-            if station.collisions == ATTEMPTS_MAX {
+            let slots = station.back_off.collided(rng);
+            station.ready =
+                Tick::of_picoseconds(end) + Tick::of_picoseconds(self.timing.slot).times(slots.unwrap_or(0));
+            if slots.is_none() {
                 self.lost += 1;
-                station.collisions = 0;
-                station.ready = end;
                 // A copy's sender tries again: its transport knows that the block is not through.
                 if station.queue.front().is_some_and(|f| f.packet.block.is_none()) {
                     station.queue.pop_front();
                 }
-            } else {
-                let slots = rng.below(1 << station.collisions.min(DOUBLINGS_MAX));
-                station.ready = end + slot.times(slots);
             }
             if !station.queue.is_empty() {
                 self.contenders.push(Reverse((station.ready, *sender)));
             }
         }
-        self.free = over + self.propagation + self.time(GAP);
+        self.free = Tick::of_picoseconds(self.timing.free_after(over));
     }
 }

@@ -1,0 +1,167 @@
+//! Predictions beside measurements: programs fitted to copies of one size without load, all other
+//! cells predicted from them, and how far off that is.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::thread;
+
+use super::outcome::{CellOutcome, Predicted, Report};
+use super::plan::{SETUP_BYTES, System};
+use super::predict::{Frames, Load, On, Program, Seen};
+use super::run::Run;
+use crate::wireless::pool;
+
+/// Beside a load up to this many percent, and beside more: how far a prediction may be off, in
+/// percent of what was measured.
+const BAR: (f64, f64, f64) = (60.0, 10.0, 20.0);
+
+/// How many predictions are as close as they should be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// Whose predictions.
+    pub by: &'static str,
+    /// How many of them are in band.
+    pub good: usize,
+    /// How many there are, without those that were fitted.
+    pub all: usize,
+    /// Those that are not, in words.
+    pub out: Vec<String>,
+    /// The furthest off, in percent.
+    pub worst_percent: f64,
+}
+
+impl Report {
+    /// Fits every system to its smallest files without load, and predicts all its other cells.
+    pub(super) fn predict(&mut self, on: On) {
+        let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let fit = |i: usize| System::ALL.get(i).and_then(|s| Some((*s, self.fit(*s, on)?)));
+        let programs = pool::map(System::ALL.len(), threads, fit, || ()).into_iter().flatten();
+        let programs: BTreeMap<System, (u64, Program)> = programs.collect();
+        self.fitted = programs.iter().map(|(system, (_, program))| program.about(*system)).collect();
+        let one = |i: usize| {
+            let cell = self.cells.get(i)?;
+            let (fitted_to, program) = programs.get(&cell.cell.system)?;
+            (!cell.cell.is_setup()).then(|| cell.predictions(program, *fitted_to, self.first_seed)).flatten()
+        };
+        let all = pool::map(self.cells.len(), threads, one, || ());
+        for (cell, found) in self.cells.iter_mut().zip(all) {
+            (cell.predicted, cell.simulated) = found.unwrap_or_default();
+        }
+    }
+
+    fn fit(&self, system: System, on: On) -> Option<(u64, Program)> {
+        let quiet = self.cells.iter().filter(|c| c.cell.system == system && c.cell.load_percent == 0.0);
+        let quiet = quiet.filter(|c| !c.cell.is_setup()).min_by_key(|c| c.cell.bytes)?;
+        let setup = self.cell(system, SETUP_BYTES, 0.0)?;
+        let frames = |cell: &CellOutcome| {
+            let of = |value: fn(&Run) -> f64| cell.middle(value);
+            let there = Frames { count: of(|r| r.there.frames as f64)?, seconds: of(|r| r.there.seconds)? };
+            let back = Frames { count: of(|r| r.back.frames as f64)?, seconds: of(|r| r.back.seconds)? };
+            Some((there, back))
+        };
+        let flow = |r: &Run| r.flow_s.unwrap_or(f64::NAN);
+        let seen = Seen {
+            on,
+            bytes: quiet.cell.bytes,
+            flow_s: quiet.middle(flow)?,
+            rest_s: quiet.middle(|r| r.flow_s.map_or(f64::NAN, |flow_s| (r.seconds - flow_s).max(0.0)))?,
+            frames: frames(quiet)?,
+            begun: frames(setup)?,
+        };
+        let is_whole = seen.flow_s.is_finite() && seen.rest_s.is_finite();
+        is_whole.then(|| (seen.bytes, Program::fitted(&seen)))
+    }
+
+    /// The model's verdict and the simulator's, where there is something to judge.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let of = |by, pick: fn(&CellOutcome) -> Option<&Predicted>| {
+            let mut verdict = Verdict { by, good: 0, all: 0, out: Vec::new(), worst_percent: 0.0 };
+            for cell in self.cells.iter().filter(|c| c.is_to_be_predicted()) {
+                let Some(predicted) = pick(cell) else {
+                    verdict.all += 1;
+                    verdict.out.push(format!("{} (none)", cell.cell));
+                    continue;
+                };
+                if predicted.fitted {
+                    continue;
+                }
+                verdict.all += 1;
+                verdict.worst_percent = verdict.worst_percent.max(predicted.difference_percent.abs());
+                match predicted.is_in_band() {
+                    true => verdict.good += 1,
+                    false => verdict.out.push(format!("{} ({:+.0} %)", cell.cell, predicted.difference_percent)),
+                }
+            }
+            verdict
+        };
+        let both = [of("the model", |c| c.predicted.as_ref()), of("the simulator", |c| c.simulated.as_ref())];
+        both.into_iter().filter(|v| v.all > 0).collect()
+    }
+}
+
+impl CellOutcome {
+    /// Whether there are copies over the network that ended, of more than next to nothing.
+    fn is_to_be_predicted(&self) -> bool {
+        let has_ended = self.seconds.is_some_and(|s| s.median.is_finite());
+        self.cell.system.has_network() && !self.cell.is_setup() && has_ended
+    }
+
+    /// What model and simulator say of this cell.
+    fn predictions(
+        &self,
+        program: &Program,
+        fitted_to: u64,
+        seed: u64,
+    ) -> Option<(Option<Predicted>, Option<Predicted>)> {
+        let measured = self.seconds.map(|s| s.median).filter(|m| m.is_finite())?;
+        let packet_bytes = self.runs.iter().map(|r| r.load_packet_bytes).max()?;
+        let load = |value: fn(&Run) -> f64| Some(Load { share: self.middle(value)?, packet_bytes });
+        let (offered, carried) = (load(|r| r.load_offered)?, load(|r| r.load_carried)?);
+        let (to, within, beyond) = BAR;
+        let judged = |seconds: f64, doubts| Predicted {
+            seconds,
+            difference_percent: (seconds / measured - 1.0) * 100.0,
+            bar_percent: if self.cell.load_percent <= to { within } else { beyond },
+            fitted: self.cell.load_percent == 0.0 && self.cell.bytes == fitted_to,
+            doubts,
+        };
+        let bytes = self.cell.bytes;
+        let model = program.by_model(bytes, offered, carried).map(|(seconds, doubts)| judged(seconds, doubts));
+        let simulated = program.by_simulation(bytes, offered, seed);
+        Some((model, simulated.map(|seconds| judged(seconds, Vec::new()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::report;
+    use super::*;
+
+    #[test]
+    fn both_are_fitted_without_load_and_say_the_rest() {
+        let report = report();
+        let cell = |load| report.cell(System::Scp, 1_000_000, load).unwrap();
+        for pick in [|c: &CellOutcome| c.predicted.clone(), |c: &CellOutcome| c.simulated.clone()] {
+            let quiet = pick(cell(0.0)).unwrap();
+            assert!(quiet.fitted && quiet.difference_percent.abs() < 2.0, "{quiet:?}");
+            let loaded = pick(cell(60.0)).unwrap();
+            assert!(!loaded.fitted && loaded.bar_percent == 10.0 && loaded.is_in_band(), "{loaded:?}");
+        }
+        let [fitted] = &report.fitted[..] else { panic!("{:?}", report.fitted) };
+        assert!((fitted.rest_s - 0.1).abs() < 1e-3 && fitted.exchanges == 4.5, "{fitted:?}");
+    }
+
+    #[test]
+    fn what_is_out_of_its_band_is_named() {
+        let mut report = report();
+        for verdict in report.verdicts() {
+            assert_eq!((verdict.good, verdict.all, verdict.out.len()), (1, 1, 0), "{verdict:?}");
+        }
+        for cell in &mut report.cells {
+            cell.predicted.iter_mut().filter(|p| !p.fitted).for_each(|p| p.difference_percent = -10.6);
+        }
+        let verdicts = report.verdicts();
+        assert_eq!((verdicts[0].good, &verdicts[0].out[..]), (0, &["scp 1 MB at 60 % (-11 %)".to_owned()][..]));
+        assert_eq!(verdicts[1].good, 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! The runs of a study: several at a time, each worker with a bench, and so a medium, of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Instant;
+
+use guest::find;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Options;
+use super::bench::Bench;
+use super::outcome::{Done, Peer, Report};
+use super::plan::{self, Cell, System};
+use super::run::Run;
+use crate::wireless::RunError;
+use crate::wireless::real::peers::{libnfs_version, said};
+
+/// It was to end before it was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stopped;
+
+/// Makes the study, with a progress bar on a terminal. When `stop` is set the runs under way are
+/// given up and the report has what there is. An error: there is no bench to be had.
+pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
+    let began = Instant::now();
+    let peers: Vec<Peer> = options.systems.iter().map(|s| look_for(*s)).collect();
+    let systems: Vec<System> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
+    let cells = plan::cells(options, &systems);
+    let mut order = plan::order(cells.len(), options.first_seed, options.seeds);
+    // Workers take from the end.
+    order.reverse();
+    let bar = ProgressBar::new(order.len() as u64).with_style(style());
+    let study = Study {
+        options,
+        systems,
+        results: Mutex::new(vec![Vec::new(); cells.len()]),
+        cells,
+        order: Mutex::new(order),
+        disk: RwLock::new(()),
+        bar,
+        stop,
+    };
+    let first = Bench::start(options, &study.systems)?;
+    thread::scope(|scope| {
+        let study = &study;
+        scope.spawn(move || study.work(Some(first)));
+        for _ in 1..options.jobs.get() {
+            scope.spawn(move || study.work(None));
+        }
+    });
+    study.bar.finish_and_clear();
+    let complete = !stop.load(Ordering::Acquire);
+    let results = study.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let cells = study.cells.into_iter().zip(results).collect();
+    Ok(Report::new(options, peers, Done { cells, complete, took_s: began.elapsed().as_secs_f64() }))
+}
+
+/// A run's result, or why there is none.
+type Outcome = Result<Run, String>;
+
+/// What workers share.
+struct Study<'a> {
+    options: &'a Options,
+    systems: Vec<System>,
+    cells: Vec<Cell>,
+    /// What is left to do, the next one last.
+    order: Mutex<Vec<(usize, u64)>>,
+    /// For each cell.
+    results: Mutex<Vec<Vec<Outcome>>>,
+    /// Held by all who copy over a network; a copy on the disk alone wants it for itself.
+    disk: RwLock<()>,
+    bar: ProgressBar,
+    stop: &'a AtomicBool,
+}
+
+impl Study<'_> {
+    /// Runs one after the other until there are none left.
+    fn work(&self, mut bench: Option<Bench>) {
+        while let Some((index, seed)) = self.next() {
+            let Some(cell) = self.cells.get(index) else { continue };
+            self.bar.set_message(cell.to_string());
+            let outcome = self.one(&mut bench, cell, seed);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            if let (Some(outcome), Some(results)) = (outcome, locked(&self.results).get_mut(index)) {
+                results.push(outcome);
+            }
+            self.bar.inc(1);
+        }
+    }
+
+    fn next(&self) -> Option<(usize, u64)> {
+        locked(&self.order).pop()
+    }
+
+    /// A run; nothing if it was given up.
+    fn one(&self, bench: &mut Option<Bench>, cell: &Cell, seed: u64) -> Option<Outcome> {
+        let failed = |e: RunError| Some(Err(format!("seed {seed}: {e}")));
+        let mut here = match bench.take() {
+            Some(bench) => bench,
+            None => match Bench::start(self.options, &self.systems) {
+                Ok(bench) => bench,
+                Err(e) => return failed(e),
+            },
+        };
+        let copied = if cell.system.has_network() {
+            let _shared = self.disk.read().unwrap_or_else(PoisonError::into_inner);
+            here.copy(cell, seed, self.stop)
+        } else {
+            let _alone = self.disk.write().unwrap_or_else(PoisonError::into_inner);
+            here.copy(cell, seed, self.stop)
+        };
+        // What a run that went wrong or was cut off has left under way must not meet the next.
+        let is_clean = matches!(&copied, Ok(Ok(run)) if run.seconds.is_finite());
+        *bench = is_clean.then_some(here);
+        match copied {
+            Ok(Ok(run)) => Some(Ok(run)),
+            Ok(Err(Stopped)) => None,
+            Err(e) => failed(e),
+        }
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn style() -> ProgressStyle {
+    // The template is a constant, and right.
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left  {msg}");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Whether a system is here, and which version.
+fn look_for(system: System) -> Peer {
+    let missing = system.programs().iter().find(|(program, _)| find(program).is_none());
+    let version = || match system {
+        System::Libnfs => find("nfs-cp").map(|p| libnfs_version(&p)),
+        System::Scp => Some(said("ssh", "-V")),
+        System::Rsync => Some(said("rsync", "--version")),
+        // vsftpd tells its version to its standard input.
+        System::Ftp => Some(said("lftp", "--version")),
+        System::Remora | System::SameDisk | System::FromMemory => Some(env!("CARGO_PKG_VERSION").to_owned()),
+    };
+    Peer {
+        system,
+        version: missing.is_none().then(version).flatten(),
+        missing: missing.map(|(_, package)| format!("install {package}")),
+    }
+}
