@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use crate::cell::{Cell, Need};
 use crate::formula::{Estimate, Reason};
 use crate::mva::Pace;
-use crate::network::{Network, Route};
+use crate::network::{Hop, Network, Route};
 use crate::pipeline::{self, PACE, Server, Stop, burst_s};
 use crate::quantity::{Moments, Traffic};
 use crate::queue::Queue;
 use crate::report::{Outcome, Place};
-use crate::solve::{Loads, gateway_service};
+use crate::solve::{Loads, gateway_queue, gateway_service};
 use crate::topology::{Copy, Gateway, Kind};
 use crate::wifi::Weather;
 
@@ -67,13 +67,29 @@ pub(crate) fn solve(network: &Network, flows: &Loads) -> Solved {
             solved.rates[i] += (rate - solved.rates[i]) / count as f64;
             let filled = outcome.value().and_then(Outcome::bottleneck).is_some_and(|b| b.busy > FILLED);
             let shared = count > 1 && filled && rate < HELD_UP * alone[i];
-            solved.outcomes.push(if shared { outcome.doubt(Reason::SharedBottleneck) } else { outcome });
+            let meets = (0..count).any(|j| j != i && meet(network, i, j));
+            solved.outcomes.push(match (shared, meets) {
+                (true, _) => outcome.doubt(Reason::SharedBottleneck),
+                (false, true) => outcome.doubt(Reason::BesideCopy),
+                (false, false) => outcome,
+            });
         }
         if solved.settled {
             break;
         }
     }
     solved
+}
+
+/// Whether two copies have a place on their ways in common.
+fn meet(network: &Network, i: usize, j: usize) -> bool {
+    let ways = |i: usize| [&network.copies[i].0, &network.copies[i].1];
+    let switch = |medium: usize| matches!(network.topology.media[medium].kind, Kind::Switch { .. });
+    let hops = |a: &Hop, b: &Hop| a.medium == b.medium && (!switch(a.medium) || a.from == b.from || a.to == b.to);
+    let routes = |a: &Route, b: &Route| {
+        a.hops.iter().any(|a| b.hops.iter().any(|b| hops(a, b))) || a.gateways.iter().any(|g| b.gateways.contains(g))
+    };
+    ways(i).iter().any(|a| ways(j).iter().any(|b| routes(a, b)))
 }
 
 /// The loads of the flows and of all copies but `i`.
@@ -111,17 +127,57 @@ struct Round<'a> {
     loads: &'a Loads,
 }
 
+/// A place on a packet's way.
+struct Met<'a> {
+    /// What the packet meets there beside all others, the copy's other direction included.
+    need: Need,
+    /// How it fills the place; what does is counted elsewhere for a station's software.
+    fills: Option<Fills<'a>>,
+}
+
+/// How packets fill a place.
+struct Fills<'a> {
+    name: &'a str,
+    /// Whether data and replies fill it together.
+    both_ways: bool,
+    /// What a packet meets there beside the others alone.
+    need: Need,
+}
+
 /// Where a block queues, each with its name, and how long its round is without other blocks.
 #[derive(Default)]
 struct Needs {
     names: Vec<String>,
     servers: Vec<Server>,
     alone_s: f64,
+    /// What blocks may add to one another's round on a shared Ethernet.
+    bunched_s: f64,
+    /// Once around the rings on the way.
+    around_s: f64,
     /// Wireless media on the way, and for how long a block needs them.
     channels: BTreeMap<usize, (Weather, f64)>,
 }
 
 impl Needs {
+    /// A place that serves packets one by one, data and replies alike or those of one direction.
+    fn fill(&mut self, fills: &Fills<'_>, packets: f64) {
+        for (stop, filled) in &fills.need.stops {
+            let filled_s = packets * filled.filled_s;
+            let variance = packets * filled.variance;
+            let scv = |variance: f64, seconds: f64| variance / (seconds * seconds).max(1e-24);
+            let demand_s = packets * stop.service_s;
+            let before = self.names.iter().position(|name| fills.both_ways && name == fills.name);
+            if let Some(server) = before.and_then(|at| self.servers.get_mut(at)) {
+                let both_s = server.filled_s + filled_s;
+                server.scv = scv(server.scv * server.filled_s * server.filled_s + variance, both_s);
+                (server.demand_s, server.filled_s) = (server.demand_s + demand_s, both_s);
+            } else {
+                let server = Server { demand_s, open: filled.open, filled_s, scv: scv(variance, filled_s) };
+                self.server(fills.name.to_owned(), server);
+            }
+        }
+    }
+
     /// A place that serves whole blocks.
     fn server(&mut self, name: String, server: Server) {
         if server.demand_s > 0.0 {
@@ -146,12 +202,8 @@ impl Round<'_> {
         let needs = self.way(needs, cells, back, (reply, data), self.copy.reply.packets);
         let think_s = self.copy.think.get();
         let needs = needs.map(|mut needs| {
-            // Data and replies, of each block under way.
-            let gaps = 2.0 * f64::from(self.copy.window);
-            let round_s = needs.alone_s;
-            for (weather, on_s) in needs.channels.values() {
-                needs.alone_s *= weather.stretch(round_s, *on_s * f64::from(self.copy.window), gaps);
-            }
+            self.hold(&mut needs, cells);
+            self.outlast(&mut needs);
             needs
         });
         let pace = match needs.value() {
@@ -159,11 +211,72 @@ impl Round<'_> {
                 window: self.copy.window,
                 alone_s: n.alone_s,
                 think_s,
+                bunched_s: n.bunched_s,
+                around_s: n.around_s,
                 servers: n.servers.clone(),
             }),
-            None => PACE.at(&pipeline::Round { window: 1, alone_s: 0.0, think_s, servers: Vec::new() }),
+            None => PACE.at(&pipeline::Round {
+                window: 1,
+                alone_s: 0.0,
+                think_s,
+                bunched_s: 0.0,
+                around_s: 0.0,
+                servers: Vec::new(),
+            }),
         };
-        needs.with(pace, |n, p| (n, p))
+        needs.with(pace, |n, p| {
+            let stretch = self.stretch(&n, p.requests_per_s);
+            (n, p.slower(stretch))
+        })
+    }
+
+    /// What blocks do to one another on a medium that carries data and replies. The sender of data keeps a
+    /// ring's token as long as it has some, so others' packets gather and the reply comes behind them: in
+    /// a fluid, `exp(load * part of the ring)` grows from the burst. If blocks come to the sender faster
+    /// than it sends them, it may send all of the window before any reply; on an Ethernet, too, for who has
+    /// just sent is likely to send again. How many it sends is not known: a bound, and a doubt.
+    fn hold(&self, needs: &mut Needs, cells: &[Cell<'_>]) {
+        let there = &self.ways.0;
+        let packets = self.copy.data.packets;
+        let more = f64::from(self.copy.window.saturating_sub(1));
+        let ready_s = self.copy.software.get() + packets * self.network.topology.groups[there.from].cost.get();
+        // What comes in interrupts the receiver, so that a reply waits for the blocks behind its own.
+        needs.bunched_s += more * packets * self.network.topology.groups[there.to].cost.get();
+        // At a gateway the reply comes behind what others have queued behind the burst.
+        for gateway in &there.gateways {
+            let queue = gateway_queue(&self.network.topology.gateways[*gateway], self.loads.gateways[*gateway]);
+            let busy = queue.utilisation().min(1.0);
+            needs.bunched_s += busy * packets * queue.service.mean / (1.0 - busy).max(1e-9);
+        }
+        for hop in &there.hops {
+            let Some(held) = cells[hop.medium].held(hop, self.copy.data.size, packets) else { continue };
+            needs.alone_s += held.gathered_s;
+            needs.around_s += held.around_s;
+            needs.bunched_s += held.backed_off_s;
+            if ready_s < held.burst_s {
+                needs.bunched_s += more * held.burst_s;
+            }
+        }
+    }
+
+    /// Where the channel is not what the copy waits for, a window may outlast a bad period, wholly or in part:
+    /// a doubt of all that bad periods cost.
+    fn outlast(&self, needs: &mut Needs) {
+        let busiest = needs.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
+        for (weather, on_s) in needs.channels.values() {
+            if self.copy.window > 1 && *on_s < busiest {
+                needs.bunched_s += needs.alone_s * weather.bad_s / weather.good_s;
+            }
+        }
+    }
+
+    /// By how much bad periods stretch the time from block to block. They come with time, and hold up all of
+    /// the window: as long as they last nothing else has much to do.
+    fn stretch(&self, needs: &Needs, blocks_per_s: f64) -> f64 {
+        let window = f64::from(self.copy.window);
+        // Data and replies, of each block under way.
+        let of = |(weather, on_s): &(Weather, f64)| weather.stretch(window / blocks_per_s, on_s * window, 2.0 * window);
+        needs.channels.values().map(of).product()
     }
 
     /// A station's software handles all packets of a block; `more_s` comes on top.
@@ -197,43 +310,43 @@ impl Round<'_> {
         // With one block under way data and replies take turns and never meet.
         let other = other.times(1.0 - 1.0 / f64::from(self.copy.window.max(1)));
         // Places in order; the stations' software counts as servers elsewhere, both ways together.
-        let mut met = Estimate::given(vec![(None, self.handled(route.from))]);
-        let media = route.hops.iter().map(|hop| hop.medium);
+        let mut met = Estimate::given(vec![Met { need: self.handled(route.from), fills: None }]);
         for (at, hop) in route.hops.iter().enumerate() {
-            let ports = &self.loads.ports[hop.medium];
-            let (from, to) = (&ports[hop.from], &ports[hop.to]);
-            let need = cells[hop.medium].with(mine.plus(other), [from, to]).need(from, to, mine);
+            let cell = &cells[hop.medium];
             let name = &self.network.topology.media[hop.medium].name;
+            let need = cell.with(mine.plus(other), hop).need(hop, mine);
+            let alone = cell.with(mine, hop).need(hop, mine).value().cloned();
             met = met.with(need, |mut met, need| {
-                met.push((Some(name), need));
+                let fills =
+                    Fills { name, both_ways: cell.serves_both_ways(), need: alone.unwrap_or_else(|| need.clone()) };
+                met.push(Met { need, fills: Some(fills) });
                 met
             });
             if let Some(gateway) = route.gateways.get(at) {
                 let about = &self.network.topology.gateways[*gateway];
-                let need = gateway_need(about, self.loads.gateways[*gateway].packets_per_s() + other.packets_per_s());
+                let others = self.loads.gateways[*gateway].packets_per_s();
+                let need = gateway_need(about, others + other.packets_per_s());
+                let fills = Fills { name: &about.name, both_ways: true, need: gateway_need(about, others) };
                 met = met.map(|mut met| {
-                    met.push((Some(&about.name), need));
+                    met.push(Met { need, fills: Some(fills) });
                     met
                 });
             }
         }
         needs.with(met, |mut needs, mut met| {
-            met.push((None, self.handled(route.to)));
-            let stops: Vec<Stop> = met.iter().flat_map(|(_, need)| need.stops.iter().map(|(stop, _)| *stop)).collect();
+            met.push(Met { need: self.handled(route.to), fills: None });
+            let stops: Vec<Stop> = met.iter().flat_map(|m| m.need.stops.iter().map(|(stop, _)| *stop)).collect();
             needs.alone_s += burst_s(packets, &stops);
-            let weathers = met.iter().filter_map(|(_, need)| Some((need.weather?, need.stops.first()?.0)));
+            // Packets that have waited for one another do so less at the next place; each place counts all.
+            let most = stops.iter().map(|stop| stop.wait_s).fold(0.0, f64::max);
+            needs.bunched_s += stops.iter().map(|stop| stop.wait_s).sum::<f64>() - most;
+            let weathers = met.iter().filter_map(|m| Some((m.need.weather?, m.need.stops.first()?.0)));
+            let media = route.hops.iter().map(|hop| hop.medium);
             for (medium, (weather, stop)) in media.filter(|m| self.wireless(*m)).zip(weathers) {
                 let channel = needs.channels.entry(medium).or_insert((weather, 0.0));
                 channel.1 += packets * stop.spacing_s;
             }
-            for (name, need) in &met {
-                for (stop, filled) in &need.stops {
-                    let (Some(name), filled_s) = (name, packets * filled.filled_s) else { continue };
-                    let scv = packets * filled.variance / (filled_s * filled_s).max(1e-24);
-                    let server = Server { demand_s: packets * stop.service_s, open: filled.open, filled_s, scv };
-                    needs.server((*name).clone(), server);
-                }
-            }
+            met.iter().filter_map(|m| m.fills.as_ref()).for_each(|fills| needs.fill(fills, packets));
             needs
         })
     }

@@ -15,15 +15,17 @@
 //! * each collision costs a back-off of mean `(2^min(k,10) - 1) / 2` slots, the collision itself
 //!   and, with the chance that the medium is busy then, the rest of a frame; after 16 the frame is
 //!   given up;
-//! * the station's own queue is an M/G/1 queue whose service is all this.
+//! * the station's own queue is an M/G/1 queue whose service is all this; a frame that finds others
+//!   before it at its station has less of it to go through, for a station that has just sent is
+//!   ahead of those that are backing off (an exceptional first service, Welch 1964).
 //!
-//! The two chances need six numbers that no derivation gave (`fitted`). They were fitted to an
-//! event simulation of the protocol, a copy of which is in `tests/ethernet.rs` and holds the
-//! formula to its band.
+//! Eight numbers in it no derivation gave (`fitted`). They were fitted to an event simulation of the
+//! protocol, another one than that in `tests/ethernet.rs`, and both hold the formula to its bands.
+//! One of them must do: little traffic, moderate traffic of anybody's, much traffic of many stations that
+//! are alike and send long frames.
 
-use crate::formula::{Band, Formula, Quantity};
+use crate::formula::{Band, Estimate, Formula, Quantity};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{MG1_WAIT, Queue};
 
 /// Slot time in bits (802.3, 4.4.2).
 pub(crate) const SLOT_BITS: f64 = 512.0;
@@ -39,24 +41,30 @@ const ATTEMPTS_MAX: u32 = 16;
 const DOUBLINGS_MAX: u32 = 10;
 /// More the medium is never counted as busy: there is always a gap.
 const BUSY_MAX: f64 = 0.98;
+/// More likely no retry is counted to collide: where propagation is far beyond what cables may be.
+const RETRY_MAX: f64 = 0.97;
 /// Rounds of the fixed point at most; a dozen do at moderate load.
 const ROUNDS: usize = 200;
 
-/// Six numbers fitted to simulation; all are shares or multiples, without units.
+/// Eight numbers fitted to simulation; all are shares or multiples, without units.
 mod fitted {
     /// How much more often than new frames alone others join the wait for the same end, for each
     /// first attempt that collides.
-    pub(super) const JOINING: f64 = 1.84;
+    pub(super) const JOINING: f64 = 1.742;
     /// Chance that a retry collides on an idle medium, with the partner of the last collision.
-    pub(super) const RETRY_IDLE: f64 = 0.054;
-    /// What a busy medium adds to that.
-    pub(super) const RETRY_BUSY: f64 = 0.767;
+    pub(super) const RETRY_IDLE: f64 = 0.0152;
+    /// What propagation adds to that, for each slot of it.
+    pub(super) const RETRY_UNHEARD: f64 = 0.0725;
+    /// What a busy medium adds.
+    pub(super) const RETRY_BUSY: f64 = 0.8229;
     /// Share of a station's own traffic that does not count as busy for its retries.
-    pub(super) const RETRY_OWN: f64 = 0.232;
+    pub(super) const RETRY_OWN: f64 = 0.1746;
     /// Rest of a frame that the first attempt waits for, over half a frame.
-    pub(super) const FIRST_REST: f64 = 1.230;
+    pub(super) const FIRST_REST: f64 = 1.1532;
     /// The same for a retry: frames follow one another just then.
-    pub(super) const RETRY_REST: f64 = 2.243;
+    pub(super) const RETRY_REST: f64 = 2.4546;
+    /// Share of the contention that frames are spared which have waited at their own station.
+    pub(super) const SPARED: f64 = 0.3201;
 }
 
 /// A station on a shared Ethernet.
@@ -72,6 +80,8 @@ pub struct Sender {
     pub all: Traffic,
     /// What this one sends.
     pub own: Traffic,
+    /// The busiest station's traffic over the average one's.
+    pub imbalance: f64,
 }
 
 /// What a frame at the head of its station's queue goes through.
@@ -79,6 +89,8 @@ pub struct Sender {
 pub struct Access {
     /// Time until it has arrived, in seconds.
     pub time: Moments,
+    /// The same for a frame that has waited at its own station for others.
+    pub next: Moments,
     /// Chance that its first attempt collides.
     pub first: f64,
     /// Chance that a later one does.
@@ -89,24 +101,64 @@ pub struct Access {
     pub given_up: f64,
 }
 
-/// The first is about the station's queue, the others about the medium.
-const BANDS: &[Band<Sender>] = &[
-    Band { quantity: Quantity::StationUtilisation, of: Sender::queue_utilisation, low: 0.0, high: 0.6 },
-    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 16.0, high: 200.0 },
-    Band { quantity: Quantity::Load, of: Sender::load, low: 0.0, high: 0.8 },
-    Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 5.0, high: 24.0 },
-    Band { quantity: Quantity::Variation, of: |s| s.frame().scv(), low: 0.0, high: 1.0 },
-    Band { quantity: Quantity::PropagationSlots, of: Sender::propagation_slots, low: 0.0, high: 0.1 },
-    Band { quantity: Quantity::GivenUp, of: Sender::given_up, low: 0.0, high: 0.003 },
-];
+/// Where the formula for the delay holds. Variation, propagation, collisions and how busy the station's
+/// own queue is each have an upper end.
+struct Reach {
+    busy: f64,
+    queue: f64,
+    stations: f64,
+    imbalance: f64,
+    slots: f64,
+    variation: f64,
+    propagation: f64,
+}
 
-/// What a copy meets.
+impl Reach {
+    const fn bands(self) -> [Band<Sender>; 9] {
+        const fn to(quantity: Quantity, of: fn(&Sender) -> f64, high: f64) -> Band<Sender> {
+            Band { quantity, of, low: 0.0, high }
+        }
+        [
+            Band { quantity: Quantity::Stations, of: |s| s.stations, low: self.stations, high: 200.0 },
+            Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: self.slots, high: 24.0 },
+            to(Quantity::Utilisation, Sender::busy, self.busy),
+            to(Quantity::StationUtilisation, Sender::queue_utilisation, self.queue),
+            to(Quantity::Imbalance, |s| s.imbalance, self.imbalance),
+            to(Quantity::Variation, |s| s.frame().scv(), self.variation),
+            to(Quantity::PropagationSlots, Sender::propagation_slots, self.propagation),
+            to(Quantity::MetSlots, Sender::met_slots, 31.0),
+            to(Quantity::GivenUp, Sender::given_up, 0.003),
+        ]
+    }
+}
+
+/// Moderate traffic.
+const MODERATE: &[Band<Sender>] =
+    &Reach { busy: 0.54, queue: 0.2, stations: 10.0, imbalance: 1e6, slots: 2.5, variation: 1.5, propagation: 0.2 }
+        .bands();
+
+/// Little traffic, of frames of any length.
+const LITTLE: &[Band<Sender>] =
+    &Reach { busy: 0.27, queue: 0.25, stations: 1.0, imbalance: 1e6, slots: 1.0, variation: 2.0, propagation: 0.2 }
+        .bands();
+
+/// Much traffic, where all stations do the same.
+const MUCH: &[Band<Sender>] =
+    &Reach { busy: 0.665, queue: 0.3, stations: 16.0, imbalance: 1.05, slots: 5.0, variation: 0.4, propagation: 0.1 }
+        .bands();
+
+/// Still more of long frames, which may vary.
+const MUCH_LONG: &[Band<Sender>] =
+    &Reach { busy: 0.825, queue: 0.3, stations: 16.0, imbalance: 1.05, slots: 9.5, variation: 1.0, propagation: 0.1 }
+        .bands();
+
+/// What a copy meets: what others do counts, not its own traffic.
 const ACCESS_BANDS: &[Band<Sender>] = &[
-    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 10.0, high: 200.0 },
-    Band { quantity: Quantity::Load, of: Sender::load, low: 0.0, high: 0.7 },
-    Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 4.0, high: 24.0 },
-    Band { quantity: Quantity::Variation, of: |s| s.frame().scv(), low: 0.0, high: 1.0 },
-    Band { quantity: Quantity::PropagationSlots, of: Sender::propagation_slots, low: 0.0, high: 0.1 },
+    Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 200.0 },
+    Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: 2.5, high: 24.0 },
+    Band { quantity: Quantity::Utilisation, of: Sender::busy_others, low: 0.0, high: 0.4 },
+    Band { quantity: Quantity::Variation, of: |s| s.frame().scv(), low: 0.0, high: 2.0 },
+    Band { quantity: Quantity::PropagationSlots, of: Sender::propagation_slots, low: 0.0, high: 0.2 },
     Band { quantity: Quantity::GivenUp, of: Sender::given_up, low: 0.0, high: 0.003 },
 ];
 
@@ -119,13 +171,34 @@ pub static ACCESS: Formula<Sender, Access> = Formula {
     bands: ACCESS_BANDS,
 };
 
-/// Mean time from a frame's arrival at its station to its arrival at the other end, in seconds.
-pub static DELAY: Formula<Sender, f64> = Formula {
-    name: "CSMA/CD delay",
-    source: "the station's M/G/1 queue with CSMA/CD access as its service",
-    compute: Sender::delay,
-    bands: BANDS,
-};
+/// Mean time from a frame's arrival at its station to its arrival at the other end, in seconds, with
+/// moderate traffic. See [`delay`].
+pub static DELAY: Formula<Sender, f64> = over(MODERATE);
+static DELAY_LITTLE: Formula<Sender, f64> = over(LITTLE);
+static DELAY_MUCH: Formula<Sender, f64> = over(MUCH);
+static DELAY_MUCH_LONG: Formula<Sender, f64> = over(MUCH_LONG);
+
+const fn over(bands: &'static [Band<Sender>]) -> Formula<Sender, f64> {
+    Formula {
+        name: "CSMA/CD delay",
+        source: "the station's queue with CSMA/CD access as its service: M/G/1 with an exceptional first service \
+                 (Welch 1964)",
+        compute: Sender::delay,
+        bands,
+    }
+}
+
+/// The same where any of the bands holds: moderate traffic, little traffic of frames of any length,
+/// much traffic of many stations that are alike. If none does, the reasons are those for moderate traffic.
+pub fn delay(sender: &Sender) -> Estimate<f64> {
+    let moderate = DELAY.at(sender);
+    let holds = |delay: &Estimate<f64>| delay.outside().is_empty();
+    if holds(&moderate) {
+        return moderate;
+    }
+    let others = [&DELAY_LITTLE, &DELAY_MUCH, &DELAY_MUCH_LONG].map(|formula| formula.at(sender));
+    others.into_iter().find(holds).unwrap_or(moderate)
+}
 
 /// Frames a second that the medium carries when every station always has one.
 pub static CAPACITY: Formula<Sender, f64> = Formula {
@@ -133,7 +206,7 @@ pub static CAPACITY: Formula<Sender, f64> = Formula {
     source: "Metcalfe & Boggs 1976: a slot succeeds with A = (1 - 1/n)^(n-1), so a frame costs (1 - A)/A slots; \
              Boggs, Mogul & Kent 1988 measured more with few stations, for one that has won goes on",
     compute: capacity,
-    bands: &[Band { quantity: Quantity::PacketSlots, of: |s| s.all.mean_bits() / SLOT_BITS, low: 4.0, high: 24.0 }],
+    bands: &[Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: 4.0, high: 24.0 }],
 };
 
 impl Sender {
@@ -141,9 +214,23 @@ impl Sender {
         self.all.service(self.bits_per_s, 0.0)
     }
 
-    /// Bits asked for over bits that leave.
-    fn load(&self) -> f64 {
-        self.all.bits_per_s() / self.bits_per_s
+    fn slots(&self) -> f64 {
+        self.all.mean_bits() / SLOT_BITS
+    }
+
+    /// Mean length of the frame that is under way when another one comes up, in slots.
+    fn met_slots(&self) -> f64 {
+        self.slots() * (1.0 + self.frame().scv())
+    }
+
+    /// Share of the time that the medium is taken, collisions included.
+    fn busy(&self) -> f64 {
+        self.settle().map_or(f64::INFINITY, |a| a.busy)
+    }
+
+    /// The same by others.
+    fn busy_others(&self) -> f64 {
+        self.busy() * (1.0 - self.own_share())
     }
 
     fn propagation_slots(&self) -> f64 {
@@ -181,7 +268,8 @@ impl Sender {
         let frame = self.frame();
         let others = 1.0 - self.own_share();
         // A frame under way when something arrives is longer than the average one.
-        let met = if frame.mean > 0.0 { frame.second / frame.mean } else { 0.0 };
+        let held = self.all.service(self.bits_per_s, self.gap_s());
+        let met = if frame.mean > 0.0 { held.second / held.mean } else { 0.0 };
         let (mut first, mut retry, mut busy) = (0.0f64, fitted::RETRY_IDLE, 0.0);
         for _ in 0..ROUNDS {
             let collisions = first / (1.0 - retry) / 2.0;
@@ -191,7 +279,8 @@ impl Sender {
             let joining = others * lambda * (met * (1.0 + fitted::JOINING * first) + self.gap_s());
             let unheard = others * lambda * 2.0 * self.propagation_s;
             let next = busy_others * -(-joining).exp_m1() + (1.0 - busy_others) * -(-unheard).exp_m1();
-            retry = fitted::RETRY_IDLE + fitted::RETRY_BUSY * busy_retry;
+            let unheard_again = fitted::RETRY_UNHEARD * self.propagation_slots() * (1.0 - busy_retry);
+            retry = (fitted::RETRY_IDLE + unheard_again + fitted::RETRY_BUSY * busy_retry).min(RETRY_MAX);
             if (next - first).abs() < 1e-9 {
                 break;
             }
@@ -201,7 +290,25 @@ impl Sender {
             return None;
         }
         let given_up = first * retry.powi(ATTEMPTS_MAX as i32 - 1);
-        Some(Access { time: self.attempts(first, retry, others * busy, met), first, retry, busy, given_up })
+        let time = self.attempts(first, retry, others * busy, met);
+        Some(Access { time, next: self.spared(time), first, retry, busy, given_up })
+    }
+
+    /// The time through all attempts of a frame that has waited for another one at its station: the gap
+    /// behind that one, and a part of the contention.
+    fn spared(&self, time: Moments) -> Moments {
+        let own = self.own_frame();
+        let alone = (own.second - own.mean * own.mean).max(0.0);
+        let contention = (time.second - time.mean * time.mean - alone).max(0.0);
+        let left = 1.0 - fitted::SPARED;
+        let mean = own.mean + self.gap_s() + left * (time.mean - own.mean);
+        Moments { mean, second: mean * mean + alone + left * left * contention }
+    }
+
+    /// The station's own frame until it has arrived.
+    fn own_frame(&self) -> Moments {
+        let of = if self.own.packets_per_s() > 0.0 { self.own } else { self.all };
+        of.service(self.bits_per_s, self.propagation_s)
     }
 
     /// Mean and second moment of the time through all attempts.
@@ -209,9 +316,7 @@ impl Sender {
         let slot = SLOT_BITS / self.bits_per_s;
         // Of a uniform part of what is under way: mean and second moment.
         let rest = |factor: f64| (factor * busy * met / 2.0, factor * busy * met * met / 3.0);
-        let own = self.own.service(self.bits_per_s, self.propagation_s);
-        let own =
-            if self.own.packets_per_s() > 0.0 { own } else { self.all.service(self.bits_per_s, self.propagation_s) };
+        let own = self.own_frame();
         let (wait, wait2) = rest(fitted::FIRST_REST);
         let mut mean = own.mean + wait;
         let mut variance = (own.second - own.mean * own.mean).max(0.0) + (wait2 - wait * wait).max(0.0);
@@ -236,9 +341,16 @@ impl Sender {
     }
 
     fn delay(&self) -> Option<f64> {
-        let access = self.settle()?;
-        let queue = Queue { arrivals_per_s: self.own.packets_per_s(), service: access.time };
-        Some(MG1_WAIT.at(&queue).value()? + access.time.mean)
+        let Access { time: first, next, .. } = self.settle()?;
+        let rate = self.own.packets_per_s();
+        let (busy_first, busy_next) = (rate * first.mean, rate * next.mean);
+        if busy_next >= 1.0 {
+            return None;
+        }
+        let often = 1.0 - busy_next + busy_first;
+        let wait = rate * next.second / (2.0 * (1.0 - busy_next)) + rate * (first.second - next.second) / (2.0 * often);
+        let idle = (1.0 - busy_next) / often;
+        Some(wait.max(0.0) + idle * first.mean + (1.0 - idle) * next.mean)
     }
 }
 
@@ -258,7 +370,7 @@ mod tests {
     fn sender(load: f64, bits: f64, stations: f64) -> Sender {
         let size = Size::constant(Bits::new(bits).unwrap());
         let all = Traffic::new(PacketRate::new(load * 1e7 / bits).unwrap(), size);
-        Sender { bits_per_s: 1e7, propagation_s: 5e-6, stations, all, own: all.times(1.0 / stations) }
+        Sender { bits_per_s: 1e7, propagation_s: 5e-6, stations, all, own: all.times(1.0 / stations), imbalance: 1.0 }
     }
 
     #[test]
@@ -271,16 +383,24 @@ mod tests {
     #[test]
     fn what_is_outside_the_band_says_so() {
         for (load, bits, stations, quantity) in [
-            (0.3, 12_000.0, 15.0, Quantity::Stations),
-            (0.85, 12_000.0, 50.0, Quantity::Load),
-            (0.3, 2_400.0, 50.0, Quantity::PacketSlots),
+            (0.4, 12_000.0, 9.0, Quantity::Stations),
+            (0.85, 12_000.0, 50.0, Quantity::Utilisation),
+            (0.3, 1_200.0, 50.0, Quantity::PacketSlots),
             (0.8, 2_600.0, 200.0, Quantity::GivenUp),
         ] {
-            let got = DELAY.at(&sender(load, bits, stations));
+            let got = delay(&sender(load, bits, stations));
             let found =
                 got.outside().iter().any(|r| matches!(r, crate::Reason::Outside { quantity: q, .. } if *q == quantity));
             assert!(found, "{quantity}: {got:?}");
         }
+        // Little traffic of anybody's, and much of many that are alike.
+        for (load, bits, stations) in [(0.2, 600.0, 2.0), (0.45, 3_000.0, 12.0), (0.7, 12_000.0, 20.0)] {
+            let got = delay(&sender(load, bits, stations));
+            assert!(got.outside().is_empty(), "{load}: {got:?}");
+        }
+        let mut uneven = sender(0.7, 12_000.0, 20.0);
+        uneven.imbalance = 2.0;
+        assert!(!delay(&uneven).outside().is_empty());
         assert_eq!(DELAY.at(&sender(1.1, 12_000.0, 20.0)).value(), None);
     }
 

@@ -29,6 +29,22 @@ pub enum Quantity {
     Imbalance,
     /// Chance that a frame meets a bad period.
     FrameLoss,
+    /// How much more regular than Poisson packets come (1 less the squared coefficient of variation
+    /// of the time between them).
+    Regularity,
+    /// Mean length of the packet under way when another one comes, in slot times: long ones are met more often.
+    MetSlots,
+    /// Share of the time that a station can't be heard.
+    BadShare,
+    /// Share of a ring's time that others use while a copy sends bursts.
+    OthersLoad,
+    /// A token's way once around, as a part of a copy's round.
+    TokenWay,
+    /// Part of a copy's round that the other blocks under way may hold it up on a medium that data and
+    /// replies share.
+    Bunching,
+    /// By how much chance may slow a copy down: from service times all the same to exponential ones.
+    Chance,
 }
 
 impl fmt::Display for Quantity {
@@ -44,6 +60,13 @@ impl fmt::Display for Quantity {
             Quantity::StationUtilisation => "utilisation of the sender's queue",
             Quantity::Imbalance => "busiest station over the average one",
             Quantity::FrameLoss => "chance that a frame meets a bad period",
+            Quantity::MetSlots => "packet that is met under way, in slot times",
+            Quantity::BadShare => "share of the time that is bad",
+            Quantity::OthersLoad => "load of others beside a copy's bursts",
+            Quantity::TokenWay => "the token's way around as a part of the copy's round",
+            Quantity::Bunching => "part of the round that the window's other blocks hold up on a shared medium",
+            Quantity::Chance => "what chance may cost, from constant to exponential service",
+            Quantity::Regularity => "regularity of arrivals (processors and gateways that are busy space them)",
         })
     }
 }

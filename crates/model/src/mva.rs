@@ -50,6 +50,16 @@ pub struct Pace {
     pub busy: Vec<f64>,
 }
 
+impl Pace {
+    /// The same where all takes so many times as long (1 or more).
+    #[must_use]
+    pub(crate) fn slower(mut self, times: f64) -> Pace {
+        self.requests_per_s /= times;
+        self.response_s *= times;
+        self
+    }
+}
+
 /// The pace of a copy with a window.
 pub static PACE: Formula<Closed, Pace> = Formula {
     name: "closed MVA",

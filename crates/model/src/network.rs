@@ -13,6 +13,8 @@ pub struct Network {
     pub(crate) ports: Vec<Vec<f64>>,
     /// Medium and port of each gateway's attachments.
     pub(crate) attached: Vec<Vec<(usize, usize)>>,
+    /// Medium and port of each group.
+    pub(crate) group_ports: Vec<(usize, usize)>,
     pub(crate) flows: Vec<Route>,
     /// There and back.
     pub(crate) copies: Vec<(Route, Route)>,
@@ -60,7 +62,7 @@ impl Network {
         bound(Table::Flows, topology.flows.len(), TABLES_MAX)?;
         bound(Table::Copies, topology.copies.len(), COPIES_MAX)?;
         let attached = plan.edges.split_off(plan.topology.media.len());
-        Ok(Network { ports: plan.ports, attached, flows, copies, topology })
+        Ok(Network { ports: plan.ports, attached, group_ports: plan.group_port, flows, copies, topology })
     }
 
     /// What the network was made from.

@@ -14,6 +14,9 @@
 use crate::formula::{Band, Formula, Quantity};
 use crate::mva::{Pace, WINDOW_MAX};
 
+/// From here on how much service times vary is no more than a guess.
+const SURELY_VARIES: f64 = 0.1;
+
 /// What one packet of a copy meets at a place.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Stop {
@@ -62,6 +65,12 @@ pub struct Round {
     pub alone_s: f64,
     /// Time of it that belongs to no place, in seconds.
     pub think_s: f64,
+    /// Time that the other blocks under way may hold up a block on a medium that data and replies share,
+    /// over and above what they do at the places, in seconds.
+    pub bunched_s: f64,
+    /// A token's time once around the rings on the way, in seconds: where it is when a packet comes is
+    /// taken for chance.
+    pub around_s: f64,
     /// The places.
     pub servers: Vec<Server>,
 }
@@ -72,8 +81,31 @@ pub static PACE: Formula<Round, Pace> = Formula {
     source: "a round of bursts; between min(W / round, 1 / busiest), exact for constant service, and mean-value \
              analysis (Reiser & Lavenberg 1980), for exponential service",
     compute: pace,
-    bands: &[Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.95 }],
+    bands: &[
+        Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.85 },
+        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.15 },
+        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.15 },
+        Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.1 },
+    ],
 };
+
+fn bunching(round: &Round) -> f64 {
+    if round.alone_s > 0.0 { round.bunched_s / round.alone_s } else { 0.0 }
+}
+
+fn token_way(round: &Round) -> f64 {
+    if round.alone_s > 0.0 { round.around_s / round.alone_s } else { 0.0 }
+}
+
+/// How far the two ends are apart, unless it is known that service hardly varies.
+fn chance(round: &Round) -> f64 {
+    let window = round.window.clamp(1, WINDOW_MAX);
+    let (constant, exponential) = (constant(round, window), analysis(round, window, busiest(round)).0);
+    if constant <= 0.0 {
+        return 0.0;
+    }
+    (1.0 - exponential / constant) * (variation(round) / SURELY_VARIES).min(1.0)
+}
 
 fn most_open(round: &Round) -> f64 {
     round.servers.iter().map(|s| s.open).fold(0.0, f64::max)
@@ -84,15 +116,25 @@ fn pace(round: &Round) -> Option<Pace> {
         return None;
     }
     let window = round.window.clamp(1, WINDOW_MAX);
-    let busiest = round.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
-    let constant = (f64::from(window) / round.alone_s).min(if busiest > 0.0 { 1.0 / busiest } else { f64::INFINITY });
-    let (exponential, mut queued) = analysis(round, window, busiest);
+    let constant = constant(round, window);
+    let (exponential, mut queued) = analysis(round, window, busiest(round));
     let rate = constant + (exponential - constant) * variation(round);
     let scale = if exponential > 0.0 { rate / exponential } else { 1.0 };
     queued.iter_mut().for_each(|q| *q *= scale.min(1.0));
     let busy = round.servers.iter().map(|s| (s.open + rate * s.demand_s).min(1.0)).collect();
     let response_s = (f64::from(window) / rate - round.think_s).max(0.0);
     Some(Pace { requests_per_s: rate, response_s, queued, busy })
+}
+
+/// Time from block to block at the place that takes longest.
+fn busiest(round: &Round) -> f64 {
+    round.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max)
+}
+
+/// The rate if all service times are the same.
+fn constant(round: &Round, window: u32) -> f64 {
+    let busiest = busiest(round);
+    (f64::from(window) / round.alone_s).min(if busiest > 0.0 { 1.0 / busiest } else { f64::INFINITY })
 }
 
 /// Rate and queues by mean-value analysis of one class, each place's part of the lonely round in
@@ -139,7 +181,14 @@ mod tests {
 
     fn rate(window: u32, scv: f64, seconds: &[f64]) -> f64 {
         let servers = seconds.iter().map(|s| server(*s, scv)).collect();
-        let round = Round { window, alone_s: 0.5 + seconds.iter().sum::<f64>(), think_s: 0.5, servers };
+        let round = Round {
+            window,
+            alone_s: 0.5 + seconds.iter().sum::<f64>(),
+            think_s: 0.5,
+            bunched_s: 0.0,
+            around_s: 0.0,
+            servers,
+        };
         PACE.at(&round).value().unwrap().requests_per_s
     }
 
@@ -175,6 +224,17 @@ mod tests {
     #[test]
     fn what_others_fill_has_no_pace() {
         let full = Server { open: 1.0, ..server(0.1, 0.0) };
-        assert_eq!(PACE.at(&Round { window: 1, alone_s: 1.0, think_s: 0.0, servers: vec![full] }).value(), None);
+        assert_eq!(
+            PACE.at(&Round {
+                window: 1,
+                alone_s: 1.0,
+                think_s: 0.0,
+                bunched_s: 0.0,
+                around_s: 0.0,
+                servers: vec![full]
+            })
+            .value(),
+            None
+        );
     }
 }

@@ -1,8 +1,12 @@
 //! Token ring: N stations in a cycle; the token takes `walk` seconds from one to the next.
 //!
-//! Mean waits of symmetric stations with Poisson arrivals, by what a station may send when the
-//! token comes: all it has (exhaustive), what it had when the token came (gated), or one packet
-//! (1-limited). Time to send is the packet's; it then travels half the ring on average.
+//! Mean waits with Poisson arrivals, by what a station may send when the token comes: all it has
+//! (exhaustive), what it had when the token came (gated), or one packet (1-limited).
+//!
+//! What the waits of all stations sum up to, each weighted with its load, is known exactly (the
+//! pseudo-conservation law of Boxma & Groenendijk 1987). Among equal stations that is the wait
+//! itself. Unequal ones share it as Boxma & Meister 1987 have it: in proportion to what is left of
+//! a cycle when a packet comes, and how many of them it waits.
 
 use serde::Serialize;
 
@@ -34,6 +38,12 @@ pub struct Ring {
     pub arrivals_per_s: f64,
     /// Time to send a packet.
     pub service: Moments,
+    /// The sum over all stations of the square of each one's share of the time that it sends.
+    pub squares: f64,
+    /// The station in question: the share of the time that it sends (0 for one that is silent).
+    pub own_utilisation: f64,
+    /// Packets a second of the station in question.
+    pub own_arrivals_per_s: f64,
     /// The busiest station's traffic over the average station's.
     pub imbalance: f64,
 }
@@ -53,26 +63,45 @@ impl Ring {
         self.utilisation() + walks
     }
 
+    /// Packets a second of the station where it may send one with each token; elsewhere 0.
+    fn own_limit(&self) -> f64 {
+        if self.discipline == Discipline::OneLimited { self.own_arrivals_per_s } else { 0.0 }
+    }
+
     /// The same where stations send one packet at a time; elsewhere 0.
     fn one_by_one(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { self.share() } else { 0.0 }
     }
 
-    /// Mean way from sender to receiver, in seconds: half the ring.
-    pub fn travel_s(&self) -> f64 {
-        self.stations * self.walk_s / 2.0
+    /// The share where one packet at a time is a matter of who has how many; elsewhere 0.
+    fn uneven(&self) -> f64 {
+        if self.imbalance > EVEN { self.one_by_one() } else { 0.0 }
+    }
+
+    /// The utilisation where stations send all they have; elsewhere 0.
+    fn bursts_of_others(&self) -> f64 {
+        if self.discipline == Discipline::OneLimited { 0.0 } else { self.utilisation() }
+    }
+
+    /// Once around, in seconds.
+    pub fn around_s(&self) -> f64 {
+        self.stations * self.walk_s
     }
 }
+
+/// Up to here the busiest station is like the others.
+const EVEN: f64 = 1.2;
 
 /// Mean time before a packet's transmission begins, in seconds.
 pub static WAIT: Formula<Ring, f64> = Formula {
     name: "token ring",
-    source: "symmetric cyclic service: exhaustive and gated by Konheim & Meister 1974 and Ferguson & Aminetzah 1985, \
-             1-limited by Fuhrmann 1985 and Takagi 1986; exact for equal stations with Poisson arrivals",
+    source: "cyclic service: pseudo-conservation laws (Boxma & Groenendijk 1987), which for equal stations are the \
+             exact waits (Konheim & Meister 1974, Ferguson & Aminetzah 1985, Fuhrmann 1985, Takagi 1986), shared by \
+             unequal ones as in Boxma & Meister 1987",
     compute: wait,
     bands: &[
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
-        Band { quantity: Quantity::Imbalance, of: |r| r.imbalance, low: 0.0, high: 1.2 },
+        Band { quantity: Quantity::Load, of: Ring::uneven, low: 0.0, high: 0.3 },
     ],
 };
 
@@ -84,25 +113,33 @@ pub static TOKEN: Formula<Ring, f64> = Formula {
     compute: wait,
     bands: &[
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
-        Band { quantity: Quantity::Load, of: Ring::one_by_one, low: 0.0, high: 0.8 },
-        Band { quantity: Quantity::Imbalance, of: |r| r.imbalance, low: 0.0, high: 1.2 },
+        Band { quantity: Quantity::Load, of: Ring::one_by_one, low: 0.0, high: 0.6 },
+        Band { quantity: Quantity::Load, of: Ring::uneven, low: 0.0, high: 0.2 },
+        Band { quantity: Quantity::OthersLoad, of: Ring::bursts_of_others, low: 0.0, high: 0.3 },
     ],
 };
 
 fn wait(ring: &Ring) -> Option<f64> {
-    let Ring { discipline, stations: n, walk_s: r, arrivals_per_s, service, .. } = *ring;
     let rho = ring.utilisation();
-    let left = 1.0 - ring.share();
-    if left <= 0.0 {
+    let left = 1.0 - rho;
+    let around_s = ring.around_s();
+    let own_left = left - ring.own_limit() * around_s;
+    if left <= 0.0 || ring.share() >= 1.0 || own_left <= 0.0 {
         return None;
     }
-    let walking = match discipline {
-        Discipline::Exhaustive => r * (n - rho),
-        Discipline::Gated | Discipline::OneLimited => r * (n + rho),
+    // The law, divided by the utilisation.
+    let (square, rest) = if rho > 0.0 { (ring.squares / rho, rho - ring.squares / rho) } else { (0.0, 0.0) };
+    let gated = if ring.discipline == Discipline::Exhaustive { 0.0 } else { square };
+    let queue = ring.arrivals_per_s * ring.service.second / (2.0 * left);
+    let law = queue + around_s / 2.0 + around_s / (2.0 * left) * (rest + 2.0 * gated);
+    let own = ring.own_utilisation;
+    let share = match ring.discipline {
+        Discipline::Exhaustive => (1.0 - own) / (1.0 - square),
+        Discipline::Gated => (1.0 + own) / (1.0 + square),
+        Discipline::OneLimited => (left + own) / own_left * left / (left + square),
     };
-    Some((arrivals_per_s * service.second + walking) / (2.0 * left))
+    Some(law * share)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,8 +147,20 @@ mod tests {
 
     const ALL: [Discipline; 3] = [Discipline::Exhaustive, Discipline::Gated, Discipline::OneLimited];
 
+    /// Equal stations.
     fn ring(discipline: Discipline, stations: f64, walk_s: f64, arrivals_per_s: f64) -> Ring {
-        Ring { discipline, stations, walk_s, arrivals_per_s, service: Moments::constant(1e-3), imbalance: 1.0 }
+        let own = arrivals_per_s * 1e-3 / stations;
+        Ring {
+            discipline,
+            stations,
+            walk_s,
+            arrivals_per_s,
+            service: Moments::constant(1e-3),
+            squares: stations * own * own,
+            own_utilisation: own,
+            own_arrivals_per_s: arrivals_per_s / stations,
+            imbalance: 1.0,
+        }
     }
 
     #[test]
@@ -144,12 +193,31 @@ mod tests {
         }
     }
 
+    /// The waits of unequal stations sum up as the conservation law says.
+    #[test]
+    fn unequal_stations_share_what_equal_ones_would_wait() {
+        // One of ten stations sends half of all; without a walk the law is that of one queue.
+        let (all, heavy) = (500.0, 0.25);
+        let light = heavy / 9.0;
+        let squares = heavy * heavy + 9.0 * light * light;
+        for discipline in ALL {
+            let wait = |own: f64| {
+                let base = ring(discipline, 10.0, 0.0, all);
+                let one = Ring { squares, own_utilisation: own, own_arrivals_per_s: own / 1e-3, ..base };
+                *WAIT.at(&one).value().unwrap()
+            };
+            let sum = heavy * wait(heavy) + 9.0 * light * wait(light);
+            assert!((sum / (0.5 * 0.5e-3) - 1.0).abs() < 1e-9, "{discipline:?}: {sum}");
+        }
+    }
+
     #[test]
     fn full_and_uneven_rings_say_so() {
         assert_eq!(WAIT.at(&ring(Discipline::OneLimited, 10.0, 1e-4, 910.0)).value(), None);
         assert!(WAIT.at(&ring(Discipline::Gated, 10.0, 1e-4, 910.0)).value().is_some());
-        let uneven = Ring { imbalance: 3.0, ..ring(Discipline::Gated, 10.0, 1e-4, 10.0) };
-        assert_eq!(WAIT.at(&uneven).outside().len(), 1);
+        let uneven = |d| Ring { imbalance: 3.0, ..ring(d, 10.0, 1e-4, 500.0) };
+        assert_eq!(WAIT.at(&uneven(Discipline::OneLimited)).outside().len(), 1);
+        assert_eq!(WAIT.at(&uneven(Discipline::Gated)).outside().len(), 0);
     }
 
     proptest! {

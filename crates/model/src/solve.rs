@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cell::{Cell, Port};
+use crate::cell::{Cell, Port, Streams};
 use crate::copying;
 use crate::formula::{Estimate, Reason};
 use crate::network::{Hop, Network, Route};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{GG1_WAIT, MM1_P95, Queue, Tandem};
+use crate::queue::{GG1_WAIT, MM1_P95, PROCESSOR, Queue, Tandem};
 use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
 use crate::topology::{Gateway, Kind, Law};
 
@@ -20,6 +20,8 @@ const COPIES_LITTLE: f64 = 0.02;
 pub(crate) struct Loads {
     /// By medium and port.
     pub(crate) ports: Vec<Vec<Port>>,
+    /// By medium.
+    pub(crate) streams: Vec<Streams>,
     pub(crate) gateways: Vec<Traffic>,
     /// How much more regular than Poisson what comes to each gateway is.
     pub(crate) regular: Vec<f64>,
@@ -32,6 +34,7 @@ impl Loads {
         let idle = |stations: &f64| Port { stations: *stations, ..Port::default() };
         Loads {
             ports: network.ports.iter().map(|ports| ports.iter().map(idle).collect()).collect(),
+            streams: vec![Streams::new(); network.ports.len()],
             gateways: vec![Traffic::default(); network.topology.gateways.len()],
             regular: vec![0.0; network.topology.gateways.len()],
             handled: vec![0.0; network.topology.groups.len()],
@@ -56,6 +59,8 @@ impl Loads {
             from.sends = from.sends.plus(total.times(1.0 / from.stations));
             let to = &mut ports[hop.to];
             to.receives = to.receives.plus(total.times(1.0 / to.stations));
+            let stream = self.streams[hop.medium].entry((hop.from, hop.to)).or_default();
+            *stream = stream.plus(total);
         }
         for gateway in &route.gateways {
             self.gateways[*gateway] = self.gateways[*gateway].plus(total);
@@ -69,6 +74,15 @@ impl Loads {
     /// 1983: streams that join count by their rates, a part of a stream is as much more like Poisson
     /// as it is smaller).
     fn settle_regularity(&mut self, network: &Network) {
+        for ((group, (medium, port)), handled) in
+            network.topology.groups.iter().zip(&network.group_ports).zip(&self.handled)
+        {
+            let port = &mut self.ports[*medium][*port];
+            let busy = (handled * group.cost.get()).min(1.0);
+            // Of what the processor handles, packets to send are a part.
+            let part = if *handled > 0.0 { (port.sends.packets_per_s() / handled).min(1.0) } else { 0.0 };
+            port.regular = busy * busy * part;
+        }
         let cells = self.cells(network);
         let mut behind = Vec::new();
         for (i, (gateway, attached)) in network.topology.gateways.iter().zip(&network.attached).enumerate() {
@@ -110,7 +124,11 @@ impl Loads {
             let (from, port) = (&self.ports[medium][from], &self.ports[medium][to]);
             let (sent, received) = (from.sends.packets_per_s(), port.receives.packets_per_s());
             if sent > 0.0 && received > 0.0 {
-                found.push((medium, to, rate / sent * rate / received * cells[medium].regular_out(from)));
+                found.push((
+                    medium,
+                    to,
+                    rate / sent * (rate / port.stations / received) / port.stations * cells[medium].regular_out(from),
+                ));
             }
         }
         drop(cells);
@@ -120,8 +138,15 @@ impl Loads {
         }
     }
 
-    pub(crate) fn cells<'a>(&self, network: &'a Network) -> Vec<Cell<'a>> {
-        network.topology.media.iter().zip(&self.ports).map(|(medium, ports)| Cell::new(medium, ports)).collect()
+    pub(crate) fn cells<'a>(&'a self, network: &'a Network) -> Vec<Cell<'a>> {
+        let loads = self.ports.iter().zip(&self.streams);
+        network
+            .topology
+            .media
+            .iter()
+            .zip(loads)
+            .map(|(medium, (ports, streams))| Cell::new(medium, ports, streams))
+            .collect()
     }
 }
 
@@ -182,8 +207,7 @@ impl Network {
             total = std::mem::replace(&mut total, Estimate::given(0.0)).plus(delay);
         };
         for (at, hop) in route.hops.iter().enumerate() {
-            let ports = &loads.ports[hop.medium];
-            let delay = cells[hop.medium].delay(&ports[hop.from], &ports[hop.to], flow.size.mean_bits());
+            let delay = cells[hop.medium].delay(hop, flow.size.mean_bits(), at > 0);
             if packets_per_s > 0.0 {
                 let here = delay.clone().map(|d| (packets_per_s, packets_per_s * d));
                 let slot = &mut across[hop.medium];
@@ -198,6 +222,8 @@ impl Network {
                 add(&about.name, gateway_delay(about, loads.gateways[*gateway], loads.regular[*gateway]));
             }
         }
+        let about = &self.topology.groups[route.from];
+        let total = total.with(PROCESSOR.at(&(loads.handled[route.from] * about.cost.get())), |total, ()| total);
         FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s: total, parts }
     }
 
@@ -240,7 +266,8 @@ pub(crate) fn gateway_service(gateway: &Gateway) -> Moments {
     }
 }
 
-fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
+/// A gateway with what comes to it.
+pub(crate) fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
     Queue { arrivals_per_s: load.packets_per_s(), service: gateway_service(gateway) }
 }
 

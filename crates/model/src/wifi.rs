@@ -9,9 +9,9 @@
 //! end (an exceptional first service, Welch 1964). Exact for one station with exponential good
 //! periods and any bad ones.
 //!
-//! What other stations send takes its share of the airtime. As long as the channel is good that is
-//! the wait of one queue for all frames, whoever sends them (Pollaczek, Khinchine). What bad periods
-//! add is what they would add to a frame that takes `1 / (1 - others)` of its time, for that is the
+//! What other stations send takes its share of the airtime. As long as the channel is good all queues
+//! together wait as one would (Pollaczek, Khinchine); they take turns, so it is shared as on a
+//! 1-limited ring without walk ([`crate::ring`], Boxma & Meister 1987). What bad periods add is what they would add to a frame that takes `1 / (1 - others)` of its time, for that is the
 //! pace at which a queue that has grown gets shorter (the shadow server of Sevcik 1977): an
 //! approximation.
 
@@ -65,6 +65,11 @@ impl Weather {
         }
     }
 
+    /// Share of the time that is bad.
+    fn bad_share(&self) -> f64 {
+        self.bad_s / (self.good_s + self.bad_s)
+    }
+
     fn breaks(&self) -> bool {
         self.bad_s > 0.0
     }
@@ -97,6 +102,8 @@ pub struct Station {
     pub others: f64,
     /// Frames a second of all others times the mean square of their airtime, in seconds.
     pub others_square_s: f64,
+    /// The sum over all queues, this one included, of the square of each one's share of the airtime.
+    pub squares: f64,
     /// This station's channel.
     pub weather: Weather,
 }
@@ -107,6 +114,11 @@ impl Station {
         let left = 1.0 - self.others;
         let Moments { mean, second } = self.airtime;
         (left > 0.0).then(|| Moments { mean: mean / left, second: second / (left * left) })
+    }
+
+    /// How often a frame is sent until it arrives: each time it dies with the same chance.
+    pub(crate) fn attempts(&self) -> f64 {
+        if self.weather.breaks() { (self.airtime.mean / self.weather.good_s).exp() } else { 1.0 }
     }
 
     fn load(&self) -> f64 {
@@ -121,21 +133,22 @@ impl Station {
         if !self.weather.breaks() {
             return 0.0;
         }
-        self.shared().map_or(1.0, |s| -(-s.mean / self.weather.good_s).exp_m1())
+        -(-self.airtime.mean / self.weather.good_s).exp_m1()
     }
 }
 
 const BANDS: &[Band<Station>] = &[
+    Band { quantity: Quantity::BadShare, of: |s| s.weather.bad_share(), low: 0.0, high: 0.1 },
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
-    Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.9 },
-    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.5 },
+    Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.55 },
+    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.1 },
 ];
 
 /// Where the queue itself may be full: only the others' share counts.
 const FRAME_BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
-    Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.6 },
-    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.5 },
+    Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.3 },
+    Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.04 },
 ];
 
 /// From a frame's first start to its arrival.
@@ -170,14 +183,23 @@ fn completion(s: &Station) -> Option<Moments> {
     }
     // The formula wants the frame's length, of which two moments are known: two lengths that have
     // these two moments.
-    let scv = time.scv();
+    let scv = s.airtime.scv();
     let (short, long, chance) = if scv <= 1.0 {
-        let spread = time.mean * scv.sqrt();
-        (time.mean - spread, time.mean + spread, 0.5)
+        let spread = scv.sqrt();
+        (1.0 - spread, 1.0 + spread, 0.5)
     } else {
-        (0.0, time.mean * (1.0 + scv), 1.0 / (1.0 + scv))
+        (0.0, 1.0 + scv, 1.0 / (1.0 + scv))
     };
-    let (a, b) = (repeat(short, &s.weather), repeat(long, &s.weather));
+    let of = |length: f64| {
+        let own = repeat(length * s.airtime.mean, &s.weather);
+        // While others have the medium a bad period holds up the frame, but it loses nothing.
+        let shared = length * (time.mean - s.airtime.mean);
+        let held = shared / s.weather.good_s;
+        let mean = own.mean + shared + held * s.weather.bad_s;
+        let variance = (own.second - own.mean * own.mean).max(0.0) + held * s.weather.bad_second();
+        Moments { mean, second: mean * mean + variance }
+    };
+    let (a, b) = (of(short), of(long));
     let mix = |a: f64, b: f64| (1.0 - chance) * a + chance * b;
     let mixed = Moments { mean: mix(a.mean, b.mean), second: mix(a.second, b.second) };
     // A frame longer than any good period never arrives.
@@ -211,7 +233,11 @@ fn delay(s: &Station) -> Option<f64> {
     if left <= 0.0 {
         return None;
     }
-    let wait = (s.others_square_s + s.arrivals_per_s * s.airtime.second) / (2.0 * left);
+    let queue = (s.others_square_s + s.arrivals_per_s * s.airtime.second) / (2.0 * left);
+    // Queues take turns, so that one with little to send waits less.
+    let (own, all) = (s.arrivals_per_s * s.airtime.mean, 1.0 - left);
+    let square = if all > 0.0 { s.squares / all } else { 0.0 };
+    let wait = queue * (left + own) / (left + square);
     Some(wait + s.airtime.mean + (with - without).max(0.0) + exceptional(s.arrivals_per_s, &s.weather))
 }
 
@@ -248,10 +274,19 @@ mod tests {
 
     const ALL: [Periods; 3] = [Periods::Exponential, Periods::Uniform, Periods::Constant];
 
+    /// One queue alone.
     fn station(arrivals_per_s: f64, bad_s: f64, bad: Periods) -> Station {
         let weather = Weather { good_s: 1.0, bad_s, bad };
         let airtime = Moments::constant(0.012);
-        Station { stations: 2.0, arrivals_per_s, airtime, others: 0.0, others_square_s: 0.0, weather }
+        Station {
+            stations: 2.0,
+            arrivals_per_s,
+            airtime,
+            others: 0.0,
+            others_square_s: 0.0,
+            squares: (arrivals_per_s * 0.012f64).powi(2),
+            weather,
+        }
     }
 
     #[test]
@@ -260,7 +295,12 @@ mod tests {
         assert!((got.value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12, "{got:?}");
         assert!(got.outside().is_empty());
         // Beside others it is one queue for all: 25 frames a second of this station, 25 of others.
-        let both = Station { others: 0.3, others_square_s: 0.3 * 0.012, ..station(25.0, 0.0, Periods::Uniform) };
+        let both = Station {
+            others: 0.3,
+            others_square_s: 0.3 * 0.012,
+            squares: 2.0 * 0.3 * 0.3,
+            ..station(25.0, 0.0, Periods::Uniform)
+        };
         assert!((DELAY.at(&both).value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12);
     }
 

@@ -167,7 +167,8 @@ fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
         // On an Ethernet the replies of one station at a time collide with nothing; with more under
         // way they do (the simulation has 0.91, 1.02, 1.13 and 1.29 s for windows of 1, 4, 8 and 16).
         let most = if matches!(kind, Kind::Ethernet { .. }) { 1.45 } else { 1.0 };
-        assert!(time(8, 0.0) <= most * time(1, 0.0), "{kind:?}: {} {}", time(8, 0.0), time(1, 0.0));
+        // To what halving an interval finds.
+        assert!(time(8, 0.0) <= most * time(1, 0.0) * (1.0 + 1e-6), "{kind:?}: {} {}", time(8, 0.0), time(1, 0.0));
         assert!(time(8, 0.0) >= 0.8, "{kind:?}: faster than the medium");
         let shared = !matches!(kind, Kind::Switch { .. });
         assert!(!shared || time(4, 60.0) > 1.3 * time(4, 0.0), "{kind:?}: {} {}", time(4, 60.0), time(4, 0.0));

@@ -31,7 +31,7 @@ pub(crate) async fn run(args: Model) -> Result {
         None => {}
     }
     if let Some(each) = args.check {
-        return blocking(move || simulate::check(each, args.json)).await;
+        return blocking(move || simulate::check(each, args.seed, args.json)).await;
     }
     if let Some(example) = args.example {
         return out::text(&example::text(example));

@@ -1,7 +1,6 @@
 //! `remora model --simulate`: the model's figures beside those of a simulation of the same network,
 //! and `--check`: the same for topologies drawn at random.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,15 +9,13 @@ use remora_lab::model::digits;
 use remora_lab::simulate::{grid, grid_size, simulate};
 use remora_sim::network::check::Verdict;
 use remora_sim::network::{Comparison, Line, NEAR, Options, TooMuch, What};
+use serde::Serialize;
 use serde_json::json;
 
 use super::tables::fitted;
 use super::{file, threads, width};
 use crate::exit::{Error, Result};
 use crate::out;
-
-/// The grid of `--check` is drawn from this seed.
-const GRID_SEED: u64 = 7;
 
 pub(super) fn run(path: &Path, seeds: u64, seconds: f64, json: bool) -> Result {
     let (topology, network) = file::read(path)?;
@@ -34,22 +31,27 @@ pub(super) fn run(path: &Path, seeds: u64, seconds: f64, json: bool) -> Result {
     out::text(&text(&comparison))
 }
 
-/// `each` random topologies of every kind; fails if the model is off where it says that it holds.
-pub(super) fn check(each: u64, json: bool) -> Result {
+/// `each` random topologies of every kind, drawn from `seed`; fails if the model is off where it says that
+/// it holds.
+pub(super) fn check(each: u64, seed: u64, json: bool) -> Result {
     let bar = bar(grid_size(each));
-    let verdicts = grid(GRID_SEED, each, threads(), || bar.inc(1));
+    let verdicts = grid(seed, each, threads(), || bar.inc(1));
     bar.finish_and_clear();
     let verdicts = verdicts.map_err(|e| too_much("the grid", &e))?;
-    let wrong = verdicts.iter().flat_map(|v| &v.comparison.lines).filter(|l| !l.near()).count();
+    let kinds = kinds(&verdicts);
     if json {
-        out::json(&verdicts)?
+        out::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts }))?
     } else {
-        out::text(&grid_text(&verdicts))?
+        out::text(&grid_text(&kinds, &verdicts))?
     }
-    match wrong {
+    match kinds.iter().map(|k| k.beyond).sum() {
         0 => Ok(()),
-        n => Err(Error::refused("the model", format!("{n} figures are off by more than {:.0} %", NEAR * 100.0))),
+        n => Err(Error::refused("the model", beyond_text(n))),
     }
+}
+
+fn beyond_text(figures: usize) -> String {
+    format!("{figures} figures are off by more than {:.0} % where it says that it holds", NEAR * 100.0)
 }
 
 fn too_much(what: &str, why: &TooMuch) -> Error {
@@ -93,29 +95,72 @@ fn text(comparison: &Comparison) -> String {
     fitted(Table { left: 2, head, rows: rows.collect() }, width())
 }
 
-fn grid_text(verdicts: &[Verdict]) -> String {
-    let mut kinds: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+/// How the model did with one kind of network. Shares are of 1; of figures without a value none is known.
+#[derive(Serialize)]
+struct Kind<'a> {
+    kind: &'a str,
+    /// Of the networks drawn, the share that the model says it holds for.
+    in_band: f64,
+    /// Figures that were compared.
+    figures: usize,
+    /// How far off the model is.
+    median: Option<f64>,
+    p90: Option<f64>,
+    worst: Option<f64>,
+    /// The widest 95 % confidence of the simulations.
+    chance: Option<f64>,
+    /// Figures that are off by more than [`NEAR`].
+    beyond: usize,
+}
+
+/// The kinds in the order of the grid.
+fn kinds(verdicts: &[Verdict]) -> Vec<Kind<'_>> {
+    let mut names: Vec<&str> = Vec::new();
     for verdict in verdicts {
-        let kind = verdict.case.rsplit_once(' ').map_or(verdict.case.as_str(), |(kind, _)| kind);
-        let offs = verdict.comparison.lines.iter().map(|l| l.off.map_or(f64::INFINITY, f64::abs));
-        kinds.entry(kind).or_default().extend(offs);
+        if !names.contains(&verdict.kind.as_str()) {
+            names.push(&verdict.kind);
+        }
     }
-    let rows = kinds.into_iter().map(|(kind, mut offs)| {
-        offs.sort_by(f64::total_cmp);
-        let at = |share: f64| offs.get(((offs.len() as f64 * share) as usize).min(offs.len().saturating_sub(1)));
-        let shown = |off: Option<&f64>| off.map_or("-".into(), |o| format!("{:.1}", o * 100.0));
-        let beyond = offs.iter().filter(|o| **o > NEAR).count();
+    names.into_iter().map(|name| kind(name, verdicts)).collect()
+}
+
+fn kind<'a>(name: &'a str, verdicts: &[Verdict]) -> Kind<'a> {
+    let of: Vec<&Verdict> = verdicts.iter().filter(|v| v.kind == name).collect();
+    let lines = || of.iter().flat_map(|v| &v.comparison.lines);
+    let drawn: u64 = of.iter().map(|v| v.draws).sum();
+    let mut offs: Vec<f64> = lines().filter_map(|l| l.off.map(f64::abs)).collect();
+    offs.sort_by(f64::total_cmp);
+    let at = |share: f64| offs.get(((offs.len() as f64 * share) as usize).min(offs.len().saturating_sub(1))).copied();
+    let chances = lines().filter_map(|l| Some(l.within_s? / l.simulated_s?));
+    Kind {
+        kind: name,
+        in_band: of.len() as f64 / drawn.max(1) as f64,
+        figures: lines().count(),
+        median: at(0.5),
+        p90: at(0.9),
+        worst: at(1.0),
+        chance: chances.max_by(f64::total_cmp),
+        beyond: lines().filter(|l| !l.near()).count(),
+    }
+}
+
+fn grid_text(kinds: &[Kind<'_>], verdicts: &[Verdict]) -> String {
+    let shown = |share: Option<f64>| share.map_or("-".into(), |s| format!("{:.1}", s * 100.0));
+    let row = |k: &Kind<'_>| {
         vec![
-            kind.to_owned(),
-            offs.len().to_string(),
-            shown(at(0.5)),
-            shown(at(0.9)),
-            shown(offs.last()),
-            beyond.to_string(),
+            k.kind.to_owned(),
+            format!("{:.0}", k.in_band * 100.0),
+            k.figures.to_string(),
+            shown(k.median),
+            shown(k.p90),
+            shown(k.worst),
+            shown(k.chance),
+            k.beyond.to_string(),
         ]
-    });
-    let head = ["submodel", "figures", "median %", "p90 %", "worst %", "beyond 10 %"].map(str::to_owned).to_vec();
-    let mut text = fitted(Table { left: 1, head, rows: rows.collect() }, width());
+    };
+    let head = ["networks", "in band %", "figures", "off: median %", "p90 %", "worst %", "chance +- %", "beyond 10 %"];
+    let head = head.map(str::to_owned).to_vec();
+    let mut text = fitted(Table { left: 1, head, rows: kinds.iter().map(row).collect() }, width());
     for verdict in verdicts {
         for line in verdict.comparison.lines.iter().filter(|l| !l.near()) {
             text += &format!("  {}, {}: {} %\n", verdict.case, line.name, line.off.map_or("-".into(), percent));

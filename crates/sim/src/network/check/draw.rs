@@ -1,4 +1,5 @@
-//! Topologies drawn at random, one submodel each.
+//! Topologies drawn at random: what a user would enter, one submodel each, or all of them mixed.
+//! Nothing here knows where the model holds.
 
 use std::fmt;
 
@@ -6,7 +7,8 @@ use remora_base::{Rate, Rng};
 use remora_model::ring::Discipline;
 use remora_model::wifi::{Periods, Weather};
 use remora_model::{
-    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, OutOfRange, PacketRate, Seconds, Size, Topology,
+    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, OutOfRange, PacketRate, Report, Seconds, Size,
+    Topology,
 };
 use serde::Serialize;
 
@@ -20,15 +22,17 @@ pub enum Submodel {
     Ring(Discipline),
     /// A switch.
     Switch,
-    /// Two switches and the gateway between them.
+    /// A gateway between switches.
     Gateway,
     /// A wireless cell.
     Wifi,
+    /// Two to four media of any kinds, and the gateways between them.
+    Mixed,
 }
 
 impl Submodel {
     /// All of them.
-    pub const ALL: [Submodel; 7] = [
+    pub const ALL: [Submodel; 8] = [
         Submodel::Ethernet,
         Submodel::Ring(Discipline::Exhaustive),
         Submodel::Ring(Discipline::Gated),
@@ -36,6 +40,7 @@ impl Submodel {
         Submodel::Switch,
         Submodel::Gateway,
         Submodel::Wifi,
+        Submodel::Mixed,
     ];
 }
 
@@ -49,6 +54,7 @@ impl fmt::Display for Submodel {
             Submodel::Switch => "switch",
             Submodel::Gateway => "gateway",
             Submodel::Wifi => "wifi",
+            Submodel::Mixed => "mixed",
         })
     }
 }
@@ -72,111 +78,178 @@ impl Draw<'_> {
         self.between(low.ln(), high.ln()).exp()
     }
 
+    /// From `low` to `high`, both included, evenly in the logarithm.
+    fn count(&mut self, low: u32, high: u32) -> u32 {
+        (self.scale(f64::from(low), f64::from(high) + 1.0) as u32).clamp(low, high)
+    }
+
+    fn one_of<T: std::marker::Copy>(&mut self, all: &[T]) -> T {
+        all[self.rng.below(all.len() as u64) as usize]
+    }
+
     fn topology(&mut self, submodel: Submodel, copies: bool) -> Result<Topology, OutOfRange> {
-        let rate = if self.rng.chance(0.5) { 10 } else { 100 };
-        let bits_per_s = rate as f64 * 1e6;
-        let kind = self.kind(submodel, bits_per_s)?;
-        let two = submodel == Submodel::Gateway;
-        let medium = |name: &str| Medium { name: name.into(), rate: Rate::mbit(rate), kind: kind.clone() };
-        let stations = match submodel {
-            Submodel::Ethernet => self.scale(12.0, 180.0),
-            Submodel::Wifi => self.between(1.0, 8.0),
-            _ => self.scale(4.0, 100.0),
-        } as u32;
-        let far = if two { "n" } else { "m" };
-        let mut topology = Topology { media: vec![medium("m")], ..Topology::default() };
-        topology.groups.push(group("many", "m", stations, Seconds::ZERO));
-        topology.groups.push(group("one", far, 1, Seconds::ZERO));
-        if two {
-            topology.media.push(medium("n"));
-            let law = if self.rng.chance(0.5) { Law::Constant } else { Law::Exponential };
-            let cost = Seconds::new(self.scale(2e-5, 1e-3))?;
-            topology.gateways.push(Gateway { name: "g".into(), joins: vec!["m".into(), "n".into()], cost, law });
-        }
-        topology.flows = self.flows(submodel, bits_per_s, &topology)?;
+        let mut topology = self.media(submodel)?;
+        self.groups(&mut topology, copies)?;
+        // Half of all copies have nobody beside them, or next to nobody.
+        let load = if copies && self.rng.chance(0.5) { self.between(0.0, 0.1) } else { self.between(0.05, 0.95) };
+        self.flows(&mut topology)?;
+        scaled(&mut topology, load)?;
         if copies {
-            self.copy(&mut topology, far)?;
+            for _ in 0..=u32::from(self.rng.chance(0.15)) {
+                self.copy(&mut topology)?;
+            }
         }
         Ok(topology)
     }
 
-    fn kind(&mut self, submodel: Submodel, bits_per_s: f64) -> Result<Kind, OutOfRange> {
-        Ok(match submodel {
-            Submodel::Ethernet => Kind::Ethernet { propagation: Seconds::new(self.between(0.0, 50.0) / bits_per_s)? },
-            Submodel::Ring(discipline) => {
-                Kind::Ring { walk: Seconds::new(self.scale(1.0, 200.0) / bits_per_s)?, discipline }
-            }
-            Submodel::Switch | Submodel::Gateway => {
-                Kind::Switch { latency: Seconds::new(self.between(0.0, 1000.0) / bits_per_s)? }
-            }
-            Submodel::Wifi => {
-                let bad = [Periods::Exponential, Periods::Uniform, Periods::Constant][self.rng.below(3) as usize];
-                let good_s = self.scale(0.1, 2.0);
-                let bad_s = if self.rng.chance(0.2) { 0.0 } else { good_s * self.scale(0.01, 0.3) };
-                let overhead = Seconds::new(self.scale(50.0, 3000.0) / bits_per_s)?;
-                Kind::Wifi { overhead, weather: Weather { good_s, bad_s, bad } }
-            }
-        })
-    }
-
-    /// Background: among the many, or there and back where the medium has a middle.
-    fn flows(&mut self, submodel: Submodel, bits_per_s: f64, topology: &Topology) -> Result<Vec<Flow>, OutOfRange> {
-        let bits = self.scale(2048.0, 12_208.0);
-        let scv = if self.rng.chance(0.5) { 0.0 } else { self.between(0.0, 1.0) };
-        let size = Size::varying(Bits::new(bits)?, scv)?;
-        let load = self.between(0.05, 0.92);
-        let stations = f64::from(topology.groups[0].stations);
-        let flow = |from: &str, to: &str, packets_per_s: f64| -> Result<Flow, OutOfRange> {
-            Ok(Flow { from: from.into(), to: to.into(), rate: PacketRate::new(packets_per_s)?, size })
+    fn media(&mut self, submodel: Submodel) -> Result<Topology, OutOfRange> {
+        let mut topology = Topology::default();
+        let media = match submodel {
+            Submodel::Gateway => self.count(2, 3),
+            Submodel::Mixed => self.count(2, 4),
+            _ => 1,
         };
-        let all = load * bits_per_s / bits;
-        Ok(match submodel {
-            Submodel::Ethernet | Submodel::Ring(_) => vec![flow("many", "many", all / stations)?],
-            // Ports are full one by one: what all send to the one must fit through its link.
-            Submodel::Switch => {
-                vec![flow("many", "one", all * self.between(0.0, 1.0) / stations)?, flow("one", "many", all)?]
-            }
-            Submodel::Gateway => {
-                let share = self.between(0.1, 0.9);
-                let cost = topology.gateways.first().map_or(1.0, |g| g.cost.get());
-                let all = load * (1.0 / cost).min(bits_per_s / bits);
-                vec![flow("many", "one", all * share / stations)?, flow("one", "many", all * (1.0 - share))?]
-            }
-            Submodel::Wifi => {
-                let share = self.between(0.2, 0.8);
-                vec![flow("one", "many", all * share)?, flow("many", "one", all * (1.0 - share) / stations)?]
-            }
-        })
-    }
-
-    fn copy(&mut self, topology: &mut Topology, far: &str) -> Result<(), OutOfRange> {
-        let mut some = |high: f64| if self.rng.chance(0.5) { 0.0 } else { self.rng.unit() * high };
-        let (software, disk, think) = (some(5e-3), some(5e-3), some(5e-3));
-        let (cost_from, cost_to) = (some(5e-4), some(5e-4));
-        // A wireless cell's copies are between the base and a station; on a switch only what has the
-        // same port is in the way.
-        let middle = |m: &Medium| matches!(m.kind, Kind::Wifi { .. } | Kind::Switch { .. });
-        let (from, to) = if topology.media.len() == 1 && topology.media.iter().any(middle) {
-            ("one", "laptop")
-        } else {
-            ("sender", "receiver")
-        };
-        if from == "one" {
-            topology.groups[1].cost = Seconds::new(cost_from)?;
-        } else {
-            topology.groups.push(group(from, "m", 1, Seconds::new(cost_from)?));
+        for i in 0..media {
+            let of = match submodel {
+                Submodel::Gateway => Submodel::Switch,
+                Submodel::Mixed => self.one_of(&Submodel::ALL[..6]),
+                one => one,
+            };
+            topology.media.push(self.medium(of, i)?);
         }
-        topology.groups.push(group(to, if from == "one" { "m" } else { far }, 1, Seconds::new(cost_to)?));
-        let (block_bytes, packets) = [(1024, 1.0), (8192, 6.0), (32_768, 23.0)][self.rng.below(3) as usize];
+        // A line of them, or for gateways alone one in the middle of all.
+        let names: Vec<String> = topology.media.iter().map(|m| m.name.clone()).collect();
+        let joins: Vec<Vec<String>> = match submodel {
+            Submodel::Gateway => vec![names],
+            _ => names.windows(2).map(<[String]>::to_vec).collect(),
+        };
+        for (i, joins) in joins.into_iter().enumerate() {
+            let law = if self.rng.chance(0.5) { Law::Constant } else { Law::Exponential };
+            let cost = Seconds::new(self.scale(1e-5, 1e-3))?;
+            topology.gateways.push(Gateway { name: format!("g{i}"), joins, cost, law });
+        }
+        Ok(topology)
+    }
+
+    fn medium(&mut self, of: Submodel, number: u32) -> Result<Medium, OutOfRange> {
+        let mbit: u64 = match of {
+            Submodel::Ethernet => self.one_of(&[10, 10, 100]),
+            Submodel::Ring(_) => self.one_of(&[4, 16, 100]),
+            Submodel::Wifi => self.one_of(&[1, 2, 11, 54]),
+            Submodel::Switch | Submodel::Gateway | Submodel::Mixed => self.one_of(&[10, 100, 1000]),
+        };
+        let bits_per_s = mbit as f64 * 1e6;
+        let kind = match of {
+            Submodel::Ethernet => {
+                // To half a slot, as long as cables may be.
+                let bits = if self.rng.chance(0.5) { self.between(0.0, 51.2) } else { self.between(0.0, 256.0) };
+                Kind::Ethernet { propagation: Seconds::new(bits / bits_per_s)? }
+            }
+            Submodel::Ring(discipline) => {
+                Kind::Ring { walk: Seconds::new(self.scale(1.0, 500.0) / bits_per_s)?, discipline }
+            }
+            Submodel::Switch | Submodel::Gateway | Submodel::Mixed => {
+                Kind::Switch { latency: Seconds::new(self.between(0.0, 20e-6))? }
+            }
+            Submodel::Wifi => {
+                let bad = self.one_of(&[Periods::Exponential, Periods::Uniform, Periods::Constant]);
+                let good_s = self.scale(0.1, 10.0);
+                let bad_s = if self.rng.chance(0.3) { 0.0 } else { good_s * self.scale(0.003, 0.5) };
+                Kind::Wifi { overhead: Seconds::new(self.between(0.0, 1e-3))?, weather: Weather { good_s, bad_s, bad } }
+            }
+        };
+        Ok(Medium { name: format!("m{number}"), rate: Rate::mbit(mbit), kind })
+    }
+
+    /// One to three kinds of stations on each medium, in half of all cases with one more that is a
+    /// server.
+    fn groups(&mut self, topology: &mut Topology, copies: bool) -> Result<(), OutOfRange> {
+        let media: Vec<Medium> = topology.media.clone();
+        for medium in &media {
+            let wifi = matches!(medium.kind, Kind::Wifi { .. });
+            // All of a cell's packets are from its base or to it.
+            let base = wifi && topology.gateways.is_empty();
+            if base {
+                self.group(topology, &medium.name, 1)?;
+            }
+            let kinds = self.count(1, 3);
+            let most: u32 = if wifi { 12 } else { 150 };
+            for _ in 0..kinds {
+                let least = if kinds == 1 && !wifi { 2 } else { 1 };
+                let stations = self.count(least, most / kinds);
+                self.group(topology, &medium.name, stations)?;
+            }
+            // A file goes from one group to another.
+            if !wifi && (self.rng.chance(0.5) || copies && topology.groups.len() < 2) {
+                self.group(topology, &medium.name, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, topology: &mut Topology, medium: &str, stations: u32) -> Result<(), OutOfRange> {
+        let cost = if self.rng.chance(0.7) { 0.0 } else { self.scale(1e-6, 1e-3) };
+        topology.groups.push(Group {
+            name: format!("s{}", topology.groups.len()),
+            medium: medium.into(),
+            stations,
+            cost: Seconds::new(cost)?,
+        });
+        Ok(())
+    }
+
+    /// One to four flows with weights for rates.
+    fn flows(&mut self, topology: &mut Topology) -> Result<(), OutOfRange> {
+        for _ in 0..self.count(1, 4) {
+            let (from, to) = self.pair(topology);
+            let stations = f64::from(topology.groups[from].stations);
+            let bits = self.scale(512.0, 12_208.0);
+            let scv = if self.rng.chance(0.5) { 0.0 } else { self.between(0.0, 1.5) };
+            topology.flows.push(Flow {
+                from: topology.groups[from].name.clone(),
+                to: topology.groups[to].name.clone(),
+                rate: PacketRate::new(self.scale(0.1, 1.0) / stations / bits)?,
+                size: Size::varying(Bits::new(bits)?, scv)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Who sends to whom.
+    fn pair(&mut self, topology: &Topology) -> (usize, usize) {
+        let count = topology.groups.len() as u64;
+        loop {
+            let (from, to) = (self.rng.below(count) as usize, self.rng.below(count) as usize);
+            let (a, b) = (&topology.groups[from], &topology.groups[to]);
+            let cell = topology.media.iter().any(|m| m.name == a.medium && matches!(m.kind, Kind::Wifi { .. }));
+            let within = a.medium == b.medium && cell;
+            let to_base = topology.gateways.is_empty() && (from == 0) != (to == 0);
+            if (from != to || a.stations > 1) && (!within || to_base) {
+                return (from, to);
+            }
+            // In a cell all is from its base, the gateway or the first group, or to it.
+        }
+    }
+
+    fn copy(&mut self, topology: &mut Topology) -> Result<(), OutOfRange> {
+        let (mut from, mut to) = self.pair(topology);
+        while from == to {
+            (from, to) = self.pair(topology);
+        }
+        let mut some = |high: f64| if self.rng.chance(0.5) { 0.0 } else { self.rng.unit() * high };
+        let (software, disk, think) = (some(5e-3), some(10e-3), some(20e-3));
+        let (block_bytes, packets) =
+            self.one_of(&[(1024, 1.0), (1460, 1.0), (8192, 6.0), (32_768, 23.0), (65_536, 45.0)]);
         let size = |bits: f64| -> Result<Size, OutOfRange> { Ok(Size::constant(Bits::new(bits)?)) };
+        let replies = self.one_of(&[1.0, 1.0, 0.5, (packets / 2.0f64).max(1.0)]);
         topology.copies.push(Copy {
-            from: from.into(),
-            to: to.into(),
+            from: topology.groups[from].name.clone(),
+            to: topology.groups[to].name.clone(),
             file_bytes: 1 << 20,
             block_bytes,
-            window: [1, 2, 4, 8, 32][self.rng.below(5) as usize],
+            window: self.one_of(&[1, 1, 2, 3, 4, 8, 16, 64]),
             data: Burst { packets, size: size(block_bytes as f64 * 8.0 / packets + 500.0)? },
-            reply: Burst { packets: 1.0, size: size(1200.0)? },
+            reply: Burst { packets: replies, size: size(self.scale(512.0, 1600.0))? },
             software: Seconds::new(software)?,
             disk: Seconds::new(disk)?,
             think: Seconds::new(think)?,
@@ -185,6 +258,18 @@ impl Draw<'_> {
     }
 }
 
-fn group(name: &str, medium: &str, stations: u32, cost: Seconds) -> Group {
-    Group { name: name.into(), medium: medium.into(), stations, cost }
+/// Sets all rates so that the fullest medium or gateway has this load.
+fn scaled(topology: &mut Topology, load: f64) -> Result<(), OutOfRange> {
+    let Ok(network) = Network::new(topology.clone()) else { return Ok(()) };
+    let fullest = fullest(&network.solve());
+    for flow in &mut topology.flows {
+        flow.rate = PacketRate::new(flow.rate.get() * load / fullest)?;
+    }
+    Ok(())
+}
+
+/// The largest share that something is used, as far as it is proportional to the rates.
+fn fullest(report: &Report) -> f64 {
+    let media = report.media.iter().map(|m| m.busy.unwrap_or(0.0).max(m.load));
+    media.chain(report.gateways.iter().map(|g| g.utilisation)).fold(0.0, f64::max)
 }

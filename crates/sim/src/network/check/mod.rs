@@ -1,23 +1,35 @@
 //! What the model and the simulation are held to: topologies that nobody chose, drawn from a seed
-//! within the model's stated bands, and the closed forms that the simulation itself must meet.
+//! out of all that a user would enter. Those of which the model says that it holds are simulated
+//! until their means are known well.
 
 mod draw;
 
-use remora_model::{Network, Reason, Topology};
+use remora_model::{Copy, CopyReport, Kind, Medium, Network, Report, Topology};
 use serde::Serialize;
 
-use super::{Comparison, Options, Simulated, TooMuch, What, run};
+use super::{Comparison, Line, NEAR, Options, Simulated, TooMuch, What, run};
 
 pub use draw::Submodel;
 
-/// A case is run longer until its means are this sure, as a share of them.
-const SURE: f64 = 0.015;
+/// A case is run longer until its means are this sure, as a share of them, and the verdict does not
+/// hang on chance.
+const SURE: f64 = 0.035;
 /// Or until it has taken so many events.
-const EVENTS: u64 = 24_000_000;
-/// Packets and blocks of the first run.
-const FIRST: f64 = 60_000.0;
+const EVENTS: u64 = 8_000_000;
+/// Packets or blocks of the first run.
+const FIRST: f64 = 30_000.0;
+/// Packets of all sorts in it at most.
+const FIRST_ALL: f64 = 150_000.0;
+/// Rounds of a copy in it at least.
+const ROUNDS: f64 = 50.0;
+/// Good and bad periods in it at least.
+const PERIODS: f64 = 3000.0;
+/// Packets at a switch's busiest port in it at least.
+const PORT: f64 = 10_000.0;
+/// Of cases whose first run has more packets there is no telling in reasonable time; they are not drawn.
+const AFFORDABLE: f64 = 2e6;
 /// Draws at most to find a case within the bands.
-const DRAWS: usize = 10_000;
+const DRAWS: u64 = 10_000;
 
 /// A topology that was drawn.
 #[derive(Clone, Debug)]
@@ -30,6 +42,8 @@ pub struct Case {
     pub number: u64,
     /// The network.
     pub topology: Topology,
+    /// Draws that it took to find one of which the model says that it holds.
+    pub draws: u64,
 }
 
 /// What became of a case.
@@ -37,7 +51,11 @@ pub struct Case {
 pub struct Verdict {
     /// The case: submodel, flows or copy, number.
     pub case: String,
-    /// The figures of flows and copies, from both.
+    /// Its kind: submodel, flows or copy.
+    pub kind: String,
+    /// Draws until the model said that it holds.
+    pub draws: u64,
+    /// The figures of flows or copies, from both.
     pub comparison: Comparison,
     /// Events that it took.
     pub events: u64,
@@ -48,48 +66,108 @@ impl Case {
     /// for.
     pub fn draw(submodel: Submodel, copies: bool, seed: u64, number: u64) -> Case {
         let mut rng = remora_base::Rng::stream(seed, &format!("{submodel:?} {copies} {number}"));
-        let mut topology = draw::topology(submodel, copies, &mut rng);
-        for _ in 0..DRAWS {
-            if Network::new(topology.clone()).is_ok_and(|n| within(&n)) {
-                break;
+        let mut draws = 0;
+        loop {
+            let topology = draw::topology(submodel, copies, &mut rng);
+            let case = Case { submodel, copies, number, topology, draws: draws + 1 };
+            let report = Network::new(case.topology.clone()).map(|n| n.solve());
+            let affordable = report.as_ref().is_ok_and(|r| case.affordable(r));
+            draws += u64::from(affordable);
+            if affordable && report.is_ok_and(|r| case.within(&r)) || draws == DRAWS {
+                return case;
             }
-            topology = draw::topology(submodel, copies, &mut rng);
         }
-        Case { submodel, copies, number, topology }
+    }
+
+    /// Whether the model says that it holds for all that is compared.
+    fn within(&self, report: &Report) -> bool {
+        if self.copies {
+            !report.copies.is_empty() && report.copies.iter().all(|c| c.outcome.outside().is_empty())
+        } else {
+            !report.flows.is_empty() && report.flows.iter().all(|f| f.delay_s.outside().is_empty())
+        }
     }
 
     /// Solves and simulates it, until chance is small.
     pub fn run(&self) -> Result<Verdict, TooMuch> {
-        let case = format!("{} {} {}", self.submodel, if self.copies { "copy" } else { "delay" }, self.number);
+        let kind = format!("{}, {}", self.submodel, if self.copies { "copies" } else { "delay" });
+        let case = format!("{kind} {}", self.number);
+        let verdict =
+            |lines, events| Verdict { case, kind, draws: self.draws, comparison: Comparison { lines }, events };
         let Ok(network) = Network::new(self.topology.clone()) else {
-            return Ok(Verdict { case, comparison: Comparison { lines: Vec::new() }, events: 0 });
+            return Ok(verdict(Vec::new(), 0));
         };
         let report = network.solve();
-        let packets: f64 = report.flows.iter().map(|f| f.packets_per_s).sum();
-        let blocks: f64 = report.copies.iter().filter_map(|c| c.outcome.value()).map(|o| o.bits_per_s).sum();
-        let block_bits = self.topology.copies.first().map_or(1.0, |c| c.block_bytes as f64 * 8.0);
-        let busiest = packets.max(blocks / block_bits).max(1e-3);
-        let mut options = Options { seconds: FIRST / busiest };
+        let mut options = Options { seconds: self.first(&report).0 };
         let (mut runs, mut seed) = (Vec::new(), self.number);
         loop {
             runs.push(run(&network, &options, seed)?);
             let simulated = Simulated::of(&runs);
-            let mut comparison = Comparison::of(&self.topology, &report, &simulated);
-            let about = if self.copies { What::Copy } else { What::Flow };
-            comparison.lines.retain(|l| l.what == about);
-            if simulated.events > EVENTS || comparison.lines.iter().all(|l| l.sure(SURE)) {
-                return Ok(Verdict { case, comparison, events: simulated.events });
+            let mut lines = Comparison::of(&self.topology, &report, &simulated).lines;
+            lines.retain(|l| l.what == self.about());
+            if simulated.events > EVENTS || lines.iter().all(settled) {
+                return Ok(verdict(lines, simulated.events));
             }
             seed += 1_000_000;
             options.seconds *= 2.0;
         }
     }
+
+    fn about(&self) -> What {
+        if self.copies { What::Copy } else { What::Flow }
+    }
+
+    /// Seconds of the first run, and packets of all sorts in a second: so many packets or blocks of what is
+    /// compared, but not more packets of all sorts than take a moment.
+    fn first(&self, report: &Report) -> (f64, f64) {
+        let flows: f64 = report.flows.iter().map(|f| f.packets_per_s).sum();
+        let (mut blocks, mut packets) = (0.0, flows);
+        for (copy, copied) in self.topology.copies.iter().zip(&report.copies) {
+            let rate = copied.outcome.value().map_or(0.0, |o| o.bits_per_s / (copy.block_bytes as f64 * 8.0));
+            blocks += rate;
+            packets += rate * (copy.data.packets + copy.reply.packets);
+        }
+        let compared = if self.copies { blocks } else { flows };
+        let first = (FIRST / compared.max(1e-3)).min(FIRST_ALL / packets.max(1e-3));
+        (first.max(self.rounds_s(report)).max(self.weather_s()).max(self.ports_s()), packets)
+    }
+
+    /// So long that a copy's first rounds, in which all blocks begin at once, are over before measuring
+    /// begins.
+    fn rounds_s(&self, report: &Report) -> f64 {
+        let round = |(copy, copied): (&Copy, &CopyReport)| {
+            let outcome = copied.outcome.value()?;
+            Some(f64::from(copy.window) * copy.block_bytes as f64 * 8.0 / outcome.bits_per_s)
+        };
+        ROUNDS * self.topology.copies.iter().zip(&report.copies).filter_map(round).fold(0.0, f64::max)
+    }
+
+    /// So long that good and bad periods have taken turns often.
+    fn weather_s(&self) -> f64 {
+        let of = |m: &Medium| match m.kind {
+            Kind::Wifi { weather, .. } if weather.bad_s > 0.0 => PERIODS * (weather.good_s + weather.bad_s),
+            _ => 0.0,
+        };
+        self.topology.media.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// So long that each port of a switch has seen many packets: queues that begin empty must have filled.
+    fn ports_s(&self) -> f64 {
+        let switch = self.topology.media.iter().any(|m| matches!(m.kind, Kind::Switch { .. }));
+        let most = self.topology.flows.iter().map(|f| f.rate.get()).fold(0.0, f64::max);
+        if switch && most > 0.0 { PORT / most } else { 0.0 }
+    }
+
+    /// Whether chance gets small within a number of events that is worth waiting for.
+    fn affordable(&self, report: &Report) -> bool {
+        let (seconds, packets) = self.first(report);
+        seconds * packets < AFFORDABLE
+    }
 }
 
-/// Whether the model says that it holds for all of the network.
-fn within(network: &Network) -> bool {
-    let report = network.solve();
-    let holds = |reasons: &[Reason]| reasons.iter().all(|r| *r == Reason::BesideCopy);
-    let flows = report.flows.iter().all(|f| holds(f.delay_s.outside()));
-    flows && report.copies.iter().all(|c| holds(c.outcome.outside()))
+/// Whether a figure is known well enough to say if the model is right about it.
+fn settled(line: &Line) -> bool {
+    let chance = line.within_s.zip(line.simulated_s).map_or(f64::INFINITY, |(within, mean)| within / mean);
+    let off = line.off.map_or(f64::INFINITY, f64::abs);
+    line.sure(SURE) && (off - NEAR).abs() > chance
 }
