@@ -176,7 +176,7 @@ pub enum Why {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The peer acknowledged all of it before its deadline.
+    /// The peer said before its deadline that it had taken all of it.
     Delivered,
     /// It was never accepted; nothing of it was sent.
     Rejected(Rejection),

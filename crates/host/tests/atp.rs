@@ -81,6 +81,30 @@ async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
     assert!(control.ask(remora_atp::Command::Inspect).is_err());
 }
 
+/// Both ends send, and one takes nothing: it still hears how its own requests end, and of what
+/// the other sent nothing is lost.
+#[tokio::test]
+async fn the_end_of_a_request_does_not_wait_for_objects_that_are_not_taken() {
+    let settings = |guests| {
+        let session = Config { guests, ..Config::default() };
+        Settings { session, received_max: 1, received_bytes_max: 1, ..Settings::receiver(loopback()) }
+    };
+    let to = AtpEndpoint::bind(settings(Guests::Anyone), keys::generate().unwrap()).unwrap();
+    let from = AtpEndpoint::bind(settings(Guests::Nobody), keys::generate().unwrap()).unwrap();
+    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    peer.send(object(1), Options::default()).unwrap().await.unwrap();
+    let back = in_time(to.recv()).await.unwrap().from;
+    for n in 0..5 {
+        let request = back.send(object(100 + n), Options::default()).unwrap();
+        assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
+    }
+    let request = peer.send(object(2), Options::default()).unwrap();
+    assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
+    for n in 0..5 {
+        assert_eq!(in_time(from.recv()).await.unwrap().object, object(100 + n));
+    }
+}
+
 #[tokio::test]
 async fn wrong_keys_are_refused_on_either_side() {
     let friend = keys::generate().unwrap();

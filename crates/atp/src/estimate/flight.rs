@@ -111,8 +111,12 @@ impl Flight {
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.stats.acknowledged = self.stats.acknowledged.saturating_add(bytes);
         let (dark, crossed) = self.blackout.map_or((false, false), |b| b.covers(sent));
-        let kind = if dark { &mut self.stale } else { &mut self.bytes };
-        *kind = kind.saturating_sub(bytes);
+        // Of several blackouts only the last is remembered: what one kind lacks was counted as
+        // the other, and the two together must not exceed what is under way.
+        let (first, then) = if dark { (&mut self.stale, &mut self.bytes) } else { (&mut self.bytes, &mut self.stale) };
+        let of_first = bytes.min(*first);
+        *first -= of_first;
+        *then = then.saturating_sub(bytes - of_first);
         if crossed {
             return self.heard(now);
         }

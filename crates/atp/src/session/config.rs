@@ -28,9 +28,12 @@ pub struct Config {
     pub bottleneck: Bottleneck,
     /// Bytes in a datagram, without IP and UDP headers, at first (1200 to 65527).
     pub datagram: u16,
-    /// Whether larger datagrams (up to 1452) are tried; if so, the socket must not let them be
-    /// fragmented. If not, `datagram` is what every path must carry.
+    /// Whether larger datagrams (up to `datagram_max`) are tried; if so, the socket must not let
+    /// them be fragmented. If not, `datagram` is what every path must carry.
     pub discover: bool,
+    /// The largest datagrams that are tried, and taken (1452 to 65527). What is larger than a path
+    /// carries costs some probes and the time they take.
+    pub datagram_max: u16,
     /// The largest object taken from a peer, in bytes.
     pub object_max: u32,
     /// Bytes of received objects, whole or in part, kept for one peer until taken by
@@ -65,6 +68,7 @@ impl Default for Config {
             bottleneck: Bottleneck::Shared,
             datagram: 1200,
             discover: true,
+            datagram_max: 1452,
             object_max: 64 << 20,
             buffer_peer: 96 << 20,
             buffer_total: 256 << 20,

@@ -17,6 +17,7 @@ use super::lane::{Lane, combine, inside, lane_of};
 use super::peer::{Epoch, Peer, Phase, Start};
 use super::quic::{Settings, SetupError};
 use super::tls::{Clock, name_of};
+use super::told::Told;
 use super::valve::Valve;
 use crate::estimate::{Demand, Estimator, Knowledge};
 use crate::{Command, Dest, Gone, Options, Outcome, Progress, RequestId, Upcall};
@@ -57,7 +58,7 @@ pub struct Endpoint {
     pub(super) timers: BTreeSet<(Time, PeerId)>,
     /// Answers to packets of no connection.
     pub(super) replies: VecDeque<Transmit>,
-    pub(super) events: VecDeque<Event>,
+    pub(super) events: Told,
     pub(super) buffers: Budget,
     pub(super) counters: Counters,
     rng: Rng,
@@ -93,7 +94,7 @@ impl Endpoint {
             line: VecDeque::new(),
             timers: BTreeSet::new(),
             replies: VecDeque::new(),
-            events: VecDeque::new(),
+            events: Told::default(),
             buffers: Budget::new(config.buffer_total),
             counters: Counters::default(),
             rng: Rng::stream(seed, "atp-endpoint"),
@@ -193,6 +194,13 @@ impl Endpoint {
         self.peers.get_mut(&peer).map(Peer::status)
     }
 
+    /// As [`poll_event`](remora_base::Core::poll_event), for a caller that has no room for objects
+    /// now: they keep waiting, and hold their room here, and so do the ends of connections behind
+    /// them ([`Event::Down`]). All else is told.
+    pub fn poll_event_but_objects(&mut self) -> Option<Event> {
+        self.events.pop_other()
+    }
+
     /// The peers there are.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.peers.values().filter(|p| p.phase != Phase::Over).map(|p| p.id)
@@ -251,17 +259,10 @@ impl Endpoint {
 
     /// The connection is over, for whatever reason: says so once, and loses what is lost.
     pub(super) fn end(&mut self, now: Time, id: PeerId, why: Ending) {
-        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
-        let was = std::mem::replace(&mut p.phase, Phase::Over);
-        p.inbox.clear(&mut self.buffers);
-        if !p.conn.is_closed() {
+        let Some((was, asked)) = self.lose(now, id) else { return };
+        if let Some(p) = self.peers.get_mut(&id).filter(|p| !p.conn.is_closed()) {
             p.conn.close(self.epoch.instant(now), VarInt::from_u32(0), Bytes::new());
         }
-        let asked = p.conn.side().is_client();
-        if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
-            lane.scheduler.forget(now, id.dest());
-        }
-        self.pump(now, lane_number(&self.config, id));
         match (was, asked) {
             (Phase::Connecting, true) => self.events.push_back(Event::Refused { peer: id, why: refusal(why) }),
             (Phase::Connecting, false) => {} // nobody was told of it
@@ -271,14 +272,36 @@ impl Endpoint {
 
     /// A connection we asked for is refused.
     pub(super) fn refuse(&mut self, now: Time, id: PeerId, why: Refusal) {
-        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
-        p.phase = Phase::Over;
+        if self.lose(now, id).is_some() {
+            self.events.push_back(Event::Refused { peer: id, why });
+        }
+    }
+
+    /// What is not over of a peer's requests and objects is lost. How far the connection was, and
+    /// whether we asked for it; `None` if it was over already.
+    fn lose(&mut self, now: Time, id: PeerId) -> Option<(Phase, bool)> {
+        let p = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over)?;
+        let was = std::mem::replace(&mut p.phase, Phase::Over);
+        let asked = p.conn.side().is_client();
         p.inbox.clear(&mut self.buffers);
         if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
             lane.scheduler.forget(now, id.dest());
         }
         self.pump(now, lane_number(&self.config, id));
-        self.events.push_back(Event::Refused { peer: id, why });
+        Some((was, asked))
+    }
+
+    /// The place of a peer that is over is free again; QUIC answers its packets as a stranger's.
+    pub(super) fn remove(&mut self, id: PeerId) {
+        let Some(p) = self.peers.remove(&id) else { return };
+        self.handles.remove(&p.handle.0);
+        if let Some(deadline) = p.deadline {
+            self.timers.remove(&(deadline, id));
+        }
+        self.line.retain(|other| *other != id);
+        if self.config.bottleneck == Bottleneck::PerPeer {
+            self.lanes.remove(&lane_number(&self.config, id));
+        }
     }
 
     /// After anything happened to a peer: everybody who needs to know is told, and it stands in
@@ -300,7 +323,7 @@ impl Endpoint {
 
     pub(super) fn rearm(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
-        let deadline = p.next_deadline(now, self.epoch, self.config.idle);
+        let deadline = p.next_deadline(now, self.epoch, &self.config);
         if p.deadline != deadline {
             if let Some(old) = std::mem::replace(&mut p.deadline, deadline) {
                 self.timers.remove(&(old, id));

@@ -7,6 +7,11 @@
 //! 80 arrivals at 8 bytes each; and not while the last one still waits in QUIC's queue.
 //! Arrivals that find the collector full are thinned out, which costs samples and no bytes: the
 //! byte counts in a report are cumulative.
+//!
+//! A report is the word of a stranger, and the rate follows from it. So a packet counts as arrived
+//! once and only if it was sent, and no more bytes between two of them than left between them. A
+//! receiver may still lie about its clock; the window then grows, and what it gains is its own
+//! queue, on its own way.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,10 +20,11 @@ use remora_base::Time;
 
 use super::frame::{REPORT_MAX, Seen};
 use crate::RequestId;
+use crate::estimate::Arrival;
 
 /// How long a lone arrival waits for company: as long as QUIC waits with an acknowledgement
 /// (max_ack_delay, RFC 9000, section 18.2), so that both leave in one packet.
-const PATIENCE: Duration = Duration::from_millis(25);
+pub(super) const PATIENCE: Duration = Duration::from_millis(25);
 /// The time from one report to the next, at least.
 const PERIOD: Duration = Duration::from_millis(10);
 /// Packets a sender remembers; more than are ever in flight at 100 Mbit/s and 800 ms. Must stay
@@ -28,39 +34,70 @@ const LEDGER_MAX: usize = 8192;
 /// The objects' bytes in one packet: whose, and how many.
 pub(super) type Share = (RequestId, u64);
 
-/// When a packet left and what was in it; `None` once it is known to have arrived.
-type Slot = Option<(Time, Option<Share>)>;
+/// A packet that left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    at: Time,
+    /// Bytes that had left by then, with all it may have.
+    sent: u64,
+    share: Option<Share>,
+}
 
 /// What a sender remembers of the packets it stamped.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// Number of the oldest remembered.
     first: u64,
-    packets: VecDeque<Slot>,
+    /// `None` for those known to have arrived.
+    packets: VecDeque<Option<Left>>,
+    /// Bytes sent, in packets of all kinds.
+    sent: u64,
+    /// The most bytes that the receiver has claimed, and those of them that it may have got.
+    claimed: u64,
+    believed: u64,
+    /// Bytes that had left with the newest packet that arrived.
+    arrived: u64,
 }
 
 impl Ledger {
-    /// A stamp for the packet that leaves `now`.
-    pub(super) fn stamp(&mut self, now: Time, share: Option<Share>) -> u16 {
+    /// A packet of `bytes` left, the headers below QUIC included.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_add(bytes);
+    }
+
+    /// A stamp for the packet that leaves `now` and has `bytes` at most.
+    pub(super) fn stamp(&mut self, now: Time, share: Option<Share>, bytes: u64) -> u16 {
         if self.packets.len() == LEDGER_MAX {
             self.packets.pop_front();
             self.first += 1;
         }
         let number = self.first + self.packets.len() as u64;
-        self.packets.push_back(Some((now, share)));
+        self.packets.push_back(Some(Left { at: now, sent: self.sent.saturating_add(bytes), share }));
         number as u16 // the low 16 bits are what travels
     }
 
     /// The packet with that stamp left only `now`, later than was thought.
     pub(super) fn left(&mut self, number: u16, now: Time) {
-        if let Some(Some((sent, _))) = self.slot(number) {
-            *sent = now;
+        let sent = self.sent;
+        if let Some(Some(left)) = self.slot(number) {
+            (left.at, left.sent) = (now, left.sent.max(sent));
         }
     }
 
-    /// The packet with that stamp arrived: when it left and what was in it. `None` if it is not
-    /// remembered, or was taken already.
-    pub(super) fn take(&mut self, number: u16) -> Option<(Time, Option<Share>)> {
+    /// What the receiver says of a packet, as far as it can be true, and what was in it; packets
+    /// have `bytes` at most. `None` if it is not remembered, or was taken already.
+    pub(super) fn arrived(&mut self, seen: Seen, bytes: u64) -> Option<(Arrival, Option<Share>)> {
+        let left = self.take(seen.number)?;
+        let claimed = seen.total.saturating_sub(self.claimed);
+        // One that was overtaken brings itself only.
+        let possible = left.sent.checked_sub(self.arrived).unwrap_or(bytes);
+        self.claimed = self.claimed.max(seen.total);
+        self.arrived = self.arrived.max(left.sent);
+        self.believed = self.believed.saturating_add(claimed.min(possible));
+        Some((Arrival { sent: left.at, received: seen.at, total: self.believed }, left.share))
+    }
+
+    fn take(&mut self, number: u16) -> Option<Left> {
         let taken = self.slot(number)?.take();
         while let Some(None) = self.packets.front() {
             self.packets.pop_front();
@@ -69,7 +106,7 @@ impl Ledger {
         taken
     }
 
-    fn slot(&mut self, number: u16) -> Option<&mut Slot> {
+    fn slot(&mut self, number: u16) -> Option<&mut Option<Left>> {
         let newest = (self.first + self.packets.len() as u64).checked_sub(1)?;
         let age = (newest as u16).wrapping_sub(number);
         let index = newest.checked_sub(age.into())?.checked_sub(self.first)?;
@@ -140,16 +177,54 @@ mod tests {
         let mut ledger = Ledger::default();
         let mut last = 0;
         for i in 0..70_000u64 {
-            last = ledger.stamp(Time::from_micros(i), Some((RequestId(i), 1)));
+            last = ledger.stamp(Time::from_micros(i), Some((RequestId(i), 1)), 100);
         }
         assert_eq!(last, (69_999 % 65_536) as u16);
-        assert_eq!(ledger.take(last), Some((Time::from_micros(69_999), Some((RequestId(69_999), 1)))));
-        assert_eq!(ledger.take(last), None, "once only");
-        assert_eq!(ledger.take(last.wrapping_sub(LEDGER_MAX as u16)), None, "forgotten");
-        assert_eq!(ledger.take(last.wrapping_add(1)), None, "not sent yet");
+        let taken = ledger.take(last).map(|left| (left.at, left.share));
+        assert_eq!(taken, Some((Time::from_micros(69_999), Some((RequestId(69_999), 1)))));
+        assert!(ledger.take(last).is_none(), "once only");
+        assert!(ledger.take(last.wrapping_sub(LEDGER_MAX as u16)).is_none(), "forgotten");
+        assert!(ledger.take(last.wrapping_add(1)).is_none(), "not sent yet");
         let oldest = last.wrapping_sub(LEDGER_MAX as u16 - 1);
         assert!(ledger.take(oldest).is_some());
-        assert_eq!(Ledger::default().take(0), None);
+        assert!(Ledger::default().take(0).is_none());
+    }
+
+    #[test]
+    fn no_more_bytes_arrive_than_left() {
+        let mut ledger = Ledger::default();
+        let numbers: Vec<u16> = (0..6)
+            .map(|i| {
+                let number = ledger.stamp(Time::from_millis(i), None, 1_000);
+                ledger.sent(1_000);
+                number
+            })
+            .collect();
+        // The stamp's place, what the receiver claims in all, what is believed in all.
+        let cases =
+            [(0, 1_000, 1_000), (2, 2_000, 2_000), (1, 3_000, 3_000), (3, 1 << 40, 4_000), (5, u64::MAX, 6_000)];
+        for (place, total, believed) in cases {
+            let seen = Seen { number: numbers[place], at: Time::ZERO, total };
+            let (arrival, _) = ledger.arrived(seen, 1_000).unwrap();
+            assert_eq!(arrival.total, believed, "packet {place}");
+        }
+        let again = Seen { number: numbers[5], at: Time::ZERO, total: u64::MAX };
+        assert!(ledger.arrived(again, 1_000).is_none());
+    }
+
+    #[test]
+    fn bytes_held_back_in_reports_make_no_burst_later() {
+        let mut ledger = Ledger::default();
+        let mut totals = Vec::new();
+        for i in 0..1_000u64 {
+            let number = ledger.stamp(Time::from_millis(i), None, 1_000);
+            ledger.sent(1_000);
+            // Nothing came, says the receiver, and then all of it at once.
+            let total = if i < 900 { 1 } else { 1_000 * (i + 1) };
+            let seen = Seen { number, at: Time::from_millis(i), total };
+            totals.extend(ledger.arrived(seen, 1_000).map(|(arrival, _)| arrival.total));
+        }
+        assert!(totals.windows(2).all(|w| w[1] - w[0] <= 1_000), "a packet brings no more than itself");
     }
 
     #[test]

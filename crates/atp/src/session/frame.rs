@@ -2,7 +2,8 @@
 //! kinds of DATAGRAM frames (RFC 9221). All numbers are big-endian.
 //!
 //! ```text
-//! stream  : priority u8, size u32, then `size` bytes, then FIN
+//! stream  : priority u8, size u32, then `size` bytes, then FIN; the way back: FIN when all was
+//!           taken, RESET_STREAM when it will not be, and no bytes
 //! stamp   : 1 u8, number u16                   in every packet of objects: which one it is
 //! probe   : 2 u8, number u16, zeros            a stamp whose arrival is to be reported at once
 //! report  : 3 u8, total u64, time u64, then for each packet that arrived, oldest first:

@@ -4,17 +4,26 @@
 //! byte is kept, and an object there is no room for is refused at once (STOP_SENDING) rather
 //! than left half received: a half that waits for room that other halves hold would wait for
 //! ever. Streams are read as bytes come, so QUIC's own buffers hold only what is out of order.
+//!
+//! What was taken is answered with the end of the stream's other half: an acknowledgement of
+//! QUIC's says only that the bytes came, which they may have before they were refused. Answers
+//! wait as long as those acknowledgements do, so that both leave in one packet.
 
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{Connection, ReadError, StreamId, VarInt};
+use remora_base::Time;
 
+use super::feedback::PATIENCE;
 use super::frame::{HEAD_LEN, Head};
 use crate::Priority;
 
-/// Memory set aside at once for an object; more is taken as its bytes come.
-const FIRST_ALLOCATION: usize = 64 << 10;
+/// What answers are sent before: any object.
+const ANSWER_PRIORITY: i32 = 16;
+/// Memory set aside at once for an object; more is taken as its bytes come. It counts against the
+/// room there is, all of it, and the system gives it as it is written to.
+const FIRST_ALLOCATION: usize = 1 << 20;
 
 /// Why the receiver stops an object, as the code in STOP_SENDING; a sender resets with
 /// [`GIVEN_UP`](Stop::GivenUp).
@@ -108,18 +117,43 @@ impl Partial {
 #[derive(Debug)]
 pub(super) struct Inbox {
     streams: BTreeMap<StreamId, Partial>,
+    /// Streams of objects that were taken, to be answered, and when at the latest. At most as many
+    /// as the peer may have open.
+    taken: Vec<StreamId>,
+    due: Option<Time>,
     room: Budget,
     object_max: u32,
 }
 
 impl Inbox {
     pub(super) fn new(object_max: u32, room: u64) -> Inbox {
-        Inbox { streams: BTreeMap::new(), room: Budget::new(room), object_max }
+        Inbox { streams: BTreeMap::new(), taken: Vec::new(), due: None, room: Budget::new(room), object_max }
     }
 
-    /// Whether nothing is half received.
+    /// Whether nothing is half received or unanswered.
     pub(super) fn is_empty(&self) -> bool {
-        self.streams.is_empty()
+        self.streams.is_empty() && self.taken.is_empty()
+    }
+
+    /// When what was taken is to be answered; `None` for never.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// What was taken is to be answered now.
+    pub(super) fn hurry(&mut self, now: Time) {
+        self.due = self.due.map(|due| due.min(now));
+    }
+
+    /// Answers what was taken.
+    pub(super) fn answer(&mut self, conn: &mut Connection) {
+        self.due = None;
+        for stream in self.taken.drain(..) {
+            // Fails only if the peer wants no answer any more.
+            let mut half = conn.send_stream(stream);
+            let _ = half.set_priority(ANSWER_PRIORITY);
+            let _ = half.finish();
+        }
     }
 
     /// The application took an object of so many bytes.
@@ -135,7 +169,7 @@ impl Inbox {
     }
 
     /// Reads what stream `id` has. Room that a whole object holds stays held until [`Self::taken`].
-    pub(super) fn read(&mut self, conn: &mut Connection, id: StreamId, common: &mut Budget) -> Read {
+    pub(super) fn read(&mut self, now: Time, conn: &mut Connection, id: StreamId, common: &mut Budget) -> Read {
         let mut partial = self.streams.remove(&id).unwrap_or(Partial::START);
         let read = self.read_on(conn, id, &mut partial, common);
         match read {
@@ -143,27 +177,38 @@ impl Inbox {
                 self.streams.insert(id, partial);
                 Read::Partial
             }
-            Ok(Some(whole)) => Read::Whole(whole),
-            Err(stop) => {
+            Ok(Some(whole)) => {
+                self.taken.push(id);
+                self.due.get_or_insert(now + PATIENCE);
+                Read::Whole(whole)
+            }
+            // QUIC tells more than once that there is something to read.
+            Err(None) => {
+                self.give_back(&partial, common);
+                Read::Nothing { stopped: false }
+            }
+            Err(Some(stop)) => {
                 self.give_back(&partial, common);
                 if stop != Stop::GivenUp {
                     // Fails only if the stream is over, when there is nobody to tell.
                     let _ = conn.recv_stream(id).stop(stop.code());
                 }
+                let _ = conn.send_stream(id).reset(stop.code());
                 Read::Nothing { stopped: stop != Stop::GivenUp }
             }
         }
     }
 
+    /// What more came of a stream; `Err(None)` if it is over already.
     fn read_on(
         &mut self,
         conn: &mut Connection,
         id: StreamId,
         partial: &mut Partial,
         common: &mut Budget,
-    ) -> Result<Option<Whole>, Stop> {
+    ) -> Result<Option<Whole>, Option<Stop>> {
         let mut stream = conn.recv_stream(id);
-        let mut chunks = stream.read(true).map_err(|_| Stop::GivenUp)?;
+        let mut chunks = stream.read(true).map_err(|_| None)?;
         let result = loop {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => {
@@ -178,7 +223,7 @@ impl Inbox {
         };
         // Whether credit is to be sent shows in the next poll_transmit, which follows anyway.
         let _ = chunks.finalize();
-        result
+        result.map_err(Some)
     }
 
     fn take_in(&mut self, mut bytes: Bytes, partial: &mut Partial, common: &mut Budget) -> Result<(), Stop> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use noq_proto::{
-    ConnectionError, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
+    ConnectionError, DatagramEvent, Dir, EndpointEvent, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
     TransportErrorCode,
 };
 use remora_base::{Peer as From, Time, Transmit};
@@ -15,6 +15,7 @@ use super::event::{Ending, Event, PeerId, Refusal};
 use super::frame::Message;
 use super::inbox::{Read, Stop};
 use super::lane::{inside, is_due, lane_of};
+use super::outbox::Answer;
 use super::peer::Phase;
 use crate::{Outcome, Rejection, RequestId};
 
@@ -29,13 +30,17 @@ impl Endpoint {
         self.clock.set(now);
         let at = self.epoch.instant(now);
         let len = bytes.len();
+        let foreign = self.settings.is_foreign(&bytes);
         let mut reply = Vec::new();
         let path = FourTuple::from_remote(self.way_in(now, from.addr));
         match self.quic.handle(at, path, None, BytesMut::from(bytes), &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let Some(&id) = self.handles.get(&handle.0) else { return };
+                if foreign {
+                    return self.on_reset(now, id);
+                }
                 if let Some(p) = self.peers.get_mut(&id) {
-                    p.received(len);
+                    p.received(now, len);
                     p.conn.handle_event(event);
                     self.after(now, id);
                 }
@@ -43,6 +48,22 @@ impl Endpoint {
             Some(DatagramEvent::NewConnection(incoming)) => self.on_newcomer(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => self.reply(transmit, reply),
             None => {}
+        }
+    }
+
+    /// The peer knows nothing of the connection any more (RFC 9000, section 10.3): QUIC found whose
+    /// datagram it is by the token in it. It does not act on tokens of connection ids that it
+    /// changed to by itself (noq 1.4, after a change of address), so it is not asked.
+    fn on_reset(&mut self, now: Time, id: PeerId) {
+        self.end(now, id, Ending::Restarted);
+        self.drop_connection(id);
+    }
+
+    /// Forgets a connection that is over at once: nobody is there to hear of it.
+    fn drop_connection(&mut self, id: PeerId) {
+        if let Some(p) = self.peers.get(&id) {
+            self.quic.handle_event(p.handle, EndpointEvent::drained());
+            self.remove(id);
         }
     }
 
@@ -57,12 +78,12 @@ impl Endpoint {
     /// Somebody wants a connection.
     fn on_newcomer(&mut self, now: Time, incoming: Incoming, len: usize) {
         let mut buf = Vec::new();
-        if self.peers.len() >= self.config.peers {
+        if self.peers.len() >= self.config.peers && !self.make_room(now) {
             self.counters.turned_away += 1;
             let transmit = self.quic.refuse(incoming, &mut buf);
             return self.reply(transmit, buf);
         }
-        let half_open = self.peers.values().filter(|p| p.phase == Phase::Connecting).count();
+        let half_open = self.peers.values().filter(|p| p.phase == Phase::Connecting && !p.is_overdue(now)).count();
         if half_open >= HALF_OPEN_MAX && !incoming.remote_address_validated() {
             match self.quic.retry(incoming, &mut buf) {
                 Ok(transmit) => self.reply(transmit, buf),
@@ -77,7 +98,7 @@ impl Endpoint {
             Ok((handle, conn)) => {
                 let id = self.add_peer(now, handle, conn, addr, valve);
                 if let Some(p) = self.peers.get_mut(&id) {
-                    p.received(len);
+                    p.received(now, len);
                 }
                 self.after(now, id);
             }
@@ -88,6 +109,23 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    /// Gives up the connection that has been half open for longest, if for long enough; whether
+    /// there was one.
+    fn make_room(&mut self, now: Time) -> bool {
+        let overdue = self.peers.values().filter(|p| p.is_overdue(now));
+        let Some(id) = overdue.min_by_key(|p| p.handshake.since()).map(|p| p.id) else { return false };
+        self.counters.turned_away += 1;
+        self.end(now, id, Ending::Closed);
+        let mut buf = Vec::new();
+        if let Some(p) = self.peers.get_mut(&id)
+            && let Some(transmit) = p.take(now, self.epoch, &mut buf)
+        {
+            self.reply(transmit, buf); // it is told, once
+        }
+        self.drop_connection(id);
+        true
     }
 
     fn reply(&mut self, transmit: noq_proto::Transmit, mut bytes: Vec<u8>) {
@@ -102,8 +140,9 @@ impl Endpoint {
         let due: Vec<PeerId> = self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
         for id in due {
             let Some(p) = self.peers.get_mut(&id) else { continue };
-            if p.handle_timeout(now, self.epoch, &self.config) {
-                self.end(now, id, Ending::Idle);
+            p.handle_timeout(now, self.epoch, &self.config);
+            if p.is_lost(now, self.config.hold) {
+                self.end(now, id, Ending::Silent);
             }
             self.after(now, id);
         }
@@ -151,26 +190,14 @@ impl Endpoint {
             }
         }
         if drained {
-            return self.remove(now, id);
+            self.end(now, id, Ending::ClosedByPeer);
+            return self.remove(id);
         }
         if self.peers.get(&id).is_some_and(|p| p.is_to_go()) {
             self.end(now, id, Ending::Idle);
         }
         self.watch_path(now, id);
         self.settle(now, id);
-    }
-
-    fn remove(&mut self, now: Time, id: PeerId) {
-        self.end(now, id, Ending::ClosedByPeer);
-        let Some(p) = self.peers.remove(&id) else { return };
-        self.handles.remove(&p.handle.0);
-        if let Some(deadline) = p.deadline {
-            self.timers.remove(&(deadline, id));
-        }
-        self.line.retain(|other| *other != id);
-        if self.config.bottleneck == super::Bottleneck::PerPeer {
-            self.lanes.remove(&lane_number(&self.config, id));
-        }
     }
 
     /// A peer's packets come from elsewhere now (roaming; QUIC has checked that it is the same).
@@ -193,7 +220,7 @@ impl Endpoint {
             QuicEvent::Connected => self.on_connected(now, id),
             QuicEvent::HandshakeConfirmed => {
                 if let Some(p) = self.peers.get_mut(&id) {
-                    p.confirm();
+                    p.handshake.confirm();
                 }
             }
             QuicEvent::ConnectionLost { reason } => self.on_lost(now, id, reason),
@@ -245,39 +272,48 @@ impl Endpoint {
 
     fn on_stream_event(&mut self, now: Time, id: PeerId, event: StreamEvent) {
         match event {
-            StreamEvent::Opened { dir: Dir::Uni } => {
+            StreamEvent::Opened { dir: Dir::Bi } => {
                 self.come_up(now, id);
-                while let Some(stream) = self.peers.get_mut(&id).and_then(|p| p.conn.streams().accept(Dir::Uni)) {
+                while let Some(stream) = self.peers.get_mut(&id).and_then(|p| p.conn.streams().accept(Dir::Bi)) {
                     self.read(now, id, stream);
                 }
             }
-            StreamEvent::Readable { id: stream } => self.read(now, id, stream),
+            StreamEvent::Readable { id: stream } => match self.peers.get_mut(&id) {
+                Some(p) if stream.initiator() == p.conn.side() => {
+                    if let Some((request, answer)) = p.outbox.answer(&mut p.conn, stream) {
+                        self.finished(now, id, request, outcome_of(answer));
+                    }
+                }
+                _ => self.read(now, id, stream),
+            },
             StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {
                 if let Some(p) = self.peers.get_mut(&id) {
                     p.blocked = false;
                 }
             }
-            StreamEvent::Finished { id: stream } => {
-                if let Some(request) = self.peers.get_mut(&id).and_then(|p| p.outbox.stream_over(stream)) {
-                    self.finished(now, id, request, Outcome::Delivered);
-                }
-            }
+            // All of it has arrived, but it may yet be refused: the answer counts.
+            StreamEvent::Finished { .. } => {}
             StreamEvent::Stopped { id: stream, error_code } => {
-                if let Some(request) = self.peers.get(&id).and_then(|p| p.outbox.request_of(stream)) {
-                    self.finished(now, id, request, outcome_of(Stop::from_code(error_code)));
+                let Some(p) = self.peers.get_mut(&id) else { return };
+                if stream.initiator() != p.conn.side() {
+                    // It wants no answer any more. QUIC gives it no other stream before this is over.
+                    let _ = p.conn.send_stream(stream).reset(Stop::GivenUp.code());
+                } else if let Some(request) = p.outbox.request_of(stream) {
+                    self.finished(now, id, request, outcome_of(Answer::Refused(Stop::from_code(error_code))));
                 }
             }
-            StreamEvent::Opened { dir: Dir::Bi } => {} // none are allowed
+            StreamEvent::Opened { dir: Dir::Uni } => {} // none are allowed
         }
     }
 
     fn read(&mut self, now: Time, id: PeerId, stream: StreamId) {
         let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase != Phase::Over) else { return };
-        match p.inbox.read(&mut p.conn, stream, &mut self.buffers) {
+        match p.inbox.read(now, &mut p.conn, stream, &mut self.buffers) {
             Read::Partial => {}
             Read::Whole(whole) => {
                 let (priority, object) = (whole.priority, whole.object);
                 self.events.push_back(Event::Received { peer: id, priority, object });
+                p.hurry(now);
             }
             Read::Nothing { stopped } => self.counters.stopped += u64::from(stopped),
         }
@@ -303,12 +339,13 @@ impl Endpoint {
     }
 }
 
-/// How a request ends whose object the peer stopped.
-fn outcome_of(stop: Stop) -> Outcome {
-    match stop {
-        Stop::TooLarge => Outcome::Rejected(Rejection::TooLarge),
-        Stop::NoRoom => Outcome::Rejected(Rejection::TooManyBytes),
-        Stop::GivenUp | Stop::Malformed => Outcome::Lost,
+/// How a request ends of which the receiver said this.
+fn outcome_of(answer: Answer) -> Outcome {
+    match answer {
+        Answer::Taken => Outcome::Delivered,
+        Answer::Refused(Stop::TooLarge) => Outcome::Rejected(Rejection::TooLarge),
+        Answer::Refused(Stop::NoRoom) => Outcome::Rejected(Rejection::TooManyBytes),
+        Answer::Refused(Stop::GivenUp | Stop::Malformed) => Outcome::Lost,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The session: objects between two endpoints, in QUIC packets.
 //!
-//! An object is a unidirectional stream: a head with its priority and size, its bytes, the end;
-//! it is delivered when QUIC has all of it acknowledged, and reset when its request ends early.
+//! An object is a stream: a head with its priority and size, its bytes, the end. It is delivered
+//! when the receiver ends the other half of the stream, which says that it has taken all of it,
+//! and reset when its request ends early.
 //! What ATP 02 asks of its transport, and QUIC has anyway: reliable delivery with selective
 //! acknowledgements, encryption and authentication, validated addresses, roaming. What QUIC
 //! does not do is done here:
@@ -46,6 +47,8 @@ mod endpoint;
 mod event;
 mod feedback;
 mod frame;
+mod handshake;
+mod idle;
 mod inbox;
 mod input;
 mod keys;
@@ -54,7 +57,10 @@ mod outbox;
 mod output;
 mod peer;
 mod quic;
+pub mod raw_keys;
 mod tls;
+mod told;
+mod traffic;
 mod valve;
 
 pub use config::{Bottleneck, Config};

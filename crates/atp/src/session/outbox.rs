@@ -1,10 +1,11 @@
-//! Objects on their way out to one peer: each a unidirectional QUIC stream, opened when its
-//! first byte leaves, written one packet at a time, reset when its request ends early.
+//! Objects on their way out to one peer: each a QUIC stream, opened when its first byte leaves,
+//! written one packet at a time, reset when its request ends early. The other half of the stream
+//! is the receiver's answer: its end, when it has taken the object, or a reset that says why not.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use noq_proto::{Connection, Dir, StreamId};
+use noq_proto::{Connection, Dir, ReadError, StreamId};
 
 use super::frame::{HEAD_LEN, Head};
 use super::inbox::Stop;
@@ -14,6 +15,15 @@ use crate::{Priority, RequestId};
 /// that changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Blocked;
+
+/// What a receiver says about an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// It has all of it.
+    Taken,
+    /// It will not have it.
+    Refused(Stop),
+}
 
 #[derive(Debug)]
 struct Outgoing {
@@ -27,6 +37,10 @@ struct Outgoing {
 impl Outgoing {
     fn len(&self) -> usize {
         HEAD_LEN + self.object.len()
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.len()
     }
 
     /// Head and object as one sequence, from `written` on, at most `room` bytes.
@@ -46,11 +60,18 @@ impl Outgoing {
 pub(super) struct Outbox {
     requests: BTreeMap<RequestId, Outgoing>,
     streams: BTreeMap<StreamId, RequestId>,
+    /// Those of which there is more to be written.
+    unwritten: usize,
 }
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
+    }
+
+    /// Whether QUIC was given all of every request.
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten == 0
     }
 
     pub(super) fn contains(&self, request: RequestId) -> bool {
@@ -62,6 +83,7 @@ impl Outbox {
     }
 
     pub(super) fn insert(&mut self, request: RequestId, priority: Priority, object: Bytes) {
+        self.unwritten += 1;
         self.requests.insert(request, Outgoing { priority, object, stream: None, written: 0 });
     }
 
@@ -78,7 +100,7 @@ impl Outbox {
         let stream = match out.stream {
             Some(stream) => stream,
             None => {
-                let stream = conn.streams().open(Dir::Uni).ok_or(Blocked)?;
+                let stream = conn.streams().open(Dir::Bi).ok_or(Blocked)?;
                 // Retransmissions follow it: QUIC serves its queue by this.
                 let _ = conn.send_stream(stream).set_priority(out.priority.level().into());
                 out.stream = Some(stream);
@@ -86,13 +108,14 @@ impl Outbox {
                 stream
             }
         };
-        let before = out.written.max(HEAD_LEN);
+        let (before, was_written) = (out.written.max(HEAD_LEN), out.is_written());
         let mut chunks = out.rest(room);
         let mut stream = conn.send_stream(stream);
         if chunks.iter().any(|c| !c.is_empty()) {
             out.written += stream.write_chunks(&mut &mut chunks[..]).map_err(|_| Blocked)?;
         }
-        if out.written == out.len() {
+        if out.is_written() {
+            self.unwritten -= usize::from(!was_written);
             // Fails only if the peer stopped it, which comes as an event of its own.
             let _ = stream.finish();
         }
@@ -110,16 +133,32 @@ impl Outbox {
 
     /// The request is over: what is left of its stream is reset. Harmless if it is known no more.
     pub(super) fn end(&mut self, conn: &mut Connection, request: RequestId) {
-        let Some(stream) = self.requests.remove(&request).and_then(|out| out.stream) else { return };
+        let Some(out) = self.requests.remove(&request) else { return };
+        self.unwritten -= usize::from(!out.is_written());
+        let Some(stream) = out.stream else { return };
         if self.streams.remove(&stream).is_some() {
             // Fails only for a stream that is over already.
             let _ = conn.send_stream(stream).reset(Stop::GivenUp.code());
+            let _ = conn.recv_stream(stream).stop(Stop::GivenUp.code());
         }
     }
 
-    /// The stream is over as far as QUIC goes: whose it was.
-    pub(super) fn stream_over(&mut self, stream: StreamId) -> Option<RequestId> {
-        self.streams.remove(&stream)
+    /// What the receiver answered about an object, if it is known whose the stream is.
+    pub(super) fn answer(&mut self, conn: &mut Connection, stream: StreamId) -> Option<(RequestId, Answer)> {
+        let request = self.request_of(stream)?;
+        let mut half = conn.recv_stream(stream);
+        let mut chunks = half.read(true).ok()?;
+        let answer = match chunks.next(usize::MAX) {
+            Ok(None) => Answer::Taken,
+            Err(ReadError::Blocked) => return None,
+            Err(ReadError::Reset(code)) => Answer::Refused(Stop::from_code(code)),
+            Ok(Some(_)) => Answer::Refused(Stop::Malformed), // there is nothing to say
+        };
+        let _ = chunks.finalize();
+        if answer == Answer::Taken {
+            self.streams.remove(&stream);
+        }
+        Some((request, answer))
     }
 
     /// The least urgent of those of which something was written.
@@ -150,6 +189,7 @@ impl Outbox {
         let mut again = Vec::new();
         for (request, out) in &mut self.requests {
             if out.stream.take().is_some() {
+                self.unwritten += usize::from(out.is_written());
                 again.push((*request, std::mem::take(&mut out.written)));
             }
         }

@@ -136,6 +136,9 @@ impl Endpoint {
         lane.scheduler.written(now, inside(request), bytes);
         let stamp = p.stamp(now, (request, bytes));
         let transmit = p.take_written(now, self.epoch, stamp, buf);
+        if p.ends_a_train() {
+            self.enqueue(id);
+        }
         self.settle_quietly(now, id);
         transmit.map(|t| datagram(&t, buf))
     }

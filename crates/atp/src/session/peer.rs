@@ -13,21 +13,20 @@ use super::detour::Detour;
 use super::event::{PeerId, Status};
 use super::feedback::{Collector, Ledger};
 use super::frame::{Message, STAMP_LEN};
+use super::handshake::Handshake;
+use super::idle::Idle;
 use super::inbox::Inbox;
 use super::keys::PublicKey;
 use super::outbox::Outbox;
-use super::valve::{Note, Valve};
-use crate::estimate::{Arrival, Estimator, Gate, Probe};
+use super::traffic::{Sizes, Traffic};
+use super::valve::Valve;
+use crate::estimate::{Estimator, Gate, Probe};
 use crate::{Priority, RequestId};
 
 /// Room left in a packet of objects for an acknowledgement that rides along.
 const ACK_ROOM: usize = 24;
 /// A DATAGRAM frame's type and length (RFC 9221, section 4), for up to 63 bytes.
 const FRAME_HEAD: usize = 2;
-/// How long a handshake that gets no answer waits with its next attempt.
-const KNOCK: Duration = Duration::from_secs(2);
-/// How long somebody may take to complete a handshake with us.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 /// What noq takes off a datagram's largest size for its frame header.
 const NOQ_DATAGRAM_HEAD: usize = 9;
 
@@ -83,43 +82,21 @@ pub(super) struct Peer {
     pub(super) demand: bool,
     /// Whether it is known to be where it seems to be.
     pub(super) detour: Detour,
-    /// When an object last moved.
-    active: Time,
-    /// When a peer without objects was asked whether it is there, before the connection is ended.
-    farewell: Farewell,
-    /// When the last packet left, or the last attempt to have one leave was made.
+    pub(super) handshake: Handshake,
+    idle: Idle,
+    /// When the last packet left.
     sent: Time,
-    /// Both ends are known to have the keys (RFC 9001, section 4.1.2): nothing of the handshake is
-    /// to be sent again.
-    confirmed: bool,
-    /// When the handshake was last helped on.
-    knocked: Time,
-    /// When the connection was asked for.
-    since: Time,
+    /// When the last datagram came in.
+    heard_at: Time,
     /// When it next needs attention, as entered in the endpoint's timers.
     pub(super) deadline: Option<Time>,
     /// Whether it stands in the endpoint's line of those that may have something to send.
     pub(super) queued: bool,
-    valve: Valve,
-    notes: Vec<Note>,
-    /// Bytes that wait in QUIC: lost ones to be sent again, and what of the objects' did not fit
-    /// into its packet.
-    owed: u64,
-    /// Bytes in flight by what the valve told.
-    in_flight: u64,
+    traffic: Traffic,
+    /// Datagrams that came in since the last one left.
+    unanswered: u32,
     /// Something came in since the last packet of objects left.
     heard: bool,
-}
-
-/// How far the end of an idle connection is. A peer that does not answer is not idle but out of
-/// reach, and may have objects for us: it is held as all such are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Farewell {
-    Not,
-    /// Asked whether it is there.
-    Asked(Time),
-    /// It is, and has nothing for us.
-    Due,
 }
 
 /// A packet's worth of objects' bytes that QUIC was given.
@@ -142,8 +119,9 @@ pub(super) struct Start {
 
 impl Peer {
     pub(super) fn new(start: Start, now: Time) -> Peer {
+        let side = start.conn.side();
         Peer {
-            early: start.conn.side().is_client() && start.conn.has_0rtt(),
+            early: side.is_client() && start.conn.has_0rtt(),
             id: start.id,
             handle: start.handle,
             conn: start.conn,
@@ -159,19 +137,15 @@ impl Peer {
             staged: None,
             silent: false,
             demand: false,
-            active: now,
             detour: Detour::default(),
-            farewell: Farewell::Not,
+            handshake: Handshake::new(now, side.is_server()),
+            idle: Idle::new(now),
             sent: now,
-            confirmed: false,
-            knocked: now,
-            since: now,
+            heard_at: now,
             deadline: None,
             queued: false,
-            valve: start.valve,
-            notes: Vec::new(),
-            owed: 0,
-            in_flight: 0,
+            traffic: Traffic::new(start.valve),
+            unanswered: 0,
             heard: false,
         }
     }
@@ -181,60 +155,39 @@ impl Peer {
         if self.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 }
     }
 
+    /// Bytes in the largest packet.
+    fn largest(&self) -> u64 {
+        u64::from(self.conn.current_mtu()) + self.below()
+    }
+
     /// A datagram of `bytes` came in.
-    pub(super) fn received(&mut self, bytes: usize) {
+    pub(super) fn received(&mut self, now: Time, bytes: usize) {
+        self.heard_at = now;
         self.collector.received(bytes as u64 + self.below());
         self.heard = true;
         // Credit may have come for what waits. QUIC tells so only of streams that asked for it, and
         // the one that did may be gone by then.
         self.blocked = false;
+        self.handshake.heard();
+        // It may have to be answered.
+        self.traffic.let_out(1);
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.hurry(now);
     }
 
-    /// The handshake is over at both ends.
-    pub(super) fn confirm(&mut self) {
-        self.confirmed = true;
-    }
-
-    /// When the handshake is to be helped on, if it is under way.
-    fn next_knock(&self) -> Option<Time> {
-        (!self.confirmed).then_some(self.knocked + KNOCK)
+    /// Every second datagram is answered at once, as QUIC does it (RFC 9000, section 13.2.2).
+    pub(super) fn hurry(&mut self, now: Time) {
+        if self.unanswered >= 2 {
+            self.inbox.hurry(now);
+        }
     }
 
     /// Tells the estimator what QUIC saw happen, and QUIC how much may be in flight.
     pub(super) fn absorb(&mut self, now: Time, epoch: Epoch) {
-        let below = self.below();
-        self.valve.drain(&mut self.notes);
-        for note in self.notes.drain(..) {
-            match note {
-                Note::Sent(bytes) => {
-                    self.estimator.sent(now, bytes + below);
-                    self.owed = self.owed.saturating_sub(bytes);
-                    self.in_flight += bytes;
-                }
-                Note::Acknowledged(sent, bytes) => {
-                    self.estimator.acknowledged(now, epoch.time(sent), bytes + below);
-                    self.in_flight = self.in_flight.saturating_sub(bytes);
-                    if matches!(self.farewell, Farewell::Asked(at) if epoch.time(sent) >= at) {
-                        self.farewell = Farewell::Due;
-                    }
-                }
-                Note::Lost(bytes) => {
-                    self.estimator.lost(now, bytes + below);
-                    self.owed += bytes;
-                    self.in_flight = self.in_flight.saturating_sub(bytes);
-                }
-                Note::InFlight(bytes) if bytes < self.in_flight => {
-                    let forgotten = std::mem::replace(&mut self.in_flight, bytes) - bytes;
-                    let packets = forgotten.div_ceil(self.conn.current_mtu().into());
-                    self.estimator.lost(now, forgotten + packets * below);
-                }
-                Note::InFlight(_) => {}
-            }
+        let sizes = Sizes { datagram: self.conn.current_mtu().into(), below: self.below() };
+        if let Some(sent) = self.traffic.absorb(now, epoch, sizes, &mut self.estimator) {
+            self.idle.answered(sent);
         }
-        // The gate keeps objects within the estimator's window. QUIC's check is stricter than
-        // ours by up to a packet (it wants room for a full one, a probe being small), so it is
-        // given one more.
-        self.valve.set_window(self.estimator.window() + u64::from(self.conn.current_mtu()));
     }
 
     /// The receiver's report: samples for the estimator, and the objects' bytes in the packets
@@ -242,9 +195,9 @@ impl Peer {
     pub(super) fn reported(&mut self, now: Time, report: Vec<super::frame::Seen>) -> Vec<(RequestId, u64)> {
         let mut arrivals = Vec::with_capacity(report.len());
         let mut shares = Vec::new();
-        for seen in report {
-            let Some((sent, share)) = self.ledger.take(seen.number) else { continue };
-            arrivals.push(Arrival { sent, received: seen.at, total: seen.total });
+        let largest = self.largest();
+        for (arrival, share) in report.into_iter().filter_map(|seen| self.ledger.arrived(seen, largest)) {
+            arrivals.push(arrival);
             shares.extend(share);
         }
         self.estimator.arrivals(now, &arrivals);
@@ -272,7 +225,7 @@ impl Peer {
 
     /// Stamps the packet about to leave.
     pub(super) fn stamp(&mut self, now: Time, share: (RequestId, u64)) -> Written {
-        let stamp = self.ledger.stamp(now, Some(share));
+        let stamp = self.ledger.stamp(now, Some(share), self.largest());
         self.say(&Message::Stamp(stamp), 0);
         Written { stamp, bytes: share.1 }
     }
@@ -283,8 +236,9 @@ impl Peer {
             Probe::Small => (1, 0),
             Probe::Pair => (2, self.conn.datagrams().max_size().unwrap_or(0)),
         };
+        self.traffic.let_out(count);
         for _ in 0..count {
-            let number = self.ledger.stamp(now, None);
+            let number = self.ledger.stamp(now, None, self.largest());
             self.say(&Message::Probe(number), size);
         }
     }
@@ -297,6 +251,7 @@ impl Peer {
         }
         if let Some(seen) = self.collector.report(now) {
             self.say(&Message::Report(seen), 0);
+            self.inbox.answer(&mut self.conn);
         }
     }
 
@@ -309,16 +264,21 @@ impl Peer {
     /// Retransmissions are paced as objects are; `None` while they have to wait.
     pub(super) fn flush(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.report(now);
+        if self.inbox.due().is_some_and(|due| due <= now) {
+            self.inbox.answer(&mut self.conn);
+        }
         // Before that the peer's limits are not known, and a probe would be lost.
         while self.phase == Phase::Up
             && let Some(probe) = self.estimator.poll_probe(now)
         {
             self.probe(now, probe);
         }
-        if self.confirmed && self.owed > 0 && matches!(self.estimator.gate(now), Gate::At(_)) {
+        // A window that grew, or was opened for a probe.
+        self.absorb(now, epoch);
+        if self.handshake.is_confirmed() && self.traffic.owes() && matches!(self.estimator.gate(now), Gate::At(_)) {
             // Acknowledgements do not wait: the peer's estimate, and its window, rest on them. With
             // no window for anything else QUIC sends only them; `take` opens it again.
-            self.valve.set_window(0);
+            self.traffic.shut();
             return self.take(now, epoch, buf);
         }
         let transmit = self.take(now, epoch, buf);
@@ -328,7 +288,7 @@ impl Peer {
                 self.staged = None;
             }
             // It had nothing, unless the window is full.
-            (None, _) if self.estimator.gate(now) != Gate::Shut => self.owed = 0,
+            (None, _) if self.estimator.gate(now) != Gate::Shut => self.traffic.settled(),
             _ => {}
         }
         transmit
@@ -342,7 +302,7 @@ impl Peer {
 
     /// Whether bytes wait in QUIC, while a packet may leave.
     pub(super) fn owes(&self, now: Time) -> bool {
-        self.owed > 0 && self.is_ready(now)
+        self.traffic.owes() && self.is_ready(now)
     }
 
     /// The packet for which objects' bytes have just been written, if QUIC lets it out.
@@ -353,7 +313,7 @@ impl Peer {
         packet: Written,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        self.owed += packet.bytes;
+        self.traffic.owe(packet.bytes);
         let transmit = self.take(now, epoch, buf);
         self.touch(now);
         self.heard = false;
@@ -361,13 +321,28 @@ impl Peer {
         transmit
     }
 
-    fn take(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
+    /// After a packet of objects: whether it was the last there is for now. A receiver answers every
+    /// second packet at once and holds back the answer to a single one for 25 ms (RFC 9000, section
+    /// 13.2.1), which would be the longest part of a small object's round trip. So a PING follows,
+    /// and whichever of the two is the second one is answered at once.
+    pub(super) fn ends_a_train(&mut self) -> bool {
+        let ends = self.phase == Phase::Up && self.outbox.is_written();
+        if ends {
+            self.conn.ping();
+        }
+        ends
+    }
+
+    pub(super) fn take(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             buf.clear();
             let transmit = self.conn.poll_transmit(epoch.instant(now), NonZeroUsize::MIN, buf);
             self.absorb(now, epoch);
-            if transmit.is_some() {
+            if let Some(t) = &transmit {
                 self.sent = now;
+                self.unanswered = 0;
+                self.traffic.left();
+                self.ledger.sent(t.size as u64 + self.below());
             }
             // What QUIC has for a decoy is a challenge or two, and would reach nobody.
             match transmit {
@@ -378,65 +353,83 @@ impl Peer {
     }
 
     /// When it next needs attention.
-    pub(super) fn next_deadline(&self, now: Time, epoch: Epoch, idle: Duration) -> Option<Time> {
+    pub(super) fn next_deadline(&self, now: Time, epoch: Epoch, config: &Config) -> Option<Time> {
         let quic = self.conn.poll_timeout().map(|i| epoch.time(i));
         if self.phase == Phase::Over {
             return quic;
         }
-        let wants = self.owed > 0 || (self.may_write() && !self.outbox.is_empty());
+        let wants = self.traffic.owes() || (self.may_write() && !self.outbox.is_empty());
         let gate = match self.estimator.gate(now) {
             Gate::At(t) if wants => Some(t),
             _ => None,
         };
-        let own = match self.phase {
-            Phase::Connecting if self.conn.side().is_server() => Some(self.since + HANDSHAKE_MAX),
-            _ if self.is_idle() && self.farewell == Farewell::Not => Some(self.active + idle),
-            _ => None,
-        };
-        [quic, self.estimator.poll_timeout(), self.collector.due(), gate, own, self.next_knock()]
+        let lost = Some(self.heard_at + config.hold);
+        let own = [self.next_sign(config), self.farewell_at(config), self.handshake.next_knock(), lost];
+        [quic, self.estimator.poll_timeout(), self.collector.due(), self.inbox.due(), gate]
             .into_iter()
+            .chain(own)
             .flatten()
             .min()
     }
 
-    /// Acts on the timers that are due. Whether the connection is to be ended: it is idle, or its
-    /// handshake takes too long.
-    pub(super) fn handle_timeout(&mut self, now: Time, epoch: Epoch, config: &Config) -> bool {
-        let quic = self.conn.poll_timeout();
-        if quic.is_some_and(|at| epoch.time(at) <= now) {
+    /// When it is to show where it is. Not QUIC's own keep-alive: its timer would stand before
+    /// the one that a [knock](Handshake::knock) brings forward.
+    fn next_sign(&self, config: &Config) -> Option<Time> {
+        let shows = self.phase == Phase::Up && self.conn.side().is_client();
+        config.keep_alive.filter(|_| shows).map(|interval| self.sent + interval)
+    }
+
+    /// When it is to be asked whether it is there, for it has had no objects for long.
+    fn farewell_at(&self, config: &Config) -> Option<Time> {
+        self.idle.ask_at(config.idle).filter(|_| self.is_idle())
+    }
+
+    /// Whether it has been silent for longer than it is held.
+    pub(super) fn is_lost(&self, now: Time, hold: Duration) -> bool {
+        self.heard_at + hold <= now
+    }
+
+    /// Acts on the timers that are due.
+    pub(super) fn handle_timeout(&mut self, now: Time, epoch: Epoch, config: &Config) {
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if due(self.conn.poll_timeout().map(|at| epoch.time(at))) {
             self.conn.handle_timeout(epoch.instant(now));
-        } else if self.next_knock().is_some_and(|at| at <= now) {
-            // In noq 1.4 the wait for a lost handshake grows by 2 s with each attempt, without
-            // end; a link that comes back after an hour would wait for minutes. So its timer, the
-            // probe timeout, is brought forward; but not the idle timeout, which would be the end.
-            if let Some(early) = quic.filter(|at| epoch.time(*at) < self.since + config.hold) {
+        } else if due(self.handshake.next_knock()) {
+            // QUIC's timer, the probe timeout, is brought forward.
+            if let Some(early) = self.conn.poll_timeout() {
                 self.conn.handle_timeout(early);
             }
-            self.knocked = now;
+            self.handshake.knock(now);
         }
-        if self.estimator.poll_timeout().is_some_and(|at| at <= now) {
+        if due(self.estimator.poll_timeout()) {
             self.estimator.handle_timeout(now);
         }
-        match self.phase {
-            Phase::Connecting => self.conn.side().is_server() && self.since + HANDSHAKE_MAX <= now,
-            Phase::Up if self.is_idle() && self.active + config.idle <= now && self.farewell == Farewell::Not => {
-                self.farewell = Farewell::Asked(now);
-                self.conn.ping();
-                false
-            }
-            _ => false,
+        if self.phase == Phase::Over {
+            return;
+        }
+        if due(self.farewell_at(config)) {
+            self.idle.ask(now);
+            self.conn.ping();
+        }
+        if due(self.next_sign(config)) {
+            self.conn.ping();
+            self.sent = now; // or will have been, when QUIC has its turn
         }
     }
 
     /// An object moves.
     pub(super) fn touch(&mut self, now: Time) {
-        self.active = now;
-        self.farewell = Farewell::Not;
+        self.idle.touch(now);
     }
 
     /// Whether it has been idle for long and is known to be there.
     pub(super) fn is_to_go(&self) -> bool {
-        self.is_idle() && self.farewell == Farewell::Due
+        self.is_idle() && self.idle.is_over()
+    }
+
+    /// Whether its handshake with us has had its time and is not done.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.phase == Phase::Connecting && self.conn.side().is_server() && self.handshake.is_overdue(now)
     }
 
     /// Whether the link to it is in use, so that its estimator sees what the link carries.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq_proto::{
-    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, InvalidCid, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig,
 };
 use remora_base::Rng;
 use ring::hmac;
@@ -23,8 +23,6 @@ const CID_LEN: usize = 8;
 /// Bytes of DATAGRAM frames kept in either direction. A pair of probes, two reports and a few stamps; older ones
 /// are dropped first, and a lost stamp is a lost sample.
 pub(super) const DATAGRAMS: usize = 4096;
-/// The longest time QUIC can express, milliseconds.
-const HOLD_MAX_MS: u64 = (1 << 62) - 1;
 
 /// Why an endpoint cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +40,7 @@ pub enum SetupError {
 
 /// What all of an endpoint's connections share.
 pub(super) struct Settings {
+    cids: Cids,
     pub(super) endpoint: Arc<EndpointConfig>,
     pub(super) server: Option<Arc<ServerConfig>>,
     client: Arc<QuicClientConfig>,
@@ -61,20 +60,27 @@ impl Settings {
         };
         let mut crypto = tls::client(me, clock)?;
         crypto.enable_early_data = config.early;
+        let cids = Cids { rng: Rng::stream(seed, "atp-cid"), key: derived(me, b"remora-atp connection id") };
         Ok(Settings {
-            endpoint: Arc::new(endpoint(config, me, seed)?),
+            endpoint: Arc::new(endpoint(config, me, &cids, seed)?),
+            cids,
             server,
             client: Arc::new(QuicClientConfig::try_from(crypto)?),
         })
+    }
+
+    /// Whether a datagram is none that is addressed to one of our connections, now or ever: what
+    /// comes for one all the same is a stateless reset.
+    pub(super) fn is_foreign(&self, datagram: &[u8]) -> bool {
+        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
+        is_short && datagram.get(1..=CID_LEN).is_none_or(|id| !self.cids.is_ours(id))
     }
 
     /// For one connection to another.
     pub(super) fn client(&self, config: &Config, valve: &Valve, rng: &mut Rng) -> ClientConfig {
         let first = random_cid(rng);
         let mut client = ClientConfig::new(Arc::clone(&self.client) as _);
-        let mut transport = transport(config, valve);
-        transport.keep_alive_interval(config.keep_alive);
-        client.transport_config(Arc::new(transport));
+        client.transport_config(Arc::new(transport(config, valve)));
         client.initial_dst_cid_provider(Arc::new(move || first));
         client
     }
@@ -87,18 +93,25 @@ impl Settings {
     }
 }
 
-fn endpoint(config: &Config, me: &Identity, seed: u64) -> Result<EndpointConfig, SetupError> {
+/// A key that follows from the identity, so that it is the same after a restart.
+fn derived(me: &Identity, what: &[u8]) -> hmac::Key {
+    let root = hmac::Key::new(hmac::HMAC_SHA256, me.secret());
+    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&root, what).as_ref())
+}
+
+fn endpoint(config: &Config, me: &Identity, cids: &Cids, seed: u64) -> Result<EndpointConfig, SetupError> {
     // From the identity, so that after a restart a peer that still talks to the old connection
     // is told so at once by a stateless reset (RFC 9000, section 10.3).
-    let root = hmac::Key::new(hmac::HMAC_SHA256, me.secret());
-    let reset = hmac::sign(&root, b"remora-atp stateless reset");
-    let mut endpoint = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, reset.as_ref())));
+    let mut endpoint = EndpointConfig::new(Arc::new(derived(me, b"remora-atp stateless reset")));
     let mut drawn = [0; 32];
     Rng::stream(seed, "atp-quic").fill(&mut drawn);
     endpoint.rng_seed(Some(drawn));
-    endpoint.cid_generator(Arc::new(move || Box::new(Cids(Rng::stream(seed, "atp-cid")))));
+    let cids = cids.clone();
+    endpoint.cid_generator(Arc::new(move || Box::new(cids.clone())));
     endpoint.supported_versions(vec![1]);
-    endpoint.max_udp_payload_size(config.datagram.max(1472)).map_err(|_| SetupError::Datagram)?;
+    endpoint
+        .max_udp_payload_size(config.datagram.max(config.datagram_max).max(1472))
+        .map_err(|_| SetupError::Datagram)?;
     Ok(endpoint)
 }
 
@@ -114,16 +127,19 @@ fn server(crypto: rustls::ServerConfig, config: &Config, clock: &Clock) -> Resul
 
 fn transport(config: &Config, valve: &Valve) -> TransportConfig {
     let mut t = TransportConfig::default();
-    t.max_concurrent_uni_streams(config.streams.into());
-    t.max_concurrent_bidi_streams(0u32.into());
+    t.max_concurrent_bidi_streams(config.streams.into());
+    t.max_concurrent_uni_streams(0u32.into());
     t.stream_receive_window(config.window.into());
     t.receive_window(config.window.into());
     // Objects are written one packet at a time, so what is unacknowledged bounds itself.
     t.send_window(u64::MAX / 2);
-    t.max_idle_timeout(Some(idle_timeout(config.hold)));
+    // Who is held, and for how long, is not QUIC's to say: its timer would stand in a knock's way.
+    t.max_idle_timeout(None);
     t.initial_mtu(config.datagram);
     if config.discover {
-        t.mtu_discovery_config(Some(MtuDiscoveryConfig::default()));
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(config.datagram_max.max(config.datagram));
+        t.mtu_discovery_config(Some(discovery));
     } else {
         t.min_mtu(config.datagram);
         t.mtu_discovery_config(None);
@@ -137,17 +153,38 @@ fn transport(config: &Config, valve: &Valve) -> TransportConfig {
     t
 }
 
-fn idle_timeout(hold: Duration) -> IdleTimeout {
-    let ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX).clamp(1, HOLD_MAX_MS);
-    IdleTimeout::from(VarInt::from_u64(ms).unwrap_or(VarInt::MAX))
+/// Connection ids: half from the seed, half their authentication code, so that ours, of this life
+/// or an earlier one, can be told from others.
+#[derive(Clone)]
+struct Cids {
+    rng: Rng,
+    key: hmac::Key,
 }
 
-/// Connection ids from the seed.
-struct Cids(Rng);
+impl Cids {
+    /// The half that follows from the other.
+    fn code(&self, drawn: &[u8]) -> [u8; CID_LEN / 2] {
+        let mut code = [0; CID_LEN / 2];
+        for (to, from) in code.iter_mut().zip(hmac::sign(&self.key, drawn).as_ref()) {
+            *to = *from;
+        }
+        code
+    }
+
+    fn is_ours(&self, id: &[u8]) -> bool {
+        id.len() == CID_LEN && id.split_at_checked(CID_LEN / 2).is_some_and(|(drawn, code)| self.code(drawn) == code)
+    }
+}
 
 impl ConnectionIdGenerator for Cids {
     fn generate_cid(&mut self) -> ConnectionId {
-        random_cid(&mut self.0)
+        let mut drawn = [0; CID_LEN / 2];
+        self.rng.fill(&mut drawn);
+        ConnectionId::new(&[drawn, self.code(&drawn)].concat())
+    }
+
+    fn validate(&self, id: ConnectionId) -> Result<(), InvalidCid> {
+        if self.is_ours(&id) { Ok(()) } else { Err(InvalidCid) }
     }
 
     fn cid_len(&self) -> usize {

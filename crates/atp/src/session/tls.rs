@@ -8,28 +8,20 @@
 //! nothing, its early data cannot even be decrypted, and a server that restarted has no store.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use remora_base::Time;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, ring as provider, verify_tls13_signature_with_raw_key,
-};
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, ServerSessionMemoryCache};
-use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, Error, ServerConfig};
 
 use super::keys::{Identity, PublicKey};
+use super::raw_keys::{RawKeys, shown};
 
 /// What the two ends call what they speak (ALPN).
 const PROTOCOL: &[u8] = b"remora-atp/1";
@@ -104,11 +96,16 @@ pub(super) fn name_of(key: &PublicKey) -> String {
 /// The client's side: one configuration for all servers, so that they share one ticket cache.
 pub(super) fn client(me: &Identity, clock: &Clock) -> Result<ClientConfig, Error> {
     let provider = Arc::new(provider());
-    let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(me, &provider)?));
+    let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown(me, &provider)?));
+    // The server has the key that the name spells.
+    let pinned = RawKeys::new(&provider, |key: &PublicKey, name: Option<&ServerName<'_>>| match name {
+        Some(name) if name.to_str() == name_of(key) => Ok(()),
+        _ => Err(CertificateError::NotValidForName),
+    });
     let mut config = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned(signatures(&provider))))
+        .with_custom_certificate_verifier(Arc::new(pinned))
         .with_client_cert_resolver(resolver);
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     config.enable_sni = false; // whom we talk to is nobody else's business
@@ -120,8 +117,11 @@ pub(super) fn client(me: &Identity, clock: &Clock) -> Result<ClientConfig, Error
 /// The server's side.
 pub(super) fn server(me: &Identity, guests: Guests, clock: &Clock) -> Result<ServerConfig, Error> {
     let provider = Arc::new(provider());
-    let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(me, &provider)?));
-    let doorkeeper = Doorkeeper { guests, signatures: signatures(&provider) };
+    let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown(me, &provider)?));
+    // The alert for this error is access_denied, which the client can tell from the others.
+    let doorkeeper = RawKeys::new(&provider, move |key: &PublicKey, _: Option<&ServerName<'_>>| {
+        if guests.admits(key) { Ok(()) } else { Err(CertificateError::ApplicationVerificationFailure) }
+    });
     let mut config = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(doorkeeper))
@@ -136,119 +136,4 @@ pub(super) fn server(me: &Identity, guests: Guests, clock: &Clock) -> Result<Ser
 fn provider() -> CryptoProvider {
     // One group keeps the first flight within one packet; the rest is the library's choice.
     CryptoProvider { kx_groups: vec![provider::kx_group::X25519], ..provider::default_provider() }
-}
-
-fn signatures(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
-    provider.signature_verification_algorithms
-}
-
-fn certified(me: &Identity, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, Error> {
-    let key = provider.key_provider.load_private_key(me.to_pkcs8().into())?;
-    // RFC 7250: the key stands where the certificate would.
-    Ok(Arc::new(CertifiedKey::new(vec![CertificateDer::from(me.public().to_spki().to_vec())], key)))
-}
-
-/// A client's check: the server has the key that the name spells.
-#[derive(Debug)]
-struct Pinned(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        expected: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        match PublicKey::from_spki(shown) {
-            Some(key) if expected.to_str() == name_of(&key) => Ok(ServerCertVerified::assertion()),
-            _ => Err(Error::InvalidCertificate(CertificateError::NotValidForName)),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let spki = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        verify_tls13_signature_with_raw_key(message, &spki, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-/// A server's check: the client is a guest.
-struct Doorkeeper {
-    guests: Guests,
-    signatures: WebPkiSupportedAlgorithms,
-}
-
-impl fmt::Debug for Doorkeeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doorkeeper").field("guests", &self.guests).finish_non_exhaustive()
-    }
-}
-
-impl ClientCertVerifier for Doorkeeper {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        match PublicKey::from_spki(shown) {
-            Some(key) if self.guests.admits(&key) => Ok(ClientCertVerified::assertion()),
-            // The alert for this one is access_denied, which the client can tell from the others.
-            _ => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let spki = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        verify_tls13_signature_with_raw_key(message, &spki, signature, &self.signatures)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
 }

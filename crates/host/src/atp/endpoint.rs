@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{oneshot, watch};
 
 use super::error::AtpError;
+use super::interface::datagram_max;
 use super::request::Request;
 use super::shared::{Arrived, Crossing, Limits, Line, Notice, Shared, State};
 use super::socket::Socket;
@@ -26,8 +27,9 @@ pub struct Settings {
     /// The core's settings: who may connect, the policies and every bound.
     pub session: Config,
     /// Received objects that wait for [`AtpEndpoint::recv`]; 0 if the program does not receive:
-    /// then what comes is thrown away. While as many wait, or as many bytes, everything stands
-    /// behind them, the ends of requests included: a program that receives must keep taking.
+    /// then what comes is thrown away. While as many wait, or as many bytes, what comes stays in the
+    /// session, and beyond the bounds of that it is refused: its sender is told. The ends of
+    /// requests and all else are told meanwhile.
     pub received_max: usize,
     /// Bytes of the same, not counting the last one.
     pub received_bytes_max: usize,
@@ -99,6 +101,7 @@ impl AtpEndpoint {
         let mut config = settings.session;
         // Larger datagrams are found by those that do not get through.
         config.discover &= !socket.may_fragment();
+        config.datagram_max = config.datagram_max.max(datagram_max(local.ip()));
         let epoch = clock.instant(remora_base::Time::ZERO);
         let core = Endpoint::new(config, identity, epoch, clock.now(), u64::from_ne_bytes(seed))?;
         let key = core.public_key();
@@ -161,9 +164,7 @@ impl AtpEndpoint {
         let shared = self.shared();
         let mut state = shared.lock();
         let Arrived { from, priority, object } = state.take_received()?;
-        if state.is_stalled() {
-            shared.deliver(&mut state);
-        }
+        shared.deliver(&mut state);
         if !state.received.is_empty() {
             shared.arrived.notify_one(); // for the others who wait
         }

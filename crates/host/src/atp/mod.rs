@@ -29,6 +29,7 @@
 pub mod blocking;
 mod endpoint;
 mod error;
+mod interface;
 pub mod keys;
 mod request;
 mod shared;

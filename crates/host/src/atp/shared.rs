@@ -96,8 +96,6 @@ pub(super) struct State {
     pub(super) rebind: Option<(SocketAddr, oneshot::Sender<std::io::Result<SocketAddr>>)>,
     pub(super) local: SocketAddr,
     limits: Limits,
-    /// An object for which there was no room among the received.
-    stalled: Option<Arrived>,
     pub(super) ignored: u64,
 }
 
@@ -139,7 +137,6 @@ impl State {
             rebind: None,
             local,
             limits,
-            stalled: None,
             ignored: 0,
         }
     }
@@ -159,10 +156,6 @@ impl State {
         let arrived = self.received.pop_front()?;
         self.received_bytes -= arrived.object.len();
         Some(arrived)
-    }
-
-    pub(super) fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
     }
 }
 
@@ -235,18 +228,12 @@ impl Shared {
         }
     }
 
-    /// Hands what the core has to tell to those who wait for it.
+    /// Hands what the core has to tell to those who wait for it. Objects for which there is no room
+    /// stay in the core, whose bounds hold back the peer that sends them.
     pub(super) fn deliver(&self, state: &mut State) {
         loop {
-            if let Some(arrived) = state.stalled.take() {
-                if !state.has_room() {
-                    state.stalled = Some(arrived);
-                    return;
-                }
-                state.receive(arrived);
-                self.arrived.notify_one();
-            }
-            let Some(event) = state.core.poll_event() else { return };
+            let event = if state.has_room() { state.core.poll_event() } else { state.core.poll_event_but_objects() };
+            let Some(event) = event else { return };
             self.event(state, event);
         }
     }
@@ -271,7 +258,8 @@ impl Shared {
                 return;
             }
             Event::Received { peer, priority, object } => {
-                state.stalled = Some(Arrived { from: peer, priority, object });
+                state.receive(Arrived { from: peer, priority, object });
+                self.arrived.notify_one();
                 return;
             }
             Event::Upcall(advice) => Notice::Request(advice),

@@ -132,7 +132,7 @@ impl Socket {
         !matches!(result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Hands what has come to `take`, a datagram at a time; false if there was nothing.
+    /// Hands what has come to `take`, a datagram at a time; whether there may be more.
     pub(super) fn receive(&mut self, mut take: impl FnMut(SocketAddr, Bytes)) -> bool {
         let mut metas = [RecvMeta::default(); READ_BUFFERS];
         let mut slices: Vec<IoSliceMut> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
@@ -146,7 +146,7 @@ impl Socket {
             let Some(bytes) = buffer.get(..meta.len) else { continue };
             bytes.chunks(meta.stride.max(1)).for_each(|d| take(from, Bytes::copy_from_slice(d)));
         }
-        n > 0
+        n == READ_BUFFERS
     }
 
     /// The address as this socket's family writes it.

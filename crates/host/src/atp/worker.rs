@@ -94,7 +94,7 @@ impl Worker {
         for _ in 0..READS_MAX {
             let shared = &self.shared;
             let mut state = None;
-            let took = self.socket.receive(|from, datagram| {
+            let more = self.socket.receive(|from, datagram| {
                 // The lock is taken once for all that one call brought.
                 let state: &mut State = state.get_or_insert_with(|| shared.lock());
                 state.core.handle_input(shared.now(), Peer::datagram(from), datagram);
@@ -102,7 +102,7 @@ impl Worker {
             if let Some(mut state) = state {
                 shared.deliver(&mut state);
             }
-            if !took {
+            if !more {
                 return;
             }
         }

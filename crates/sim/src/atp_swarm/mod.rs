@@ -60,8 +60,11 @@ mod tests {
     use super::*;
 
     /// Seeds that found something: credit nobody was told of (120, 467), streams that wait for
-    /// one another (1002), an estimate that fell to nothing (329, 1832).
-    const CASES: [u64; 5] = [120, 329, 467, 1002, 1832];
+    /// one another (1002), an estimate that fell to nothing (329, 1832), handshakes that were not
+    /// helped on (233, 1474), bytes under way that were counted for ever (22), a window below what
+    /// was under way (409, 799, 1042, 1893), a reset after a move (1069), refusals that came after
+    /// the acknowledgement (316, 619), an answer that nobody wanted and held its stream (1657).
+    const CASES: [u64; 16] = [22, 120, 233, 316, 329, 409, 467, 619, 799, 1002, 1042, 1069, 1474, 1657, 1832, 1893];
 
     #[test]
     fn a_few_worlds_hold_and_do_something() {

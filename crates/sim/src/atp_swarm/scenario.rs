@@ -7,8 +7,8 @@ use remora_atp::{Policy, estimate, scheduler};
 use remora_base::{Rate, Rng, Time};
 use remora_channel::{self as channel, ErrorModel, Outage};
 
-/// A silent peer's time where ends may restart: nobody tells a server of a client that lost its
-/// memory and its address.
+/// A silent peer's time where ends may restart, or close and move: nobody tells a server of a
+/// client that lost its memory and its address, or left its address before its last word came.
 const SHORT_HOLD: Duration = Duration::from_secs(40);
 const LONG_HOLD: Duration = Duration::from_secs(24 * 3600);
 /// Bytes that make a world's limits tiny.
@@ -72,6 +72,7 @@ impl Scenario {
             short_hold: restarts || rng.chance(0.1),
             short_idle: rng.chance(0.15),
         };
+        let faults = Faults { short_hold: faults.short_hold || faults.closes && faults.moves, ..faults };
         let clients = if rng.chance(0.3) { 2 } else { 1 };
         let rate = [16_000, 128_000, 1_000_000, 8_000_000][rng.below(4) as usize];
         let nodes = (0..=clients).map(|n| node(&mut rng, faults, n == 0)).collect();

@@ -1,0 +1,79 @@
+//! When a connection without objects is ended, and how one that has nothing to say stays alive.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// When objects last moved, and how far the end of the connection is.
+///
+/// A peer that does not answer is not idle but out of reach, and may have objects for us: it is
+/// held as all such are. So before an idle connection is ended, the peer is asked whether it is
+/// there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    active: Time,
+    farewell: Farewell,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Farewell {
+    Not,
+    /// Asked whether it is there.
+    Asked(Time),
+    /// It is, and has nothing for us.
+    Due,
+}
+
+impl Idle {
+    pub(super) fn new(now: Time) -> Idle {
+        Idle { active: now, farewell: Farewell::Not }
+    }
+
+    /// An object moves.
+    pub(super) fn touch(&mut self, now: Time) {
+        *self = Idle::new(now);
+    }
+
+    /// When a connection that has no objects is to be asked for, after `patience`.
+    pub(super) fn ask_at(&self, patience: Duration) -> Option<Time> {
+        (self.farewell == Farewell::Not).then_some(self.active + patience)
+    }
+
+    /// The peer is asked whether it is there.
+    pub(super) fn ask(&mut self, now: Time) {
+        self.farewell = Farewell::Asked(now);
+    }
+
+    /// The peer acknowledged something that left at `sent`.
+    pub(super) fn answered(&mut self, sent: Time) {
+        if matches!(self.farewell, Farewell::Asked(at) if sent >= at) {
+            self.farewell = Farewell::Due;
+        }
+    }
+
+    /// Whether the peer was asked, and is there.
+    pub(super) fn is_over(&self) -> bool {
+        self.farewell == Farewell::Due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_asked_first_and_only_a_later_packet_s_acknowledgement_is_an_answer() {
+        let at = Time::from_secs;
+        let mut idle = Idle::new(at(1));
+        assert_eq!(idle.ask_at(Duration::from_secs(9)), Some(at(10)));
+        idle.answered(at(10));
+        idle.ask(at(10));
+        assert_eq!(idle.ask_at(Duration::from_secs(9)), None);
+        idle.answered(at(9));
+        assert!(!idle.is_over());
+        idle.answered(at(10));
+        assert!(idle.is_over());
+        idle.touch(at(11));
+        assert_eq!((idle.is_over(), idle.ask_at(Duration::from_secs(9))), (false, Some(at(20))));
+    }
+}

@@ -1,0 +1,141 @@
+//! How connections and objects come to their ends when the last word about them is lost: half-open
+//! connections, resets after a move, refusals of what has arrived whole.
+
+mod session_world;
+
+use std::time::Duration;
+
+use remora_atp::estimate::{self, Kind};
+use remora_atp::session::{Config, Ending, Event, Guests, Refusal};
+use remora_atp::{Options, Outcome, Policy, Rejection, scheduler};
+use remora_base::Time;
+use session_world::{Link, World, addr, config, object};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn server() -> Config {
+    Config { guests: Guests::Anyone, ..config() }
+}
+
+fn is_told(world: &World, n: usize, what: impl Fn(&Event) -> bool) -> bool {
+    world.nodes[n].events.iter().any(|(_, e)| what(e))
+}
+
+/// The client is up, its last flight is lost, and the link stays away: ten minutes later its
+/// object goes through. A server's idea of how long a handshake may take does not matter, nor do
+/// the client's other timers, nor how long the first round trip was.
+#[test]
+fn a_half_open_connection_is_held_as_any_other() {
+    for keep_alive in [None, Some(Duration::from_secs(1))] {
+        for delay in [20 * MS, 1500 * MS] {
+            let mut world = World::new(30);
+            let link = Link::new(50_000, delay);
+            world.add(server(), link.clone());
+            world.add(Config { keep_alive, ..config() }, link);
+            let peer = world.connect(1, 0);
+            // Of what the client sends, only the first packet arrives.
+            let (out, back) = (world.now + 30 * MS, world.now + Duration::from_secs(600));
+            world.nodes[1].link.blackouts.push((out, back));
+            assert!(world.run_until(world.now + Duration::from_secs(30), |w| w.is_up(1)));
+            let request = world.send(1, peer, object(1, 5_000), Options::default());
+            world.run_until(back, |_| false);
+            assert!(!world.is_up(0) && world.outcome(1, request).is_none());
+            world.run_until(back + Duration::from_secs(4) + 8 * delay, |w| w.outcome(1, request).is_some());
+            assert_eq!(world.outcome(1, request), Some(Outcome::Delivered), "{keep_alive:?}, {delay:?}");
+            assert_eq!(world.received(0).len(), 1);
+        }
+    }
+}
+
+/// Places of half-open connections are given to newcomers when there are no others, but only
+/// after half a minute.
+#[test]
+fn a_half_open_connection_makes_room_when_it_has_had_its_time() {
+    let mut world = World::new(31);
+    let link = Link::new(50_000, 20 * MS);
+    world.add(Config { peers: 1, ..server() }, link.clone());
+    world.add(config(), link.clone());
+    world.add(config(), link);
+    world.connect(1, 0);
+    let start = world.now;
+    world.nodes[1].link.blackouts.push((start + 10 * MS, Time::MAX));
+    world.run_for(Duration::from_secs(20));
+    world.connect(2, 0);
+    world.run_for(Duration::from_secs(5));
+    assert!(is_told(&world, 2, |e| matches!(e, Event::Refused { why: Refusal::Full, .. })));
+    world.run_for(Duration::from_secs(10));
+    world.connect(2, 0);
+    world.run_for(Duration::from_secs(5));
+    assert!(world.is_up(2) && world.is_up(0));
+    assert_eq!(world.with(0, |e, _| e.usage().peers), 1);
+}
+
+/// A client that moved, and knows it, uses another connection id of its peer's; that the peer knows
+/// nothing of the connection any more is told all the same.
+#[test]
+fn a_peer_that_restarted_is_noticed_after_a_move() {
+    let mut world = World::pair(32, Link::new(100_000, 20 * MS));
+    let peer = world.meet();
+    world.run_for(Duration::from_secs(1));
+    world.nodes[1].addr = addr(9, 4009);
+    world.restart(0, server());
+    world.with(1, |e, now| e.rebind(now));
+    let request = world.send(1, peer, object(1, 500), Options::default());
+    world.run_for(Duration::from_secs(5));
+    assert!(is_told(&world, 1, |e| matches!(e, Event::Down { why: Ending::Restarted, .. })));
+    assert_eq!(world.outcome(1, request), Some(Outcome::Lost));
+    assert_eq!(world.with(1, |e, _| e.usage().peers), 0);
+}
+
+/// The paper's estimator forgets its rate with the path, so what is under way is far above the new
+/// window: answers and probes leave all the same.
+#[test]
+fn a_move_with_much_under_way_does_not_stop_the_paper_s_estimator() {
+    let paper = |guests| Config {
+        guests,
+        scheduler: scheduler::Config { policy: Policy::Paper, ..scheduler::Config::default() },
+        estimator: estimate::Config::new(Kind::Paper),
+        ..config()
+    };
+    let mut world = World::new(33);
+    let link = Link::new(200_000, 100 * MS);
+    world.add(paper(Guests::Anyone), link.clone());
+    world.add(paper(Guests::Nobody), link);
+    let peer = world.meet();
+    let request = world.send(1, peer, object(1, 2_000_000), Options::default());
+    world.run_for(Duration::from_secs(8));
+    let (from, to) = (world.now, world.now + Duration::from_secs(6));
+    for node in &mut world.nodes {
+        node.link.blackouts.push((from, to));
+    }
+    for hop in 0..3u16 {
+        world.run_for(Duration::from_secs(2));
+        world.nodes[1].addr = addr(20 + usize::from(hop), 5000 + hop);
+        world.with(1, |e, now| e.rebind(now));
+    }
+    assert!(world.run_until(world.now + Duration::from_secs(60), |w| w.outcome(1, request).is_some()));
+    assert_eq!((world.outcome(1, request), world.received(0).len()), (Some(Outcome::Delivered), 1));
+}
+
+/// An object that fits into a packet has arrived whole before it is refused, and was acknowledged
+/// by QUIC, however many of the receiver's packets are lost.
+#[test]
+fn what_is_refused_is_never_called_delivered() {
+    for loss in [0.0, 0.3] {
+        let mut world = World::new(34);
+        let link = Link { loss, ..Link::new(100_000, 20 * MS) };
+        world.add(Config { object_max: 500, ..server() }, link.clone());
+        world.add(config(), link);
+        let peer = world.meet();
+        let sizes = [900, 400, 501, 500, 1_100, 0, 499];
+        let requests: Vec<_> =
+            (0u8..7).zip(sizes).map(|(k, size)| world.send(1, peer, object(k, size), Options::default())).collect();
+        world.run_for(Duration::from_secs(60));
+        for (request, size) in requests.into_iter().zip(sizes) {
+            let refused = Some(Outcome::Rejected(Rejection::TooLarge));
+            let expected = if size <= 500 { Some(Outcome::Delivered) } else { refused };
+            assert_eq!(world.outcome(1, request), expected, "{size} bytes, {loss} lost");
+        }
+        assert_eq!(world.received(0).len(), 4);
+    }
+}
