@@ -71,7 +71,11 @@ pub(super) fn run(config: &Config, seed: u64, faster: f64) -> Result<Outcome, Re
 fn serve(disk: Arc<SlowDisk>, cache: cache::Config, seed: u64) -> Result<Serving, RealError> {
     let exports = Arc::new(Exports::new(vec![Export::new("/", disk)], &[0; 16])?);
     let limits = remora_server::Limits::default();
-    let mut options = remora_host::server::Options::new(remora_server::Config { cache, limits, ..remora_server::Config::new(exports) });
+    let mut options = remora_host::server::Options::new(remora_server::Config {
+        cache,
+        limits,
+        ..remora_server::Config::new(exports)
+    });
     options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     options.seed = Some(seed);
     options.executor_threads = NFSDS;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
 use remora_host::server::{Objects, Options, Serving, Snapshot};
-use remora_server::cache::Config as CacheConfig;
 use remora_server::Config;
+use remora_server::cache::Config as CacheConfig;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -109,7 +109,8 @@ async fn end(args: &Serve) -> u8 {
 
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     let exports = loaded.exports.clone();
-    let mut options = Options::new(Config { cache: cache(args.cache), durability: args.durability.into(), ..Config::new(exports) });
+    let mut options =
+        Options::new(Config { cache: cache(args.cache), durability: args.durability.into(), ..Config::new(exports) });
     options.listen = vec![args.listen];
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
     options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
