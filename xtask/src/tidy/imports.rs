@@ -51,8 +51,8 @@ const LAW: &[Law] = &[
     Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
     Law { name: "channel", ours: &["base", "wire"],       others: Only(&["bytes", "thiserror"]) },
     Law { name: "model",   ours: &["base"],               others: Only(&["thiserror", "serde"]) },
-    // clap: the swarm's flags. noq-proto, rustls: ATP's baselines. microlp: its oracle.
-    Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json", "microlp", "noq-proto", "rustls"]) },
+    // clap: the swarm's flags. noq-proto, rustls: ATP's baselines.
+    Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json", "noq-proto", "rustls"]) },
     Law { name: "host",    ours: STACKED,                 others: Any },
     Law { name: "mount",   ours: &["base", "wire", "client"], others: Any },
     // ATP for C programs.

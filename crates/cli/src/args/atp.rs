@@ -2,9 +2,12 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use remora_lab::atp::{Experiment, Protocol, SEEDS_MAX, Workload};
+
+use crate::units;
 
 pub(crate) const HELP: &str = "\
 ATP 02 measured how many objects with priorities and deadlines get through in time when the
@@ -13,13 +16,17 @@ Everything is simulated, on all processors: the real ATP code in virtual time; f
 connections with CUBIC stand in. Beside it is what one could have delivered who knows the future.
 
 Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline (Figure 5), bulk
-(Figure 6a).
+(Figure 6a). With --real, deadlines and bulk are made by real endpoints and the kernel's TCP (CUBIC)
+on emulated links, several cells at a time and each in the time it takes: one with deadlines five
+minutes, all of bulk about three.
 
 Examples:
   remora lab atp
   remora lab atp deadlines --workload filesystem --workload random --seeds 30
   remora lab atp --html atp.html
   remora lab atp deadlines --trace mine.csv            lines of time_s,rate_Bps; or a Mahimahi trace
+  remora lab atp bulk --real                           real endpoints, the kernel's TCP (as root)
+  remora lab atp deadlines --real --workload equal --seeds 1 --from 140s --length 60s
   remora lab atp --json | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
 
 --json prints one object: version, source, command, trace, first_seed, seeds, rows (workload, class,
@@ -51,6 +58,24 @@ pub(crate) struct Atp {
     /// Threads; the results do not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Real endpoints and the kernel's TCP on emulated links, as root: deadlines and bulk
+    #[arg(long)]
+    pub(crate) real: bool,
+    /// So many cells at a time
+    #[arg(long, value_name = "N", default_value = "6", requires = "real")]
+    pub(crate) cells: NonZeroUsize,
+    /// Propagation there and back
+    #[arg(long, value_name = "TIME", default_value = "10ms", requires = "real", value_parser = units::duration)]
+    pub(crate) rtt: Duration,
+    /// Where in the trace to begin
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "real", value_parser = units::duration)]
+    pub(crate) from: Duration,
+    /// For how long objects come [default: to the end of the trace]
+    #[arg(long, value_name = "TIME", requires = "real", value_parser = units::duration)]
+    pub(crate) length: Option<Duration>,
+    /// How late a frame may be handed over in a cell that counts
+    #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
+    pub(crate) lateness_max: Duration,
     /// Print an object with every figure instead of tables
     #[arg(long)]
     pub(crate) json: bool,

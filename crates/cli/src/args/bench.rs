@@ -21,6 +21,7 @@ Examples:
   remora bench 'nfs://127.0.0.1:2049/srv' --vs 'nfs://127.0.0.1:3049/srv?mountport=20048' --outstanding 32
   remora bench 'nfs://nas/tmp?proto=udp' --ops getattr --json | jq '.operations[0].servers[0].latency'
   remora bench --drc
+  remora bench --atp
 
 --json prints one object: version, settings, servers (URLs), operations (name, about, servers, ratio),
 skipped (operation, server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
@@ -32,7 +33,7 @@ docs/bench.md has more.";
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// A directory on the server, in which the caller may write
-    #[arg(value_name = "URL", required_unless_present_any = ["list", "drc"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["list", "drc", "atp"])]
     pub(crate) url: Option<String>,
     /// Compare with this server
     #[arg(long, value_name = "URL")]
@@ -76,6 +77,9 @@ pub(crate) struct Bench {
     /// Measure the server's duplicate request cache by itself, without a server
     #[arg(long, conflicts_with_all = ["url", "vs", "ops"])]
     pub(crate) drc: bool,
+    /// Measure ATP beside plain QUIC over loopback, without a server (--count: objects of 1 MiB)
+    #[arg(long, conflicts_with_all = ["url", "vs", "ops", "list", "drc"])]
+    pub(crate) atp: bool,
     /// Print an object instead of a table
     #[arg(long)]
     pub(crate) json: bool,

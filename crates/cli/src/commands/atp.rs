@@ -2,12 +2,17 @@
 
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
+use remora_lab::atp::real::{self, Setup};
 use remora_lab::atp::{self, Experiment, Options, Page, Protocol, Trace, Workload};
 
 use crate::args::Atp;
 use crate::exit::{Error, Result};
 use crate::out;
+
+/// No link of two hosts takes longer, there and back.
+const RTT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: Atp) -> Result {
     let options = options(&args)?;
@@ -44,10 +49,18 @@ fn options(args: &Atp) -> Result<Options> {
             Trace::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?
         }
     };
+    let real = if args.real { Some(setup(args, &trace)?) } else { None };
+    let (experiments, protocols) = match real {
+        None => (Experiment::ALL.to_vec(), Protocol::ALL.to_vec()),
+        Some(_) => (real::EXPERIMENTS.to_vec(), Protocol::ALL.into_iter().filter(|p| real::takes(*p)).collect()),
+    };
+    only(&args.experiments, &experiments, Experiment::name)?;
+    only(&args.protocols, &protocols, Protocol::name)?;
     Ok(Options {
-        experiments: or_all(&args.experiments, &Experiment::ALL),
+        real,
+        experiments: or_all(&args.experiments, &experiments),
         workloads: or_all(&args.workloads, &Workload::ALL),
-        protocols: or_all(&args.protocols, &Protocol::ALL),
+        protocols: or_all(&args.protocols, &protocols),
         trace,
         trace_name,
         first_seed: args.seed,
@@ -56,6 +69,27 @@ fn options(args: &Atp) -> Result<Options> {
         bar: true,
         command: command(args),
     })
+}
+
+/// How real cells are made.
+fn setup(args: &Atp, trace: &Trace) -> Result<Setup> {
+    let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
+    if length < Duration::from_secs(1) {
+        return Err(Error::Usage("there is less than a second of the trace left: begin earlier".into()));
+    }
+    if args.rtt > RTT_MAX {
+        return Err(Error::Usage(format!("--rtt is {} s at most", RTT_MAX.as_secs())));
+    }
+    let Atp { cells, rtt: round_trip, from, lateness_max, .. } = *args;
+    Ok(Setup { cells, round_trip, from, length, lateness_max })
+}
+
+/// Nothing but what can be had.
+fn only<T: Copy + PartialEq>(named: &[T], all: &[T], name: fn(T) -> &'static str) -> Result {
+    match named.iter().find(|t| !all.contains(t)) {
+        None => Ok(()),
+        Some(odd) => Err(Error::Usage(format!("{} is simulated only: leave out --real", name(*odd)))),
+    }
 }
 
 /// Those named, each once and in their usual order; all if none is.
@@ -70,6 +104,10 @@ fn command(args: &Atp) -> String {
     words.extend(args.workloads.iter().map(|w| format!("--workload {}", w.name())));
     words.extend(args.protocols.iter().map(|p| format!("--scheme {}", p.name())));
     words.extend(args.trace.as_ref().map(|path| format!("--trace {}", path.display())));
+    if args.real {
+        words.push(format!("--real --rtt {:?} --from {:?}", args.rtt, args.from));
+        words.extend(args.length.map(|length| format!("--length {length:?}")));
+    }
     words.push(format!("--seeds {} --seed {}", args.seeds, args.seed));
     words.join(" ")
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use remora_client::Transport;
 use remora_host::client::{ClientError, Target};
+use remora_lab::atp::loopback;
 use remora_lab::bench::{self, BenchError, Fault, Left, Options, Place, Report};
 
 use crate::args::{Bench, Proto};
@@ -21,6 +22,9 @@ pub(crate) async fn run(args: Bench) -> Result {
     }
     if args.drc {
         return cache(args.json).await;
+    }
+    if args.atp {
+        return atp(&args).await;
     }
     let options = options(&args)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -69,6 +73,32 @@ async fn cache(json: bool) -> Result {
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
     if json { out::json(&report) } else { out::text(&report.to_text()) }
+}
+
+/// ATP beside QUIC.
+async fn atp(args: &Bench) -> Result {
+    let defaults = loopback::Options::default();
+    let options = loopback::Options {
+        objects: args.count.unwrap_or(defaults.objects),
+        rounds: args.rounds.map_or(defaults.rounds, |n| n as usize),
+        seed: args.seed,
+        ..defaults
+    };
+    if options.objects.saturating_mul(options.size as u64) > loopback::BYTES_MAX {
+        return Err(Error::Usage(format!("--count is {} at most", loopback::BYTES_MAX / options.size as u64)));
+    }
+    let report = tokio::task::spawn_blocking(move || loopback::run(&options));
+    let work = async { report.await.map_err(crashed)?.map_err(|e| Error::refused("no results", e.to_string())) };
+    let report = tokio::select! {
+        report = work => report?,
+        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+    };
+    if args.json {
+        out::json(&report)?
+    } else {
+        out::text(&report.to_text())?
+    }
+    if report.holds() { Ok(()) } else { Err(Error::refused("the bar", "is not held")) }
 }
 
 fn list() -> String {

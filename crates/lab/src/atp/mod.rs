@@ -4,13 +4,16 @@
 //! [`run`] gives a [`Report`]: the seven workloads over the paper's trace with every scheme,
 //! beside the paper's own figures and a clairvoyant oracle (Table 2, Figure 6); the bandwidth
 //! estimate over time (Figure 4); a timeline (Figure 5); bulk transfers (Figure 6a). Everything is
-//! [`remora_sim::atp`]'s, in virtual time.
+//! [`remora_sim::atp`]'s, in virtual time, or [`real`].
 
 mod job;
+pub mod loopback;
 mod outcome;
 mod page;
 mod paper;
 mod plot;
+mod ratios;
+pub mod real;
 mod tables;
 
 use std::num::NonZeroUsize;
@@ -77,6 +80,8 @@ pub struct Options {
     pub seeds: u64,
     /// On so many threads; the results do not depend on it.
     pub threads: NonZeroUsize,
+    /// On real hosts instead of in virtual time.
+    pub real: Option<real::Setup>,
     /// Whether to show a progress bar (on a terminal only).
     pub bar: bool,
     /// The command that gives this again, for the report.
@@ -85,6 +90,12 @@ pub struct Options {
 
 /// Runs everything. All runs are independent: one pool takes them all.
 pub fn run(options: &Options) -> Report {
+    if let Some(setup) = &options.real {
+        let bar = bar(real::jobs(options).len() as u64, options.bar);
+        let (done, conditions) = real::run(options, setup, || bar.inc(1));
+        bar.finish_and_clear();
+        return Report::new(options, done.into_iter()).made_real(conditions);
+    }
     let jobs = job::all(options);
     let bar = bar(jobs.len() as u64, options.bar);
     let work = |n: usize| jobs.get(n).map(|job: &Job| job.run(&options.trace));

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::job::{Done, Job};
 use super::paper::{self, Paper};
+use super::real::Conditions;
 use super::{Experiment, Options};
 use crate::wireless::{FailedRun, Source, Summary};
 
@@ -18,6 +19,9 @@ pub struct Report {
     pub version: &'static str,
     /// Where the figures come from.
     pub source: Source,
+    /// What real figures depend on; `None`: they are simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub real: Option<Conditions>,
     /// The command that gives this again.
     pub command: String,
     /// Which link.
@@ -133,6 +137,7 @@ impl Report {
         Report {
             version: env!("CARGO_PKG_VERSION"),
             source: Source::Simulated,
+            real: None,
             command: options.command.clone(),
             trace: options.trace_name.clone().unwrap_or_else(reconstructed),
             first_seed: options.first_seed,
@@ -143,6 +148,11 @@ impl Report {
             bulk: bulk(&done),
             failures: done.iter().filter_map(failure).collect(),
         }
+    }
+
+    /// The same, but that it was made on real hosts.
+    pub(super) fn made_real(self, conditions: Conditions) -> Report {
+        Report { source: Source::Real, real: Some(conditions), ..self }
     }
 
     /// How many runs failed.

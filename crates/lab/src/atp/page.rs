@@ -6,7 +6,7 @@ use std::path::Path;
 use remora_sim::atp::Class;
 
 use super::outcome::{Report, Row};
-use super::{plot, tables};
+use super::{plot, ratios, tables};
 use crate::report::page::{self, document, escape};
 
 /// A page's place on the disk, found writable before anything is run.
@@ -31,7 +31,7 @@ impl Report {
         let mut body = format!(
             "<h1>What gets through in time</h1><p class=\"note\">{} {}</p><p>Made by <code>{}</code> (Remora {}).</p>",
             escape(&self.made_how()),
-            escape(tables::STAND_INS),
+            escape(self.schemes()),
             escape(&self.command),
             self.version,
         );
@@ -56,6 +56,9 @@ impl Report {
             body += &format!("<h2>{}</h2>", escape(tables::BULK));
             body += &figure("", &names, &plot::bulk(&self.bulk)?);
             body += &self.bulk_table().to_html();
+            if let Some(ratios) = self.ratios() {
+                body += &format!("<h3>{}</h3>{}", escape(ratios::TITLE), ratios.to_html());
+            }
         }
         for timeline in &self.timelines {
             let name = format!("ATP 02, Figure 5: {}", timeline.scheme);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::outcome::{Report, Row, Timeline};
+use super::ratios;
 use crate::report::table::Table;
 use crate::wireless::Summary;
 
@@ -11,6 +12,8 @@ pub(super) const GLANCE: &str = "Delivered in time: medians over seeds, of the o
 pub(super) const BULK: &str = "ATP 02, Figure 6(a): KB/s by object size, 512 KB/s at most";
 pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins: QUIC's loss recovery and CUBIC in \
                                      place of a kernel's TCP. The oracle knows the future and pays for no header.";
+
+const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and pays for no header.";
 
 impl Report {
     /// All of it for a terminal.
@@ -34,20 +37,31 @@ impl Report {
         }
         if !self.bulk.is_empty() {
             add(BULK, self.bulk_table().to_text());
+            if let Some(ratios) = self.ratios() {
+                add(ratios::TITLE, ratios.to_text());
+            }
         }
         for line in self.troubles() {
             let _ = writeln!(out, "{line}");
         }
-        let _ = writeln!(out, "{}\n{STAND_INS}", self.made_how());
+        let _ = writeln!(out, "{}\n{}", self.made_how(), self.schemes());
         out
     }
 
     /// How the figures came about, in a sentence or two.
     pub(super) fn made_how(&self) -> String {
+        if let Some(real) = &self.real {
+            return real.words(self);
+        }
         format!(
             "Simulated, in virtual time. {} seeds from {}. The bandwidth is {}.",
             self.seeds, self.first_seed, self.trace
         )
+    }
+
+    /// What the schemes are.
+    pub(super) fn schemes(&self) -> &'static str {
+        if self.real.is_some() { REAL } else { STAND_INS }
     }
 
     /// What went wrong, a line each.

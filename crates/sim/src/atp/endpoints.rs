@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use remora_atp::session::{Config, Endpoint, Event, Guests, Identity, PeerId};
-use remora_atp::{Command, Final, Options, Outcome, Policy, Priority, RequestId, Upcall, estimate, scheduler};
+use remora_atp::{Command, Final, Options, Outcome, Policy, RequestId, Upcall, estimate, scheduler};
 use remora_base::{Core, Peer, Time};
 use thiserror::Error;
 
 use super::ledger::{Ledger, Told};
 use super::message::{number_of, numbered};
-use super::workload::{Class, Object};
+use super::workload::Object;
 use super::world::{End, Scheme};
 
 /// UDP payload: the IPv6 packet fills an Ethernet frame, as the session's own discovery ends.
@@ -113,12 +113,8 @@ impl Endpoints {
 
 impl Scheme for Endpoints {
     fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger) {
-        let priority = match object.class {
-            Class::Low => Priority::LOW,
-            Class::Medium => Priority::MEDIUM,
-            Class::High => Priority::HIGH,
-        };
-        let options = Options { priority, deadline: Some(object.deadline), ..Options::default() };
+        let options =
+            Options { priority: object.class.priority(), deadline: Some(object.deadline), ..Options::default() };
         match self.sender.send(now, self.peer, numbered(number, object.size), options) {
             Ok(request) => {
                 self.numbers.insert(request, number);

@@ -207,6 +207,16 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_each_object_waits_a_round_trip() {
+        for (size, packets) in [(1u32 << 10, 1), (4 << 10, 3), (16 << 10, 12)] {
+            let rate = bulk(Protocol::Atp, size, Sends::Synchronous, Instant::now(), 1).unwrap();
+            // There and back, and the time on the wire of the object and of the answer.
+            let took = 2.0 * DELAY.as_secs_f64() + f64::from(size + 72 * packets + 80) / BULK_RATE;
+            assert!(rate >= 0.9 * f64::from(size) / took, "{size} bytes: {rate:.0} of {:.0}", f64::from(size) / took);
+        }
+    }
+
+    #[test]
     fn a_run_depends_on_its_seed_alone() {
         let trace = Trace::paper();
         let objects: Vec<Object> = objects(Workload::Random, 3).into_iter().skip(280).take(60).collect();

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 const HEADING: usize = 8;
 
 /// An object as bytes.
-pub(super) fn heading(number: usize, size: u32) -> Bytes {
+pub fn heading(number: usize, size: u32) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HEADING);
     bytes.put_u32(u32::try_from(number).unwrap_or(u32::MAX));
     bytes.put_u32(size);
@@ -15,7 +15,7 @@ pub(super) fn heading(number: usize, size: u32) -> Bytes {
 }
 
 /// An object of so many bytes that says its number.
-pub(super) fn numbered(number: usize, size: u32) -> Bytes {
+pub fn numbered(number: usize, size: u32) -> Bytes {
     let mut bytes = BytesMut::zeroed((size as usize).max(4));
     if let Some(first) = bytes.first_chunk_mut() {
         *first = u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
@@ -24,13 +24,13 @@ pub(super) fn numbered(number: usize, size: u32) -> Bytes {
 }
 
 /// The number that [`numbered`] put there.
-pub(super) fn number_of(object: &[u8]) -> usize {
+pub fn number_of(object: &[u8]) -> usize {
     word(object, 0).unwrap_or(u32::MAX) as usize
 }
 
 /// Cuts a stream into objects.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reader {
+pub struct Reader {
     heading: Vec<u8>,
     /// Bytes of the object that are still to come.
     left: u32,
@@ -38,7 +38,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Takes what has come; calls `whole` with the number of each object that is there.
-    pub(super) fn take(&mut self, mut bytes: &[u8], mut whole: impl FnMut(usize)) {
+    pub fn take(&mut self, mut bytes: &[u8], mut whole: impl FnMut(usize)) {
         while !bytes.is_empty() {
             if self.heading.len() < HEADING {
                 let (now, rest) = bytes.split_at(bytes.len().min(HEADING - self.heading.len()));

@@ -8,7 +8,7 @@ mod baseline;
 mod endpoints;
 mod experiment;
 mod ledger;
-mod message;
+pub mod message;
 mod oracle;
 mod pipe;
 mod trace;

@@ -144,6 +144,13 @@ impl Trace {
         Trace::between(first.into_iter().chain(self.knots.iter().map(|k| (k.at + by, k.rate))))
     }
 
+    /// What is left of it after so long.
+    pub fn after(&self, begun: Duration) -> Trace {
+        let at = begun.as_secs_f64();
+        let rest = self.knots.iter().filter(|k| k.at > at).map(|k| (k.at - at, k.rate));
+        Trace::between(std::iter::once((0.0, self.rate(Time::ZERO + begun))).chain(rest))
+    }
+
     /// Until the last knot.
     pub fn length(&self) -> Duration {
         Duration::from_secs_f64(self.knots.last().map_or(0.0, |k| k.at))

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use remora_atp::Priority;
 use remora_base::{Rng, Time};
 
 const KB: u32 = 1024;
@@ -33,6 +34,15 @@ impl Class {
             Class::Low => "low",
             Class::Medium => "medium",
             Class::High => "high",
+        }
+    }
+
+    /// As ATP's applications say it.
+    pub const fn priority(self) -> Priority {
+        match self {
+            Class::Low => Priority::LOW,
+            Class::Medium => Priority::MEDIUM,
+            Class::High => Priority::HIGH,
         }
     }
 }

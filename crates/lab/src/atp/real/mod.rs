@@ -1,0 +1,251 @@
+//! The same jobs in real time: `host::atp`'s endpoints and the kernel's TCP, on emulated links.
+//!
+//! A cell has a link of its own: two network namespaces, joined by the channel core
+//! ([`remora_host::emulate`]). The mobile sends, the base receives; both programs are in this
+//! process and read the channel's clock, so that one book has the fates of all objects. TCP is the
+//! kernel's with CUBIC, one or more connections used as ATP 02 has them (`tcp`).
+//!
+//! Cells hardly use a processor, so several run at a time. One in which the emulator was late does
+//! not count, and is made again once. It needs root, and leaves nothing behind.
+
+mod cell;
+mod link;
+mod ours;
+mod tcp;
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_sim::atp::{self, BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
+use serde::Serialize;
+
+use super::job::{self, Done, Job};
+use super::{Experiment, Options, Report};
+use crate::wireless::pool;
+use cell::{Cell, Measured};
+
+/// How often a cell in which the emulator was late is made.
+const TRIES: u32 = 2;
+/// A cell ends so long after the last deadline.
+const TAIL: Duration = Duration::from_secs(1);
+/// Bytes of a bulk transfer: ATP 02 has 64 MB, of which only the steady part counts, too.
+const BULK_BYTES: u32 = 8 << 20;
+/// Bytes that a program with asynchronous sends hands over before the first are delivered.
+const BULK_AHEAD: u32 = 2 << 20;
+/// Objects of a synchronous bulk transfer, at most: some seconds' worth.
+const SYNCHRONOUS_MAX: u32 = 400;
+/// A bulk transfer that takes longer has failed.
+const BULK_PATIENCE: Duration = Duration::from_secs(120);
+
+/// The experiments that can be made so.
+pub const EXPERIMENTS: [Experiment; 2] = [Experiment::Deadlines, Experiment::Bulk];
+
+/// How real cells are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// So many at a time.
+    pub cells: NonZeroUsize,
+    /// Propagation there and back.
+    pub round_trip: Duration,
+    /// Where in the trace a cell begins.
+    pub from: Duration,
+    /// For how long objects come.
+    pub length: Duration,
+    /// How late a frame may be handed over in a cell that counts.
+    pub lateness_max: Duration,
+}
+
+/// What real figures depend on beside the seeds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Conditions {
+    /// The congestion control of the kernel's TCP.
+    pub congestion: &'static str,
+    /// Propagation there and back, in milliseconds.
+    pub round_trip_ms: f64,
+    /// Where in the trace cells began, in seconds.
+    pub from_s: f64,
+    /// For how long objects came, in seconds.
+    pub length_s: f64,
+    /// The latest a frame was handed over in a cell that counts, in milliseconds.
+    pub lateness_ms_max: f64,
+    /// Cells that were made again, because the emulator was late.
+    pub repeated: usize,
+}
+
+impl Conditions {
+    /// How the figures came about, in a sentence or two.
+    pub(super) fn words(&self, report: &Report) -> String {
+        let times = match report.seeds {
+            1 => "once".to_owned(),
+            n => format!("with {n} seeds"),
+        };
+        format!(
+            "On real hosts, {times} from seed {}: network namespaces joined by an emulated link, {} ms there and back, \
+             TCP with {}. The bandwidth of objects with deadlines is {}, from {} s for {} s; the latest frame was \
+             {:.1} ms late, and {} cells were made again for that.",
+            report.first_seed,
+            self.round_trip_ms,
+            self.congestion,
+            report.trace,
+            self.from_s,
+            self.length_s,
+            self.lateness_ms_max,
+            self.repeated,
+        )
+    }
+}
+
+/// Whether real cells can be made of this scheme.
+pub const fn takes(protocol: Protocol) -> bool {
+    !matches!(protocol, Protocol::Quic)
+}
+
+/// Runs everything; calls `done` after each job.
+pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (Vec<(Job, Done)>, Conditions) {
+    let real = Real { setup, trace: options.trace.after(setup.from), notes: Mutex::default() };
+    let (oracles, cells): (Vec<Job>, Vec<Job>) = jobs(options).into_iter().partition(|j| matches!(j, Job::Oracle(..)));
+    // What computes is not to be in the way of what keeps time.
+    let work = |jobs: &[Job], n: usize| jobs.get(n).map(|job| real.run(job));
+    let computed = pool::map(oracles.len(), options.threads, |n| work(&oracles, n), &done);
+    let measured = pool::map(cells.len(), setup.cells, |n| work(&cells, n), &done);
+    let results = computed.into_iter().chain(measured).flatten();
+    let results = oracles.iter().chain(&cells).copied().zip(results).collect();
+    let notes = real.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let conditions = Conditions {
+        congestion: link::CONGESTION,
+        round_trip_ms: setup.round_trip.as_secs_f64() * 1e3,
+        from_s: setup.from.as_secs_f64(),
+        length_s: setup.length.as_secs_f64(),
+        lateness_ms_max: notes.latest.as_secs_f64() * 1e3,
+        repeated: notes.repeated,
+    };
+    (results, conditions)
+}
+
+/// What is asked for and can be had.
+pub(super) fn jobs(options: &Options) -> Vec<Job> {
+    let mut options = options.clone();
+    options.experiments.retain(|e| EXPERIMENTS.contains(e));
+    options.protocols.retain(|p| takes(*p));
+    job::all(&options)
+}
+
+/// What cells have to say beside their figures.
+#[derive(Debug, Default)]
+struct Notes {
+    latest: Duration,
+    repeated: usize,
+}
+
+struct Real<'a> {
+    setup: &'a Setup,
+    /// From where the cells begin.
+    trace: Trace,
+    notes: Mutex<Notes>,
+}
+
+impl Real<'_> {
+    fn run(&self, job: &Job) -> Done {
+        self.attempt(job).unwrap_or_else(Done::Failed)
+    }
+
+    fn attempt(&self, job: &Job) -> Result<Done, String> {
+        match *job {
+            Job::Oracle(workload, seed) => {
+                let objects = self.objects(atp::objects(workload, seed));
+                let best = atp::optimum(&self.trace.delayed(LEAD), &objects).map_err(|e| e.to_string())?;
+                Ok(Done::Oracle(objects, best.chosen))
+            }
+            Job::Cell(workload, protocol, seed) => {
+                let objects = self.objects(atp::objects(workload, seed));
+                let until = objects.iter().map(Object::due).max().unwrap_or_default() + TAIL;
+                let link = link::varying(&self.trace.delayed(LEAD), until, self.setup.round_trip)?;
+                let cell = Cell { protocol, objects: &objects, pace: Pace::Open, link, until, seed };
+                let fates = self.valid(&cell)?;
+                Ok(Done::Fates(objects, fates))
+            }
+            Job::Bulk(protocol, sends, kb) => self.bulk(protocol, sends, kb << 10).map(Done::Rate),
+            Job::Saturated(..) | Job::Mixed(..) => Err("is simulated only".into()),
+        }
+    }
+
+    /// Those that come while the cell runs, on its clock.
+    fn objects(&self, mut all: Vec<Object>) -> Vec<Object> {
+        let (first, end) = (LEAD + self.setup.from, LEAD + self.setup.from + self.setup.length);
+        all.retain(|o| (first..end).contains(&o.arrival.since(Time::ZERO)));
+        all.iter_mut().for_each(|o| o.arrival = o.arrival - self.setup.from);
+        all
+    }
+
+    /// The steady throughput of a bulk transfer, in bytes a second.
+    fn bulk(&self, protocol: Protocol, sends: Sends, size: u32) -> Result<f64, String> {
+        let size = size.clamp(1024, BULK_BYTES / 4);
+        let (count, at_once) = match sends {
+            Sends::Synchronous => ((BULK_BYTES / size).min(SYNCHRONOUS_MAX), 1),
+            Sends::Asynchronous => (BULK_BYTES / size, (BULK_AHEAD / size).max(2) as usize),
+        };
+        let deadline = Duration::from_secs(24 * 3600);
+        let object = Object { arrival: Time::ZERO, size, class: atp::Class::High, deadline };
+        let objects = vec![object; count as usize];
+        let cell = Cell {
+            protocol,
+            objects: &objects,
+            pace: Pace::Closed { at_once },
+            link: link::steady(BULK_RATE, self.setup.round_trip)?,
+            until: Time::ZERO + BULK_PATIENCE,
+            seed: 1,
+        };
+        let fates = self.valid(&cell)?;
+        steady_rate(&fates, size).ok_or_else(|| {
+            let told = fates.iter().filter(|f| f.told.is_some()).count();
+            format!("{told} of {count} objects were delivered in {} s", BULK_PATIENCE.as_secs())
+        })
+    }
+
+    /// Makes a cell until the emulator was in time.
+    fn valid(&self, cell: &Cell) -> Result<Vec<Fate>, String> {
+        let mut late = Duration::ZERO;
+        for again in 0..TRIES {
+            let Measured { fates, lateness, valid } = cell.measure(self.setup.lateness_max)?;
+            late = lateness;
+            if valid {
+                let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                notes.latest = notes.latest.max(late);
+                notes.repeated += usize::from(again > 0);
+                return Ok(fates);
+            }
+        }
+        Err(format!("not valid: a frame was handed over {:.1} ms late, and so again", late.as_secs_f64() * 1e3))
+    }
+}
+
+/// Bytes a second over the second half, so that the beginning does not count; `None` if an object
+/// was not delivered.
+fn steady_rate(fates: &[Fate], size: u32) -> Option<f64> {
+    let mut told: Vec<Time> = fates.iter().filter_map(|f| f.told).map(|(at, _)| at).collect();
+    told.sort_unstable();
+    let half = told.len() / 2;
+    let (from, to) = (told.get(half.checked_sub(1)?)?, told.last()?);
+    let seconds = to.since(*from).as_secs_f64();
+    let bytes = f64::from(size) * (told.len() - half) as f64;
+    (told.len() == fates.len() && seconds > 0.0).then(|| bytes / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_sim::atp::Told;
+
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_is_that_of_the_second_half() {
+        let told = |ms: u64| Fate { told: Some((Time::from_millis(ms), Told::Delivered)), ..Fate::default() };
+        // Slow at first, then 1000 bytes in 10 ms; in any order.
+        let fates = [told(910), told(500), told(900), told(920)];
+        assert_eq!(steady_rate(&fates, 1000), Some(100_000.0));
+        assert_eq!(steady_rate(&[told(1), Fate::default()], 1000), None, "one was not delivered");
+        assert_eq!(steady_rate(&[], 1000), None);
+    }
+}
