@@ -44,7 +44,7 @@ impl World {
         vfs.defer();
         let exports = Exports::new(vec![Export::new("/", vfs)], &[7; 16]).ok()?;
         let limits = Limits { stream_io_max: 64 << 10, in_flight_bytes_max: 1 << 20, ..Limits::default() };
-        let config = Config { exports: Arc::new(exports), cache: cache::Config::default(), limits };
+        let config = Config { cache: cache::Config::default(), limits, ..Config::new(Arc::new(exports)) };
         let mut world = World {
             server: Server::new(config, 1, Time::ZERO),
             peer: Peer::datagram(([127, 0, 0, 1], 700).into()),

@@ -291,9 +291,9 @@ mod tests {
 
     #[test]
     fn a_good_channel_is_a_queue() {
-        let got = DELAY.at(&station(50.0, 0.0, Periods::Uniform));
-        assert!((got.value().unwrap() - 0.012 * (1.0 + 0.6 / 0.8)).abs() < 1e-12, "{got:?}");
-        assert!(got.outside().is_empty());
+        let got = DELAY.at(&station(45.0, 0.0, Periods::Uniform));
+        assert!((got.value().unwrap() - 0.012 * (1.0 + 0.54 / 0.92)).abs() < 1e-12, "{got:?}");
+        assert!(got.outside().is_empty(), "{got:?}");
         // Beside others it is one queue for all: 25 frames a second of this station, 25 of others.
         let both = Station {
             others: 0.3,

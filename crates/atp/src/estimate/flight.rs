@@ -1,8 +1,9 @@
 //! What is under way, and how long it takes to come back: shared by both estimators.
 //!
 //! The probes of a blackout may be hundreds: lost, or standing in the device's queue all the while.
-//! They are counted apart and take no room from what is sent after it; and what crossed a long
-//! blackout tells nothing of the round trip.
+//! They are counted apart, as is all that was under way when a long blackout began, and take no
+//! room from what is sent after it; and what crossed a long blackout tells nothing of the round
+//! trip.
 
 use std::time::Duration;
 
@@ -61,9 +62,11 @@ struct Blackout {
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     bytes: u64,
-    /// Those sent during a blackout, apart from them.
+    /// Those sent during a blackout or before the end of a long one, apart from them.
     stale: u64,
     blackout: Option<Blackout>,
+    /// When the last long blackout ended: what left before is stale.
+    resumed: Time,
     /// Packets sent since the peer was last heard, and when the first of them left.
     unheard: u64,
     unheard_since: Option<Time>,
@@ -75,12 +78,9 @@ pub(super) struct Flight {
 }
 
 impl Blackout {
-    /// Whether what was sent then left during it, and whether it crossed a long one. A short one may
-    /// be none, but a link that became much slower, and then the long round trip is the new one.
-    fn covers(self, sent: Time) -> (bool, bool) {
-        let Some(ended) = self.ended else { return (sent >= self.began, true) };
-        let crossed = sent < ended && ended.since(self.began) > LONG;
-        ((self.began..ended).contains(&sent), crossed)
+    /// Whether what was sent then left during it.
+    fn covers(self, sent: Time) -> bool {
+        sent >= self.began && self.ended.is_none_or(|ended| sent < ended)
     }
 }
 
@@ -90,6 +90,7 @@ impl Flight {
             bytes: 0,
             stale: 0,
             blackout: None,
+            resumed: Time::ZERO,
             unheard: 0,
             unheard_since: None,
             heard: now,
@@ -110,7 +111,10 @@ impl Flight {
 
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.stats.acknowledged = self.stats.acknowledged.saturating_add(bytes);
-        let (dark, crossed) = self.blackout.map_or((false, false), |b| b.covers(sent));
+        // A short blackout may be none, but a link that became much slower, and then the long round
+        // trip is the new one.
+        let crossed = sent < self.resumed;
+        let dark = crossed || self.blackout.is_some_and(|b| b.covers(sent));
         // Of several blackouts only the last is remembered: what one kind lacks was counted as
         // the other, and the two together must not exceed what is under way.
         let (first, then) = if dark { (&mut self.stale, &mut self.bytes) } else { (&mut self.bytes, &mut self.stale) };
@@ -150,7 +154,12 @@ impl Flight {
     pub(super) fn resume(&mut self, now: Time) -> bool {
         let Some(blackout) = &mut self.blackout else { return false };
         blackout.ended = Some(now);
-        now.since(blackout.began) > LONG
+        let is_long = now.since(blackout.began) > LONG;
+        if is_long {
+            self.resumed = now;
+            self.stale = self.stale.saturating_add(std::mem::take(&mut self.bytes));
+        }
+        is_long
     }
 
     /// The peer gave a sign of life.

@@ -127,6 +127,15 @@ pub enum Probe {
     Pair,
 }
 
+/// Which way an object moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// To the peer.
+    Out,
+    /// From the peer.
+    In,
+}
+
 /// Who would like to know the rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
@@ -214,6 +223,21 @@ impl Estimator {
     /// The receiver reported these, in the order of their arrival.
     pub fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
         inner!(mut self, e => e.arrivals(now, arrivals));
+    }
+
+    /// The peer asked whether we are there: so it is, and the way from it carries.
+    pub fn asked(&mut self, now: Time) {
+        if let Inner::Rate(rate) = &mut self.kind {
+            rate.asked(now);
+        }
+    }
+
+    /// Something of an object left or came. For a while after that our estimator sees to it that
+    /// an outage is noticed though nothing is sent.
+    pub fn moved(&mut self, now: Time, way: Way) {
+        if let Inner::Rate(rate) = &mut self.kind {
+            rate.moved(now, way);
+        }
     }
 
     /// Who wants to know the rate, whenever that changes.

@@ -20,7 +20,7 @@ use super::flight::Flight;
 use super::pacer::{Pacer, quantum};
 use super::slowness::Slowness;
 use super::stall::Stall;
-use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, byte_rate};
+use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, Way, byte_rate};
 
 /// Room for what is under way beyond rate times round trip, at least.
 const SLACK: Duration = Duration::from_millis(10);
@@ -125,17 +125,36 @@ impl Rate {
         self.flight.stats_mut().samples += 1;
     }
 
-    /// The peer is alive.
+    /// The peer has got something of ours.
     fn heard(&mut self, now: Time) {
         if self.stall.heard() {
-            if self.flight.resume(now) {
-                // What left during it has not made the link busy.
-                self.pacer = Pacer::default();
-            }
-            self.dispersal.restart();
-            self.slowness.doubt();
-            self.recovers_until = Some(now + RECOVERY + self.flight.smoothed().unwrap_or_default() * 2);
+            self.resume(now);
         }
+    }
+
+    /// The peer is there; in a blackout that is most likely the end of it.
+    pub(super) fn asked(&mut self, now: Time) {
+        if self.stall.asked(now) {
+            self.resume(now);
+            self.flight.heard(now);
+        }
+    }
+
+    pub(super) fn moved(&mut self, now: Time, way: Way) {
+        self.stall.moved(now, way);
+    }
+
+    /// A blackout is over.
+    fn resume(&mut self, now: Time) {
+        if self.flight.resume(now) {
+            // What left before has not made the link busy.
+            self.pacer = Pacer::default();
+        }
+        self.dispersal.restart();
+        self.slowness.doubt();
+        // What waits measures the rate better than a pair in front of it.
+        (self.pair, self.pair_wish) = (now, false);
+        self.recovers_until = Some(now + RECOVERY + self.flight.smoothed().unwrap_or_default() * 2);
     }
 
     pub(super) fn demand(&mut self, _now: Time, demand: Demand) {
@@ -216,7 +235,9 @@ impl Rate {
     }
 
     pub(super) fn window(&self) -> u64 {
-        self.fresh_window().saturating_add(self.flight.stale())
+        // Probes pass, whatever is under way.
+        let probes = if self.stall.is_hoping() { self.flight.bytes().saturating_add(2 * self.config.mtu) } else { 0 };
+        self.fresh_window().max(probes).saturating_add(self.flight.stale())
     }
 
     /// The window for what is not stale.

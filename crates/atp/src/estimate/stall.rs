@@ -2,14 +2,25 @@
 //!
 //! When nothing has come back for about a round trip while something should have, one small
 //! packet asks; after three unanswered packets, or another such while, the link is held to be
-//! gone. From then on small probes look for it: every 50 ms for the first 20 s, then the more
-//! seldom the longer it lasts, down to one a second. A probe costs 70 bytes, and how soon the
-//! return is noticed is what an urgent object has to wait for.
+//! gone. From then on small probes (70 bytes) look for it.
+//!
+//! How soon the return is noticed is what an urgent object has to wait for; but a device may hold
+//! all probes, and then they stand in front of that object, and fill the queue that it needs. So
+//! the two ends share the work. Who lately got objects has nothing to send, and probes every 40 ms
+//! for the first half minute, then the more seldom the longer it lasts, down to one a second. The other end
+//! hears of the return by such a probe, half a round trip sooner than by an answer to one of its
+//! own, and sends few of those, in case. Both are the former if both, or neither, got objects.
+//!
+//! An end with nothing under way would not know that there is a blackout: so for a minute after the
+//! last object it asks, each time after twice as long a pause. A probe of the peer tells of the way
+//! from it only. What is then sent may be in vain, and the next such probe is believed only after
+//! a while.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
+use super::Way;
 use super::flight::Flight;
 
 /// Before a round trip is known.
@@ -22,9 +33,21 @@ const AIRTIME_MAX: Duration = Duration::from_secs(1);
 /// So many unanswered packets leave no doubt.
 const UNHEARD_MAX: u64 = 3;
 /// The time between two probes: a share of the blackout so far, within bounds.
-const PROBE_SHARE: u32 = 400;
-const PROBE_MIN: Duration = Duration::from_millis(50);
+const PROBE_SHARE: u32 = 800;
+const PROBE_MIN: Duration = Duration::from_millis(40);
 const PROBE_MAX: Duration = Duration::from_secs(1);
+/// The same where the peer does the probing: some twenty in half a minute.
+const RARE_SHARE: u32 = 3;
+const RARE_MAX: Duration = Duration::from_secs(5);
+/// Objects that moved so long before a blackout count.
+const LATELY: Duration = Duration::from_secs(64);
+/// Quiet links are asked after this, then after twice as long, and so on to the last.
+const QUIET_FIRST: Duration = Duration::from_secs(1);
+const QUIET_LAST: Duration = Duration::from_secs(32);
+/// How long a peer's probe is not believed after one that was in vain; then twice as long, and so
+/// on, but so many times at most.
+const HOPE_PAUSE: Duration = Duration::from_secs(1);
+const HOPES_MAX: u32 = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -40,12 +63,35 @@ enum Stage {
     },
 }
 
+/// When a link on which nothing moves is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Quiet {
+    due: Time,
+    pause: Duration,
+}
+
+/// Blackouts that were taken to be over on the peer's word alone, with no answer since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hope {
+    times: u32,
+    /// When the next word is believed.
+    next: Time,
+}
+
 /// Watches for silence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     stage: Stage,
     /// A probe is to be sent.
     wish: bool,
+    quiet: Option<Quiet>,
+    hope: Option<Hope>,
+    /// When something of an object left since the peer was last heard.
+    sent: Option<Time>,
+    /// When something of an object last left before the peer was heard again.
+    reached: Option<Time>,
+    /// When something of an object last came.
+    got: Option<Time>,
 }
 
 /// How long an answer may take; `airtime` is that of a full packet.
@@ -54,9 +100,22 @@ fn patience(flight: &Flight, airtime: Duration) -> Duration {
     trip + (flight.deviation() * 4).min(trip) + ACK_DELAY + (airtime * 2).min(AIRTIME_MAX)
 }
 
+impl Quiet {
+    /// The next, if this was not the last.
+    fn after(self) -> Option<Quiet> {
+        let pause = self.pause * 2;
+        (pause <= QUIET_LAST).then_some(Quiet { due: self.due + pause, pause })
+    }
+}
+
 impl Stall {
     pub(super) fn new() -> Stall {
-        Stall { stage: Stage::Well, wish: false }
+        Stall { stage: Stage::Well, wish: false, quiet: None, hope: None, sent: None, reached: None, got: None }
+    }
+
+    /// As it was before anything was amiss.
+    fn well(self) -> Stall {
+        Stall { stage: Stage::Well, wish: false, hope: None, ..self }
     }
 
     /// Since when the link has been gone, if it is.
@@ -67,17 +126,55 @@ impl Stall {
         }
     }
 
-    /// The peer was heard; true if that ends a blackout.
+    /// The peer answered; true if that ends a blackout.
     pub(super) fn heard(&mut self) -> bool {
         let was_gone = self.gone_since().is_some();
-        *self = Stall::new();
+        *self = self.well();
+        self.reached = self.sent.take().or(self.reached);
         was_gone
+    }
+
+    /// The peer sent a probe; true if that ends a blackout.
+    pub(super) fn asked(&mut self, now: Time) -> bool {
+        let believed = self.gone_since().is_some() && self.hope.is_none_or(|hope| hope.next <= now);
+        if believed {
+            let times = self.hope.map_or(0, |hope| (hope.times + 1).min(HOPES_MAX));
+            let hope = Hope { times, next: now + HOPE_PAUSE * (1 << times) };
+            // The answer to a probe tells what was lost, which may take all the room there is.
+            *self = Stall { hope: Some(hope), wish: true, ..self.well() };
+        }
+        believed
+    }
+
+    /// Whether a blackout was taken to be over on the peer's word, and nothing was answered since.
+    pub(super) fn is_hoping(&self) -> bool {
+        self.hope.is_some()
+    }
+
+    /// An object moves.
+    pub(super) fn moved(&mut self, now: Time, way: Way) {
+        self.quiet = Some(Quiet { due: now + QUIET_FIRST, pause: QUIET_FIRST });
+        match way {
+            Way::Out => self.sent = Some(now),
+            Way::In => self.got = Some(now),
+        }
+    }
+
+    /// The time to the next probe, of a blackout that began at `since`.
+    fn pause(&self, now: Time, since: Time) -> Duration {
+        let lately = |at: Option<Time>| at.is_some_and(|at| since.since(at) <= LATELY);
+        let is_sought = lately(self.reached) && !lately(self.got);
+        let (share, max) = if is_sought { (RARE_SHARE, RARE_MAX) } else { (PROBE_SHARE, PROBE_MAX) };
+        (now.since(since) / share).clamp(PROBE_MIN, max)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self, flight: &Flight, airtime: Duration) -> Option<Time> {
         match self.stage {
-            Stage::Well => flight.waiting_since().map(|since| since + patience(flight, airtime)),
+            Stage::Well => match flight.waiting_since() {
+                Some(since) => Some(since + patience(flight, airtime)),
+                None => self.quiet.map(|quiet| quiet.due),
+            },
             Stage::Asked { until } => Some(until),
             Stage::Gone { probe, .. } => Some(probe),
         }
@@ -91,6 +188,11 @@ impl Stall {
         self.wish = true;
         let since = flight.heard_at();
         match self.stage {
+            Stage::Well if flight.waiting_since().is_none() => {
+                self.quiet = self.quiet.and_then(Quiet::after);
+                self.stage = Stage::Asked { until: now + patience(flight, airtime) };
+                false
+            }
             Stage::Well if flight.unheard() < UNHEARD_MAX && flight.bytes() < UNHEARD_MAX * mtu => {
                 self.stage = Stage::Asked { until: now + patience(flight, airtime) };
                 false
@@ -100,8 +202,7 @@ impl Stall {
                 true
             }
             Stage::Gone { since, .. } => {
-                let pause = (now.since(since) / PROBE_SHARE).clamp(PROBE_MIN, PROBE_MAX);
-                self.stage = Stage::Gone { since, probe: now + pause };
+                self.stage = Stage::Gone { since, probe: now + self.pause(now, since) };
                 false
             }
         }
@@ -151,6 +252,63 @@ mod tests {
     }
 
     #[test]
+    fn a_link_on_which_nothing_moves_any_more_is_asked_for_a_minute() {
+        let (f, mut s, mut asked) = (flight(), Stall::new(), Vec::new());
+        s.moved(Time::ZERO, Way::In);
+        while let Some(now) = s.poll_timeout(&f, Duration::ZERO) {
+            s.handle_timeout(now, &f, Duration::ZERO, 1000);
+            asked.push(now.since(Time::ZERO).as_secs());
+            assert!(s.take_wish() && !s.heard());
+        }
+        assert_eq!(asked, [1, 3, 7, 15, 31, 63]);
+        s.moved(Time::from_secs(100), Way::Out);
+        let now = Time::from_secs(101);
+        assert_eq!(s.poll_timeout(&f, Duration::ZERO), Some(now));
+        s.handle_timeout(now, &f, Duration::ZERO, 1000);
+        let gone = s.poll_timeout(&f, Duration::ZERO).unwrap();
+        assert!(s.handle_timeout(gone, &f, Duration::ZERO, 1000), "not answered");
+        assert!(gone.since(now) < Duration::from_millis(150));
+    }
+
+    #[test]
+    fn a_probe_of_the_peer_ends_a_blackout_but_not_again_at_once_if_in_vain() {
+        let (mut f, mut s) = (flight(), Stall::new());
+        let mut believed = Vec::new();
+        for ms in (2_000..60_000).step_by(50) {
+            let now = Time::from_millis(ms);
+            f.sent(now, 100);
+            s.handle_timeout(now, &f, Duration::ZERO, 1000);
+            if s.asked(now) {
+                f.heard(now);
+                believed.push(ms);
+            }
+        }
+        let pauses: Vec<u64> = believed.windows(2).map(|w| w[1] - w[0]).collect();
+        assert_eq!(pauses, [1000, 2000, 4000, 8000, 16_000], "{believed:?}");
+        s.heard();
+        assert!(!s.asked(Time::from_secs(70)), "there is no blackout");
+    }
+
+    #[test]
+    fn who_sent_objects_probes_seldom_unless_it_got_some_too() {
+        let (sent, got) = (Some(Way::Out), Some(Way::In));
+        for (one, other, most) in [(sent, None, 25), (sent, got, 800), (got, None, 800), (None, None, 800)] {
+            let (mut f, mut s, start) = (flight(), Stall::new(), Time::from_secs(2));
+            one.into_iter().chain(other).for_each(|way| s.moved(Time::from_millis(900), way));
+            s.heard();
+            // This did not reach it.
+            s.moved(start, Way::Out);
+            (0..5).for_each(|_| f.sent(start, 100));
+            let mut probes = 0;
+            while let Some(now) = s.poll_timeout(&f, Duration::ZERO).filter(|at| *at < Time::from_secs(32)) {
+                s.handle_timeout(now, &f, Duration::ZERO, 1000);
+                probes += usize::from(s.take_wish());
+            }
+            assert!(probes <= most && probes > most / 2, "{one:?} {other:?}: {probes}");
+        }
+    }
+
+    #[test]
     fn probes_get_rarer() {
         let (mut f, mut s, start) = (flight(), Stall::new(), Time::from_secs(2));
         (0..5).for_each(|_| f.sent(start, 100));
@@ -161,7 +319,7 @@ mod tests {
             times.push(now.since(start).as_secs_f64());
         }
         let gap_at = |t: f64| times.windows(2).find(|w| w[0] >= t).map(|w| w[1] - w[0]).unwrap();
-        for (at, expected) in [(1.0, 0.05), (19.0, 0.052), (30.0, 0.078), (180.0, 0.453), (1000.0, 1.0)] {
+        for (at, expected) in [(1.0, 0.04), (30.0, 0.04), (180.0, 0.226), (1000.0, 1.0)] {
             assert!((gap_at(at) - expected).abs() < 0.01, "at {at} s: {}", gap_at(at));
         }
     }

@@ -76,11 +76,13 @@ impl Ledger {
         number as u16 // the low 16 bits are what travels
     }
 
-    /// The packet with that stamp left only `now`, later than was thought.
+    /// The packet with that stamp has left, `now`, and is the last that was [`sent`](Self::sent).
+    /// Until then it counts as a full one; were it to stay so, a full one after it would have to
+    /// share its bytes with it, and make the link look slow.
     pub(super) fn left(&mut self, number: u16, now: Time) {
         let sent = self.sent;
         if let Some(Some(left)) = self.slot(number) {
-            (left.at, left.sent) = (now, left.sent.max(sent));
+            (left.at, left.sent) = (now, sent);
         }
     }
 
@@ -142,7 +144,8 @@ impl Collector {
         }
         self.seen.push(Seen { number, at: now, total: self.total });
         let due = match self.seen.len() {
-            _ if at_once => now,
+            // After an outage many may come out of a queue together.
+            _ if at_once => self.last.map_or(now, |last| now.max(last + PERIOD)),
             1 => now + PATIENCE,
             REPORT_MAX => now,
             _ => self.last.map_or(now, |last| now.max(last + PERIOD)),
@@ -213,6 +216,21 @@ mod tests {
     }
 
     #[test]
+    fn a_full_packet_after_a_small_one_counts_whole() {
+        let mut ledger = Ledger::default();
+        let mut total = 0;
+        for (i, bytes) in [100, 1_000, 100, 100, 1_000, 1_000, 100].into_iter().enumerate() {
+            let at = Time::from_millis(i as u64);
+            let number = ledger.stamp(at, None, 1_000);
+            ledger.sent(bytes);
+            ledger.left(number, at);
+            total += bytes;
+            let (arrival, _) = ledger.arrived(Seen { number, at, total }, 1_000).unwrap();
+            assert_eq!(arrival.total, total, "packet {i}");
+        }
+    }
+
+    #[test]
     fn bytes_held_back_in_reports_make_no_burst_later() {
         let mut ledger = Ledger::default();
         let mut totals = Vec::new();
@@ -243,7 +261,10 @@ mod tests {
         c.stamped(Time::from_millis(12), 4, false);
         assert_eq!(c.due(), Some(Time::from_millis(19)));
         c.stamped(Time::from_millis(13), 5, true);
-        assert_eq!(c.report(Time::from_millis(13)).unwrap().len(), 3);
+        assert_eq!(c.due(), Some(Time::from_millis(19)), "probes that came out of a queue share one");
+        assert_eq!(c.report(Time::from_millis(19)).unwrap().len(), 3);
+        c.stamped(Time::from_millis(40), 6, true);
+        assert_eq!(c.report(Time::from_millis(40)).unwrap().len(), 1, "a probe is answered at once");
     }
 
     #[test]

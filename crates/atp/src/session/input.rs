@@ -17,6 +17,7 @@ use super::inbox::{Read, Stop};
 use super::lane::{inside, is_due, lane_of};
 use super::outbox::Answer;
 use super::peer::Phase;
+use crate::estimate::Way;
 use crate::{Outcome, Rejection, RequestId};
 
 /// Answers to packets of no connection that may wait to be sent; more are dropped.
@@ -318,6 +319,7 @@ impl Endpoint {
             Read::Nothing { stopped } => self.counters.stopped += u64::from(stopped),
         }
         p.touch(now);
+        p.estimator.moved(now, Way::In);
     }
 
     fn on_messages(&mut self, now: Time, id: PeerId) {
@@ -326,7 +328,10 @@ impl Endpoint {
         while let Some(bytes) = p.conn.datagrams().recv() {
             match Message::decode(&bytes) {
                 Some(Message::Stamp(number)) => p.collector.stamped(now, number, false),
-                Some(Message::Probe(number)) => p.collector.stamped(now, number, true),
+                Some(Message::Probe(number)) => {
+                    p.collector.stamped(now, number, true);
+                    p.estimator.asked(now);
+                }
                 Some(Message::Report(seen)) => shares.extend(p.reported(now, seen)),
                 None => self.counters.nonsense += 1,
             }

@@ -1,10 +1,11 @@
 //! One connection: QUIC's part of it, its estimator, and the objects on their way out and in.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use noq_proto::{Connection, ConnectionHandle, PathId, Transmit};
+use noq_proto::{Connection, ConnectionHandle, FrameStats, PathId, Transmit};
 use remora_base::Time;
 use rustls::pki_types::CertificateDer;
 
@@ -20,7 +21,7 @@ use super::keys::PublicKey;
 use super::outbox::Outbox;
 use super::traffic::{Sizes, Traffic};
 use super::valve::Valve;
-use crate::estimate::{Estimator, Gate, Probe};
+use crate::estimate::{Estimator, Gate, Knowledge, Probe, Way};
 use crate::{Priority, RequestId};
 
 /// Room left in a packet of objects for an acknowledgement that rides along.
@@ -72,6 +73,8 @@ pub(super) struct Peer {
     pub(super) estimator: Estimator,
     pub(super) collector: Collector,
     pub(super) ledger: Ledger,
+    /// Stamps of probes that wait in QUIC for the next packets.
+    probes: VecDeque<u16>,
     /// QUIC takes no more objects' bytes until it says so.
     pub(super) blocked: bool,
     /// A packet's worth was written that QUIC has not let out yet: the stamp in it.
@@ -133,6 +136,7 @@ impl Peer {
             estimator: start.estimator,
             collector: Collector::default(),
             ledger: Ledger::default(),
+            probes: VecDeque::new(),
             blocked: false,
             staged: None,
             silent: false,
@@ -237,8 +241,10 @@ impl Peer {
             Probe::Pair => (2, self.conn.datagrams().max_size().unwrap_or(0)),
         };
         self.traffic.let_out(count);
+        self.probes.clear();
         for _ in 0..count {
             let number = self.ledger.stamp(now, None, self.largest());
+            self.probes.push_back(number);
             self.say(&Message::Probe(number), size);
         }
     }
@@ -287,6 +293,7 @@ impl Peer {
                 self.ledger.left(number, now);
                 self.staged = None;
             }
+            (Some(_), None) => self.probes.drain(..self.probes.len().min(1)).for_each(|n| self.ledger.left(n, now)),
             // It had nothing, unless the window is full.
             (None, _) if self.estimator.gate(now) != Gate::Shut => self.traffic.settled(),
             _ => {}
@@ -316,7 +323,11 @@ impl Peer {
         self.traffic.owe(packet.bytes);
         let transmit = self.take(now, epoch, buf);
         self.touch(now);
+        self.estimator.moved(now, Way::Out);
         self.heard = false;
+        if transmit.is_some() {
+            self.ledger.left(packet.stamp, now);
+        }
         self.staged = transmit.is_none().then_some(packet.stamp);
         transmit
     }
@@ -336,6 +347,7 @@ impl Peer {
     pub(super) fn take(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             buf.clear();
+            let dark = self.is_dark().then(|| self.conn.stats().frame_tx);
             let transmit = self.conn.poll_transmit(epoch.instant(now), NonZeroUsize::MIN, buf);
             self.absorb(now, epoch);
             if let Some(t) = &transmit {
@@ -344,9 +356,17 @@ impl Peer {
                 self.traffic.left();
                 self.ledger.sent(t.size as u64 + self.below());
             }
-            // What QUIC has for a decoy is a challenge or two, and would reach nobody.
+            // What QUIC has for a decoy is a challenge or two, and would reach nobody. And in a
+            // blackout it sends objects' bytes again: they would stand in the device's queue, in
+            // front of all that is urgent when the link is back.
+            let again = |before: FrameStats| {
+                let after = self.conn.stats().frame_tx;
+                let is_path =
+                    after.path_challenge > before.path_challenge || after.path_response > before.path_response;
+                after.stream > before.stream && !is_path
+            };
             match transmit {
-                Some(t) if self.detour.is_decoy(t.destination) => continue,
+                Some(t) if self.detour.is_decoy(t.destination) || dark.is_some_and(again) => continue,
                 other => return other,
             }
         }
@@ -415,6 +435,11 @@ impl Peer {
             self.conn.ping();
             self.sent = now; // or will have been, when QUIC has its turn
         }
+    }
+
+    /// Whether it does not answer, though it did once.
+    fn is_dark(&self) -> bool {
+        self.handshake.is_confirmed() && matches!(self.estimator.forecast().state, Knowledge::Blackout { .. })
     }
 
     /// An object moves.

@@ -30,8 +30,10 @@ Examples:
   remora lab atp --json | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
 
 --json prints one object: version, source, command, trace, first_seed, seeds, rows (workload, class,
-scheme, objects, oracle, delivered, told, rejected, late, of_oracle, paper), curves (scheme, figure,
-seconds: at, bandwidth, used, estimate), timelines (scheme, events), bulk (scheme, points: bytes,
+scheme, objects, oracle, delivered, told, rejected, late, of_oracle, paper), verdicts (workload, high,
+baseline, paper_policy, oracle, of_oracle, low, low_baseline, table_2, missed: in words, [] is good),
+curves (scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme, events),
+bulk (scheme, points: bytes,
 bytes a second), failures. A figure has runs, censored, median, low and high (95 % interval of the
 median), min, max, mean. docs/lab-atp.md has more.";
 

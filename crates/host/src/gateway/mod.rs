@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] lets mobiles in by their keys. It either connects them to TCP targets out of a list
 //! (the other end of [`forward`](crate::forward)), or carries their NFS calls to a server that
-//! knows nothing of ATP ([`nfs`]).
+//! knows nothing of ATP (`nfs`).
 //!
 //! ```text
 //!  mobile =====objects===== gateway -----TCP----- target

@@ -15,6 +15,7 @@ mod plot;
 mod ratios;
 pub mod real;
 mod tables;
+mod verdict;
 
 use std::num::NonZeroUsize;
 
@@ -28,6 +29,7 @@ use job::Job;
 
 pub use outcome::Report;
 pub use page::Page;
+pub use verdict::{Rival, Verdict};
 
 /// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::job::{Done, Job};
 use super::paper::{self, Paper};
 use super::real::Conditions;
+use super::verdict::{self, Verdict};
 use super::{Experiment, Options};
 use crate::wireless::{FailedRun, Source, Summary};
 
@@ -32,6 +33,8 @@ pub struct Report {
     pub seeds: u64,
     /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
     pub rows: Vec<Row>,
+    /// What they say of `atp`: a verdict for each workload.
+    pub verdicts: Vec<Verdict>,
     /// Figure 4: a curve for each scheme that estimates and each of its two loads.
     pub curves: Vec<Curve>,
     /// Figure 5: for each scheme that estimates.
@@ -133,6 +136,7 @@ pub struct Failure {
 impl Report {
     pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, Done)>) -> Report {
         let done: Vec<(Job, Done)> = done.collect();
+        let rows = rows(options, &done);
         let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
         Report {
             version: env!("CARGO_PKG_VERSION"),
@@ -142,7 +146,8 @@ impl Report {
             trace: options.trace_name.clone().unwrap_or_else(reconstructed),
             first_seed: options.first_seed,
             seeds: options.seeds,
-            rows: rows(options, &done),
+            verdicts: verdict::judge(&rows),
+            rows,
             curves: curves(options, &done),
             timelines: timelines(options, &done),
             bulk: bulk(&done),

@@ -39,6 +39,9 @@ impl Report {
             body += &format!("<p class=\"note\">{}</p>", escape(&line));
         }
         if !self.rows.is_empty() {
+            if !self.verdicts.is_empty() {
+                body += &format!("<h2>{}</h2>{}", escape(tables::VERDICTS), self.verdict_table().to_html());
+            }
             body += &format!("<h2>{}</h2>{}", escape(tables::GLANCE), self.glance().to_html());
             for class in Class::ALL {
                 body += &self.bars(class.name())?;

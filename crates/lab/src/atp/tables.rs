@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use super::outcome::{Report, Row, Timeline};
 use super::ratios;
+use super::verdict::{Rival, Verdict};
 use crate::report::table::Table;
 use crate::wireless::Summary;
 
 pub(super) const TABLE_2: &str = "ATP 02, Table 2 and Figure 6: objects by final status, medians over seeds";
 pub(super) const GLANCE: &str = "Delivered in time: medians over seeds, of the oracle's";
+pub(super) const VERDICTS: &str = "Is atp worth having? High and low objects delivered in time, medians over seeds";
 pub(super) const BULK: &str = "ATP 02, Figure 6(a): KB/s by object size, 512 KB/s at most";
 pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins: QUIC's loss recovery and CUBIC in \
                                      place of a kernel's TCP. The oracle knows the future and pays for no header.";
@@ -26,6 +28,9 @@ impl Report {
         if !self.rows.is_empty() {
             add(TABLE_2, self.statuses().to_text());
             add(GLANCE, self.glance().to_text());
+        }
+        if !self.verdicts.is_empty() {
+            add(VERDICTS, self.verdict_table().to_text());
         }
         for curve in &self.curves {
             let error = curve_error(&curve.seconds);
@@ -131,6 +136,42 @@ impl Report {
         };
         let head = ["workload", "class"].into_iter().chain(schemes.iter().copied()).map(str::to_owned).collect();
         Table { left: 2, head, rows: places.iter().map(line).collect() }
+    }
+
+    /// A line for each workload, with what it is judged by.
+    pub(super) fn verdict_table(&self) -> Table {
+        let head = [
+            "workload",
+            "verdict",
+            "atp",
+            "best baseline",
+            "atp-paper",
+            "oracle",
+            "of oracle",
+            "at least",
+            "paper's ATP",
+            "low: atp",
+            "baseline as good",
+        ];
+        let count = |n: Option<f64>| n.map_or_else(String::new, |n| format!("{n:.0}"));
+        let rival = |r: Option<Rival>| r.map_or_else(String::new, |r| format!("{:.0} {}", r.delivered, r.scheme));
+        let part = |p: Option<f64>, digits: usize| p.map_or_else(String::new, |p| format!("{p:.digits$}"));
+        let line = |v: &Verdict| {
+            vec![
+                v.workload.into(),
+                if v.missed.is_empty() { "ok".into() } else { v.missed.join("; ") },
+                count(Some(v.high)),
+                rival(v.baseline),
+                count(v.paper_policy),
+                count(v.oracle),
+                part(v.of_oracle.map(|(part, _)| part), 3),
+                part(v.of_oracle.map(|(_, bar)| bar), 2),
+                v.table_2.map_or_else(String::new, |n| n.to_string()),
+                count(v.low),
+                rival(v.low_baseline),
+            ]
+        };
+        Table { left: 2, head: owned(&head), rows: self.verdicts.iter().map(line).collect() }
     }
 
     /// A line for each size.

@@ -11,7 +11,7 @@ use super::baseline::{SetUpError, Streams, Tcp, TcpConfig};
 use super::endpoints::{Endpoints, EndpointsError};
 use super::trace::Trace;
 use super::workload::{Class, Object, Workload};
-use super::world::{self, Link, Pace, Run, Scheme, WorldError};
+use super::world::{self, Link, Pace, Run, Scheme, WhenDown, WorldError};
 
 /// Connections are made before the first object comes.
 pub const LEAD: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const TAIL: Duration = Duration::from_secs(1);
 /// One way; the paper's hosts were one hop apart.
 const DELAY: Duration = Duration::from_millis(5);
 /// ATP 02, section 3.1: the device queue's length, in packets.
-const QUEUE: usize = 50;
+pub(super) const QUEUE: usize = 50;
 
 /// What sends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -105,7 +105,8 @@ pub fn run(
     seed: u64,
 ) -> Result<Run, ExperimentError> {
     let end = objects.iter().map(Object::due).max().unwrap_or_default() + TAIL;
-    let link = Link { trace: Arc::new(trace.delayed(LEAD)), delay: DELAY, queue_max: QUEUE };
+    let link =
+        Link { trace: Arc::new(trace.delayed(LEAD)), delay: DELAY, queue_max: QUEUE, when_down: WhenDown::Holds };
     let mut scheme = protocol.start(epoch, seed)?;
     Ok(world::run(scheme.as_mut(), &link, objects, Pace::Open, end)?)
 }
@@ -140,7 +141,12 @@ pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u
     let object =
         Object { arrival: Time::ZERO + LEAD, size, class: Class::High, deadline: Duration::from_secs(24 * 3600) };
     let objects = vec![object; (BULK_BYTES / size) as usize];
-    let link = Link { trace: Arc::new(Trace::constant(BULK_RATE)), delay: DELAY, queue_max: QUEUE };
+    let link = Link {
+        trace: Arc::new(Trace::constant(BULK_RATE)),
+        delay: DELAY,
+        queue_max: QUEUE,
+        when_down: WhenDown::Holds,
+    };
     let at_once = match sends {
         Sends::Synchronous => 1,
         Sends::Asynchronous => (BULK_AHEAD / size).max(2) as usize,

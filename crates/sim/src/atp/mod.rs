@@ -5,6 +5,8 @@
 //! could have been delivered by one who knows the future.
 
 mod baseline;
+#[cfg(test)]
+mod blackout;
 mod endpoints;
 mod experiment;
 mod ledger;
@@ -22,4 +24,4 @@ pub use ledger::{Fate, Ledger, Told};
 pub use oracle::{Optimum, OracleError, optimum};
 pub use trace::{Trace, TraceError};
 pub use workload::{Class, Object, Workload};
-pub use world::{End, Link, Pace, Run, Scheme, Second, WorldError};
+pub use world::{End, Link, Pace, Run, Scheme, Second, WhenDown, WorldError};

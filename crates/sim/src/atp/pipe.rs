@@ -6,13 +6,11 @@
 //! is measured by.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
 
-use super::trace::Trace;
+use super::world::{Link, WhenDown};
 
 /// Bytes of an IPv4 and a UDP header.
 const HEADERS: usize = 28;
@@ -20,13 +18,10 @@ const HEADERS: usize = 28;
 /// A direction of the link.
 #[derive(Clone, Debug)]
 pub(super) struct Pipe {
-    trace: Arc<Trace>,
-    delay: Duration,
-    /// Packets that may wait, beside the one that is being sent.
-    queue_max: usize,
+    link: Link,
     /// By the moment each is sent.
     packets: VecDeque<Packet>,
-    /// Packets that found the queue full.
+    /// Packets that found the queue full, or the link down.
     pub(super) dropped: u64,
     /// Bytes of packets that have arrived, headers included.
     pub(super) carried: u64,
@@ -41,27 +36,28 @@ struct Packet {
 
 impl Pipe {
     /// An empty one.
-    pub(super) fn new(trace: Arc<Trace>, delay: Duration, queue_max: usize) -> Pipe {
-        Pipe { trace, delay, queue_max, packets: VecDeque::new(), dropped: 0, carried: 0 }
+    pub(super) fn new(link: Link) -> Pipe {
+        Pipe { link, packets: VecDeque::new(), dropped: 0, carried: 0 }
     }
 
     /// Takes a UDP payload, if there is room.
     pub(super) fn send(&mut self, now: Time, payload: Bytes) {
+        let Link { trace, queue_max, when_down, .. } = &self.link;
         let waiting = self.packets.iter().rev().take_while(|p| p.start > now).count();
-        if waiting >= self.queue_max {
+        if waiting >= *queue_max || (*when_down == WhenDown::Drops && trace.rate(now) <= 0.0) {
             self.dropped += 1;
             return;
         }
         let start = self.packets.back().map_or(now, |last| last.end.max(now));
         let bytes = (payload.len() + HEADERS) as f64;
         // A link that stays down for good never sends it.
-        let end = self.trace.when(self.trace.carried(start) + bytes).unwrap_or(Time::MAX).max(start);
+        let end = trace.when(trace.carried(start) + bytes).unwrap_or(Time::MAX).max(start);
         self.packets.push_back(Packet { start, end, payload });
     }
 
     /// When the next packet arrives.
     pub(super) fn next_arrival(&self) -> Option<Time> {
-        self.packets.front().map(|p| p.end + self.delay)
+        self.packets.front().map(|p| p.end + self.link.delay)
     }
 
     /// The next packet that has arrived.
@@ -75,11 +71,19 @@ impl Pipe {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::trace::Trace;
     use super::*;
+
+    fn pipe(trace: Trace, delay_ms: u64, queue_max: usize, when_down: WhenDown) -> Pipe {
+        Pipe::new(Link { trace: Arc::new(trace), delay: Duration::from_millis(delay_ms), queue_max, when_down })
+    }
 
     #[test]
     fn packets_take_turns_and_the_queue_is_bounded() {
-        let mut pipe = Pipe::new(Arc::new(Trace::constant(1000.0)), Duration::from_millis(5), 2);
+        let mut pipe = pipe(Trace::constant(1000.0), 5, 2, WhenDown::Holds);
         for n in 0..4u8 {
             pipe.send(Time::ZERO, Bytes::from(vec![n; 72]));
         }
@@ -96,8 +100,11 @@ mod tests {
     #[test]
     fn a_gap_in_the_bandwidth_holds_what_is_being_sent() {
         let trace = Trace::parse("0,1000\n1,1000\n1,0\n3,0\n3,1000\n").unwrap();
-        let mut pipe = Pipe::new(Arc::new(trace), Duration::ZERO, 50);
-        pipe.send(Time::from_millis(950), Bytes::from(vec![0; 72]));
-        assert_eq!(pipe.next_arrival(), Some(Time::from_millis(3050)));
+        for (when_down, dropped) in [(WhenDown::Holds, 0), (WhenDown::Drops, 1)] {
+            let mut pipe = pipe(trace.clone(), 0, 50, when_down);
+            pipe.send(Time::from_millis(950), Bytes::from(vec![0; 72]));
+            pipe.send(Time::from_millis(1500), Bytes::from(vec![0; 72]));
+            assert_eq!((pipe.next_arrival(), pipe.dropped), (Some(Time::from_millis(3050)), dropped));
+        }
     }
 }

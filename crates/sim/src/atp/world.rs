@@ -77,6 +77,17 @@ pub struct Link {
     pub delay: Duration,
     /// Packets that may wait at each end.
     pub queue_max: usize,
+    /// What becomes of packets while there is no bandwidth.
+    pub when_down: WhenDown,
+}
+
+/// What a device does with packets while its link is down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenDown {
+    /// Holds as many as its queue takes, as Dummynet does.
+    Holds,
+    /// Drops what comes; what it has already, it holds.
+    Drops,
 }
 
 /// What the programs do.
@@ -169,7 +180,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(link: &Link, objects: &'a [Object], pace: Pace) -> World<'a> {
-        let pipe = Pipe::new(link.trace.clone(), link.delay, link.queue_max);
+        let pipe = Pipe::new(link.clone());
         World {
             now: Time::ZERO,
             objects,

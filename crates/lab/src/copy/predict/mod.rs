@@ -34,8 +34,8 @@ const SEGMENT: f64 = 1448.0;
 /// each mebibyte, Remora keeps a window of calls: what that costs shows in the software's time.)
 const SEGMENTS: u32 = 48;
 /// Beside more than this a station without a queue waits a turn of the others, and no longer: the
-/// model's formula, which has the mean of all stations, says so up to here.
-const LONELY_LOAD_MAX: f64 = 0.8;
+/// model's formula says so up to here.
+const LONELY_LOAD_MAX: f64 = 0.95;
 
 /// What copies without load have shown.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -1,0 +1,169 @@
+//! Whether today's policy is worth having: each workload's medians beside the bars that it is to
+//! hold, for high objects, for low ones, and for the paper's policy beside the paper.
+
+use remora_sim::atp::{Class, Protocol, Workload};
+use serde::Serialize;
+
+use super::outcome::Row;
+use super::paper;
+
+/// Part of the clairvoyant oracle's high objects that must be delivered; where they are tiny and
+/// nothing but a wrong order can lose them, more.
+const OF_ORACLE: f64 = 0.95;
+const OF_ORACLE_FILESYSTEM: f64 = 0.97;
+/// Baselines that deliver so much of our high objects are compared by their low ones.
+const COMPARABLE: f64 = 0.98;
+/// How far the paper's policy may be from the paper's count, as a part of that.
+const OF_TABLE_2: f64 = 0.10;
+
+/// A workload's medians over seeds, and which bars they miss.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Verdict {
+    /// The workload.
+    pub workload: &'static str,
+    /// High objects that `atp` delivers.
+    pub high: f64,
+    /// The baseline that delivers most high objects.
+    pub baseline: Option<Rival>,
+    /// High objects that `atp-paper` delivers.
+    pub paper_policy: Option<f64>,
+    /// High objects that the oracle delivers.
+    pub oracle: Option<f64>,
+    /// `atp`'s part of the oracle's, and what it must be.
+    pub of_oracle: Option<(f64, f64)>,
+    /// Low objects that `atp` delivers.
+    pub low: Option<f64>,
+    /// Of baselines that deliver about as many high objects, the one that delivers most low ones.
+    pub low_baseline: Option<Rival>,
+    /// High objects that the paper's ATP delivered (ATP 02, Table 2).
+    pub table_2: Option<u32>,
+    /// The bars that do not hold, in words; none is as it should be.
+    pub missed: Vec<String>,
+}
+
+/// A scheme and how many objects it delivers.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Rival {
+    /// Its name.
+    pub scheme: &'static str,
+    /// How many, as a median.
+    pub delivered: f64,
+}
+
+/// A verdict for each workload that `atp` was run with, from whatever else was run.
+pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
+    Workload::ALL.into_iter().filter_map(|workload| of_workload(workload, rows)).collect()
+}
+
+fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
+    let row = |class: Class, scheme: &str| {
+        rows.iter().find(|r| (r.workload, r.class, r.scheme) == (workload.name(), class.name(), scheme))
+    };
+    let delivered = |class, scheme| Some(row(class, scheme)?.delivered?.median);
+    let ours = row(Class::High, Protocol::Atp.name())?;
+    let high = ours.delivered?.median;
+    let baselines = || {
+        Protocol::ALL
+            .into_iter()
+            .filter(|p| !p.estimates())
+            .filter_map(move |p| Some((p.name(), delivered(Class::High, p.name())?)))
+    };
+    let rival = |(scheme, delivered): (&'static str, f64)| Rival { scheme, delivered };
+    let most = |a: &Rival, b: &Rival| a.delivered.total_cmp(&b.delivered);
+    let comparable = baselines().filter(|(_, theirs)| *theirs >= high * COMPARABLE);
+    let low_of = |(scheme, _): (&'static str, f64)| Some(Rival { scheme, delivered: delivered(Class::Low, scheme)? });
+    let bar = if workload == Workload::Filesystem { OF_ORACLE_FILESYSTEM } else { OF_ORACLE };
+    let mut verdict = Verdict {
+        workload: workload.name(),
+        high,
+        baseline: baselines().map(rival).max_by(most),
+        paper_policy: delivered(Class::High, Protocol::AtpPaper.name()),
+        oracle: ours.oracle.map(|s| s.median),
+        of_oracle: ours.of_oracle.map(|s| (s.median, bar)),
+        low: delivered(Class::Low, Protocol::Atp.name()),
+        low_baseline: comparable.filter_map(low_of).max_by(most),
+        table_2: paper::high(workload, Protocol::AtpPaper).map(|p| p.delivered),
+        missed: Vec::new(),
+    };
+    verdict.missed = missed(&verdict);
+    Some(verdict)
+}
+
+fn missed(v: &Verdict) -> Vec<String> {
+    let mut missed = Vec::new();
+    if let Some(b) = v.baseline.filter(|b| b.delivered > v.high) {
+        missed.push(format!("{} delivers more high objects", b.scheme));
+    }
+    if v.paper_policy.is_some_and(|paper| paper > v.high) {
+        missed.push("atp-paper delivers more high objects".to_owned());
+    }
+    if let Some((_, bar)) = v.of_oracle.filter(|(part, bar)| part < bar) {
+        missed.push(format!("less than {bar} of the oracle's high objects"));
+    }
+    if let Some((b, _)) = v.low_baseline.zip(v.low).filter(|(b, low)| b.delivered > *low) {
+        missed.push(format!("{} delivers more low objects and about as many high ones", b.scheme));
+    }
+    let apart = |ours: f64, theirs: u32| (ours / f64::from(theirs) - 1.0).abs() > OF_TABLE_2;
+    if v.paper_policy.zip(v.table_2).is_some_and(|(ours, theirs)| apart(ours, theirs)) {
+        missed.push("atp-paper is more than a tenth from the paper's count".to_owned());
+    }
+    missed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wireless::Summary;
+
+    /// A scheme, its high and its low objects delivered.
+    type Scheme = (&'static str, f64, f64);
+
+    /// Rows of one workload.
+    fn rows(workload: &'static str, oracle: f64, schemes: &[Scheme]) -> Vec<Row> {
+        let row = |class, scheme, delivered: f64| Row {
+            workload,
+            class,
+            scheme,
+            objects: 600,
+            oracle: Summary::of(&[oracle]),
+            delivered: Summary::of(&[delivered]),
+            told: None,
+            rejected: None,
+            late: None,
+            of_oracle: Summary::of(&[delivered / oracle]),
+            paper: None,
+        };
+        schemes.iter().flat_map(|(s, high, low)| [row("high", *s, *high), row("low", *s, *low)]).collect()
+    }
+
+    fn missed(workload: &'static str, oracle: f64, schemes: &[Scheme]) -> Vec<String> {
+        let verdicts = judge(&rows(workload, oracle, schemes));
+        assert_eq!(verdicts.len(), 1);
+        verdicts[0].missed.clone()
+    }
+
+    #[test]
+    fn each_bar_is_missed_by_one_less() {
+        let paper = ("atp-paper", 524.0, 90.0);
+        let cases: [(&[Scheme], &str); 6] = [
+            (&[("atp", 540.0, 100.0), ("tcp", 540.0, 100.0), ("quic", 520.0, 140.0), paper], ""),
+            (&[("atp", 540.0, 100.0), ("tcp", 541.0, 100.0), paper], "tcp delivers more high"),
+            (&[("atp", 523.0, 100.0), ("tcp", 400.0, 100.0), paper], "atp-paper delivers more"),
+            (&[("atp", 524.0, 100.0), ("tcp", 400.0, 100.0), paper], "0.95 of the oracle"),
+            (&[("atp", 540.0, 100.0), ("mtcp-2", 530.0, 101.0), paper], "mtcp-2 delivers more low"),
+            (&[("atp", 540.0, 100.0), ("atp-paper", 471.0, 90.0)], "more than a tenth"),
+        ];
+        for (schemes, expected) in cases {
+            let oracle = if expected.contains("oracle") { 552.0 } else { 541.0 };
+            let missed = missed("equal", oracle, schemes);
+            assert_eq!(missed.len(), usize::from(!expected.is_empty()), "{expected}: {missed:?}");
+            assert!(missed.iter().all(|m| m.contains(expected)), "{expected}: {missed:?}");
+        }
+        assert_eq!(missed("filesystem", 2714.0, &[("atp", 2632.0, 1.0)]).len(), 1, "0.97 there");
+    }
+
+    #[test]
+    fn nothing_is_judged_where_atp_was_not_run() {
+        assert_eq!(judge(&rows("equal", 541.0, &[("tcp", 500.0, 100.0)])), []);
+    }
+}
