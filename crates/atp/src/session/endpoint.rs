@@ -182,9 +182,11 @@ impl Endpoint {
         }
     }
 
-    /// Ends the connection to `peer`; requests that have not ended are lost.
+    /// Ends the connection to `peer`; requests that have not ended are lost. What came from it whole
+    /// is answered before.
     pub fn close(&mut self, now: Time, peer: PeerId) {
         self.clock.set(now);
+        self.answer_before_good_bye(now, peer);
         self.end(now, peer, Ending::Closed);
         self.settle(now, peer);
     }

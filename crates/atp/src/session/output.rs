@@ -6,6 +6,7 @@ use remora_base::{Core, Peer as To, Time, Transmit};
 use super::endpoint::{Endpoint, lane_number};
 use super::event::{Event, PeerId};
 use super::lane::{Lane, inside};
+use super::peer::Phase;
 use crate::scheduler::{Pick, Scheduler};
 use crate::{Outcome, RequestId, State};
 
@@ -66,6 +67,20 @@ impl Endpoint {
             self.settle_quietly(now, id);
         }
         None
+    }
+
+    /// What a peer is owed for objects that came leaves before the good-bye, which drops all that
+    /// still waits: or its sender would never know of the last ones. One packet has room for
+    /// hundreds of answers.
+    pub(super) fn answer_before_good_bye(&mut self, now: Time, id: PeerId) {
+        let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == Phase::Up && p.inbox.due().is_some()) else {
+            return;
+        };
+        p.inbox.hurry(now);
+        let mut buf = Vec::new();
+        if let Some(transmit) = p.flush(now, self.epoch, &mut buf) {
+            self.replies.push_back(datagram(&transmit, &mut buf));
+        }
     }
 
     /// The next packet's worth of objects, of whichever peer the scheduler chooses.
