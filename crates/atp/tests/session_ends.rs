@@ -139,3 +139,22 @@ fn what_is_refused_is_never_called_delivered() {
         assert_eq!(world.received(0).len(), 4);
     }
 }
+
+/// Who has what it wanted and leaves at once has answered before: the sender's object is delivered,
+/// and not lost with the connection.
+#[test]
+fn what_came_is_answered_before_the_good_bye() {
+    let mut world = World::new(33);
+    let link = Link::new(50_000, 20 * MS);
+    world.add(server(), link.clone());
+    world.add(config(), link);
+    let peer = world.connect(1, 0);
+    assert!(world.run_until(world.now + Duration::from_secs(5), |w| w.is_up(1) && w.is_up(0)));
+    let request = world.send(1, peer, object(1, 100), Options::default());
+    assert!(world.run_until(world.now + Duration::from_secs(5), |w| w.received(0).len() == 1));
+    assert_eq!(world.outcome(1, request), None, "the answer is not there yet");
+    let client = world.with(0, |e, _| e.peers().next()).unwrap();
+    world.with(0, |e, now| e.close(now, client));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}
