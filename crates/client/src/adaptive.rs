@@ -21,6 +21,7 @@ use remora_base::Time;
 use remora_wire::nfs3::Proc;
 
 use crate::block::{FRAME_PAYLOAD, LinkView, fragments};
+use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
 use crate::pending::{Pending, Sent};
 pub use crate::probes::PROBE_MAX;
@@ -43,6 +44,11 @@ const SPACINGS_MIN: u32 = 3;
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// and so many round trips. What is lost on long paths is mostly sent again by those who run them.
 const INTERVAL_TRIPS: u32 = 0;
+/// How much later than its queue explains an answer over a stream comes once a segment of it, or
+/// before it, had to be sent again.
+const REPAIR: Duration = Duration::from_millis(60);
+/// How long after that the stream is expected to do so again.
+const REPAIRS_LAST: Duration = Duration::from_secs(10);
 /// How long after somebody waited for something small blocks are kept short.
 const FOREGROUND_LASTS: Duration = Duration::from_secs(1);
 
@@ -52,6 +58,8 @@ pub(crate) struct Adaptive {
     began: Time,
     /// False over a stream, and with policies that have timeouts: silences are theirs then.
     infers: bool,
+    /// Answers come in order, late rather than never.
+    is_stream: bool,
     rtt: [Rtt; Class::ALL.len()],
     /// What round trips of file data come to beside the time the slowest hop works on them.
     base: Base,
@@ -71,6 +79,8 @@ pub(crate) struct Adaptive {
     last_burst: Option<Time>,
     reorder: Reorder,
     loss: LossMeter,
+    /// When a stream was last seen to repair itself.
+    last_repair: Option<Time>,
     last_foreground: Option<Time>,
     /// The latest transmission known to have been answered.
     evidence: Option<u64>,
@@ -125,9 +135,10 @@ pub(crate) struct Observed {
 }
 
 impl Adaptive {
-    /// At `now`; `infers`: losses are inferred from what is measured here.
-    pub(crate) fn new(now: Time, infers: bool) -> Adaptive {
-        Adaptive { began: now, infers, ..Adaptive::default() }
+    /// At `now`, for a client like this.
+    pub(crate) fn new(now: Time, config: &Config) -> Adaptive {
+        let is_stream = config.transport == Transport::Tcp;
+        Adaptive { began: now, infers: config.infers_losses(), is_stream, ..Adaptive::default() }
     }
 
     /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it.
@@ -136,8 +147,9 @@ impl Adaptive {
         now: Time,
         call: &'a Pending,
         sent: Sent,
-        flying: impl Iterator<Item = (&'a Pending, Sent)>,
+        flying: impl Iterator<Item = (&'a Pending, Sent)> + Clone,
     ) -> Observed {
+        self.note_repair(now, call, sent, flying.clone().map(|(c, _)| c));
         let oldest = self.oldest(flying.chain([(call, sent)]));
         self.on_heard(now, sent.at, oldest.is_none_or(|(_, s)| s.seq >= sent.seq), oldest);
         let age = now.since(sent.at);
@@ -172,7 +184,29 @@ impl Adaptive {
         self.last_reply = Some(now);
         self.probes.on_real_reply();
         let spacing = self.airtime(call.bytes()).filter(|_| self.frame_time.samples() >= SPACINGS_MIN);
-        Observed { seen: Seen { bytes: 0, rtt, shortest: self.shortest(call), spacing, full: false }, spurious }
+        let repaired = self.is_repairing(now) && !self.is_shared(now);
+        let seen = Seen { bytes: 0, rtt, shortest: self.shortest(call), spacing, full: false, repaired };
+        Observed { seen, spurious }
+    }
+
+    /// A stream that answers `call` later than the queue explains had to send something again.
+    fn note_repair<'a>(&mut self, now: Time, call: &Pending, sent: Sent, beside: impl Iterator<Item = &'a Pending>) {
+        let Some(shortest) = self.shortest(call).filter(|_| self.is_stream && call.class.is_bulk()) else { return };
+        let ahead = beside.filter(|c| c.class.is_bulk()).map(Pending::bytes).fold(0, u32::saturating_add);
+        let queue = self.airtime(ahead).unwrap_or_default();
+        if now.since(sent.at) > shortest + queue + REPAIR {
+            self.last_repair = Some(now);
+        }
+    }
+
+    /// Whether a stream is expected to send things again.
+    fn is_repairing(&self, now: Time) -> bool {
+        self.last_repair.is_some_and(|t| now.since(t) < REPAIRS_LAST)
+    }
+
+    /// Whether people wait for small requests.
+    fn is_shared(&self, now: Time) -> bool {
+        self.last_foreground.is_some_and(|t| now.since(t) < FOREGROUND_LASTS)
     }
 
     fn rtt(&self, class: Class) -> &Rtt {
@@ -218,7 +252,9 @@ impl Adaptive {
     fn sample_spacing(&mut self, now: Time, call: &Pending, sent: Sent, rtt: Duration) {
         let (Some(last), Some(shortest)) = (self.last_bulk, self.rtt(call.class).min()) else { return };
         let gap = now.since(last);
-        if !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
+        // What a stream held back until it was whole comes all at once.
+        let is_whole = self.last_repair.is_none_or(|t| sent.at > t);
+        if is_whole && !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
             self.frame_time.sample(gap.div_f64(frames(call.bytes())));
         }
     }
@@ -479,7 +515,7 @@ impl Adaptive {
             trip,
             is_bad: self.last_burst.is_some(),
             burst_interval: interval.max(if known.is_some() { quiet / 4 } else { quiet }),
-            shared: self.last_foreground.is_some_and(|t| now.since(t) < FOREGROUND_LASTS),
+            shared: self.is_shared(now),
             mtu,
         }
     }

@@ -8,7 +8,7 @@
 //! second, which is the papers' knee at 4096 bytes, more on faster or cleaner links.
 //!
 //! Over TCP nothing is lost with a fragment; there a block is what the link carries in
-//! [`HEAD_OF_LINE`], so that small requests behind it do not wait long.
+//! [`HEAD_OF_LINE_STREAM`], or [`HEAD_OF_LINE_SHARED`] while small requests wait behind it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -30,6 +30,8 @@ const UDP_HEADER: u32 = 8;
 const OVERHEAD: f64 = 0.2;
 /// The longest a block may keep the link busy, over either transport.
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
+/// The same over a stream, where nothing is lost with a block and its headers cost the more.
+const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
 /// The same while people wait for small requests behind it.
 const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
 /// From this round trip on a path is long, and the first blocks with it.
@@ -127,7 +129,8 @@ fn from_frames(frames: u32, header: u32, link: LinkView) -> u32 {
 
 fn tcp_bytes(link: LinkView) -> u32 {
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
-    let bytes = f64::from(FRAME_PAYLOAD) * HEAD_OF_LINE_SHARED.as_secs_f64() / frame;
+    let most = if link.shared { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
+    let bytes = f64::from(FRAME_PAYLOAD) * most.as_secs_f64() / frame;
     let bytes = bytes.clamp(4096.0, f64::from(TCP_MAX)) as u32;
     1 << bytes.ilog2()
 }
@@ -200,18 +203,22 @@ mod tests {
 
     #[test]
     fn tcp_blocks_follow_the_rate() {
-        let at = |us| {
+        let at = |us, shared| {
             let link = LinkView {
                 frame_time: Some(Duration::from_micros(us)),
                 burst_interval: Duration::from_secs(1),
                 trip: None,
                 is_bad: false,
-                shared: false,
+                shared,
                 mtu: MTU,
             };
             BlockSize::FromLink.bytes(Transport::Tcp, 128, link)
         };
-        assert_eq!([at(12_000), at(1_200), at(12), at(1)], [4096, 32 << 10, 1 << 20, 1 << 20]);
+        assert_eq!(
+            [at(12_000, false), at(1_200, false), at(12, false), at(1, false)],
+            [16 << 10, 128 << 10, 1 << 20, 1 << 20]
+        );
+        assert_eq!([at(12_000, true), at(1_200, true), at(100_000, false)], [4096, 32 << 10, 4096]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Client {
             waiting: Lanes::new(),
             resend: Lanes::new(),
             window: Window::new(config.window),
-            adaptive: Adaptive::new(now, config.infers_losses()),
+            adaptive: Adaptive::new(now, &config),
             last_heard: now,
             now,
             events: VecDeque::new(),

@@ -29,6 +29,11 @@ const REQUESTS_MIN: u32 = 2;
 const LEAST: Duration = Duration::from_millis(75);
 /// Bytes of six full frames.
 const LEAST_MAX: f64 = 9_000.0;
+/// The same over a stream that has just had to repair itself. Its answers come in order, so while
+/// one segment is sent again nothing is answered and nothing more is asked for; what is asked for
+/// before that keeps the link busy, and its segments tell the sender what was lost.
+const REPAIRED_LEAST: Duration = Duration::from_millis(600);
+const REPAIRED_LEAST_MAX: f64 = 524_288.0;
 /// The largest window, in requests of the present size.
 const REQUESTS_MAX: u64 = 128;
 /// Bytes a second that a path with a long round trip is taken to carry at first: 1 Mbit/s.
@@ -73,6 +78,18 @@ pub(crate) struct Seen {
     pub(crate) spacing: Option<Duration>,
     /// The window held requests back.
     pub(crate) full: bool,
+    /// It comes over a stream that was lately seen to repair itself, and nobody waits for anything
+    /// small.
+    pub(crate) repaired: bool,
+}
+
+impl Seen {
+    /// What may always be on its way, by the pace of the slowest hop.
+    fn least(&self) -> Option<u64> {
+        let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
+        let share = time.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9);
+        Some((share * f64::from(self.bytes.max(1))).min(most) as u64)
+    }
 }
 
 /// What came of the requests of a round.
@@ -107,6 +124,8 @@ pub(crate) struct Window {
     began: Option<Time>,
     /// The last round lost half of what it sent.
     lossy: bool,
+    /// What the last reply said of the stream.
+    repaired: bool,
     round: Round,
 }
 
@@ -120,6 +139,7 @@ impl Window {
             unanswered_max: 0,
             began: None,
             lossy: false,
+            repaired: false,
             round: Round::default(),
         }
     }
@@ -179,10 +199,13 @@ impl Window {
             let stretch = (shortest.as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
             self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
         }
-        if let Some(spacing) = seen.spacing {
-            let share = LEAST.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
-            self.least = (share * block as f64).min(LEAST_MAX) as u64;
-            self.bytes = self.bytes.max(self.least);
+        if let Some(least) = seen.least() {
+            self.least = least;
+            self.bytes = self.bytes.max(least);
+        }
+        if std::mem::replace(&mut self.repaired, seen.repaired) && !seen.repaired {
+            // Back to what the path holds, at once: somebody may be waiting behind the rest.
+            self.phase = Phase::Opening;
         }
         if self.phase != Phase::Steady {
             self.open(block, &seen);
@@ -258,6 +281,7 @@ mod tests {
             shortest: Some(ms(shortest_ms)),
             spacing: spacing_ms.map(ms),
             full: true,
+            repaired: false,
         }
     }
 

@@ -79,3 +79,58 @@ fn each_connection_that_was_no_better_has_more_time() {
     assert_eq!(waited, [2, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     assert_eq!(w.client.poll_timeout(), None);
 }
+
+/// Bytes of file data that the client would have on its way.
+fn window(w: &World) -> u64 {
+    u64::from(w.client.window()) * u64::from(w.client.read_block(u32::MAX))
+}
+
+/// Reads `n` blocks, each of which keeps the link busy for `each`.
+fn reads(w: &mut World, each: Duration, n: u64) {
+    let mut flying = Vec::new();
+    for _ in 0..n {
+        while w.client.room() > 0 {
+            w.submit_reads(1);
+        }
+        flying.extend(w.sent());
+        w.now += each;
+        w.answer(&flying.remove(0));
+    }
+    flying.extend(w.sent());
+    for call in flying {
+        w.now += each;
+        w.answer(&call);
+    }
+    w.sent();
+}
+
+#[test]
+fn a_stream_that_repairs_itself_gets_more_to_carry_until_somebody_waits() {
+    let each = MS * 36;
+    let mut w = World::new(Config::new(Transport::Tcp));
+    w.client.connected(w.now, Peer::stream(server().addr, 1));
+    reads(&mut w, each, 40);
+    let usual = window(&w);
+    assert!(usual < 40_000, "{usual} bytes, a third of a second, without a fault");
+    // A segment is lost: what follows it is there, but comes all at once when it has been sent again.
+    w.submit_reads(2);
+    let held = w.sent();
+    w.now += MS * 400;
+    held.iter().for_each(|call| w.answer(call));
+    w.sent();
+    reads(&mut w, each, 1);
+    let wide = window(&w);
+    assert!((60_000..100_000).contains(&wide), "{wide} bytes: what the link carries in 600 ms");
+    // Somebody asks for something small meanwhile.
+    w.submit_reads(1);
+    w.submit(getattr());
+    let sent = w.sent();
+    w.now += each;
+    sent.iter().for_each(|call| w.answer(call));
+    reads(&mut w, each, 15);
+    assert!(window(&w) < usual, "{} bytes while people wait", window(&w));
+    // And long after the last fault there is no reason any more.
+    w.now += SECOND * 11;
+    reads(&mut w, each, 100);
+    assert!(window(&w) < usual * 2, "{} bytes after ten seconds", window(&w));
+}

@@ -215,7 +215,7 @@ impl Client {
     }
 }
 
-fn flying_sent(flying: &BTreeMap<u32, Pending>) -> impl Iterator<Item = (&Pending, Sent)> {
+fn flying_sent(flying: &BTreeMap<u32, Pending>) -> impl Iterator<Item = (&Pending, Sent)> + Clone {
     flying.values().filter_map(|c| c.sent.map(|s| (c, s)))
 }
 
