@@ -174,6 +174,8 @@ fn send_signal(child: &Child, signal: &str) {
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) addr: SocketAddr,
+    /// What its first line said.
+    pub(crate) ready: serde_json::Value,
     rest: BufReader<std::process::ChildStdout>,
 }
 
@@ -187,7 +189,7 @@ impl Daemon {
         let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
         let listen = ready["listen"].as_str().or(ready["listen"][0].as_str());
         let addr = listen.unwrap_or_else(|| panic!("it did not start: {line}")).parse().unwrap();
-        Daemon { child, addr, rest }
+        Daemon { child, addr, ready, rest }
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -1,0 +1,79 @@
+//! `remora serve --atp` and `proto=atp`: trees both ways, a server that is killed in the middle,
+//! keys that do not fit.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Daemon, Place, noise, until};
+
+const SIZE: usize = 3 << 20;
+
+/// Shares `srv` over ATP, too, and says how to name it there.
+fn serve(p: &Place, port: u16, atp: &str, args: &[&str]) -> (Daemon, String, String) {
+    let daemon = p.serve_at(port, &[&["--atp", atp], args].concat());
+    let (at, key) = (daemon.ready["atp"]["listen"].as_str().unwrap(), daemon.ready["atp"]["key"].as_str().unwrap());
+    let (at, key) = (at.to_owned(), key.to_owned());
+    (daemon, at, key)
+}
+
+fn url(at: &str, key: &str, path: &str) -> String {
+    format!("nfs://{at}{path}?proto=atp&key={key}")
+}
+
+fn plant(root: &Path) {
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    for (name, len) in [("f", 0), ("a/g", 1), ("a/b/h", 100_000), ("a/b/i", 1 << 20)] {
+        fs::write(root.join(name), noise(len, 1)).unwrap();
+    }
+}
+
+fn same(one: &Path, other: &Path) {
+    for name in ["f", "a/g", "a/b/h", "a/b/i"] {
+        assert!(fs::read(one.join(name)).unwrap() == fs::read(other.join(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn trees_go_both_ways_and_the_other_protocols_see_them() {
+    let p = Place::new();
+    plant(&p.here("tree"));
+    let (daemon, at, key) = serve(&p, 0, "127.0.0.1:0", &[]);
+    p.ok(&["cp", "-r", "tree", &url(&at, &key, "/up")]);
+    same(&p.here("tree"), &p.srv("up"));
+    p.ok(&["cp", "-r", &url(&at, &key, "/up"), "back"]);
+    same(&p.here("tree"), &p.here("back"));
+    let list = p.ok(&["ls", &url(&at, &key, "/up")]);
+    assert_eq!(list, p.ok(&["ls", &daemon.url("/up?proto=tcp")]));
+    assert_eq!(list, p.ok(&["ls", &daemon.udp_url("/up")]));
+}
+
+#[test]
+fn a_copy_outlives_its_server() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(SIZE, 2)).unwrap();
+    let (daemon, at, key) = serve(&p, 0, "127.0.0.1:0", &[]);
+    let running = p.start(&["cp", "--json", "--block", "1K", "--window", "1", "f", &url(&at, &key, "/f")]);
+    until("a part", || fs::read_dir(p.srv("")).unwrap().count() > 0);
+    std::thread::sleep(Duration::from_millis(50));
+    let port = daemon.port();
+    daemon.kill();
+    assert!(!p.srv("f").exists(), "it was too fast for this test");
+    std::thread::sleep(Duration::from_millis(300));
+    let (_daemon, _, same_key) = serve(&p, port, &at, &[]);
+    assert_eq!(key, same_key, "the server is who it was");
+    running.finish().expect(0, &[]);
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 2));
+}
+
+#[test]
+fn keys_that_do_not_fit_are_refused_and_the_message_says_what_to_do() {
+    let p = Place::new();
+    let (_daemon, at, key) = serve(&p, 0, "127.0.0.1:0", &[]);
+    let (_other, other_at, other_key) = serve(&p, 0, "127.0.0.1:0", &["--atp-key", "other.key", "--atp-allow", &key]);
+    p.run(&["ls", &url(&at, &other_key, "/")]).expect(1, &["another key", "key= in the URL"]);
+    p.run(&["ls", &url(&other_at, &other_key, "/")]).expect(1, &["does not admit", "--atp-allow"]);
+    p.run(&["ls", &format!("nfs://{at}/?proto=atp")]).expect(2, &["key=KEY"]);
+}
