@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub(crate) use remora_host::exports::line_at;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::units;
@@ -41,13 +42,6 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Text<T> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Text).map_err(|e| de::Error::custom(format!("'{text}': {e}")))
     }
-}
-
-/// The number, from 1, and the text of the line of byte `at`.
-pub(crate) fn line_at(text: &str, at: usize) -> (usize, &str) {
-    let before = text.get(..at).unwrap_or(text);
-    let number = 1 + before.matches('\n').count();
-    (number, text.lines().nth(number - 1).unwrap_or_default().trim())
 }
 
 /// Where `key` is set in the table whose header is at byte `header`; the header if it is not.

@@ -13,4 +13,5 @@ mod report;
 pub mod simulate;
 pub mod wireless;
 
+pub use report::page::{Html, Page};
 pub use report::table::Table;

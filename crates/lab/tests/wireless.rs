@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use remora_base::Rng;
 use remora_lab::wireless::{
-    self, Cell, Experiment, ExperimentOutcome, Figure, Job, Label, Measure, Options, Page, PlanError, Report, RunError,
+    self, Cell, Experiment, ExperimentOutcome, Figure, Job, Label, Measure, Options, PlanError, Report, RunError,
     Runner, Sample, Simulator, Source, System, Treatment, Work, named, real,
 };
+use remora_lab::{Html as _, Page};
 use serde_json::Value;
 
 /// Gives figures of its own, at once: those with no changes take twice as long, seed 3 is cut

@@ -40,7 +40,7 @@ pub(crate) use model::{Calibrate, Compat, Example, Model, ModelCommand, ModelSer
 pub(crate) use nfs_atp::NfsAtp;
 pub(crate) use recv::Recv;
 pub(crate) use send::Send;
-pub(crate) use serve::{Cache, Durability, ExportsFormat, Serve, Squash};
+pub(crate) use serve::{Cache, Durability, ExportsFormat, Serve};
 pub(crate) use wireless::Wireless;
 
 use crate::{exit, units};

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use remora_atp::session::PublicKey;
-use serde::Deserialize;
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -86,8 +85,7 @@ pub(crate) struct Serve {
     pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Squash {
     Root,
     All,

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use remora_channel::Access;
-use remora_lab::copy::{self, Options, Page, System};
+use remora_lab::copy::{self, Options, System};
 
+use super::lab;
 use crate::args::copy_lab::{CopyLab, Medium};
 use crate::exit::{Error, Result};
-use crate::{interrupt, out};
+use crate::interrupt;
 
 pub(crate) async fn run(args: CopyLab) -> Result {
     let signal = interrupt::catch();
-    let page =
-        args.html.as_deref().map(|path| Page::reserve(path).map_err(Error::local(path.display()))).transpose()?;
+    let page = lab::reserve(args.html.as_deref())?;
     let options = options(&args)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -27,26 +27,14 @@ pub(crate) async fn run(args: CopyLab) -> Result {
     };
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     let report = report.map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
-    if args.json {
-        out::json(&report)?;
-    } else {
-        out::text(&report.to_text())?;
-    }
-    if let (Some(page), Some(path)) = (page, &args.html) {
-        page.write(&report).map_err(Error::local(path.display()))?;
-        if !args.json {
-            out::text(&format!("The report, with figures: {}\n", path.display()))?;
-        }
-    }
+    lab::publish(&report, || report.to_text(), args.json, page)?;
     let out: usize = report.verdicts().iter().map(|v| v.out.len()).sum();
     match (number, report.failures(), out) {
         (Some(number), ..) => Err(Error::Interrupted(number)),
-        (None, 1, _) => Err(Error::refused("the laboratory", "a run failed")),
-        (None, 2.., _) => Err(Error::refused("the laboratory", format!("{} runs failed", report.failures()))),
         (None, 0, 1..) if args.check => {
             Err(Error::refused("the laboratory", format!("{out} predictions are out of band")))
         }
-        (None, 0, _) => Ok(()),
+        (None, failures, _) => lab::failed(failures),
     }
 }
 

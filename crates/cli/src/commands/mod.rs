@@ -13,6 +13,7 @@ mod forward;
 mod gateway;
 mod handoff;
 mod keys;
+mod lab;
 mod link;
 mod load;
 mod ls;

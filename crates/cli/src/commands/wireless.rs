@@ -2,15 +2,16 @@
 
 use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use remora_lab::wireless::real::{self, HAND_OFF_DIR, Others, Real, Setup};
-use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Page, Runner, Simulator, Work};
+use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Runner, Simulator, Work};
 
+use super::lab::{self, Wanted};
 use crate::args::Wireless;
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
@@ -41,8 +42,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
         number = &mut stop => return Err(Error::Interrupted(number)),
         () = std::future::ready(()) => {}
     }
-    let page =
-        args.html.as_deref().map(|path| Page::reserve(path).map_err(Error::local(path.display()))).transpose()?;
+    let page = lab::reserve(args.html.as_deref())?;
     let mut options = options(&args, experiments)?;
     if !args.real {
         return work(&args, page, options, Simulator, stop).await;
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
 /// gives comes.
 async fn work<R: Runner + Send + 'static>(
     args: &Wireless,
-    page: Option<Page>,
+    page: Wanted,
     options: Options,
     runner: R,
     stop: impl Future<Output = u8>,
@@ -81,7 +81,7 @@ async fn work<R: Runner + Send + 'static>(
         number = stop => Some(number),
     };
     // A second signal ends what a reader who does not read holds up.
-    let (json, page) = (args.json, page.zip(args.html.clone()));
+    let json = args.json;
     let shown = tokio::task::spawn_blocking(move || show(&work, json, page));
     let failures = tokio::select! {
         done = shown => done.map_err(|e| Error::refused("no results", e.to_string()))??,
@@ -89,26 +89,14 @@ async fn work<R: Runner + Send + 'static>(
     };
     match (interrupted, failures) {
         (Some(number), _) => Err(Error::Interrupted(number)),
-        (None, 0) => Ok(()),
-        (None, 1) => Err(Error::refused("the laboratory", "a run failed")),
-        (None, n) => Err(Error::refused("the laboratory", format!("{n} runs failed"))),
+        (None, failures) => lab::failed(failures),
     }
 }
 
 /// Shows what has not been shown yet; how many runs failed.
-fn show<R: Runner>(work: &Work<R>, json: bool, page: Option<(Page, PathBuf)>) -> Result<usize> {
+fn show<R: Runner>(work: &Work<R>, json: bool, page: Wanted) -> Result<usize> {
     let report = work.report();
-    if json {
-        out::json(&report)?;
-    } else {
-        out::text(&work.rest(&report))?;
-    }
-    if let Some((page, path)) = page {
-        page.write(&report).map_err(Error::local(path.display()))?;
-        if !json {
-            out::text(&format!("The report, with figures: {}\n", path.display()))?;
-        }
-    }
+    lab::publish(&report, || work.rest(&report), json, page)?;
     Ok(report.failures())
 }
 

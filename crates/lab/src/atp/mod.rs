@@ -28,7 +28,6 @@ use crate::wireless::pool;
 use job::Job;
 
 pub use outcome::Report;
-pub use page::Page;
 pub use verdict::{Rival, Verdict};
 
 /// The most seeds a cell may be run with.

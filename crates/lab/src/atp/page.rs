@@ -1,33 +1,13 @@
 //! The report as a page: the tables and the figures.
 
-use std::io;
-use std::path::Path;
-
 use remora_sim::atp::Class;
 
 use super::outcome::{Report, Row};
 use super::{plot, ratios, tables};
-use crate::report::page::{self, document, escape};
+use crate::report::page::{Html, document, escape};
 
-/// A page's place on the disk, found writable before anything is run.
-pub struct Page(page::Place);
-
-impl Page {
-    /// Makes sure that a page can be written to `path`.
-    pub fn reserve(path: &Path) -> io::Result<Page> {
-        page::Place::reserve(path).map(Page)
-    }
-
-    /// Puts the report there.
-    pub fn write(self, report: &Report) -> io::Result<()> {
-        let text = report.to_html().map_err(io::Error::other)?;
-        self.0.write(&text)
-    }
-}
-
-impl Report {
-    /// A page that needs nothing from anywhere; an error is plotters' own words.
-    pub fn to_html(&self) -> Result<String, String> {
+impl Html for Report {
+    fn to_html(&self) -> Result<String, String> {
         let mut body = format!(
             "<h1>What gets through in time</h1><p class=\"note\">{} {}</p><p>Made by <code>{}</code> (Remora {}).</p>",
             escape(&self.made_how()),
@@ -72,7 +52,9 @@ impl Report {
         }
         Ok(document("remora lab atp", &body))
     }
+}
 
+impl Report {
     /// Figure 6 for one class.
     fn bars(&self, class: &str) -> Result<String, String> {
         let rows: Vec<&Row> = self.rows.iter().filter(|r| r.class == class).collect();

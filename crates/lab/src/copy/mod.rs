@@ -39,7 +39,6 @@ use remora_channel::Access;
 
 pub use judge::Verdict;
 pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report};
-pub use page::Page;
 pub use plan::{Cell, System};
 pub use predict::Fitted;
 pub use run::{Run, Wire};

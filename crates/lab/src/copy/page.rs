@@ -1,31 +1,13 @@
 //! The study as a page: Copy 89's figures 2, 4 and 11 redrawn, and every table.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
 
 use super::outcome::{CellOutcome, Predicted, Report};
 use super::plan::System;
 use super::stacked::Stacked;
 use super::tables::{figure, megabytes};
-use crate::report::page::{self, document, escape};
+use crate::report::page::{Html, document, escape};
 use crate::wireless::chart::{Chart, Line, Mark, Point};
-
-/// A page's place on the disk, found writable before anything is run.
-pub struct Page(page::Place);
-
-impl Page {
-    /// Makes sure that a page can be written to `path`.
-    pub fn reserve(path: &Path) -> io::Result<Page> {
-        page::Place::reserve(path).map(Page)
-    }
-
-    /// Puts the report there.
-    pub fn write(self, report: &Report) -> io::Result<()> {
-        let text = report.to_html().map_err(io::Error::other)?;
-        self.0.write(&text)
-    }
-}
 
 /// Sections 3.1, 3.3 and 4: the figures themselves have no numbers that can be read.
 const PAPER_QUIET: &str =
@@ -45,9 +27,8 @@ struct Drawing {
     paper: &'static str,
 }
 
-impl Report {
-    /// A page that needs nothing from anywhere; an error is plotters' own words.
-    pub fn to_html(&self) -> Result<String, String> {
+impl Html for Report {
+    fn to_html(&self) -> Result<String, String> {
         let mut body = "<h1>Copying files beside a load</h1>".to_owned();
         for note in self.notes() {
             body += &format!("<p>{}</p>", escape(&note));
@@ -63,7 +44,9 @@ impl Report {
         }
         Ok(document("remora lab copy", &body))
     }
+}
 
+impl Report {
     fn drawings(&self) -> Result<Vec<Drawing>, String> {
         let mut sizes: Vec<u64> = self.plain().map(|c| c.cell.bytes).collect();
         sizes.sort_unstable();
@@ -188,6 +171,7 @@ impl Drawing {
 #[cfg(test)]
 mod tests {
     use super::super::outcome::tests::report;
+    use crate::report::page::Html as _;
 
     #[test]
     fn the_page_has_the_papers_figures_and_all_tables() {

@@ -24,7 +24,6 @@ use cell::Cell;
 
 pub use cell::{Mode, Paper, Patience, Server};
 pub use outcome::{Example, Group, Report, Row};
-pub use page::Page;
 
 /// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;

@@ -1,31 +1,11 @@
 //! The report as a page: the tables, the speeds, and Example 1 drawn.
 
-use std::io;
-use std::path::Path;
-
 use super::outcome::{Example, Group, Report};
 use super::plot;
-use crate::report::page::{self, document, escape};
+use crate::report::page::{Html, document, escape};
 
-/// A page's place on the disk, found writable before anything is run.
-pub struct Page(page::Place);
-
-impl Page {
-    /// Makes sure that a page can be written to `path`.
-    pub fn reserve(path: &Path) -> io::Result<Page> {
-        page::Place::reserve(path).map(Page)
-    }
-
-    /// Puts the report there.
-    pub fn write(self, report: &Report) -> io::Result<()> {
-        let text = report.to_html().map_err(io::Error::other)?;
-        self.0.write(&text)
-    }
-}
-
-impl Report {
-    /// A page that needs nothing from anywhere; an error is plotters' own words.
-    pub fn to_html(&self) -> Result<String, String> {
+impl Html for Report {
+    fn to_html(&self) -> Result<String, String> {
         let mut body = format!(
             "<h1>What a duplicate request cache is for</h1><p class=\"note\">{}</p>\
              <p>Made by <code>{}</code> (Remora {}).</p>",

@@ -47,6 +47,27 @@ impl Place {
     }
 }
 
+/// A report that makes a page.
+pub trait Html {
+    /// A page that needs nothing from anywhere; an error is plotters' own words.
+    fn to_html(&self) -> Result<String, String>;
+}
+
+/// A page's place on the disk, found writable before anything is run.
+pub struct Page(Place);
+
+impl Page {
+    /// Makes sure that a page can be written to `path`.
+    pub fn reserve(path: &Path) -> io::Result<Page> {
+        Place::reserve(path).map(Page)
+    }
+
+    /// Puts the report there.
+    pub fn write(self, report: &impl Html) -> io::Result<()> {
+        self.0.write(report.to_html().map_err(io::Error::other)?)
+    }
+}
+
 /// A whole page; `body` is HTML.
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(

@@ -28,7 +28,6 @@ pub use cell::{Cell, Emulation, Label, Measure, Packet, Paper, Sample};
 pub use experiments::{Experiment, Figure, Origin, Vertical, all, named};
 pub use job::{Copy, HandOff, Job, Saturation, SmallOperations, System, Tcp, Testbed, Treatment};
 pub use outcome::{CellOutcome, ExperimentOutcome, FailedRun, Measured, Report};
-pub use page::Page;
 pub use runner::{RunError, Runner, Source};
 pub use simulated::Simulator;
 pub use stats::Summary;

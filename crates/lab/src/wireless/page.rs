@@ -1,35 +1,15 @@
 //! The report as a page: the papers' figures redrawn, those beyond them, and every table.
 
-use std::io;
-use std::path::Path;
-
 use super::experiments::{Origin, Vertical};
 use super::outcome::{ExperimentOutcome, Report};
 use super::plot::{Drawing, drawings};
 use super::real::Peer;
 use super::runner::Source;
 use super::tables::{place, table};
-use crate::report::page::{self, document, escape};
+use crate::report::page::{Html, document, escape};
 
-/// A page's place on the disk, found writable before anything is run.
-pub struct Page(page::Place);
-
-impl Page {
-    /// Makes sure that a page can be written to `path`.
-    pub fn reserve(path: &Path) -> io::Result<Page> {
-        page::Place::reserve(path).map(Page)
-    }
-
-    /// Puts the report there.
-    pub fn write(self, report: &Report) -> io::Result<()> {
-        let text = report.to_html().map_err(io::Error::other)?;
-        self.0.write(&text)
-    }
-}
-
-impl Report {
-    /// A page that needs nothing from anywhere; an error is plotters' own words.
-    pub fn to_html(&self) -> Result<String, String> {
+impl Html for Report {
+    fn to_html(&self) -> Result<String, String> {
         let mut body = self.introduction();
         for (origin, title) in [(Origin::Papers, "The papers' experiments"), (Origin::Beyond, "Beyond the papers")] {
             let of: Vec<&ExperimentOutcome> = self.experiments.iter().filter(|e| e.origin == origin).collect();
@@ -42,7 +22,9 @@ impl Report {
         }
         Ok(document("remora lab wireless", &body))
     }
+}
 
+impl Report {
     fn introduction(&self) -> String {
         let links: String = self.experiments.iter().map(|e| format!("<a href=\"#{0}\">{0}</a> ", e.name)).collect();
         format!(

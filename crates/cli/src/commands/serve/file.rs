@@ -1,50 +1,16 @@
 //! Exports files: from a path to what it says.
 
 use std::io::Read;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 
-use remora_server::Access;
+use remora_host::exports::{self, Format, Parsed, Wrong};
 
-use super::{exports5, tables};
 use crate::args::ExportsFormat;
-use crate::exit::{Error, Result};
+use crate::exit::{Error, Result, io_text};
 
 /// Nobody has a longer one. Reading ends there, whatever the path leads to.
 const BYTES_MAX: u64 = 1 << 20;
-
-/// An export as a file has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
-    /// Where, from 1.
-    pub(super) line: usize,
-    /// The directory.
-    pub(super) path: String,
-    /// The paths to mount it by; `None` for the usual ones.
-    pub(super) names: Option<Vec<String>>,
-    pub(super) access: Access,
-}
-
-/// What a file says.
-#[derive(Debug)]
-pub(super) struct Parsed {
-    pub(super) entries: Vec<Entry>,
-    /// Lines, and what their author may like to know about them.
-    pub(super) notes: Vec<(usize, String)>,
-}
-
-/// Why a file cannot be used.
-#[derive(Debug)]
-pub(super) struct Wrong {
-    /// Where, from 1.
-    pub(super) line: usize,
-    pub(super) why: String,
-}
-
-impl Wrong {
-    pub(super) fn at(line: usize, why: String) -> Wrong {
-        Wrong { line, why }
-    }
-}
 
 /// Reads the file at `path`. Blocks, also while it asks for the addresses of hosts.
 pub(super) fn read(path: &Path, format: Option<ExportsFormat>) -> Result<Parsed> {
@@ -58,16 +24,33 @@ pub(super) fn read(path: &Path, format: Option<ExportsFormat>) -> Result<Parsed>
     let text = String::from_utf8(bytes);
     let text = text.map_err(|_| Error::Usage(format!("{}: is not UTF-8 text", path.display())))?;
     let is_toml = path.extension().is_some_and(|e| e == "toml");
-    let parsed = match format {
-        Some(ExportsFormat::Toml) => tables::parse(&text),
-        Some(ExportsFormat::Exports) => exports5::parse(&text),
-        None if is_toml => tables::parse(&text),
-        None => exports5::parse(&text),
+    let format = match format {
+        Some(ExportsFormat::Toml) => Format::Toml,
+        Some(ExportsFormat::Exports) => Format::Exports5,
+        None if is_toml => Format::Toml,
+        None => Format::Exports5,
     };
-    parsed.map_err(|Wrong { line, why }| Error::Usage(at(path, line, why)))
+    exports::parse(&text, format, &addresses).map_err(|Wrong { line, why }| Error::Usage(at(path, line, why)))
+}
+
+/// The addresses of a host, as the system knows them.
+fn addresses(host: &str) -> std::result::Result<Vec<IpAddr>, String> {
+    (host, 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect()).map_err(|e| io_text(&e))
 }
 
 /// Something about a line of a file.
 pub(super) fn at(path: &Path, line: usize, what: impl std::fmt::Display) -> String {
     format!("{}:{line}: {what}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_found_by_name() {
+        let localhost = addresses("localhost").unwrap();
+        assert!(!localhost.is_empty() && localhost.iter().all(IpAddr::is_loopback), "{localhost:?}");
+        assert!(addresses("no-such-host.invalid").is_err());
+    }
 }

@@ -1,16 +1,13 @@
 //! `remora serve`: shares directories until Ctrl-C.
 
 mod check;
-mod clients;
 mod counters;
-mod exports5;
 mod file;
 mod key;
 mod load;
 mod reload;
 mod share;
 mod table;
-mod tables;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

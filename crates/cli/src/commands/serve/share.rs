@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use remora_host::exports::Entry;
 use remora_server::{Access, Clients, Terms};
 
-use super::file::{self, Entry};
+use super::file;
 use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 
