@@ -7,7 +7,7 @@
 #
 # REMORA is the binary (target/release/remora), DIRECTORY is on the disk to be measured (/var/tmp).
 # ROUNDS (7), DURATION (2s), FILES (50000) and ONLY (all) may be set in the environment; ONLY is some
-# of: ops data udp list. EXTRA goes to every `remora bench`, --json for instance, SERVE to `remora serve`:
+# of: ops names data udp list (names, create-remove alone, is among ops and must be asked for). EXTRA goes to every `remora bench`, --json for instance, SERVE to `remora serve`:
 # SERVE='--durability names-later' has both servers acknowledge CREATE and REMOVE before they are stable.
 set -eu
 
@@ -56,6 +56,7 @@ compare() {
 for part in ${ONLY:-ops data udp list}; do
     case $part in
         ops) compare --outstanding 32 --ops null,getattr,lookup,access,create-remove,mix ;;
+        names) compare --outstanding 32 --ops create-remove ;;
         data) compare --outstanding 32 --ops read-4k,read-64k,read-1m,write-64k,write-sync-4k,commit ;;
         udp) compare --outstanding 32 --ops getattr --proto udp ;;
         list) compare --ops readdirplus ;;

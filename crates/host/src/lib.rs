@@ -9,6 +9,7 @@ mod carrier;
 pub mod client;
 mod clock;
 pub mod emulate;
+pub mod exports;
 pub mod forward;
 pub mod gateway;
 pub mod handoff;

@@ -68,5 +68,5 @@ pub use serving::{Serving, Shutdown, Watch};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:
 /// its task, buffers, and its places in the tables. The test `serve_memory` measures it with
-/// 10,000 of them: about half of this.
+/// 10,000 of them: about two thirds of this.
 pub const IDLE_CONNECTION_BYTES_MAX: usize = 4096;

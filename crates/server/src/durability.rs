@@ -25,35 +25,7 @@ impl Durability {
         match call {
             Call::Write(a) => a.stable != Stable::Unstable,
             Call::Commit(_) => true,
-            call => self == Durability::Strict && changes_names(call),
+            call => self == Durability::Strict && call.changes_names(),
         }
-    }
-}
-
-/// Whether `call` changes names or attributes.
-pub(crate) fn changes_names(call: &Call) -> bool {
-    match call {
-        Call::SetAttr(_)
-        | Call::Create(_)
-        | Call::MkDir(_)
-        | Call::SymLink(_)
-        | Call::MkNod(_)
-        | Call::Remove(_)
-        | Call::RmDir(_)
-        | Call::Rename(_)
-        | Call::Link(_) => true,
-        Call::Write(_)
-        | Call::Commit(_)
-        | Call::Null
-        | Call::GetAttr(_)
-        | Call::Lookup(_)
-        | Call::Access(_)
-        | Call::ReadLink(_)
-        | Call::Read(_)
-        | Call::ReadDir(_)
-        | Call::ReadDirPlus(_)
-        | Call::FsStat(_)
-        | Call::FsInfo(_)
-        | Call::PathConf(_) => false,
     }
 }

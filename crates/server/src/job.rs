@@ -14,7 +14,7 @@ use remora_wire::{Xdr, mount};
 use crate::auth::Caller;
 use crate::cache::FileTimes;
 use crate::cookies::Cookies;
-use crate::durability::{Durability, changes_names};
+use crate::durability::Durability;
 use crate::exec::{Exec, mnt};
 use crate::{Exports, Limits, Version, v2};
 
@@ -156,7 +156,7 @@ impl Job {
     /// Does it, but for the flushes that it may share with other jobs.
     pub fn start(&self) -> Started {
         match &self.work {
-            Work::Nfs { caller, call, form } if self.durability.waits(call) || changes_names(call) => {
+            Work::Nfs { caller, call, form } if self.durability.waits(call) || call.changes_names() => {
                 let ledger = Arc::<Ledger>::default();
                 let exec = Exec { ledger: Some(ledger.clone()), ..self.exec(caller, form.version()) };
                 let answer = self.run_nfs(&exec, call, *form);

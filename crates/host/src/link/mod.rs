@@ -5,7 +5,7 @@
 //! any IP traffic -> device -> classify, table -> remora_link -> party -> UDP
 //! ```
 //!
-//! [`Daemon`] is an end that runs; [`Settings`] is what it is told. Below it, `party` is the
+//! [`Daemon`] is an end that runs; [`Settings`] is what it is told. Below it, [`party`] is the
 //! secure tunnel as a state machine (Noise, sessions, roaming), without clock or socket.
 
 mod caller;
@@ -19,7 +19,7 @@ mod forward;
 mod handshake;
 pub(crate) mod key;
 mod limiter;
-mod party;
+pub mod party;
 mod replay;
 mod report;
 mod session;

@@ -1,5 +1,5 @@
 //! An end of the secure tunnel as a state machine: handshakes, sessions, roaming, signs of
-//! life. No clock, socket or thread: [`super::daemon`] gives it datagrams and the time.
+//! life. No clock, socket or thread: the [`Daemon`](super::Daemon) gives it datagrams and the time.
 //!
 //! A mobile calls its base; the base knows its mobiles by their keys and learns where they
 //! are from the newest message that is genuine. What is forged, replayed or from strangers is
@@ -35,39 +35,70 @@ const BYE: &[u8] = &[1];
 
 /// What an end knows of another before they meet.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub struct Known {
     /// Its key.
-    pub(super) key: PublicKey,
+    pub key: PublicKey,
     /// A secret shared with it.
-    pub(super) secret: Option<SharedSecret>,
+    pub secret: Option<SharedSecret>,
 }
 
 /// A datagram to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Outgoing {
-    pub(super) to: SocketAddr,
-    pub(super) bytes: Vec<u8>,
+pub struct Outgoing {
+    /// Where to.
+    pub to: SocketAddr,
+    /// The whole datagram.
+    pub bytes: Vec<u8>,
 }
 
 /// What happened. Other ends are numbered in the order they were given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Event {
+pub enum Event {
     /// Frames can be sent from now on.
-    Up { peer: usize },
+    Up {
+        /// To whom.
+        peer: usize,
+    },
     /// Keys were renewed.
-    Renewed { peer: usize },
+    Renewed {
+        /// With whom.
+        peer: usize,
+    },
     /// The same, with an end that has lost all it knew and begun anew.
-    Restarted { peer: usize },
+    Restarted {
+        /// With whom.
+        peer: usize,
+    },
     /// Frames can no longer be sent.
-    Down { peer: usize, why: Down },
+    Down {
+        /// To whom.
+        peer: usize,
+        /// For what reason.
+        why: Down,
+    },
     /// It has another address now.
-    Moved { peer: usize, to: SocketAddr },
+    Moved {
+        /// Who.
+        peer: usize,
+        /// Where it is.
+        to: SocketAddr,
+    },
     /// It sent a frame.
-    Frame { peer: usize, frame: Bytes },
+    Frame {
+        /// Who.
+        peer: usize,
+        /// What: genuine, and not seen before.
+        frame: Bytes,
+    },
     /// The base does not answer.
     NoAnswer,
     /// Somebody whose key is not known called.
-    Stranger { key: PublicKey, from: SocketAddr },
+    Stranger {
+        /// Proven to be theirs.
+        key: PublicKey,
+        /// Where the call came from, which is not.
+        from: SocketAddr,
+    },
 }
 
 impl Event {
@@ -82,7 +113,7 @@ impl Event {
 
 /// Why an end is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Down {
+pub enum Down {
     /// It said good-bye.
     Left,
     /// Nothing was heard of it.
@@ -91,21 +122,22 @@ pub(super) enum Down {
 
 /// Datagrams that were not what they should be.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Counters {
+pub struct Counters {
     /// Not a message, of no session, or with a broken seal.
-    pub(super) forged: u64,
+    pub forged: u64,
     /// Seen before.
-    pub(super) replayed: u64,
+    pub replayed: u64,
     /// Handshakes for another base, or damaged.
-    pub(super) refused: u64,
+    pub refused: u64,
     /// Handshakes of keys that are not known.
-    pub(super) strangers: u64,
+    pub strangers: u64,
     /// Handshakes beyond what the base looks at.
-    pub(super) limited: u64,
+    pub limited: u64,
 }
 
-/// One end.
-pub(super) struct Party {
+/// One end. After every call that changes it take what [`poll_outgoing`](Party::poll_outgoing) and
+/// [`poll_event`](Party::poll_event) have, then ask [`poll_timeout`](Party::poll_timeout).
+pub struct Party {
     identity: Identity,
     role: Role,
     remotes: Vec<Remote>,
@@ -147,13 +179,13 @@ struct Remote {
 
 impl Party {
     /// A base that serves these mobiles. `wall`: nanoseconds since 1970 at [`Time::ZERO`].
-    pub(super) fn base(identity: Identity, mobiles: Vec<Known>, seed: u64, wall: u64, now: Time) -> Party {
+    pub fn base(identity: Identity, mobiles: Vec<Known>, seed: u64, wall: u64, now: Time) -> Party {
         let ends = mobiles.into_iter().map(|known| (known, None)).collect();
         Party::new(identity, Role::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
     }
 
     /// A mobile of the base at `endpoint`; it calls as soon as its timers are asked.
-    pub(super) fn mobile(
+    pub fn mobile(
         identity: Identity,
         base: Known,
         endpoint: SocketAddr,
@@ -192,32 +224,32 @@ impl Party {
     }
 
     /// Where an end is, as far as is known.
-    pub(super) fn address(&self, peer: usize) -> Option<SocketAddr> {
+    pub fn address(&self, peer: usize) -> Option<SocketAddr> {
         self.remotes.get(peer)?.address
     }
 
     /// When an end was last heard, if there is a session with it.
-    pub(super) fn heard(&self, peer: usize) -> Option<Time> {
+    pub fn heard(&self, peer: usize) -> Option<Time> {
         self.remotes.get(peer).filter(|r| r.is_up()).map(|r| r.heard)
     }
 
     /// What came that was not as it should be.
-    pub(super) fn counters(&self) -> Counters {
+    pub fn counters(&self) -> Counters {
         self.counters
     }
 
     /// The next datagram to send.
-    pub(super) fn poll_outgoing(&mut self) -> Option<Outgoing> {
+    pub fn poll_outgoing(&mut self) -> Option<Outgoing> {
         self.out.pop_front()
     }
 
     /// The next thing that happened.
-    pub(super) fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// Seals a frame for an end; false if there is no session with it.
-    pub(super) fn send(&mut self, now: Time, peer: usize, frame: &[u8]) -> bool {
+    pub fn send(&mut self, now: Time, peer: usize, frame: &[u8]) -> bool {
         let Some(r) = self.remotes.get_mut(peer) else { return false };
         let (Some(to), Some(bytes)) = (r.address, r.sessions.seal(frame)) else { return false };
         r.spoken = now;
@@ -227,7 +259,7 @@ impl Party {
     }
 
     /// Says good-bye to every end, and forgets it.
-    pub(super) fn leave(&mut self, now: Time) {
+    pub fn leave(&mut self, now: Time) {
         for peer in 0..self.remotes.len() {
             self.send(now, peer, BYE);
             self.forget(peer);
@@ -235,7 +267,7 @@ impl Party {
     }
 
     /// Takes a datagram.
-    pub(super) fn receive(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
+    pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
         match session::parse(datagram) {
             Some((Kind::Data, index, rest)) => self.on_data(now, from, index, rest),
             Some((Kind::Initiation, index, rest)) => self.on_initiation(now, from, index, rest),
@@ -364,7 +396,7 @@ impl Party {
     }
 
     /// Acts on every timer that is due.
-    pub(super) fn handle_timeout(&mut self, now: Time) {
+    pub fn handle_timeout(&mut self, now: Time) {
         for peer in 0..self.remotes.len() {
             self.expire(now, peer);
         }
@@ -375,7 +407,7 @@ impl Party {
     }
 
     /// When [`Party::handle_timeout`] is next due.
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
+    pub fn poll_timeout(&self) -> Option<Time> {
         let expiries = self.remotes.iter().filter_map(|r| {
             let gone = r.is_up().then(|| r.heard + GONE_AFTER);
             [gone, r.sessions.expiry()].into_iter().flatten().min()

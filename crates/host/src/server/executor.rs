@@ -1,12 +1,14 @@
 //! The threads that wait for disks.
 //!
+//! Clients take [turns](super::queue::Turn), whatever each of them asks for.
+//!
 //! A job that would only wait for others of its [lane](super::lanes) is worked off behind them
 //! by the thread that has that lane, and their replies go out together.
 //!
 //! A job that owes a flush gives its thread back: it is parked with the others that wait for
-//! the same flush ([`Gathering`]). The flush goes to the end of the queue like any job, so what
-//! was waiting when it was asked for has a chance to share it, and with an empty queue it
-//! begins at once. The changes of a lane are parked some at a time, as long as there are more:
+//! the same flush ([`Gathering`]). The flush goes to the end of the line like any job of the client
+//! for whom it is asked for, so what was waiting then has a chance to share it, and with an empty
+//! queue it begins at once. The changes of a lane are parked some at a time, as long as there are more:
 //! while one lot is flushed the next one is made.
 
 use std::io;
@@ -23,7 +25,7 @@ use super::admission::Permit;
 use super::gathering::Gathering;
 use super::hub::Hub;
 use super::lanes::{Lane, Lanes};
-use super::queue::Queue;
+use super::queue::{Queue, Turn};
 
 /// Most answers of a lane's jobs that wait for one another, and for how long.
 const ANSWERS_MAX: usize = 8;
@@ -42,15 +44,21 @@ pub(super) struct Work {
     pub(super) permit: Option<Permit>,
 }
 
+/// A job, and whose turn it is taken in.
+struct Waiting {
+    turn: Turn,
+    work: Work,
+}
+
 /// Something for a thread to do.
 #[expect(clippy::large_enum_variant, reason = "there are few of the others; a box for each job would cost more")]
 enum Task {
     /// A job.
-    Execute(Work),
+    Execute(Waiting),
     /// The jobs of a lane.
     Lane(Lane),
     /// A flush, for all that wait for it.
-    Flush(FlushKey),
+    Flush(Turn, FlushKey),
 }
 
 /// A job that is done.
@@ -63,6 +71,7 @@ pub(super) struct Done {
 
 /// A job that waits for a flush.
 struct Parked {
+    turn: Turn,
     shard: usize,
     ticket: Ticket,
     unflushed: Unflushed,
@@ -74,18 +83,19 @@ struct Parked {
 #[derive(Default)]
 pub(super) struct JobQueue {
     tasks: Queue<Task>,
-    lanes: Lanes<Work>,
+    lanes: Lanes<Waiting>,
     parked: Gathering<Parked>,
 }
 
 impl JobQueue {
     /// Adds a job; after [`close`](JobQueue::close) it is dropped.
     pub(super) fn push(&self, work: Work) {
+        let turn = self.tasks.turn_of(work.execute.job.peer().addr);
         match self.lanes.of(&work.execute.job) {
-            None => self.tasks.push(Task::Execute(work)),
+            None => self.tasks.push(turn, Task::Execute(Waiting { turn, work })),
             Some(lane) => {
-                if self.lanes.join(lane, work) {
-                    self.tasks.push(Task::Lane(lane));
+                if self.lanes.join(lane, turn, Waiting { turn, work }) {
+                    self.tasks.push(turn, Task::Lane(lane));
                 }
             }
         }
@@ -98,10 +108,10 @@ impl JobQueue {
         self.parked.clear();
     }
 
-    /// Parks a job; the flush that must be asked for, if nobody has.
-    fn park(&self, job: Parked) -> Option<FlushKey> {
-        let key = job.unflushed.flush().key();
-        self.parked.join(key, job).then_some(key)
+    /// Parks a job; the flush that must be asked for, if nobody has, and in whose turn.
+    fn park(&self, job: Parked) -> Option<(Turn, FlushKey)> {
+        let (turn, key) = (job.turn, job.unflushed.flush().key());
+        self.parked.join(key, job).then_some((turn, key))
     }
 }
 
@@ -117,13 +127,13 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 fn work(hub: &Hub) {
     while let Some(task) = hub.jobs.tasks.pop() {
         match task {
-            Task::Execute(work) => {
+            Task::Execute(job) => {
                 let mut batch = Batch::default();
-                run(hub, work, &mut batch);
+                run(hub, job, &mut batch);
                 batch.finish(hub);
             }
             Task::Lane(lane) => work_off(hub, lane),
-            Task::Flush(key) => flush(hub, key),
+            Task::Flush(turn, key) => flush(hub, turn, key),
         }
     }
 }
@@ -137,17 +147,17 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, started: Started, (shard, ticket, permit): (usize, Ticket, Option<Permit>)) {
+    fn add(&mut self, started: Started, (turn, shard, ticket, permit): (Turn, usize, Ticket, Option<Permit>)) {
         match started {
             Started::Done(answer) => self.done.push(Done { shard, ticket, answer, permit }),
-            Started::Unflushed(unflushed) => self.unflushed.push(Parked { shard, ticket, unflushed, permit }),
+            Started::Unflushed(unflushed) => self.unflushed.push(Parked { turn, shard, ticket, unflushed, permit }),
         }
     }
 
     /// Hands everything on, from a thread that has more to do.
     fn release(&mut self, hub: &Hub) {
-        for key in self.park(hub) {
-            hub.jobs.tasks.push(Task::Flush(key));
+        for (turn, key) in self.park(hub) {
+            hub.jobs.tasks.push(turn, Task::Flush(turn, key));
         }
         self.complete(hub);
     }
@@ -156,13 +166,13 @@ impl Batch {
     fn finish(mut self, hub: &Hub) {
         let flushes = self.park(hub);
         self.complete(hub);
-        for key in flushes {
-            hub.jobs.tasks.push_mine(Task::Flush(key));
+        for (turn, key) in flushes {
+            hub.jobs.tasks.push_mine(turn, Task::Flush(turn, key));
         }
     }
 
     /// Parks what waits for flushes; those that must be asked for.
-    fn park(&mut self, hub: &Hub) -> Vec<FlushKey> {
+    fn park(&mut self, hub: &Hub) -> Vec<(Turn, FlushKey)> {
         self.unflushed.drain(..).filter_map(|job| hub.jobs.park(job)).collect()
     }
 
@@ -173,23 +183,26 @@ impl Batch {
     }
 }
 
-fn run(hub: &Hub, Work { shard, execute: Execute { ticket, job }, permit }: Work, batch: &mut Batch) {
+fn run(hub: &Hub, Waiting { turn, work }: Waiting, batch: &mut Batch) {
+    let Work { shard, execute: Execute { ticket, job }, permit } = work;
     // A job shares nothing that is written to but the file system, which has its own locks; a
     // panic in one request is one request's failure.
     let started = catch_unwind(AssertUnwindSafe(|| job.start())).unwrap_or_else(|_| {
         hub.counters.job_panics.count();
         Started::Done(job.abandon())
     });
-    batch.add(started, (shard, ticket, permit));
+    batch.add(started, (turn, shard, ticket, permit));
 }
 
 /// Does the jobs of a lane, until there are no more or it is others' turn.
 fn work_off(hub: &Hub, lane: Lane) {
     let mut batch = Batch::default();
     let mut since = hub.clock.now();
+    let mut last = None;
     for _ in 0..TURN_MAX {
-        let Some(work) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
-        run(hub, work, &mut batch);
+        let Some(job) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
+        last = Some(job.turn);
+        run(hub, job, &mut batch);
         let now = hub.clock.now();
         if is_due(batch.done.len(), batch.unflushed.len(), now.since(since)) {
             batch.release(hub);
@@ -197,7 +210,9 @@ fn work_off(hub: &Hub, lane: Lane) {
         }
     }
     batch.finish(hub);
-    hub.jobs.tasks.push_mine(Task::Lane(lane));
+    if let Some(turn) = last {
+        hub.jobs.tasks.push_mine(turn, Task::Lane(lane));
+    }
 }
 
 /// Whether so many answers and changes, gathered for `waited`, should wait no longer.
@@ -208,7 +223,7 @@ fn is_due(answers: usize, changes: usize, waited: Duration) -> bool {
 }
 
 /// Does a flush for all that have gathered by now.
-fn flush(hub: &Hub, key: FlushKey) {
+fn flush(hub: &Hub, turn: Turn, key: FlushKey) {
     let jobs = hub.jobs.parked.begin(key);
     let result = jobs.first().map_or(Ok(()), |job| {
         let flush = || job.unflushed.flush().run(jobs.len());
@@ -220,10 +235,10 @@ fn flush(hub: &Hub, key: FlushKey) {
     let mut batch = Batch::default();
     // The next one begins only now, but before the answers are made: clients wait for it, too.
     if hub.jobs.parked.end(key) {
-        hub.jobs.tasks.push(Task::Flush(key));
+        hub.jobs.tasks.push(turn, Task::Flush(turn, key));
     }
-    for Parked { shard, ticket, unflushed, permit } in jobs {
-        batch.add(unflushed.flushed(result), (shard, ticket, permit));
+    for Parked { turn, shard, ticket, unflushed, permit } in jobs {
+        batch.add(unflushed.flushed(result), (turn, shard, ticket, permit));
     }
     batch.finish(hub);
 }

@@ -4,14 +4,16 @@
 //! one directory. Threads that do them side by side spend their time going to sleep and being
 //! woken. So they queue up in a lane, which one thread at a time works off; what belongs to no
 //! lane, or to others, goes on beside it. A lane is a hint for speed only: whatever must not
-//! happen at once is locked where it happens.
+//! happen at once is locked where it happens. In a lane, too, clients take [turns](Turn).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remora_server::Job;
-use remora_wire::nfs3::{Call, CreateArgs, Fh, LinkArgs, MkDirArgs, MkNodArgs, RenameArgs, SymLinkArgs};
+use remora_wire::nfs3::{Call, Fh};
+
+use super::queue::Turn;
 
 /// Locks that the lanes are spread over.
 const SHARDS: usize = 32;
@@ -23,8 +25,42 @@ pub(super) struct Lane(u64);
 /// The lanes that are being worked off, and what waits in them.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
-    shards: Vec<Mutex<HashMap<Lane, VecDeque<T>>>>,
+    shards: Vec<Mutex<HashMap<Lane, Line<T>>>>,
     hasher: RandomState,
+}
+
+/// What waits in a lane.
+#[derive(Debug)]
+struct Line<T> {
+    items: HashMap<Turn, VecDeque<T>>,
+    /// The turns that have items, each once.
+    order: VecDeque<Turn>,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Line<T> {
+        Line { items: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> Line<T> {
+    fn push(&mut self, turn: Turn, item: T) {
+        let mine = self.items.entry(turn).or_default();
+        if mine.is_empty() {
+            self.order.push_back(turn);
+        }
+        mine.push_back(item);
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let turn = self.order.pop_front()?;
+        let mine = self.items.get_mut(&turn)?;
+        let item = mine.pop_front();
+        if !mine.is_empty() {
+            self.order.push_back(turn);
+        }
+        item
+    }
 }
 
 impl<T> Default for Lanes<T> {
@@ -40,19 +76,20 @@ impl<T> Lanes<T> {
         Some(Lane(self.hasher.hash_one(&fh.0)))
     }
 
-    /// Adds `item`. Whether the lane is to be given to a thread, because nobody has it.
+    /// Adds `item` for the client whose turn this is. Whether the lane is to be given to a thread,
+    /// because nobody has it.
     #[must_use]
-    pub(super) fn join(&self, lane: Lane, item: T) -> bool {
+    pub(super) fn join(&self, lane: Lane, turn: Turn, item: T) -> bool {
         let mut shard = self.shard(lane);
         let fresh = !shard.contains_key(&lane);
-        shard.entry(lane).or_default().push_back(item);
+        shard.entry(lane).or_default().push(turn, item);
         fresh
     }
 
     /// The next of a lane. `None`: there is nothing in it, and it is nobody's any more.
     pub(super) fn next(&self, lane: Lane) -> Option<T> {
         let mut shard = self.shard(lane);
-        let next = shard.get_mut(&lane)?.pop_front();
+        let next = shard.get_mut(&lane)?.pop();
         if next.is_none() {
             shard.remove(&lane);
         }
@@ -67,7 +104,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    fn shard(&self, Lane(hash): Lane) -> MutexGuard<'_, HashMap<Lane, VecDeque<T>>> {
+    fn shard(&self, Lane(hash): Lane) -> MutexGuard<'_, HashMap<Lane, Line<T>>> {
         lock(&self.shards[hash as usize % SHARDS])
     }
 }
@@ -76,31 +113,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `call` has for itself while it is executed; of two directories the first.
+/// What `call` has for itself while it is executed.
 fn excludes_others(call: &Call) -> Option<&Fh> {
     match call {
         Call::Write(a) => Some(&a.fh),
-        Call::Create(CreateArgs { at, .. })
-        | Call::MkDir(MkDirArgs { at, .. })
-        | Call::SymLink(SymLinkArgs { at, .. })
-        | Call::MkNod(MkNodArgs { at, .. })
-        | Call::Remove(at)
-        | Call::RmDir(at)
-        | Call::Rename(RenameArgs { from: at, .. })
-        | Call::Link(LinkArgs { at, .. }) => Some(&at.dir),
-        Call::Null
-        | Call::GetAttr(_)
-        | Call::SetAttr(_)
-        | Call::Lookup(_)
-        | Call::Access(_)
-        | Call::ReadLink(_)
-        | Call::Read(_)
-        | Call::ReadDir(_)
-        | Call::ReadDirPlus(_)
-        | Call::FsStat(_)
-        | Call::FsInfo(_)
-        | Call::PathConf(_)
-        | Call::Commit(_) => None,
+        call => call.changes_names_in(),
     }
 }
 
@@ -111,16 +128,29 @@ mod tests {
     #[test]
     fn a_lane_has_one_worker_at_a_time_and_keeps_its_order() {
         let lanes = Lanes::default();
-        let (a, b) = (Lane(1), Lane(2));
-        assert!(lanes.join(a, 1), "nobody has it");
-        assert!(!lanes.join(a, 2) && !lanes.join(a, 3), "somebody has");
-        assert!(lanes.join(b, 4), "that is another one");
+        let (a, b, one) = (Lane(1), Lane(2), Turn::test(0));
+        assert!(lanes.join(a, one, 1), "nobody has it");
+        assert!(!lanes.join(a, one, 2) && !lanes.join(a, one, 3), "somebody has");
+        assert!(lanes.join(b, one, 4), "that is another one");
         assert_eq!([lanes.next(a), lanes.next(a)], [Some(1), Some(2)]);
-        assert!(!lanes.join(a, 5), "still somebody's");
+        assert!(!lanes.join(a, one, 5), "still somebody's");
         assert_eq!([lanes.next(a), lanes.next(a), lanes.next(a)], [Some(3), Some(5), None]);
-        assert!(lanes.join(a, 6), "it had come to its end");
+        assert!(lanes.join(a, one, 6), "it had come to its end");
         lanes.clear();
         assert_eq!([lanes.next(a), lanes.next(b)], [None, None]);
         assert!(lanes.shards.iter().all(|shard| lock(shard).is_empty()), "nothing is kept of idle lanes");
+    }
+
+    #[test]
+    fn in_a_lane_a_client_with_little_to_do_does_not_wait_for_one_with_much() {
+        let (lanes, lane) = (Lanes::default(), Lane(1));
+        let (busy, modest) = (Turn::test(1), Turn::test(2));
+        for n in 0..1024 {
+            assert_eq!(lanes.join(lane, busy, ("busy", n)), n == 0);
+        }
+        assert!(!lanes.join(lane, modest, ("modest", 0)));
+        assert_eq!([lanes.next(lane), lanes.next(lane)], [Some(("busy", 0)), Some(("modest", 0))]);
+        assert!((1..1024).all(|n| lanes.next(lane) == Some(("busy", n))));
+        assert_eq!(lanes.next(lane), None);
     }
 }

@@ -1,18 +1,35 @@
-//! Tasks on their way to the executor threads, in the order they came.
+//! Tasks on their way to the executor threads: first come, first served for each client, and the
+//! clients take turns.
 //!
-//! While there is work for everybody nobody takes a lock: the queue is a lock-free one, and
-//! the lock here is only for those who have nothing to do and go to sleep, and for those who
-//! wake them.
+//! Each task belongs to a [`Turn`], which is its client's; whoever asks for a task gets the oldest
+//! of the turn that has waited longest. So a client with a thousand tasks in here keeps one with a
+//! single task waiting for one of its own, and no longer. Clients fall into [`TURNS`] turns by
+//! address, with a hash that nobody can foresee; those of one turn share it.
+//!
+//! While there is work for everybody nobody takes a lock: the queues are lock-free ones, and the
+//! lock here is only for those who have nothing to do and go to sleep, and for those who wake them.
 
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::SegQueue;
 
+/// Turns that the clients share. One that was busy once keeps room for 31 tasks.
+const TURNS: usize = 64;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Turn(usize);
+
 /// A queue without a bound of its own: what is in it is bounded by whoever fills it.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    tasks: SegQueue<T>,
+    lines: Vec<Line<T>>,
+    /// The turns that have tasks, each once, but for those that somebody is taking a task from.
+    order: SegQueue<Turn>,
+    spread: RandomState,
     closed: AtomicBool,
     /// How many threads sleep or are about to. Changed under the lock only.
     sleepers: AtomicUsize,
@@ -24,10 +41,22 @@ pub(super) struct Queue<T> {
     arrived: Condvar,
 }
 
+/// The tasks of a turn.
+#[derive(Debug)]
+struct Line<T> {
+    tasks: SegQueue<T>,
+    /// How many they are. Who makes it more than none puts the turn into the order; it leaves the
+    /// order when somebody takes a task, who puts it back if there are more.
+    len: AtomicUsize,
+}
+
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
+        let line = |_| Line { tasks: SegQueue::new(), len: AtomicUsize::new(0) };
         Queue {
-            tasks: SegQueue::new(),
+            lines: (0..TURNS).map(line).collect(),
+            order: SegQueue::new(),
+            spread: RandomState::new(),
             closed: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             waking: AtomicBool::new(false),
@@ -38,18 +67,25 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
+    /// The turn of the client at this address.
+    pub(super) fn turn_of(&self, client: SocketAddr) -> Turn {
+        Turn(self.spread.hash_one(client.ip().to_canonical()) as usize % TURNS)
+    }
+
     /// Adds a task; after [`close`](Queue::close) nobody will take it.
-    pub(super) fn push(&self, task: T) {
-        if !self.closed.load(SeqCst) {
-            self.tasks.push(task);
-            self.wake();
-        }
+    pub(super) fn push(&self, turn: Turn, task: T) {
+        self.push_mine(turn, task);
+        self.wake();
     }
 
     /// Adds a task without waking anybody: for a thread that calls [`pop`](Queue::pop) next.
-    pub(super) fn push_mine(&self, task: T) {
+    pub(super) fn push_mine(&self, turn: Turn, task: T) {
         if !self.closed.load(SeqCst) {
-            self.tasks.push(task);
+            let line = self.line(turn);
+            line.tasks.push(task);
+            if line.len.fetch_add(1, SeqCst) == 0 {
+                self.order.push(turn);
+            }
         }
     }
 
@@ -59,8 +95,8 @@ impl<T> Queue<T> {
             if self.closed.load(SeqCst) {
                 return None;
             }
-            if let Some(task) = self.tasks.pop() {
-                if !self.tasks.is_empty() {
+            if let Some(task) = self.take() {
+                if !self.order.is_empty() {
                     self.wake();
                 }
                 return Some(task);
@@ -72,17 +108,33 @@ impl<T> Queue<T> {
     /// Drops what waits and sends the threads home.
     pub(super) fn close(&self) {
         self.closed.store(true, SeqCst);
-        while self.tasks.pop().is_some() {}
+        while self.take().is_some() {}
         drop(self.lock());
         self.arrived.notify_all();
     }
 
+    /// The oldest task of the turn that is next.
+    fn take(&self) -> Option<T> {
+        let turn = self.order.pop()?;
+        // Until the turn is back in the order nobody else takes from its line.
+        let line = self.line(turn);
+        let task = line.tasks.pop();
+        if line.len.fetch_sub(1, SeqCst) > 1 {
+            self.order.push(turn);
+        }
+        task
+    }
+
+    fn line(&self, Turn(turn): Turn) -> &Line<T> {
+        &self.lines[turn % TURNS]
+    }
+
     /// Sleeps unless there is something to do: a task that was added before the sleeper was
-    /// counted is seen here, and who adds one later sees the sleeper.
+    /// counted is seen here, and who adds one later, or puts a turn back, sees the sleeper.
     fn doze(&self) {
         let mut lock = self.lock();
         self.sleepers.fetch_add(1, SeqCst);
-        if self.tasks.is_empty() && !self.closed.load(SeqCst) {
+        if self.order.is_empty() && !self.closed.load(SeqCst) {
             lock = self.arrived.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, SeqCst);
@@ -109,12 +161,74 @@ impl<T> Queue<T> {
 }
 
 #[cfg(test)]
+impl Turn {
+    /// One for tests: numbers below [`TURNS`] are different turns.
+    pub(super) fn test(turn: usize) -> Turn {
+        Turn(turn)
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::Arc;
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    const ONE: Turn = Turn(0);
+
+    #[test]
+    fn a_client_with_little_to_do_does_not_wait_for_one_with_much() {
+        let queue = Queue::default();
+        let (busy, modest) = (Turn(1), Turn(2));
+        (0..1024).for_each(|n| queue.push(busy, ("busy", n)));
+        queue.push(modest, ("modest", 0));
+        assert_eq!(queue.pop(), Some(("busy", 0)));
+        assert_eq!(queue.pop(), Some(("modest", 0)), "behind one task of the other's, not 1024");
+        queue.push(modest, ("modest", 1));
+        assert_eq!(queue.pop(), Some(("busy", 1)), "and it does not come first either");
+        assert_eq!(queue.pop(), Some(("modest", 1)));
+        assert!((2..1024).all(|n| queue.pop() == Some(("busy", n))), "each one's own stay in order");
+    }
+
+    #[test]
+    fn addresses_of_one_host_share_a_turn() {
+        let queue = Queue::<()>::default();
+        let turn = |addr: &str| queue.turn_of(addr.parse().unwrap());
+        assert_eq!(turn("10.0.0.1:700"), turn("[::ffff:10.0.0.1]:701"));
+        assert!((0..100).any(|n| turn(&format!("10.0.0.{n}:1")) != turn("10.0.0.1:1")));
+    }
+
+    proptest! {
+        /// `Some(turn)`: a task for it; `None`: one is taken.
+        #[test]
+        fn turns_go_round(steps in proptest::collection::vec(proptest::option::of(0usize..4), 0..200)) {
+            let queue = Queue::default();
+            let mut lines = vec![VecDeque::new(); 4];
+            let mut order = VecDeque::new();
+            for (n, step) in steps.into_iter().enumerate() {
+                match step {
+                    Some(turn) => {
+                        if lines[turn].is_empty() {
+                            order.push_back(turn);
+                        }
+                        lines[turn].push_back(n);
+                        queue.push(Turn(turn), n);
+                    }
+                    None => {
+                        let next = order.pop_front();
+                        let want = next.and_then(|turn: usize| lines[turn].pop_front());
+                        order.extend(next.filter(|turn| !lines[*turn].is_empty()));
+                        prop_assert_eq!(queue.take(), want);
+                    }
+                }
+            }
+        }
+    }
 
     /// A wake-up that got lost would leave a task in the queue for ever.
     #[test]
@@ -134,7 +248,7 @@ mod tests {
             .collect();
         let mut seen = vec![false; TASKS];
         for n in 0..TASKS {
-            queue.push(n);
+            queue.push(Turn(n % 3), n);
             // One at a time at first: everybody is asleep again each time. Then in a rush.
             if n < TASKS / 4 || n % 64 == 63 {
                 let before = if n < TASKS / 4 { 1 } else { seen[TASKS / 4..=n].iter().filter(|seen| !**seen).count() };
@@ -147,25 +261,25 @@ mod tests {
             seen[results.recv_timeout(Duration::from_secs(20)).expect("a task was left behind")] = true;
         }
         queue.close();
-        queue.push(0);
+        queue.push(ONE, 0);
         takers.into_iter().for_each(|t| t.join().unwrap());
-        assert!(queue.pop().is_none() && queue.tasks.is_empty(), "nothing comes after the end");
+        assert!(queue.pop().is_none() && queue.take().is_none(), "nothing comes after the end");
     }
 
     #[test]
     fn who_adds_without_waking_anybody_finds_it_next() {
         let queue = Queue::default();
-        queue.push(3);
+        queue.push(ONE, 3);
         let mut seen = Vec::new();
         while let Some(task) = queue.pop() {
             seen.push(task);
             match task {
                 0 => queue.close(),
-                left => queue.push_mine(left - 1),
+                left => queue.push_mine(ONE, left - 1),
             }
         }
         assert_eq!(seen, [3, 2, 1, 0]);
-        queue.push_mine(0);
-        assert!(queue.pop().is_none() && queue.tasks.is_empty(), "nothing comes after the end");
+        queue.push_mine(ONE, 0);
+        assert!(queue.pop().is_none() && queue.take().is_none(), "nothing comes after the end");
     }
 }

@@ -71,6 +71,12 @@ impl OpenFiles {
         }
     }
 
+    /// The file, if it is open for whatever purpose: to know it by, not to use.
+    pub(super) fn held(&self, key: Key) -> Option<Arc<OwnedFd>> {
+        let mut files = self.lock();
+        [For::Writing, For::Reading].into_iter().find_map(|purpose| files.get(&(key, purpose)).map(|d| d.fd.clone()))
+    }
+
     fn put(&self, key: Key, purpose: For, data: Data) {
         self.lock().insert((key, purpose), data);
     }

@@ -59,12 +59,12 @@ use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, Result, Vfs,
 use data::OpenFiles;
 use dirs::Dirs;
 use errno::OrStatus;
-use graveyard::{GRAVES_MAX, Graveyard};
+use graveyard::Graveyard;
 use identity::Identity;
 use ids::{Hint, Key};
 use resolve::Object;
 use stripes::Stripes;
-use sync::Later;
+use sync::{Kind, Later};
 use table::Table;
 use together::Together;
 
@@ -119,7 +119,7 @@ struct Disk {
     root_key: Key,
     root_id: FileId,
     fsid: u64,
-    has_journal: bool,
+    kind: Kind,
     together: Together,
     identity: Identity,
     read_only: bool,
@@ -146,22 +146,23 @@ impl LocalDisk {
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
         }
-        // Where few may be opened most are left for the server's other needs.
-        let descriptors = getrlimit(Resource::Nofile).maximum.map_or(GRAVES_MAX, |max| (max / 16) as usize);
+        let kind = Kind::of(&object.fd, object.attr.fsid);
+        let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let disk = Disk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
             fsid: object.attr.fsid,
             together: Together::new(),
-            has_journal: sync::has_journal(&object.fd, object.attr.fsid),
+            kind,
             root: object.fd,
             identity: Identity::new(options.honour_credentials)?,
             read_only: options.read_only,
             search_entries: options.search_max,
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             files: OpenFiles::new(options.open_max),
-            dirs: Dirs::new(options.dirs_max.min(descriptors / 2), options.trust_for),
-            graveyard: Mutex::new(Graveyard::new(descriptors)),
+            // Where few may be opened most are left for the server's other needs.
+            dirs: Dirs::new(options.dirs_max.min(open_max / 32), options.trust_for),
+            graveyard: Mutex::new(Graveyard::new(open_max, kind.ways)),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
@@ -192,13 +193,16 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        if full && self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner).outlive() { work() } else { done }
+        if full && self.graveyard().outlive() { work() } else { done }
     }
 
     /// Takes leave of an object that lost its last name.
     fn bury(&self, object: Object) {
-        let mut graveyard = self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
-        graveyard.bury(object.key, object.fd);
+        self.graveyard().bury(object.key, object.fd, &object.attr);
+    }
+
+    fn graveyard(&self) -> MutexGuard<'_, Graveyard> {
+        self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -290,7 +294,7 @@ impl Vfs for LocalDisk {
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.resolve(id)?;
-        self.clear_graves();
+        self.graveyard().clear_out();
         let s = fstatvfs(&self.disk.root).nfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {

@@ -166,9 +166,11 @@ impl LocalDisk {
         let (child, wcc, at_once) = {
             let _step = self.disk.stripes.lock(&[dir.key]);
             let before = dir.attr()?;
+            self.graveyard().release_one();
             let opened = {
                 let _as_caller = self.disk.identity.assume(cred)?;
-                make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs()?
+                // What was removed may hold the last inodes.
+                self.with_room(|| make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())?
             };
             let mut child = match opened {
                 Some(fd) => {
@@ -213,9 +215,9 @@ impl LocalDisk {
         names::old_name(name)?;
         let dir = self.folder(dir)?;
         let (victim, wcc) = {
-            let (_step, mut objects) = self.lock_children(cred, &[(&dir, name)])?;
+            let (_step, victim) = self.lock_child(cred, &dir, name)?;
             let before = dir.attr()?;
-            let victim = objects.pop().flatten().ok_or(Status::NoEnt)?;
+            let victim = victim.ok_or(Status::NoEnt)?;
             {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 unlinkat(&dir.fd, name, flags).nfs()?;
@@ -282,6 +284,35 @@ impl LocalDisk {
         }
         self.sync_dir(&dir)?;
         Ok(LinkAttrs { attr: Some(object.attr), dir: wcc })
+    }
+
+    /// Locks a directory together with what a name in it leads to (`None`: nothing).
+    fn lock_child<'a>(&'a self, cred: &Cred, dir: &Folder, name: &[u8]) -> Result<(Step<'a>, Option<Object>)> {
+        let mut step = self.disk.stripes.lock(&[dir.key]);
+        // While the directory is locked its names do not change, unless by somebody else's doing.
+        let Some(child) = self.known_child(cred, dir, name)? else { return Ok((step, None)) };
+        if self.disk.stripes.try_lock_too(&mut step, dir.key, child.key) {
+            return Ok((step, Some(child)));
+        }
+        drop(step);
+        let (step, mut objects) = self.lock_children(cred, &[(dir, name)])?;
+        Ok((step, objects.pop().flatten()))
+    }
+
+    /// The same as [`child`](LocalDisk::child), without opening it where it is open already.
+    fn known_child(&self, cred: &Cred, dir: &Folder, name: &[u8]) -> Result<Option<Object>> {
+        let found = {
+            let _as_caller = self.disk.identity.assume(cred)?;
+            stat::at(&dir.fd, name).nfs()
+        };
+        let found = match found {
+            Err(Status::NoEnt) => return Ok(None),
+            found => self.ours(found?)?,
+        };
+        match self.disk.files.held(found.key) {
+            Some(fd) => Ok(Some(Object { fd, key: found.key, hint: self.hint_in(dir), attr: found.attr })),
+            None => self.child(cred, dir, name),
+        }
     }
 
     /// Locks directories together with what the names in them lead to (`None`: nothing).

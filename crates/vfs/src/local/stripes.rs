@@ -1,6 +1,6 @@
 //! Locks that make "before, operation, after" one step.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::ids::Key;
 
@@ -17,9 +17,45 @@ impl Stripes {
 
     /// Locks these objects, in an order that is everybody's.
     pub(super) fn lock(&self, keys: &[Key]) -> Vec<MutexGuard<'_, ()>> {
-        let mut stripes: Vec<usize> = keys.iter().map(|k| (k.ino % STRIPES as u64) as usize).collect();
+        let mut stripes: Vec<usize> = keys.iter().map(|key| stripe(*key)).collect();
         stripes.sort_unstable();
         stripes.dedup();
         stripes.into_iter().map(|s| self.0[s].lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Locks `other` as well for who has `held` locked alone, if nobody else has it: out of
+    /// everybody's order nobody may wait.
+    pub(super) fn try_lock_too<'a>(&'a self, step: &mut Vec<MutexGuard<'a, ()>>, held: Key, other: Key) -> bool {
+        if stripe(held) == stripe(other) {
+            return true;
+        }
+        match self.0[stripe(other)].try_lock() {
+            Ok(guard) => step.push(guard),
+            Err(TryLockError::Poisoned(poisoned)) => step.push(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => return false,
+        }
+        true
+    }
+}
+
+fn stripe(key: Key) -> usize {
+    (key.ino % STRIPES as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_out_of_order() {
+        let [a, same, b] = [1, 1 + STRIPES as u64, 2].map(|ino| Key { ino, born_ns: 0 });
+        let stripes = Stripes::new();
+        let mut step = stripes.lock(&[a]);
+        assert!(stripes.try_lock_too(&mut step, a, same));
+        assert!(stripes.try_lock_too(&mut step, a, b));
+        let mut other = Vec::new();
+        assert!(!stripes.try_lock_too(&mut other, same, b));
+        drop(step);
+        assert!(stripes.try_lock_too(&mut other, same, b));
     }
 }

@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use remora_wire::nfs3::{FileType, Stable, Status};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::data::Data;
+use super::graveyard::{REST, Ways};
 use super::ids::Key;
 use super::resolve::{Folder, Object};
 use super::syscalls::{fdatasync, fsync, syncfs};
@@ -78,7 +80,7 @@ impl LocalDisk {
     /// Makes what was made in `dir` stable, and its name. A regular file is open for its data.
     /// `at_once`: it was made in one step.
     pub(super) fn sync_made(&self, dir: &Folder, made: &Object, at_once: bool) -> Result<()> {
-        let with_its_name = at_once && self.disk.has_journal;
+        let with_its_name = at_once && self.disk.kind.has_journal;
         let own = match made.attr.kind {
             FileType::Regular if !with_its_name => Some(Some(made.fd.clone())),
             FileType::Directory if !with_its_name => Some(made.folder().open_dir().ok().map(Arc::new)),
@@ -117,7 +119,7 @@ impl LocalDisk {
 
     /// Whether changes of names that wait together are flushed with everything else.
     fn shares_everything(&self) -> bool {
-        !self.disk.has_journal && self.later.is_some() && self.disk.together.is_promising()
+        !self.disk.kind.has_journal && self.later.is_some() && self.disk.together.is_promising()
     }
 
     fn sync_fd(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
@@ -213,16 +215,31 @@ impl Disk {
     }
 }
 
-/// Whether the disk that `root` is on has a journal that takes a new object and its name in one
-/// step, so that syncing the directory makes both stable: ext4 with a journal of its own, and
-/// XFS. What cannot be told counts as none.
-pub(super) fn has_journal(root: impl AsFd, device: u64) -> bool {
-    const EXT: i64 = 0xef53;
-    const XFS: i64 = 0x5846_5342;
-    match fstatfs(root).map(|s| s.f_type) {
-        Ok(XFS) => true,
-        Ok(EXT) => ext_journal(device >> 32, device & 0xffff_ffff).is_some(),
-        _ => false,
+/// What the disk is, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Kind {
+    /// Whether it has a journal that takes a new object and its name in one step, so that syncing
+    /// the directory makes both stable: ext4 with a journal of its own, and XFS. What cannot be
+    /// told counts as none.
+    pub(super) has_journal: bool,
+    /// How it does with inode numbers.
+    pub(super) ways: Ways,
+}
+
+impl Kind {
+    /// Of the disk that `root` is on.
+    pub(super) fn of(root: impl AsFd, device: u64) -> Kind {
+        const EXT: i64 = 0xef53;
+        const XFS: i64 = 0x5846_5342;
+        let exact = Ways { grain: Duration::ZERO, shuns: false };
+        match fstatfs(root).map(|s| s.f_type) {
+            Ok(XFS) => Kind { has_journal: true, ways: exact },
+            Ok(EXT) => {
+                let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
+                Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact } }
+            }
+            _ => Kind { has_journal: false, ways: Ways { grain: REST, shuns: false } },
+        }
     }
 }
 
@@ -253,7 +270,7 @@ mod tests {
         view.remove(&me(), &disk.root(), b"b").unwrap();
         let owed = ledger.take();
         let keys: Vec<_> = owed.iter().map(Flush::key).collect();
-        let shared = !disk.disk.has_journal;
+        let shared = !disk.disk.kind.has_journal;
         assert_eq!([keys[0] == keys[1], keys[1] == keys[2]], [shared; 2], "{keys:?}");
         for (flush, sharing) in owed.iter().zip([1, 3, 3]) {
             assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));

@@ -341,4 +341,40 @@ impl Call {
             Call::Commit(a) => &a.fh,
         })
     }
+
+    /// The directory in which the call changes names; of two, the first. `None` if it changes none.
+    pub fn changes_names_in(&self) -> Option<&Fh> {
+        match self {
+            Call::Create(CreateArgs { at, .. })
+            | Call::MkDir(MkDirArgs { at, .. })
+            | Call::SymLink(SymLinkArgs { at, .. })
+            | Call::MkNod(MkNodArgs { at, .. })
+            | Call::Remove(at)
+            | Call::RmDir(at)
+            | Call::Rename(RenameArgs { from: at, .. })
+            | Call::Link(LinkArgs { at, .. }) => Some(&at.dir),
+            Call::Null
+            | Call::GetAttr(_)
+            | Call::SetAttr(_)
+            | Call::Lookup(_)
+            | Call::Access(_)
+            | Call::ReadLink(_)
+            | Call::Read(_)
+            | Call::Write(_)
+            | Call::ReadDir(_)
+            | Call::ReadDirPlus(_)
+            | Call::FsStat(_)
+            | Call::FsInfo(_)
+            | Call::PathConf(_)
+            | Call::Commit(_) => None,
+        }
+    }
+
+    /// Whether the call changes names or attributes by itself, and not with data as WRITE does.
+    pub fn changes_names(&self) -> bool {
+        matches!(self, Call::SetAttr(_)) || self.changes_names_in().is_some()
+    }
 }
+
+#[cfg(test)]
+mod tests;

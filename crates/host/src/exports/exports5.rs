@@ -1,0 +1,84 @@
+//! Exports files as exports(5) of Linux's nfs-utils has them. There is no crate for the format,
+//! so this is a reader of its own: words first, then lines of a path and its clients.
+//!
+//! What an operator cannot have meant, or would not get here, is refused rather than guessed;
+//! `docs/exports.md` has the table of options.
+
+mod options;
+mod words;
+
+use remora_server::{Access, Rule};
+
+use super::clients::{self, Named};
+use super::{Entry, Parsed, Resolve, Wrong};
+use options::Options;
+use words::Word;
+
+/// Reads a whole file. Lines about the same path are one export.
+pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
+    let mut paths: Vec<(Word, Vec<Rule>)> = Vec::new();
+    let mut notes = Vec::new();
+    for line in words::lines(text)? {
+        let Some((path, clients)) = line.split_first() else { continue };
+        let rules = rules(path, clients, &mut notes, resolve)?;
+        match paths.iter_mut().find(|(known, _)| known.text == path.text) {
+            Some((_, known)) => known.extend(rules),
+            None => paths.push((path.clone(), rules)),
+        }
+    }
+    let entry = |(path, rules): (Word, Vec<Rule>)| {
+        let access = Access::new(rules).map_err(|e| path.wrong(format!("'{}': {e}", path.text)))?;
+        Ok(Entry { line: path.line, names: Some(vec![path.text.clone()]), path: path.text, access })
+    };
+    let entries = paths.into_iter().map(entry).collect::<Result<_, Wrong>>()?;
+    Ok(Parsed { entries, notes })
+}
+
+/// What the words behind a path say.
+fn rules(
+    path: &Word,
+    words: &[Word],
+    notes: &mut Vec<(usize, String)>,
+    resolve: Resolve<'_>,
+) -> Result<Vec<Rule>, Wrong> {
+    if !path.text.starts_with('/') {
+        return Err(path.wrong(format!("'{}' is not a path: it must begin with '/'", path.text)));
+    }
+    let mut defaults = Options::default();
+    let mut rules = Vec::new();
+    for word in words {
+        let mut note = |text: String| notes.push((word.line, text));
+        if let Some(list) = word.text.strip_prefix('-') {
+            defaults = defaults.with(list, &mut note).map_err(|why| word.wrong(why))?;
+            continue;
+        }
+        let (named, list) = client(word)?;
+        let terms = defaults.with(list, &mut note).map_err(|why| word.wrong(why))?.terms();
+        let clients = named.clients(resolve).map_err(|why| word.wrong(why))?;
+        rules.extend(clients.into_iter().map(|clients| Rule { clients, terms }));
+    }
+    if rules.is_empty() {
+        return Err(path.wrong(format!("'{}' has no clients: write * for everybody", path.text)));
+    }
+    Ok(rules)
+}
+
+/// `CLIENT` or `CLIENT(OPTIONS)`.
+fn client(word: &Word) -> Result<(Named, &str), Wrong> {
+    let (name, list) = match word.text.split_once('(') {
+        Some((name, list)) => {
+            let list = list.strip_suffix(')').filter(|list| !list.contains(['(', ')']));
+            let unclosed = || word.wrong(format!("'{}': expected CLIENT(OPTION,...) without blanks", word.text));
+            (name, list.ok_or_else(unclosed)?)
+        }
+        None => (word.text.as_str(), ""),
+    };
+    if name.is_empty() {
+        let why = format!("'{}' names no clients: no blank may stand before '(', and everybody is *", word.text);
+        return Err(word.wrong(why));
+    }
+    Ok((clients::read(name).map_err(|why| word.wrong(why))?, list))
+}
+
+#[cfg(test)]
+mod tests;
