@@ -11,13 +11,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::cell::{Cell, Need};
+use crate::cell::{Cell, Filled, Need};
 use crate::formula::{Estimate, Reason};
 use crate::mva::Pace;
 use crate::network::{Hop, Network, Route};
 use crate::pipeline::{self, PACE, Server, Stop, burst_s};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::Queue;
+use crate::queue::{PROCESSOR, Queue};
 use crate::report::{Outcome, Place};
 use crate::solve::{Loads, gateway_queue, gateway_service};
 use crate::topology::{Copy, Gateway, Kind};
@@ -31,6 +31,8 @@ const SETTLED: f64 = 1e-4;
 const FILLED: f64 = 0.9;
 /// A copy that gets less than this share of what it gets alone is held up by others.
 const HELD_UP: f64 = 0.98;
+/// Of what others' packets may hold up at most so much is seen.
+const SELDOM: f64 = 0.5;
 /// Halvings of the interval that the rate is in.
 const HALVINGS: usize = 32;
 
@@ -152,6 +154,10 @@ struct Needs {
     alone_s: f64,
     /// What blocks may add to one another's round on a shared Ethernet.
     bunched_s: f64,
+    /// What bad periods cost that the window may outlast.
+    outlasted: f64,
+    /// The least time from block to block where each needs a token of its own.
+    cycle_s: f64,
     /// Once around the rings on the way.
     around_s: f64,
     /// Wireless media on the way, and for how long a block needs them.
@@ -203,6 +209,7 @@ impl Round<'_> {
         let think_s = self.copy.think.get();
         let needs = needs.map(|mut needs| {
             self.hold(&mut needs, cells);
+            needs.alone_s = needs.alone_s.max(needs.cycle_s);
             self.outlast(&mut needs);
             needs
         });
@@ -212,6 +219,7 @@ impl Round<'_> {
                 alone_s: n.alone_s,
                 think_s,
                 bunched_s: n.bunched_s,
+                outlasted: n.outlasted,
                 around_s: n.around_s,
                 servers: n.servers.clone(),
             }),
@@ -220,14 +228,21 @@ impl Round<'_> {
                 alone_s: 0.0,
                 think_s,
                 bunched_s: 0.0,
+                outlasted: 0.0,
                 around_s: 0.0,
                 servers: Vec::new(),
             }),
         };
-        needs.with(pace, |n, p| {
+        needs.with(self.senders(), |n, ()| n).with(pace, |n, p| {
             let stretch = self.stretch(&n, p.requests_per_s);
             (n, p.slower(stretch))
         })
+    }
+
+    /// Whether the stations that make the flows can: else they load the places on the way less than they say.
+    fn senders(&self) -> Estimate<()> {
+        let groups = self.network.topology.groups.iter().zip(&self.loads.handled);
+        PROCESSOR.at(&groups.map(|(group, handled)| handled * group.cost.get()).fold(0.0, f64::max))
     }
 
     /// What blocks do to one another on a medium that carries data and replies. The sender of data keeps a
@@ -246,17 +261,54 @@ impl Round<'_> {
         for gateway in &there.gateways {
             let queue = gateway_queue(&self.network.topology.gateways[*gateway], self.loads.gateways[*gateway]);
             let busy = queue.utilisation().min(1.0);
-            needs.bunched_s += busy * packets * queue.service.mean / (1.0 - busy).max(1e-9);
-        }
-        for hop in &there.hops {
-            let Some(held) = cells[hop.medium].held(hop, self.copy.data.size, packets) else { continue };
-            needs.alone_s += held.gathered_s;
-            needs.around_s += held.around_s;
-            needs.bunched_s += held.backed_off_s;
-            if ready_s < held.burst_s {
-                needs.bunched_s += more * held.burst_s;
+            let through_s = packets * queue.service.mean / (1.0 - busy).max(1e-9);
+            needs.alone_s += self.scattered(queue.service, packets);
+            needs.bunched_s += SELDOM * busy * through_s;
+            if ready_s < through_s {
+                needs.bunched_s += more * through_s;
             }
         }
+        // Packets that come slower than they are sent come one by one.
+        let mut gap_s = self.network.topology.groups[there.from].cost.get();
+        for (at, hop) in there.hops.iter().enumerate() {
+            let sending_s = cells[hop.medium].sending_s(self.copy.data.size);
+            let together = if gap_s < sending_s { packets } else { packets.min(1.0) };
+            gap_s = gap_s.max(sending_s);
+            if let Some(gateway) = there.gateways.get(at) {
+                gap_s = gap_s.max(self.network.topology.gateways[*gateway].cost.get());
+            }
+            let Some(held) = cells[hop.medium].held(hop, self.copy.data.size, together) else { continue };
+            // As long as the disk takes for the block, what has gathered is sent.
+            needs.alone_s += (held.gathered_s - self.copy.disk.get()).max(0.0);
+            if more <= 0.0 && !held.turns && held.around_s > 0.0 {
+                // One block a token, and between two of them all the others send what they have.
+                let reply_s = self.copy.reply.packets * cells[hop.medium].sending_s(self.copy.reply.size);
+                let cycle_s = (packets * sending_s + reply_s + held.around_s) * held.burst_s;
+                needs.cycle_s = needs.cycle_s.max(cycle_s / (together * sending_s).max(1e-12));
+            }
+            needs.around_s += held.around_s;
+            needs.bunched_s += held.backed_off_s + held.unplaced_s;
+            if self.copy.reply.packets < 1.0 {
+                // Without a reply the next block is there at once, and comes behind all that has gathered.
+                needs.bunched_s += (1.0 - self.copy.reply.packets) * held.all_gathered_s;
+            }
+            if ready_s < packets * sending_s {
+                let one_s = held.burst_s / together.max(1.0);
+                needs.bunched_s +=
+                    if held.turns && packets > 1.0 { more.min(1.0) * one_s } else { more * one_s * packets };
+            }
+        }
+    }
+
+    /// What the packets of a burst queue at a gateway whose times vary, on top, in seconds: the highest point of a
+    /// random walk (its mean after `n` steps without a drift, or ever with one: Kingman's limit).
+    fn scattered(&self, service: Moments, packets: f64) -> f64 {
+        let sending = self.ways.0.hops.iter().map(|hop| self.network.topology.media[hop.medium].rate.bits() as f64);
+        let spacing_s = sending.map(|rate| self.copy.data.size.mean_bits() / rate).fold(0.0, f64::max);
+        let variance = (service.second - service.mean * service.mean).max(0.0);
+        let steps = (packets - 1.0).max(0.0);
+        let ever = variance / (2.0 * (spacing_s - service.mean).abs()).max(1e-12);
+        (variance * 2.0 * steps / std::f64::consts::PI).sqrt().min(ever)
     }
 
     /// Where the channel is not what the copy waits for, a window may outlast a bad period, wholly or in part:
@@ -265,7 +317,7 @@ impl Round<'_> {
         let busiest = needs.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
         for (weather, on_s) in needs.channels.values() {
             if self.copy.window > 1 && *on_s < busiest {
-                needs.bunched_s += needs.alone_s * weather.bad_s / weather.good_s;
+                needs.outlasted += weather.bad_s / weather.good_s;
             }
         }
     }
@@ -337,9 +389,16 @@ impl Round<'_> {
             met.push(Met { need: self.handled(route.to), fills: None });
             let stops: Vec<Stop> = met.iter().flat_map(|m| m.need.stops.iter().map(|(stop, _)| *stop)).collect();
             needs.alone_s += burst_s(packets, &stops);
+            // What its own packets put back is still there when the next ones come: all of it where the queue
+            // takes longer than a round to forget.
+            let own = |stop: &Stop| mine.packets_per_s() * stop.service_s;
+            let back = |(stop, filled): &(Stop, Filled)| {
+                stop.wait_s * (own(stop) / (1.0 - filled.open - own(stop)).max(1e-9)).min(1.0)
+            };
+            needs.bunched_s += met.iter().flat_map(|m| &m.need.stops).map(back).sum::<f64>();
             // Packets that have waited for one another do so less at the next place; each place counts all.
             let most = stops.iter().map(|stop| stop.wait_s).fold(0.0, f64::max);
-            needs.bunched_s += stops.iter().map(|stop| stop.wait_s).sum::<f64>() - most;
+            needs.bunched_s += SELDOM * (stops.iter().map(|stop| stop.wait_s).sum::<f64>() - most);
             let weathers = met.iter().filter_map(|m| Some((m.need.weather?, m.need.stops.first()?.0)));
             let media = route.hops.iter().map(|hop| hop.medium);
             for (medium, (weather, stop)) in media.filter(|m| self.wireless(*m)).zip(weathers) {

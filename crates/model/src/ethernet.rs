@@ -109,48 +109,88 @@ struct Reach {
     stations: f64,
     imbalance: f64,
     slots: f64,
+    short: f64,
+    met: f64,
     variation: f64,
     propagation: f64,
 }
 
 impl Reach {
-    const fn bands(self) -> [Band<Sender>; 9] {
+    const fn bands(self) -> [Band<Sender>; 11] {
         const fn to(quantity: Quantity, of: fn(&Sender) -> f64, high: f64) -> Band<Sender> {
             Band { quantity, of, low: 0.0, high }
         }
         [
             Band { quantity: Quantity::Stations, of: |s| s.stations, low: self.stations, high: 200.0 },
             Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: self.slots, high: 24.0 },
+            Band { quantity: Quantity::ShortSlots, of: Sender::short_slots, low: self.short, high: 24.0 },
             to(Quantity::Utilisation, Sender::busy, self.busy),
             to(Quantity::StationUtilisation, Sender::queue_utilisation, self.queue),
+            to(Quantity::OwnQueue, Sender::own_queue, 0.125),
             to(Quantity::Imbalance, |s| s.imbalance, self.imbalance),
             to(Quantity::Variation, |s| s.frame().scv(), self.variation),
             to(Quantity::PropagationSlots, Sender::propagation_slots, self.propagation),
-            to(Quantity::MetSlots, Sender::met_slots, 31.0),
+            to(Quantity::MetSlots, Sender::met_slots, self.met),
             to(Quantity::GivenUp, Sender::given_up, 0.003),
         ]
     }
 }
 
 /// Moderate traffic.
-const MODERATE: &[Band<Sender>] =
-    &Reach { busy: 0.54, queue: 0.2, stations: 10.0, imbalance: 1e6, slots: 2.5, variation: 1.5, propagation: 0.2 }
-        .bands();
+const MODERATE: &[Band<Sender>] = &Reach {
+    busy: 0.54,
+    queue: 0.2,
+    stations: 10.0,
+    imbalance: 1e6,
+    slots: 2.5,
+    short: 0.0,
+    met: 28.0,
+    variation: 1.5,
+    propagation: 0.2,
+}
+.bands();
 
 /// Little traffic, of frames of any length.
-const LITTLE: &[Band<Sender>] =
-    &Reach { busy: 0.27, queue: 0.25, stations: 1.0, imbalance: 1e6, slots: 1.0, variation: 2.0, propagation: 0.2 }
-        .bands();
+const LITTLE: &[Band<Sender>] = &Reach {
+    busy: 0.27,
+    queue: 0.25,
+    stations: 1.0,
+    imbalance: 1e6,
+    slots: 1.0,
+    short: 0.0,
+    met: 28.0,
+    variation: 2.0,
+    propagation: 0.2,
+}
+.bands();
 
 /// Much traffic, where all stations do the same.
-const MUCH: &[Band<Sender>] =
-    &Reach { busy: 0.665, queue: 0.3, stations: 16.0, imbalance: 1.05, slots: 5.0, variation: 0.4, propagation: 0.1 }
-        .bands();
+const MUCH: &[Band<Sender>] = &Reach {
+    busy: 0.665,
+    queue: 0.3,
+    stations: 16.0,
+    imbalance: 1.05,
+    slots: 5.0,
+    short: 0.0,
+    met: 28.0,
+    variation: 0.4,
+    propagation: 0.1,
+}
+.bands();
 
 /// Still more of long frames, which may vary.
-const MUCH_LONG: &[Band<Sender>] =
-    &Reach { busy: 0.825, queue: 0.3, stations: 16.0, imbalance: 1.05, slots: 9.5, variation: 1.0, propagation: 0.1 }
-        .bands();
+const MUCH_LONG: &[Band<Sender>] = &Reach {
+    busy: 0.825,
+    queue: 0.3,
+    stations: 16.0,
+    imbalance: 1.05,
+    slots: 9.5,
+    short: 9.0,
+    met: 31.0,
+    variation: 1.0,
+    propagation: 0.1,
+}
+.bands();
 
 /// What a copy meets: what others do counts, not its own traffic.
 const ACCESS_BANDS: &[Band<Sender>] = &[
@@ -218,6 +258,11 @@ impl Sender {
         self.all.mean_bits() / SLOT_BITS
     }
 
+    /// Length in slots of the shorter frames among those that vary: half of the variation below the mean.
+    fn short_slots(&self) -> f64 {
+        self.slots() * (1.0 - self.frame().scv() / 2.0).max(0.0)
+    }
+
     /// Mean length of the frame that is under way when another one comes up, in slots.
     fn met_slots(&self) -> f64 {
         self.slots() * (1.0 + self.frame().scv())
@@ -259,6 +304,13 @@ impl Sender {
 
     fn queue_utilisation(&self) -> f64 {
         self.settle().map_or(f64::INFINITY, |a| a.time.mean * self.own.packets_per_s())
+    }
+
+    /// The same, as far as this station and the others bring as much as one another: it is often ahead of them,
+    /// and they of it.
+    fn own_queue(&self) -> f64 {
+        let own = self.own_share();
+        self.queue_utilisation() * 4.0 * own * (1.0 - own)
     }
 
     /// The fixed point of the collision chances: they depend on the collisions. From no collision

@@ -25,24 +25,38 @@ pub enum Quantity {
     GivenUp,
     /// How busy the sending station's own queue is.
     StationUtilisation,
+    /// The same, as far as the station and all others bring as much as one another.
+    OwnQueue,
     /// The busiest station's traffic over that of the average station.
     Imbalance,
     /// Chance that a frame meets a bad period.
     FrameLoss,
+    /// By how much more often long frames do.
+    LongLoss,
     /// How much more regular than Poisson packets come (1 less the squared coefficient of variation
     /// of the time between them).
     Regularity,
     /// Mean length of the packet under way when another one comes, in slot times: long ones are met more often.
     MetSlots,
+    /// Length of the shorter packets where sizes vary, in slot times: they collide more.
+    ShortSlots,
     /// Share of the time that a station can't be heard.
     BadShare,
     /// Share of a ring's time that others use while a copy sends bursts.
     OthersLoad,
     /// A token's way once around, as a part of a copy's round.
     TokenWay,
-    /// Part of a copy's round that the other blocks under way may hold it up on a medium that data and
-    /// replies share.
+    /// By how much a copy may be slower because its blocks hold up one another where data and replies meet.
     Bunching,
+    /// Packets of one queue that come while one of another queue has its turn, where queues take turns and are
+    /// not alike: what it may not send at once.
+    Turns,
+    /// How much of the delay may be more because packets leave a shared medium in bursts.
+    Bursts,
+    /// How much of the delay may be less because a processor spaces what a station sends.
+    Spacing,
+    /// By how much bad periods slow a copy down that might have enough under way to outlast them.
+    Outlasted,
     /// By how much chance may slow a copy down: from service times all the same to exponential ones.
     Chance,
 }
@@ -58,13 +72,20 @@ impl fmt::Display for Quantity {
             Quantity::PropagationSlots => "propagation in slot times",
             Quantity::GivenUp => "share given up after 16 collisions",
             Quantity::StationUtilisation => "utilisation of the sender's queue",
+            Quantity::OwnQueue => "utilisation of the sender's queue, where it sends about half of all",
             Quantity::Imbalance => "busiest station over the average one",
             Quantity::FrameLoss => "chance that a frame meets a bad period",
+            Quantity::LongLoss => "by how much more often long frames meet one",
             Quantity::MetSlots => "packet that is met under way, in slot times",
+            Quantity::ShortSlots => "shorter packets in slot times",
             Quantity::BadShare => "share of the time that is bad",
             Quantity::OthersLoad => "load of others beside a copy's bursts",
             Quantity::TokenWay => "the token's way around as a part of the copy's round",
-            Quantity::Bunching => "part of the round that the window's other blocks hold up on a shared medium",
+            Quantity::Bunching => "by how much the copy's own blocks may hold up one another",
+            Quantity::Turns => "packets of one queue that come during another one's turn",
+            Quantity::Bursts => "part of the delay that bursts out of a shared medium may add at gateways",
+            Quantity::Spacing => "part of the delay that a processor's spacing of packets may save",
+            Quantity::Outlasted => "what bad periods cost, which the window may outlast",
             Quantity::Chance => "what chance may cost, from constant to exponential service",
             Quantity::Regularity => "regularity of arrivals (processors and gateways that are busy space them)",
         })

@@ -68,6 +68,8 @@ pub struct Round {
     /// Time that the other blocks under way may hold up a block on a medium that data and replies share,
     /// over and above what they do at the places, in seconds.
     pub bunched_s: f64,
+    /// What bad periods cost that the window may outlast, as a part of the time from block to block.
+    pub outlasted: f64,
     /// A token's time once around the rings on the way, in seconds: where it is when a packet comes is
     /// taken for chance.
     pub around_s: f64,
@@ -83,14 +85,24 @@ pub static PACE: Formula<Round, Pace> = Formula {
     compute: pace,
     bands: &[
         Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.85 },
-        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.15 },
-        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.15 },
+        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.08 },
+        Band { quantity: Quantity::Outlasted, of: |round| round.outlasted, low: 0.0, high: 0.08 },
+        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.1 },
         Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.1 },
     ],
 };
 
+/// By how much longer a block would take: where the busiest place sets the pace of a window, a longer round costs
+/// nothing.
 fn bunching(round: &Round) -> f64 {
-    if round.alone_s > 0.0 { round.bunched_s / round.alone_s } else { 0.0 }
+    if round.window <= 1 {
+        return if round.alone_s > 0.0 { round.bunched_s / round.alone_s } else { 0.0 };
+    }
+    let longer = Round { alone_s: round.alone_s + round.bunched_s, ..round.clone() };
+    match (rate(round), rate(&longer)) {
+        (Some(as_is), Some(longer)) if longer > 0.0 => as_is / longer - 1.0,
+        _ => 0.0,
+    }
 }
 
 fn token_way(round: &Round) -> f64 {
@@ -111,14 +123,24 @@ fn most_open(round: &Round) -> f64 {
     round.servers.iter().map(|s| s.open).fold(0.0, f64::max)
 }
 
-fn pace(round: &Round) -> Option<Pace> {
+/// Blocks a second, and what queues at each place by mean-value analysis.
+fn between(round: &Round) -> Option<(f64, f64, Vec<f64>)> {
     if round.servers.iter().any(|s| s.open >= 1.0) || round.alone_s <= 0.0 {
         return None;
     }
     let window = round.window.clamp(1, WINDOW_MAX);
     let constant = constant(round, window);
-    let (exponential, mut queued) = analysis(round, window, busiest(round));
-    let rate = constant + (exponential - constant) * variation(round);
+    let (exponential, queued) = analysis(round, window, busiest(round));
+    Some((constant + (exponential - constant) * variation(round), exponential, queued))
+}
+
+fn rate(round: &Round) -> Option<f64> {
+    between(round).map(|(rate, _, _)| rate)
+}
+
+fn pace(round: &Round) -> Option<Pace> {
+    let (rate, exponential, mut queued) = between(round)?;
+    let window = round.window.clamp(1, WINDOW_MAX);
     let scale = if exponential > 0.0 { rate / exponential } else { 1.0 };
     queued.iter_mut().for_each(|q| *q *= scale.min(1.0));
     let busy = round.servers.iter().map(|s| (s.open + rate * s.demand_s).min(1.0)).collect();
@@ -186,6 +208,7 @@ mod tests {
             alone_s: 0.5 + seconds.iter().sum::<f64>(),
             think_s: 0.5,
             bunched_s: 0.0,
+            outlasted: 0.0,
             around_s: 0.0,
             servers,
         };
@@ -230,6 +253,7 @@ mod tests {
                 alone_s: 1.0,
                 think_s: 0.0,
                 bunched_s: 0.0,
+                outlasted: 0.0,
                 around_s: 0.0,
                 servers: vec![full]
             })

@@ -189,6 +189,19 @@ impl Moments {
     pub fn scv(self) -> f64 {
         if self.mean > 0.0 { (self.second / (self.mean * self.mean) - 1.0).max(0.0) } else { 0.0 }
     }
+
+    /// The mean of `of` over lengths that have these two moments: where no more than two are known, two
+    /// lengths stand for all.
+    pub(crate) fn mean_of(self, of: impl Fn(f64) -> f64) -> f64 {
+        let scv = self.scv();
+        let (short, long, chance) = if scv <= 1.0 {
+            let spread = scv.sqrt();
+            (1.0 - spread, 1.0 + spread, 0.5)
+        } else {
+            (0.0, 1.0 + scv, 1.0 / (1.0 + scv))
+        };
+        (1.0 - chance) * of(short * self.mean) + chance * of(long * self.mean)
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ impl Queue {
 
 /// A queue that is used less than this hardly counts.
 const IDLE: f64 = 0.1;
+/// Beyond this what packets of many sizes have waited before is not known well.
+const CROWDED: f64 = 0.7;
 
 const STABLE: &[Band<Queue>] =
     &[Band { quantity: Quantity::Utilisation, of: Queue::utilisation, low: 0.0, high: 0.95 }];
@@ -108,6 +110,7 @@ pub static PORT_WAIT: Formula<Port, f64> = Formula {
     bands: &[
         Band { quantity: Quantity::Utilisation, of: |p| p.queue.utilisation(), low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Variation, of: Port::variation, low: 0.0, high: 2.0 },
+        Band { quantity: Quantity::Variation, of: Port::crowded, low: 0.0, high: 0.25 },
     ],
 };
 
@@ -121,6 +124,11 @@ pub struct Port {
 }
 
 impl Port {
+    /// How much sizes vary, where there is much to wait for.
+    fn crowded(&self) -> f64 {
+        if self.queue.utilisation() > CROWDED { self.queue.service.scv() } else { 0.0 }
+    }
+
     /// How much sizes vary, where there is something to wait for.
     fn variation(&self) -> f64 {
         if self.queue.utilisation() > IDLE { self.queue.service.scv() } else { 0.0 }
@@ -134,6 +142,23 @@ pub static POISSON: Formula<f64, ()> = Formula {
     source: "a busy server with constant service spaces what leaves it (Whitt 1983)",
     compute: |_| Some(()),
     bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.15 }],
+};
+
+/// Whether what a station's processor saves its packets is known well enough, by its part of the delay.
+pub static SPACED: Formula<f64, ()> = Formula {
+    name: "spaced by a processor",
+    source: "the wait in the slower of two queues with constant service is all there is (Friedman 1965); with others' \
+             packets in between less is known",
+    compute: |_| Some(()),
+    bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.15 }],
+};
+
+/// Whether the bursts in which packets leave a shared medium may be left out, by what they may add to the delay.
+pub static BURSTS: Formula<f64, ()> = Formula {
+    name: "bursts into a gateway",
+    source: "packets that have waited for others or for a token come out together, and a slower gateway queues them",
+    compute: |_| Some(()),
+    bands: &[Band { quantity: Quantity::Bursts, of: |s| *s, low: 0.0, high: 0.05 }],
 };
 
 /// A station's processor, of which only the use is known; there is nothing to wait for that counts.

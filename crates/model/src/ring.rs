@@ -44,8 +44,15 @@ pub struct Ring {
     pub own_utilisation: f64,
     /// Packets a second of the station in question.
     pub own_arrivals_per_s: f64,
-    /// The busiest station's traffic over the average station's.
+    /// The same squares, one factor of each as its part of the work that a packet meets under way.
+    pub met_squares: f64,
+    /// The station in question: its part of the work that a packet meets under way (0 to 1).
+    pub own_met: f64,
+    /// The busiest station's traffic over that of the station with the least, in packets or bits.
     pub imbalance: f64,
+    /// Packets of one station that come while another one has its turn, the most of all stations; 0 where all
+    /// are alike.
+    pub turns: f64,
 }
 
 impl Ring {
@@ -57,7 +64,8 @@ impl Ring {
     /// Share of what the ring can carry: a 1-limited ring also pays a walk for each packet.
     fn share(&self) -> f64 {
         let walks = match self.discipline {
-            Discipline::OneLimited => self.arrivals_per_s * self.walk_s,
+            // The token must come back as often as this station's packets do.
+            Discipline::OneLimited => self.walk_s * self.arrivals_per_s.max(self.own_arrivals_per_s * self.stations),
             Discipline::Exhaustive | Discipline::Gated => 0.0,
         };
         self.utilisation() + walks
@@ -78,9 +86,19 @@ impl Ring {
         if self.imbalance > EVEN { self.one_by_one() } else { 0.0 }
     }
 
-    /// The utilisation where stations send all they have; elsewhere 0.
+    /// What comes while others have their turn, where a turn is one packet; elsewhere 0.
+    fn turns(&self) -> f64 {
+        if self.discipline == Discipline::OneLimited { self.turns } else { 0.0 }
+    }
+
+    /// The utilisation where stations send all they have; elsewhere 0. Behind a gate the station's own packets
+    /// count twice: a burst may be cut in two by them.
     fn bursts_of_others(&self) -> f64 {
-        if self.discipline == Discipline::OneLimited { 0.0 } else { self.utilisation() }
+        match self.discipline {
+            Discipline::OneLimited => 0.0,
+            Discipline::Gated => self.utilisation() + self.own_utilisation,
+            Discipline::Exhaustive => self.utilisation(),
+        }
     }
 
     /// Once around, in seconds.
@@ -102,6 +120,7 @@ pub static WAIT: Formula<Ring, f64> = Formula {
     bands: &[
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Load, of: Ring::uneven, low: 0.0, high: 0.3 },
+        Band { quantity: Quantity::Turns, of: Ring::turns, low: 0.0, high: 0.3 },
     ],
 };
 
@@ -115,7 +134,8 @@ pub static TOKEN: Formula<Ring, f64> = Formula {
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Load, of: Ring::one_by_one, low: 0.0, high: 0.6 },
         Band { quantity: Quantity::Load, of: Ring::uneven, low: 0.0, high: 0.2 },
-        Band { quantity: Quantity::OthersLoad, of: Ring::bursts_of_others, low: 0.0, high: 0.3 },
+        Band { quantity: Quantity::Turns, of: Ring::turns, low: 0.0, high: 0.3 },
+        Band { quantity: Quantity::OthersLoad, of: Ring::bursts_of_others, low: 0.0, high: 0.5 },
     ],
 };
 
@@ -128,18 +148,23 @@ fn wait(ring: &Ring) -> Option<f64> {
         return None;
     }
     // The law, divided by the utilisation.
-    let (square, rest) = if rho > 0.0 { (ring.squares / rho, rho - ring.squares / rho) } else { (0.0, 0.0) };
-    let gated = if ring.discipline == Discipline::Exhaustive { 0.0 } else { square };
+    let square = if rho > 0.0 { ring.squares / rho } else { 0.0 };
     let queue = ring.arrivals_per_s * ring.service.second / (2.0 * left);
-    let law = queue + around_s / 2.0 + around_s / (2.0 * left) * (rest + 2.0 * gated);
     let own = ring.own_utilisation;
-    let share = match ring.discipline {
-        Discipline::Exhaustive => (1.0 - own) / (1.0 - square),
-        Discipline::Gated => (1.0 + own) / (1.0 + square),
-        Discipline::OneLimited => (left + own) / own_left * left / (left + square),
-    };
-    Some(law * share)
+    // With little traffic it is the work under way that tells who comes before whom, with much the load.
+    let part = left * rho * ring.own_met + rho * own;
+    let parts = left * ring.met_squares + rho * square;
+    let walking = around_s / (2.0 * left);
+    Some(match ring.discipline {
+        Discipline::Exhaustive => queue * (1.0 - part) / (1.0 - parts) + walking * (1.0 - own),
+        Discipline::Gated => queue * (1.0 + part) / (1.0 + parts) + walking * (1.0 + own),
+        Discipline::OneLimited => {
+            let law = queue + around_s / 2.0 + walking * (rho + square);
+            law * (left + own) / own_left * left / (left + square)
+        }
+    })
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +184,10 @@ mod tests {
             squares: stations * own * own,
             own_utilisation: own,
             own_arrivals_per_s: arrivals_per_s / stations,
+            met_squares: own,
+            own_met: 1.0 / stations,
             imbalance: 1.0,
+            turns: 0.0,
         }
     }
 
@@ -203,7 +231,15 @@ mod tests {
         for discipline in ALL {
             let wait = |own: f64| {
                 let base = ring(discipline, 10.0, 0.0, all);
-                let one = Ring { squares, own_utilisation: own, own_arrivals_per_s: own / 1e-3, ..base };
+                let rho = all * 1e-3;
+                let one = Ring {
+                    squares,
+                    own_utilisation: own,
+                    own_arrivals_per_s: own / 1e-3,
+                    met_squares: squares / rho,
+                    own_met: own / rho,
+                    ..base
+                };
                 *WAIT.at(&one).value().unwrap()
             };
             let sum = heavy * wait(heavy) + 9.0 * light * wait(light);

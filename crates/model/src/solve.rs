@@ -8,12 +8,15 @@ use crate::copying;
 use crate::formula::{Estimate, Reason};
 use crate::network::{Hop, Network, Route};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{GG1_WAIT, MM1_P95, PROCESSOR, Queue, Tandem};
+use crate::queue::{BURSTS, GG1_WAIT, MG1_WAIT, MM1_P95, PROCESSOR, Queue, SPACED, Tandem};
 use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
 use crate::topology::{Gateway, Kind, Law};
 
 /// Up to this share of a place's traffic the bursts of copies do not show in others' delays.
 const COPIES_LITTLE: f64 = 0.02;
+
+/// Gateways behind one another whose spacing of packets is followed.
+const CHAIN: usize = 4;
 
 /// What everything carries.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Loads {
     pub(crate) gateways: Vec<Traffic>,
     /// How much more regular than Poisson what comes to each gateway is.
     pub(crate) regular: Vec<f64>,
+    /// Packets a second that each station of a group sends through a gateway.
+    through: BTreeMap<(usize, usize), f64>,
     /// Packets a second that each station of a group sends and receives.
     pub(crate) handled: Vec<f64>,
 }
@@ -37,6 +42,7 @@ impl Loads {
             streams: vec![Streams::new(); network.ports.len()],
             gateways: vec![Traffic::default(); network.topology.gateways.len()],
             regular: vec![0.0; network.topology.gateways.len()],
+            through: BTreeMap::new(),
             handled: vec![0.0; network.topology.groups.len()],
         }
     }
@@ -64,10 +70,24 @@ impl Loads {
         }
         for gateway in &route.gateways {
             self.gateways[*gateway] = self.gateways[*gateway].plus(total);
+            let stations = f64::from(network.topology.groups[route.from].stations);
+            *self.through.entry((route.from, *gateway)).or_default() += total.packets_per_s() / stations;
         }
         for group in [route.from, route.to] {
             self.handled[group] += total.packets_per_s() / f64::from(network.topology.groups[group].stations);
         }
+    }
+
+    /// What packets of a group's station need not wait at a gateway for one another, because its processor has
+    /// spaced them before, in seconds (of two queues the slower one has all of the wait, Friedman 1965).
+    fn spared(&self, network: &Network, group: usize, gateway: usize) -> f64 {
+        let cost_s = network.topology.groups[group].cost.get();
+        let about = &network.topology.gateways[gateway];
+        let service = gateway_service(about);
+        let rate = self.through.get(&(group, gateway)).copied().unwrap_or(0.0);
+        let others = self.gateways[gateway].packets_per_s() * service.mean - rate * service.mean;
+        let busy = others.max(0.0) + rate * service.mean_of(|time| time.min(cost_s));
+        rate * service.mean_of(|time| time.min(cost_s).powi(2)) / (2.0 * (1.0 - busy.min(0.95)))
     }
 
     /// Finds how regular arrivals are at gateways and behind them, one queue after the other (Whitt
@@ -82,7 +102,17 @@ impl Loads {
             // Of what the processor handles, packets to send are a part.
             let part = if *handled > 0.0 { (port.sends.packets_per_s() / handled).min(1.0) } else { 0.0 };
             port.regular = busy * busy * part;
+            // What comes in interrupts.
+            let interrupts = (handled - port.sends.packets_per_s()).max(0.0) * group.cost.get();
+            port.spacing_s = group.cost.get() / (1.0 - interrupts.min(0.9));
         }
+        // From one gateway to the next.
+        for _ in 0..network.topology.gateways.len().min(CHAIN) {
+            self.settle_gateways(network);
+        }
+    }
+
+    fn settle_gateways(&mut self, network: &Network) {
         let cells = self.cells(network);
         let mut behind = Vec::new();
         for (i, (gateway, attached)) in network.topology.gateways.iter().zip(&network.attached).enumerate() {
@@ -132,6 +162,9 @@ impl Loads {
             }
         }
         drop(cells);
+        for port in self.ports.iter_mut().flatten() {
+            port.regular_in = 0.0;
+        }
         for (medium, to, regular) in found {
             let port = &mut self.ports[medium][to];
             port.regular_in = (port.regular_in + regular).min(1.0);
@@ -202,12 +235,14 @@ impl Network {
         let packets_per_s = flow.rate.get() * f64::from(self.topology.groups[route.from].stations);
         let mut total = Estimate::given(0.0);
         let mut parts = Vec::new();
+        let (mut bursts_s, mut spaced_s) = (0.0, 0.0);
         let mut add = |name: &str, delay: Estimate<f64>| {
             parts.push(Part { name: name.to_owned(), delay_s: delay.value().copied() });
             total = std::mem::replace(&mut total, Estimate::given(0.0)).plus(delay);
         };
         for (at, hop) in route.hops.iter().enumerate() {
-            let delay = cells[hop.medium].delay(hop, flow.size.mean_bits(), at > 0);
+            let (cell, bits) = (&cells[hop.medium], flow.size.mean_bits());
+            let delay = cell.delay(hop, bits, at > 0);
             if packets_per_s > 0.0 {
                 let here = delay.clone().map(|d| (packets_per_s, packets_per_s * d));
                 let slot = &mut across[hop.medium];
@@ -216,13 +251,23 @@ impl Network {
                     None => here,
                 });
             }
+            let delay_s = delay.value().copied();
             add(&self.topology.media[hop.medium].name, delay);
             if let Some(gateway) = route.gateways.get(at) {
                 let about = &self.topology.gateways[*gateway];
-                add(&about.name, gateway_delay(about, loads.gateways[*gateway], loads.regular[*gateway]));
+                let slowest_s = route.gateways[at..].iter().map(|g| self.topology.gateways[*g].cost.get());
+                let bunched = delay_s.map_or(0.0, |delay_s| cell.bunched(hop, delay_s, bits));
+                bursts_s += bunched * slowest_s.fold(0.0, f64::max);
+                let spared_s = loads.spared(self, route.from, *gateway);
+                spaced_s += spared_s;
+                let comes = Comes { regular: loads.regular[*gateway], longer_s: cell.longer(hop, bits), spared_s };
+                add(&about.name, gateway_delay(about, loads.gateways[*gateway], &comes));
             }
         }
         let about = &self.topology.groups[route.from];
+        let bursts = total.value().map_or(0.0, |total_s| bursts_s / total_s.max(1e-12));
+        let spacing = total.value().map_or(0.0, |total_s| spaced_s / total_s.max(1e-12));
+        let total = total.with(BURSTS.at(&bursts), |total, ()| total).with(SPACED.at(&spacing), |total, ()| total);
         let total = total.with(PROCESSOR.at(&(loads.handled[route.from] * about.cost.get())), |total, ()| total);
         FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s: total, parts }
     }
@@ -271,9 +316,27 @@ pub(crate) fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
     Queue { arrivals_per_s: load.packets_per_s(), service: gateway_service(gateway) }
 }
 
-fn gateway_delay(gateway: &Gateway, load: Traffic, regular: f64) -> Estimate<f64> {
-    let tandem = Tandem { queue: gateway_queue(gateway, load), regular };
-    GG1_WAIT.at(&tandem).map(|wait| wait + gateway.cost.get())
+/// How a flow's packets come to a gateway.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Comes {
+    /// How much more regular than Poisson all that comes is.
+    regular: f64,
+    /// How much longer than the average packet these take to come in, in seconds: as long nobody comes behind
+    /// whom they would wait, and what waits there gets less.
+    longer_s: f64,
+    /// What they need not wait for others of the same station, in seconds.
+    spared_s: f64,
+}
+
+fn gateway_delay(gateway: &Gateway, load: Traffic, comes: &Comes) -> Estimate<f64> {
+    let tandem = Tandem { queue: gateway_queue(gateway, load), regular: comes.regular };
+    let busy = tandem.queue.utilisation();
+    let poisson = MG1_WAIT.at(&tandem.queue).value().copied().unwrap_or(0.0);
+    GG1_WAIT.at(&tandem).map(|wait| {
+        let wait = wait.min((poisson - comes.spared_s).max(0.0));
+        let left = if wait > 0.0 { (-comes.longer_s * busy / wait).exp() } else { 1.0 };
+        wait * left.min(2.0) + gateway.cost.get()
+    })
 }
 
 fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64) -> GatewayReport {
@@ -282,7 +345,7 @@ fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64) -> GatewayRepo
         name: gateway.name.clone(),
         utilisation: queue.utilisation(),
         packets_per_s: load.packets_per_s(),
-        delay_s: gateway_delay(gateway, load, regular),
+        delay_s: gateway_delay(gateway, load, &Comes { regular, ..Comes::default() }),
         p95_s: (gateway.law == Law::Exponential).then(|| MM1_P95.at(&queue)),
     }
 }

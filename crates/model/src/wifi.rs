@@ -104,6 +104,14 @@ pub struct Station {
     pub others_square_s: f64,
     /// The sum over all queues, this one included, of the square of each one's share of the airtime.
     pub squares: f64,
+    /// Frames of one queue that come while another one has its turn, the most of all queues; 0 where all are
+    /// alike.
+    pub turns: f64,
+    /// Frames of the same station's other queue, whose channel is bad at the same time, a second: part of the
+    /// others.
+    pub beside_per_s: f64,
+    /// Their airtime.
+    pub beside: Moments,
     /// This station's channel.
     pub weather: Weather,
 }
@@ -121,6 +129,35 @@ impl Station {
         if self.weather.breaks() { (self.airtime.mean / self.weather.good_s).exp() } else { 1.0 }
     }
 
+    /// Both queues of the station as one: bad periods hold up both.
+    fn both(&self) -> Station {
+        let rate = self.arrivals_per_s + self.beside_per_s;
+        let part = if rate > 0.0 { self.beside_per_s / rate } else { 0.0 };
+        let mix = |own: f64, beside: f64| own + part * (beside - own);
+        let airtime = Moments {
+            mean: mix(self.airtime.mean, self.beside.mean),
+            second: mix(self.airtime.second, self.beside.second),
+        };
+        let others = (self.others - self.beside_per_s * self.beside.mean).max(0.0);
+        Station { arrivals_per_s: rate, airtime, others, ..*self }
+    }
+
+    /// What this queue waits where both of the station have gathered and would wait `both_s` in the order they
+    /// came: they take turns until the one with fewer frames is empty, the other one has what is left.
+    fn turned(&self, both_s: f64) -> f64 {
+        let (own, beside) = (self.arrivals_per_s * self.airtime.mean, self.beside_per_s * self.beside.mean);
+        if own <= 0.0 || beside <= 0.0 {
+            return both_s;
+        }
+        let share = |mine: f64, others_frame: f64, rate: f64| (mine + rate * others_frame) / (own + beside);
+        if self.arrivals_per_s <= self.beside_per_s {
+            both_s * share(own, self.beside.mean, self.arrivals_per_s)
+        } else {
+            let other = share(beside, self.airtime.mean, self.beside_per_s);
+            both_s * (1.0 + (1.0 - other) * beside / own)
+        }
+    }
+
     fn load(&self) -> f64 {
         self.others + self.utilisation() * (1.0 - self.others)
     }
@@ -135,6 +172,13 @@ impl Station {
         }
         -(-self.airtime.mean / self.weather.good_s).exp_m1()
     }
+
+    /// How much more the frames that take most of the time are lost than the average one. How long the
+    /// longest are the model is not told, and what they lose is lost again and again.
+    fn long_loss(&self) -> f64 {
+        let both = self.both().airtime;
+        if self.weather.breaks() { both.mean * (1.0 + both.scv()) * both.scv() / self.weather.good_s } else { 0.0 }
+    }
 }
 
 const BANDS: &[Band<Station>] = &[
@@ -142,6 +186,8 @@ const BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
     Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.55 },
     Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.1 },
+    Band { quantity: Quantity::LongLoss, of: Station::long_loss, low: 0.0, high: 0.025 },
+    Band { quantity: Quantity::Turns, of: |s| s.turns, low: 0.0, high: 0.3 },
 ];
 
 /// Where the queue itself may be full: only the others' share counts.
@@ -149,6 +195,7 @@ const FRAME_BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
     Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.3 },
     Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.04 },
+    Band { quantity: Quantity::Turns, of: |s| s.turns, low: 0.0, high: 0.3 },
 ];
 
 /// From a frame's first start to its arrival.
@@ -181,27 +228,16 @@ fn completion(s: &Station) -> Option<Moments> {
     if !s.weather.breaks() || time.mean <= 0.0 {
         return Some(time);
     }
-    // The formula wants the frame's length, of which two moments are known: two lengths that have
-    // these two moments.
-    let scv = s.airtime.scv();
-    let (short, long, chance) = if scv <= 1.0 {
-        let spread = scv.sqrt();
-        (1.0 - spread, 1.0 + spread, 0.5)
-    } else {
-        (0.0, 1.0 + scv, 1.0 / (1.0 + scv))
-    };
     let of = |length: f64| {
-        let own = repeat(length * s.airtime.mean, &s.weather);
+        let own = repeat(length, &s.weather);
         // While others have the medium a bad period holds up the frame, but it loses nothing.
-        let shared = length * (time.mean - s.airtime.mean);
+        let shared = length * (time.mean / s.airtime.mean - 1.0);
         let held = shared / s.weather.good_s;
         let mean = own.mean + shared + held * s.weather.bad_s;
         let variance = (own.second - own.mean * own.mean).max(0.0) + held * s.weather.bad_second();
         Moments { mean, second: mean * mean + variance }
     };
-    let (a, b) = (of(short), of(long));
-    let mix = |a: f64, b: f64| (1.0 - chance) * a + chance * b;
-    let mixed = Moments { mean: mix(a.mean, b.mean), second: mix(a.second, b.second) };
+    let mixed = Moments { mean: s.airtime.mean_of(|l| of(l).mean), second: s.airtime.mean_of(|l| of(l).second) };
     // A frame longer than any good period never arrives.
     (mixed.mean.is_finite() && mixed.second.is_finite()).then_some(mixed)
 }
@@ -227,8 +263,10 @@ fn repeat(length: f64, w: &Weather) -> Moments {
 }
 
 fn delay(s: &Station) -> Option<f64> {
-    let with = behind(s.arrivals_per_s, completion(s)?)?;
-    let without = behind(s.arrivals_per_s, s.shared()?)?;
+    let both = s.both();
+    let (held, good) = (wait(both.arrivals_per_s, completion(&both)?)?, wait(both.arrivals_per_s, both.shared()?)?);
+    let bad_s = s.turned((held - good).max(0.0)) + exceptional(both.arrivals_per_s, &s.weather);
+    let again_s = (completion(s)?.mean - s.shared()?.mean).max(0.0);
     let left = 1.0 - s.others - s.arrivals_per_s * s.airtime.mean;
     if left <= 0.0 {
         return None;
@@ -238,13 +276,13 @@ fn delay(s: &Station) -> Option<f64> {
     let (own, all) = (s.arrivals_per_s * s.airtime.mean, 1.0 - left);
     let square = if all > 0.0 { s.squares / all } else { 0.0 };
     let wait = queue * (left + own) / (left + square);
-    Some(wait + s.airtime.mean + (with - without).max(0.0) + exceptional(s.arrivals_per_s, &s.weather))
+    Some(wait + s.airtime.mean + bad_s + again_s)
 }
 
-/// Wait and service of an M/G/1 queue, in seconds.
-fn behind(arrivals_per_s: f64, service: Moments) -> Option<f64> {
+/// Wait in an M/G/1 queue, in seconds.
+fn wait(arrivals_per_s: f64, service: Moments) -> Option<f64> {
     let rho = arrivals_per_s * service.mean;
-    (rho < 1.0).then(|| arrivals_per_s * service.second / (2.0 * (1.0 - rho)) + service.mean)
+    (rho < 1.0).then(|| arrivals_per_s * service.second / (2.0 * (1.0 - rho)))
 }
 
 /// What frames wait because some came to an empty queue in a bad period, in seconds.
@@ -285,6 +323,9 @@ mod tests {
             others: 0.0,
             others_square_s: 0.0,
             squares: (arrivals_per_s * 0.012f64).powi(2),
+            turns: 0.0,
+            beside_per_s: 0.0,
+            beside: Moments::constant(0.0),
             weather,
         }
     }

@@ -7,6 +7,7 @@ mod serve;
 mod simulate;
 mod sweep;
 mod tables;
+mod write;
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;

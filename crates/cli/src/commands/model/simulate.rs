@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::tables::fitted;
-use super::{file, threads, width};
+use super::{file, threads, width, write};
 use crate::exit::{Error, Result};
 use crate::out;
 
@@ -40,7 +40,9 @@ pub(super) fn check(each: u64, seed: u64, json: bool) -> Result {
     let verdicts = verdicts.map_err(|e| too_much("the grid", &e))?;
     let kinds = kinds(&verdicts);
     if json {
-        out::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts }))?
+        let beyond = failed(&verdicts).map(|v| json!({ "case": v.case, "seconds": v.seconds, "toml": network(v) }));
+        let beyond: Vec<_> = beyond.collect();
+        out::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
     } else {
         out::text(&grid_text(&kinds, &verdicts))?
     }
@@ -161,10 +163,23 @@ fn grid_text(kinds: &[Kind<'_>], verdicts: &[Verdict]) -> String {
     let head = ["networks", "in band %", "figures", "off: median %", "p90 %", "worst %", "chance +- %", "beyond 10 %"];
     let head = head.map(str::to_owned).to_vec();
     let mut text = fitted(Table { left: 1, head, rows: kinds.iter().map(row).collect() }, width());
-    for verdict in verdicts {
+    for verdict in failed(verdicts) {
+        text += &format!("\n# {}\n", verdict.case);
         for line in verdict.comparison.lines.iter().filter(|l| !l.near()) {
-            text += &format!("  {}, {}: {} %\n", verdict.case, line.name, line.off.map_or("-".into(), percent));
+            text += &format!("#   {}: {} %\n", line.name, line.off.map_or("-".into(), percent));
         }
+        text += &format!("# remora model FILE --simulate --seconds {:.0}\n\n", verdict.seconds.max(1.0));
+        text += &network(verdict);
     }
     text
+}
+
+/// Those that the model is off by more than [`NEAR`].
+fn failed(verdicts: &[Verdict]) -> impl Iterator<Item = &Verdict> {
+    verdicts.iter().filter(|v| v.beyond())
+}
+
+/// The network as a file; what cannot be written is said in a comment.
+fn network(verdict: &Verdict) -> String {
+    write::toml(&verdict.topology).unwrap_or_else(|e| format!("# {e}\n"))
 }

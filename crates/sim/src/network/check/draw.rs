@@ -1,5 +1,6 @@
 //! Topologies drawn at random: what a user would enter, one submodel each, or all of them mixed.
-//! Nothing here knows where the model holds.
+//! Nothing here knows where the model holds. All values are such as a file can say: whole bytes, whole
+//! nanoseconds.
 
 use std::fmt;
 
@@ -64,6 +65,16 @@ pub(super) fn topology(submodel: Submodel, copies: bool, rng: &mut Rng) -> Topol
     Draw { rng }.topology(submodel, copies).unwrap_or_default()
 }
 
+/// Whole nanoseconds.
+fn time(seconds: f64) -> Result<Seconds, OutOfRange> {
+    Seconds::new((seconds * 1e9).round() / 1e9)
+}
+
+/// Whole bytes.
+fn bytes(bits: f64) -> Result<Bits, OutOfRange> {
+    Bits::new((bits / 8.0).round() * 8.0)
+}
+
 struct Draw<'a> {
     rng: &'a mut Rng,
 }
@@ -125,7 +136,7 @@ impl Draw<'_> {
         };
         for (i, joins) in joins.into_iter().enumerate() {
             let law = if self.rng.chance(0.5) { Law::Constant } else { Law::Exponential };
-            let cost = Seconds::new(self.scale(1e-5, 1e-3))?;
+            let cost = time(self.scale(1e-5, 1e-3))?;
             topology.gateways.push(Gateway { name: format!("g{i}"), joins, cost, law });
         }
         Ok(topology)
@@ -143,19 +154,17 @@ impl Draw<'_> {
             Submodel::Ethernet => {
                 // To half a slot, as long as cables may be.
                 let bits = if self.rng.chance(0.5) { self.between(0.0, 51.2) } else { self.between(0.0, 256.0) };
-                Kind::Ethernet { propagation: Seconds::new(bits / bits_per_s)? }
+                Kind::Ethernet { propagation: time(bits / bits_per_s)? }
             }
-            Submodel::Ring(discipline) => {
-                Kind::Ring { walk: Seconds::new(self.scale(1.0, 500.0) / bits_per_s)?, discipline }
-            }
+            Submodel::Ring(discipline) => Kind::Ring { walk: time(self.scale(1.0, 500.0) / bits_per_s)?, discipline },
             Submodel::Switch | Submodel::Gateway | Submodel::Mixed => {
-                Kind::Switch { latency: Seconds::new(self.between(0.0, 20e-6))? }
+                Kind::Switch { latency: time(self.between(0.0, 20e-6))? }
             }
             Submodel::Wifi => {
                 let bad = self.one_of(&[Periods::Exponential, Periods::Uniform, Periods::Constant]);
-                let good_s = self.scale(0.1, 10.0);
-                let bad_s = if self.rng.chance(0.3) { 0.0 } else { good_s * self.scale(0.003, 0.5) };
-                Kind::Wifi { overhead: Seconds::new(self.between(0.0, 1e-3))?, weather: Weather { good_s, bad_s, bad } }
+                let good_s = time(self.scale(0.1, 10.0))?.get();
+                let bad_s = if self.rng.chance(0.3) { 0.0 } else { time(good_s * self.scale(0.003, 0.5))?.get() };
+                Kind::Wifi { overhead: time(self.between(0.0, 1e-3))?, weather: Weather { good_s, bad_s, bad } }
             }
         };
         Ok(Medium { name: format!("m{number}"), rate: Rate::mbit(mbit), kind })
@@ -193,7 +202,7 @@ impl Draw<'_> {
             name: format!("s{}", topology.groups.len()),
             medium: medium.into(),
             stations,
-            cost: Seconds::new(cost)?,
+            cost: time(cost)?,
         });
         Ok(())
     }
@@ -203,13 +212,13 @@ impl Draw<'_> {
         for _ in 0..self.count(1, 4) {
             let (from, to) = self.pair(topology);
             let stations = f64::from(topology.groups[from].stations);
-            let bits = self.scale(512.0, 12_208.0);
+            let bits = bytes(self.scale(512.0, 12_208.0))?;
             let scv = if self.rng.chance(0.5) { 0.0 } else { self.between(0.0, 1.5) };
             topology.flows.push(Flow {
                 from: topology.groups[from].name.clone(),
                 to: topology.groups[to].name.clone(),
-                rate: PacketRate::new(self.scale(0.1, 1.0) / stations / bits)?,
-                size: Size::varying(Bits::new(bits)?, scv)?,
+                rate: PacketRate::new(self.scale(0.1, 1.0) / stations / bits.get())?,
+                size: Size::varying(bits, scv)?,
             });
         }
         Ok(())
@@ -240,7 +249,7 @@ impl Draw<'_> {
         let (software, disk, think) = (some(5e-3), some(10e-3), some(20e-3));
         let (block_bytes, packets) =
             self.one_of(&[(1024, 1.0), (1460, 1.0), (8192, 6.0), (32_768, 23.0), (65_536, 45.0)]);
-        let size = |bits: f64| -> Result<Size, OutOfRange> { Ok(Size::constant(Bits::new(bits)?)) };
+        let size = |bits: f64| -> Result<Size, OutOfRange> { Ok(Size::constant(bytes(bits)?)) };
         let replies = self.one_of(&[1.0, 1.0, 0.5, (packets / 2.0f64).max(1.0)]);
         topology.copies.push(Copy {
             from: topology.groups[from].name.clone(),
@@ -250,9 +259,9 @@ impl Draw<'_> {
             window: self.one_of(&[1, 1, 2, 3, 4, 8, 16, 64]),
             data: Burst { packets, size: size(block_bytes as f64 * 8.0 / packets + 500.0)? },
             reply: Burst { packets: replies, size: size(self.scale(512.0, 1600.0))? },
-            software: Seconds::new(software)?,
-            disk: Seconds::new(disk)?,
-            think: Seconds::new(think)?,
+            software: time(software)?,
+            disk: time(disk)?,
+            think: time(think)?,
         });
         Ok(())
     }

@@ -26,6 +26,9 @@ const ROUNDS: f64 = 50.0;
 const PERIODS: f64 = 3000.0;
 /// Packets at a switch's busiest port in it at least.
 const PORT: f64 = 10_000.0;
+/// Packets of a queue in it at least, if it were full for half of the time: a queue forgets in a time that grows
+/// with the square of what is left.
+const QUEUE: f64 = 40_000.0;
 /// Of cases whose first run has more packets there is no telling in reasonable time; they are not drawn.
 const AFFORDABLE: f64 = 2e6;
 /// Draws at most to find a case within the bands.
@@ -59,6 +62,18 @@ pub struct Verdict {
     pub comparison: Comparison,
     /// Events that it took.
     pub events: u64,
+    /// Seconds of network time that were measured.
+    pub seconds: f64,
+    /// The network, for who wants to run it alone.
+    #[serde(skip)]
+    pub topology: Topology,
+}
+
+impl Verdict {
+    /// Whether the model is off by more than [`NEAR`] anywhere.
+    pub fn beyond(&self) -> bool {
+        !self.comparison.lines.iter().all(Line::near)
+    }
 }
 
 impl Case {
@@ -92,10 +107,13 @@ impl Case {
     pub fn run(&self) -> Result<Verdict, TooMuch> {
         let kind = format!("{}, {}", self.submodel, if self.copies { "copies" } else { "delay" });
         let case = format!("{kind} {}", self.number);
-        let verdict =
-            |lines, events| Verdict { case, kind, draws: self.draws, comparison: Comparison { lines }, events };
+        let (draws, topology) = (self.draws, self.topology.clone());
+        let verdict = |lines, events, seconds| {
+            let comparison = Comparison { lines };
+            Verdict { case, kind, draws, comparison, events, seconds, topology }
+        };
         let Ok(network) = Network::new(self.topology.clone()) else {
-            return Ok(verdict(Vec::new(), 0));
+            return Ok(verdict(Vec::new(), 0, 0.0));
         };
         let report = network.solve();
         let mut options = Options { seconds: self.first(&report).0 };
@@ -106,7 +124,7 @@ impl Case {
             let mut lines = Comparison::of(&self.topology, &report, &simulated).lines;
             lines.retain(|l| l.what == self.about());
             if simulated.events > EVENTS || lines.iter().all(settled) {
-                return Ok(verdict(lines, simulated.events));
+                return Ok(verdict(lines, simulated.events, simulated.seconds));
             }
             seed += 1_000_000;
             options.seconds *= 2.0;
@@ -129,7 +147,8 @@ impl Case {
         }
         let compared = if self.copies { blocks } else { flows };
         let first = (FIRST / compared.max(1e-3)).min(FIRST_ALL / packets.max(1e-3));
-        (first.max(self.rounds_s(report)).max(self.weather_s()).max(self.ports_s()), packets)
+        let most = [self.rounds_s(report), self.weather_s(), self.ports_s(), queues_s(report)];
+        (most.into_iter().fold(first, f64::max), packets)
     }
 
     /// So long that a copy's first rounds, in which all blocks begin at once, are over before measuring
@@ -163,6 +182,17 @@ impl Case {
         let (seconds, packets) = self.first(report);
         seconds * packets < AFFORDABLE
     }
+}
+
+/// So long that the fullest medium or gateway has forgotten how it began many times.
+fn queues_s(report: &Report) -> f64 {
+    let seconds = |busy: f64, packets_per_s: f64| {
+        let left = 2.0 * (1.0 - busy).max(1e-3);
+        if packets_per_s > 0.0 { busy * QUEUE / (left * left * packets_per_s) } else { 0.0 }
+    };
+    let media = report.media.iter().filter_map(|m| Some((m.busy?, m.offered_packets_per_s)));
+    let gateways = report.gateways.iter().map(|g| (g.utilisation, g.packets_per_s));
+    media.chain(gateways).map(|(busy, packets_per_s)| seconds(busy, packets_per_s)).fold(0.0, f64::max)
 }
 
 /// Whether a figure is known well enough to say if the model is right about it.

@@ -1,0 +1,202 @@
+//! What a copy's packets meet on a medium, and how they keep it for themselves.
+
+use super::Cell;
+use crate::ethernet;
+use crate::formula::Estimate;
+use crate::network::Hop;
+use crate::pipeline::Stop;
+use crate::quantity::{Moments, Size, Traffic};
+use crate::queue::Queue;
+use crate::ring::{self, Discipline, Ring};
+use crate::topology::Kind;
+use crate::wifi;
+
+/// Each frame that comes up while a burst is sent on an Ethernet may keep the reply back for so many slots:
+/// a station that has lost against the burst a few times backs off long (an upper end, seen in
+/// simulation).
+const BACKED_OFF: f64 = 20.0 * ethernet::SLOT_BITS;
+
+/// What a packet of a copy meets on a medium.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Need {
+    /// Places in order.
+    pub(crate) stops: Vec<(Stop, Filled)>,
+    /// Bad periods that hold up the whole round.
+    pub(crate) weather: Option<wifi::Weather>,
+}
+
+/// A medium that a copy's sender keeps for itself.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Held {
+    /// For how long, for a block, in seconds.
+    pub(crate) burst_s: f64,
+    /// Whether a reply's turn comes after one packet, not after all of them.
+    pub(crate) turns: bool,
+    /// How much longer the reply waits for what others have gathered meanwhile, in seconds.
+    pub(crate) gathered_s: f64,
+    /// How much longer still if those who have most to send stand in between.
+    pub(crate) unplaced_s: f64,
+    /// The same for all stations on the ring, on top of `gathered_s`.
+    pub(crate) all_gathered_s: f64,
+    /// For how long others that collided with it may back off behind it, the reply's sender among them, in
+    /// seconds.
+    pub(crate) backed_off_s: f64,
+    /// How long a token takes once around, in seconds.
+    pub(crate) around_s: f64,
+}
+
+/// A place as a copy's packets fill it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Filled {
+    /// Share of its time that others use.
+    pub(crate) open: f64,
+    /// Variance of the time from packet to packet that the copy fills it with, in seconds squared.
+    pub(crate) variance: f64,
+    /// That time.
+    pub(crate) filled_s: f64,
+}
+
+impl Need {
+    /// One place: `service_s` for each packet of ours among the packets of `queue`, which wait for
+    /// one another.
+    pub(crate) fn queue(service_s: f64, queue: Queue, delay_s: f64) -> Need {
+        let open = queue.utilisation();
+        let left = (1.0 - open).max(1e-9);
+        let square = queue.arrivals_per_s * queue.service.second;
+        let stop = Stop { service_s, wait_s: square / (2.0 * left), spacing_s: service_s, between: open, delay_s };
+        // The others' busy periods while ours are served (Takacs 1962).
+        let variance = service_s * square / (left * left * left);
+        Need { stops: vec![(stop, Filled { open, variance, filled_s: service_s / left })], weather: None }
+    }
+}
+
+impl Cell<'_> {
+    /// What a copy's packet meets here. `mine` is what the copy itself sends in this direction;
+    /// it is part of this cell, but not of its ports.
+    pub(crate) fn need(&self, hop: &Hop, mine: Traffic) -> Estimate<Need> {
+        let (from, to) = (&self.ports[hop.from], &self.ports[hop.to]);
+        let sending = mine.mean_bits() / self.rate;
+        match self.medium.kind {
+            Kind::Ethernet { propagation } => {
+                let own = from.sends.plus(mine);
+                let longer = (mine.mean_bits() - own.mean_bits()) / self.rate;
+                let access = ethernet::ACCESS.at(&self.sender(propagation.get(), own));
+                access.map(|a| {
+                    // The same way through, with the length of what the station sends beside the copy.
+                    let shorter = (from.sends.mean_bits() - own.mean_bits()) / self.rate;
+                    let mean = (a.time.mean + shorter).max(0.0);
+                    let second = (a.time.second - a.time.mean * a.time.mean).max(0.0) + mean * mean;
+                    let service = Moments { mean, second };
+                    let queue = Queue { arrivals_per_s: from.sends.packets_per_s(), service };
+                    // Packets of a burst have waited for one another.
+                    let mut need = Need::queue(a.next.mean + longer, queue, 0.0);
+                    let variance = (a.next.second - a.next.mean * a.next.mean).max(0.0);
+                    need.stops.iter_mut().for_each(|(stop, filled)| {
+                        stop.service_s = a.time.mean + longer;
+                        filled.variance += variance;
+                    });
+                    need
+                })
+            }
+            Kind::Ring { walk, discipline } => {
+                let others = self.all.less(mine);
+                let mut ring = self.ring(walk.get(), discipline, others, from.sends);
+                ring.turns = ring.turns.max(self.most_packets() * (sending + ring.around_s()));
+                ring::TOKEN.at(&ring).map(|wait| ring_need(&ring, wait, sending, self.way(hop)))
+            }
+            Kind::Switch { latency } => {
+                let mut need = Need::queue(sending, self.link(from.sends), latency.get());
+                need.stops.extend(Need::queue(sending, self.link(to.receives), 0.0).stops);
+                Estimate::given(need)
+            }
+            Kind::Wifi { overhead, weather } => {
+                let background = self.pair((hop.from, hop.to));
+                let airtime = sending + overhead.get();
+                let turns = self.most_packets() * airtime;
+                let station = wifi::Station { turns, ..self.station(background.plus(mine), overhead.get(), weather) };
+                let service = background.service(self.rate, overhead.get());
+                let queue = Queue { arrivals_per_s: background.packets_per_s(), service };
+                wifi::COMPLETION.at(&station).map(|_| {
+                    let left = (1.0 - station.others).max(1e-9);
+                    let open = queue.utilisation() / left;
+                    let square = station.others_square_s + queue.arrivals_per_s * queue.service.second;
+                    let stop = Stop {
+                        service_s: airtime,
+                        wait_s: square / (2.0 * (left - queue.utilisation()).max(1e-9)),
+                        spacing_s: airtime / left,
+                        between: queue.utilisation(),
+                        delay_s: 0.0,
+                    };
+                    // Bad periods stretch the whole round; here they only make frames be sent again.
+                    let filled_s = airtime * station.attempts() / left / (1.0 - open).max(1e-9);
+                    let variance = airtime * square / (left - queue.utilisation()).max(1e-9).powi(3);
+                    Need { stops: vec![(stop, Filled { open, variance, filled_s })], weather: Some(weather) }
+                })
+            }
+        }
+    }
+
+    /// Whether all packets, whichever way they go, are sent one after the other by one server. On a 1-limited
+    /// ring each station's packets wait for tokens of their own.
+    pub(crate) fn serves_both_ways(&self) -> bool {
+        match self.medium.kind {
+            Kind::Ethernet { .. } | Kind::Wifi { .. } => true,
+            Kind::Ring { discipline, .. } => discipline != Discipline::OneLimited,
+            Kind::Switch { .. } => false,
+        }
+    }
+
+    /// How a copy keeps this medium for its data, which goes by `hop`, `packets` of them at once; `None` where data
+    /// and replies never meet.
+    pub(crate) fn held(&self, hop: &Hop, size: Size, packets: f64) -> Option<Held> {
+        let sending_s = size.mean_bits() / self.rate;
+        let load = self.all.bits_per_s() / self.rate;
+        let burst_s = packets * sending_s / (1.0 - load).max(1e-9);
+        match self.medium.kind {
+            Kind::Ring { discipline, walk } => {
+                let around_s = walk.get() * self.ports.iter().map(|p| p.stations).sum::<f64>();
+                let turns = discipline == Discipline::OneLimited;
+                // Who takes turns sends one packet, then others have theirs.
+                let at_once = if turns { packets.min(1.0) } else { packets };
+                let (passed, unplaced) = self.passed(hop);
+                let gathered_s = at_once * sending_s * passed.exp_m1();
+                let unplaced_s = at_once * sending_s * (passed + unplaced).exp_m1() - gathered_s;
+                let all_gathered_s = at_once * sending_s * load.exp_m1() - gathered_s;
+                Some(Held { burst_s, turns, gathered_s, unplaced_s, all_gathered_s, around_s, ..Held::default() })
+            }
+            Kind::Ethernet { .. } => {
+                let backed_off_s = self.all.packets_per_s() * burst_s * BACKED_OFF / self.rate;
+                Some(Held { burst_s, backed_off_s, ..Held::default() })
+            }
+            Kind::Wifi { overhead, .. } => {
+                let burst_s = packets * (sending_s + overhead.get());
+                Some(Held { burst_s, turns: true, ..Held::default() })
+            }
+            Kind::Switch { .. } => None,
+        }
+    }
+
+    /// Seconds that the medium takes for a packet of that size.
+    pub(crate) fn sending_s(&self, size: Size) -> f64 {
+        size.mean_bits() / self.rate
+    }
+}
+
+/// A copy's packets on a ring beside the others' load. A burst goes with the token, or one packet at
+/// a time.
+fn ring_need(ring: &Ring, wait_s: f64, sending: f64, way: f64) -> Need {
+    let queue = Queue { arrivals_per_s: ring.arrivals_per_s, service: ring.service };
+    let mut need = Need::queue(sending, queue, way * ring.around_s());
+    for (stop, filled) in &mut need.stops {
+        stop.wait_s = wait_s;
+        if ring.discipline == Discipline::OneLimited {
+            // Of the tokens that come some take the station's own other packets; but those that come while a
+            // burst is sent are behind it.
+            let others = (1.0 - ring.utilisation() + ring.own_utilisation).max(1e-9);
+            let own = (ring.own_arrivals_per_s * ring.around_s() + ring.own_utilisation) / others;
+            let around = (sending + ring.around_s()) / others;
+            (stop.spacing_s, stop.between, filled.filled_s) = (around, 0.0, around / (1.0 - own).max(1e-9));
+        }
+    }
+    need
+}

@@ -1,0 +1,134 @@
+//! Queues that take turns: the stations of a ring, the pairs of a wireless cell.
+
+use super::{Cell, Port};
+use crate::network::Hop;
+use crate::quantity::{Moments, Traffic};
+use crate::ring::{Discipline, Ring};
+use crate::topology::Kind;
+use crate::wifi;
+
+/// Queues that have up to so much more than others are alike.
+const ALIKE: f64 = 1.2;
+
+impl Cell<'_> {
+    /// Mean way along a ring from a station behind one port to one behind another, as a share of
+    /// once around. Stations stand in the order of their groups, gateways behind them.
+    pub(super) fn way(&self, hop: &Hop) -> f64 {
+        let all: f64 = self.ports.iter().map(|p| p.stations).sum();
+        let middle =
+            |port: usize| self.ports[..port].iter().map(|p| p.stations).sum::<f64>() + self.ports[port].stations / 2.0;
+        // There and back are once around.
+        let ahead = if hop.from == hop.to { all / 2.0 } else { middle(hop.to) - middle(hop.from) };
+        ahead.rem_euclid(all) / all
+    }
+
+    /// The load of the stations on the way along a ring, and how much more it may be: which stations of their
+    /// groups the two are is not known, in the mean half of the others stand in between.
+    pub(super) fn passed(&self, hop: &Hop) -> (f64, f64) {
+        let load = |port: usize| self.ports[port].stations * self.ports[port].sends.bits_per_s() / self.rate;
+        let ends = if hop.from == hop.to { load(hop.from) } else { load(hop.from) + load(hop.to) };
+        let count = self.ports.len();
+        let between = (1..count).map(|i| (hop.from + i) % count).take_while(|port| *port != hop.to);
+        let between: f64 = if hop.from == hop.to { 0.0 } else { between.map(load).sum() };
+        (between + ends / 2.0, ends / 2.0)
+    }
+
+    pub(super) fn ring(&self, walk_s: f64, discipline: Discipline, load: Traffic, own: Traffic) -> Ring {
+        Ring {
+            discipline,
+            stations: self.senders.max(1.0),
+            walk_s,
+            arrivals_per_s: load.packets_per_s(),
+            service: load.service(self.rate, 0.0),
+            squares: self.ports.iter().map(|p| p.stations * (p.sends.bits_per_s() / self.rate).powi(2)).sum(),
+            own_utilisation: own.bits_per_s() / self.rate,
+            own_arrivals_per_s: own.packets_per_s(),
+            met_squares: self.met_squares(),
+            own_met: if load.packets_per_s() > 0.0 { second(own) / second(load).max(1e-300) } else { 0.0 },
+            imbalance: self.unlike(),
+            turns: self.turns(load, 0.0),
+        }
+    }
+
+    /// What each queue that takes turns has, and how many queues are like it: on a ring a station, in a cell a
+    /// pair of stations.
+    pub(super) fn queues(&self) -> Vec<(f64, Traffic)> {
+        let of = |(pair, all): (&(usize, usize), &Traffic)| {
+            let one = self.pair(*pair);
+            (all.packets_per_s() / one.packets_per_s(), one)
+        };
+        let queues: Vec<(f64, Traffic)> = match self.medium.kind {
+            Kind::Wifi { .. } => self.streams.iter().map(of).collect(),
+            _ => self.ports.iter().map(|p| (p.stations, p.sends)).collect(),
+        };
+        queues.into_iter().filter(|(_, one)| one.packets_per_s() > 0.0).collect()
+    }
+
+    /// The sum over all stations of the load of each times its part of the work that a packet meets under way.
+    pub(super) fn met_squares(&self) -> f64 {
+        let all: f64 = self.ports.iter().map(|p| p.stations * second(p.sends)).sum();
+        let of = |p: &Port| p.stations * p.sends.bits_per_s() / self.rate * second(p.sends);
+        if all > 0.0 { self.ports.iter().map(of).sum::<f64>() / all } else { 0.0 }
+    }
+
+    /// How much more the queue with the most sends than the one with the least, in packets or bits.
+    pub(super) fn unlike(&self) -> f64 {
+        let queues = self.queues();
+        let ratio = |of: fn(Traffic) -> f64| {
+            let most = queues.iter().map(|(_, one)| of(*one)).fold(0.0, f64::max);
+            most / queues.iter().map(|(_, one)| of(*one)).fold(f64::INFINITY, f64::min)
+        };
+        if queues.is_empty() { 1.0 } else { ratio(Traffic::packets_per_s).max(ratio(Traffic::bits_per_s)) }
+    }
+
+    /// Packets a second of the queue that has most of them.
+    pub(super) fn most_packets(&self) -> f64 {
+        self.queues().iter().map(|(_, one)| one.packets_per_s()).fold(0.0, f64::max)
+    }
+
+    /// How many packets one queue gets while another one has its turn, at most; 0 where all are alike.
+    pub(super) fn turns(&self, all: Traffic, overhead_s: f64) -> f64 {
+        if self.unlike() <= ALIKE {
+            return 0.0;
+        }
+        let airtime = all.service(self.rate, overhead_s);
+        // Long packets have the medium for most of the time.
+        let turn_s = airtime.second / airtime.mean;
+        let others = |one: Traffic| 1.0 - self.airtime(one, overhead_s) / self.airtime(all, overhead_s);
+        self.queues().iter().map(|(_, one)| one.packets_per_s() * turn_s * others(*one)).fold(0.0, f64::max)
+    }
+
+    pub(super) fn station(&self, queue: Traffic, overhead_s: f64, weather: wifi::Weather) -> wifi::Station {
+        let airtime: Moments = queue.service(self.rate, overhead_s);
+        let others = (self.airtime(self.all, overhead_s) - self.airtime(queue, overhead_s)).max(0.0);
+        let square = |t: Traffic| t.packets_per_s() * t.service(self.rate, overhead_s).second;
+        wifi::Station {
+            stations: self.senders,
+            arrivals_per_s: queue.packets_per_s(),
+            airtime,
+            others,
+            others_square_s: (square(self.all) - square(queue)).max(0.0),
+            squares: self.squares(queue, overhead_s),
+            turns: self.turns(self.all, overhead_s),
+            beside_per_s: 0.0,
+            beside: Moments::constant(0.0),
+            weather,
+        }
+    }
+
+    /// The squares of what each queue of a wireless cell takes of the airtime, `queue` among them, which
+    /// may have more than the flows bring.
+    pub(super) fn squares(&self, queue: Traffic, overhead_s: f64) -> f64 {
+        let of = |(pair, stream): (&(usize, usize), &Traffic)| {
+            let one = self.pair(*pair);
+            let queues = if one.packets_per_s() > 0.0 { stream.packets_per_s() / one.packets_per_s() } else { 0.0 };
+            queues * self.airtime(one, overhead_s).powi(2)
+        };
+        self.streams.iter().map(of).sum::<f64>().max(self.airtime(queue, overhead_s).powi(2))
+    }
+}
+
+/// The work that a packet meets under way of this, but for the speed.
+fn second(traffic: Traffic) -> f64 {
+    traffic.packets_per_s() * traffic.second_bits2()
+}
