@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_atp::session::{Config, Guests, Identity, Refusal};
+use remora_atp::session::{Config, Ending, Guests, Identity, Refusal};
 use remora_atp::{Options, Outcome, Priority, State};
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
 use remora_host::atp::{AtpEndpoint, AtpError, Settings, keys};
@@ -56,6 +56,36 @@ async fn objects_arrive_whole_and_every_request_ends_once() {
     assert!(matches!(from.connect(to.local_addr(), to.public_key()), Err(AtpError::Closed)));
     in_time(to.close()).await;
     assert!(matches!(in_time(to.recv()).await, Err(AtpError::Closed)));
+}
+
+#[tokio::test]
+async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
+    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
+    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let first = peer.send(object(10), Options::default()).unwrap();
+    let received = in_time(to.recv()).await.unwrap();
+    assert_eq!(in_time(first).await.unwrap().outcome, Outcome::Delivered);
+    let held = peer.send(object(100), Options::default()).unwrap();
+    held.suspend().unwrap();
+
+    peer.close();
+    assert_eq!(in_time(held).await.unwrap().outcome, Outcome::Lost);
+    assert!(matches!(peer.ended(), Some(AtpError::Down(Ending::Closed))), "{:?}", peer.ended());
+    assert!(peer.send(object(1), Options::default()).is_err());
+    in_time(async {
+        while received.from.ended().is_none() {
+            to.notice().await.unwrap();
+        }
+    })
+    .await;
+    let theirs = received.from.ended();
+    assert!(matches!(theirs, Some(AtpError::Down(Ending::ClosedByPeer))), "{theirs:?}");
+    peer.close(); // again, which changes nothing
+
+    // The endpoints live on.
+    let again = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let end = in_time(again.send(object(5), Options::default()).unwrap()).await.unwrap();
+    assert_eq!(end.outcome, Outcome::Delivered);
 }
 
 #[tokio::test]

@@ -9,17 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use remora_atp::Options;
 use remora_atp::session::{Guests, Identity, PublicKey, Refusal};
 use remora_atp::stream::{Config, End, Refused, Target, Terms};
 use remora_base::Rate;
 use remora_client::Transport;
 use remora_host::Clock;
+use remora_host::atp::{self, AtpEndpoint, Remote};
 use remora_host::client::{self, Keys, Limits, download, upload};
 use remora_host::forward::{self, Forward, ForwardError, Route};
 use remora_host::gateway::{self, Gateway, NfsServer, Service};
 use remora_host::relay::Relay;
 use remora_host::server::Serving;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Reply, SetAttr};
+use remora_wire::record::mark;
 use serve_kit::{TempDir, options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -474,4 +477,55 @@ async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
     download(&session, fh, 0..data.len() as u64, LIMITS, sink).await.unwrap();
     assert!(copy[..] == data[..], "the copy differs");
     assert!(again.is_some() && (gateway.report)().calls > 50);
+}
+
+/// An endpoint of the mobile's, and the gateway as it sees it.
+async fn endpoint(gateway: &Running) -> (AtpEndpoint, Remote) {
+    let endpoint = AtpEndpoint::bind(atp::Settings::receiver(any()), identity(2)).unwrap();
+    let remote = endpoint.connect(gateway.at, gateway.key).unwrap();
+    timeout(PATIENCE, remote.up()).await.unwrap().unwrap();
+    (endpoint, remote)
+}
+
+/// The next record of a stream.
+async fn record(tcp: &mut TcpStream) -> Vec<u8> {
+    let mark = tcp.read_u32().await.unwrap();
+    let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
+    tcp.read_exact(&mut record).await.unwrap();
+    record
+}
+
+fn words(words: &[u32]) -> Bytes {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_twice() {
+    let server = TcpListener::bind(any()).await.unwrap();
+    let at = server.local_addr().unwrap();
+    let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
+    let gateway = Running::start(any(), Service::Nfs(nfs));
+    // NULL calls, with nobody's credentials, and their replies.
+    let call = |xid| words(&[xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
+    let reply = |xid| words(&[xid, 1, 0, 0, 0, 0]);
+
+    let (first, remote) = endpoint(&gateway).await;
+    let _sent = remote.send(call(5), Options::default()).unwrap();
+    let (mut tcp, _) = timeout(PATIENCE, server.accept()).await.unwrap().unwrap();
+    assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), call(5));
+    // It leaves without its reply.
+    first.close().await;
+    until("the client's leave", || (gateway.report)().mobiles == 0).await;
+
+    let (second, remote) = endpoint(&gateway).await;
+    let _again = remote.send(call(5), Options::default()).unwrap();
+    let _more = remote.send(call(6), Options::default()).unwrap();
+    // What comes next over the connection that there was is the new call.
+    assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), call(6));
+    for xid in [5, 6] {
+        let reply = reply(xid);
+        tcp.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+        assert_eq!(timeout(PATIENCE, second.recv()).await.unwrap().unwrap().object, reply);
+    }
+    assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err(), "there is one connection");
 }

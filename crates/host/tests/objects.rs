@@ -37,10 +37,19 @@ fn any() -> SocketAddr {
 }
 
 async fn mounted(at: SocketAddr, server: PublicKey, transport: Transport) -> Result<Session, ClientError> {
+    mounted_for(at, server, transport, Duration::from_secs(20)).await
+}
+
+async fn mounted_for(
+    at: SocketAddr,
+    server: PublicKey,
+    transport: Transport,
+    patience: Duration,
+) -> Result<Session, ClientError> {
     let keys = (transport == Transport::Atp).then_some(Keys { server, own: None });
     let (host, port) = (at.ip().to_string(), Some(at.port()));
     let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
-    let config = Config { give_up: Some(Duration::from_secs(20)), ..Config::new(transport) };
+    let config = Config { give_up: Some(patience), ..Config::new(transport) };
     client::mount(&target, "/", client::Options { config, seed: 7, clock: Clock::start() }).await
 }
 
@@ -132,6 +141,39 @@ async fn a_copy_goes_on_from_another_address() {
     read(&session, &fh, |_| {}).await;
     assert_eq!(session.stats().retransmissions, 0, "the connection lived");
     assert_eq!(serving.stats().sockets.accepted, 1);
+}
+
+/// The second call is made shortly before the first has had its time, and both fail then: a silent server
+/// is given up for all. What of it was on its way must not arrive when the link is back.
+#[tokio::test]
+async fn a_call_that_has_failed_is_not_executed_when_the_link_is_back() {
+    let dir = TempDir::new();
+    let serving = serving(&dir, any(), Guests::Anyone);
+    let (at, key) = serving.objects().unwrap();
+    let translator = Translator::towards(at);
+    let session = mounted_for(translator.at, key, Transport::Atp, Duration::from_secs(2)).await.unwrap();
+    create(&session, "before").await;
+    let make = |name: &'static str| {
+        let place = DirOp { dir: session.root().clone(), name: Bytes::from_static(name.as_bytes()) };
+        let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+        session.ok(Call::Create(CreateArgs { at: place, how }))
+    };
+    translator.cut.store(true, Relaxed);
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        make("second").await
+    };
+    let (first, second) = tokio::join!(make("first"), late);
+    assert!(first.is_err() && second.is_err(), "{first:?} {second:?}");
+    translator.cut.store(false, Relaxed);
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while make("after").await.is_err() {} // the session looks for the link by itself
+    })
+    .await
+    .unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["after", "before"]);
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ pub(crate) fn start(start: Start) -> Result<(), Code> {
     }
     let received_max = if start.received_max == 0 { 0 } else { BELOW_MAX };
     let session = Config { guests: start.guests, ..Config::default() };
-    let settings = Settings { listen: start.listen, session, received_max, received_bytes_max: 1 };
+    let settings = Settings { listen: start.listen, session, datagram_max: None, received_max, received_bytes_max: 1 };
     let endpoint = AtpEndpoint::bind(settings, start.identity)?;
     let runtime = Builder::new_current_thread().enable_time().build().map_err(|_| Code::SYSTEM)?;
     let library = Arc::new(Library {

@@ -296,6 +296,16 @@ impl Estimator {
         inner!(self, e => e.gate(now))
     }
 
+    /// Bytes that may leave in one call while the [gate](Self::gate) is open: a packet's while little
+    /// is known of the link or it is slow; else what it carries in about half a millisecond, and no
+    /// more than there is room for.
+    pub fn burst(&self, now: Time) -> u64 {
+        match &self.kind {
+            Inner::Paper(paper) => paper.packet(),
+            Inner::Rate(rate) => rate.burst(now),
+        }
+    }
+
     /// Bytes that may be under way, retransmissions and probes included: at least two packets.
     pub fn window(&self) -> u64 {
         inner!(self, e => e.window())

@@ -40,6 +40,11 @@ impl Pacer {
         }
     }
 
+    /// Bytes of this quantum that have not left, or of a new one if this is over.
+    pub(super) fn left(&self, now: Time, quantum: u64) -> u64 {
+        if now >= self.due { quantum } else { self.left }
+    }
+
     /// From when on the next may leave, if it may not yet. A quantum with less than half a packet
     /// left is over.
     pub(super) fn wait(&self, now: Time, mtu: u64) -> Option<Time> {

@@ -266,6 +266,11 @@ impl Paper {
 
     /// Large enough that the estimate is the limit, as section 3.2 asks for: what is spent in
     /// two round trips or a second, and a full send queue.
+    /// Bytes in a full packet.
+    pub(super) fn packet(&self) -> u64 {
+        self.config.mtu
+    }
+
     pub(super) fn window(&self) -> u64 {
         let trip = (self.flight.smoothed().unwrap_or_default() * 2).max(TICK).as_millis();
         let spent = u64::try_from(u128::from(self.available) * trip / 1000).unwrap_or(u64::MAX);

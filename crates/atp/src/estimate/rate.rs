@@ -33,6 +33,8 @@ const BLIND_PACKETS: u32 = 32;
 const GAIN_BLIND: f64 = 1.25;
 /// Packets that may be under way before anything is known, at most.
 const FIRST_PACKETS_MAX: u64 = 64;
+/// A quantum leaves in so many calls.
+const BURSTS: u64 = 2;
 /// Packet pairs on an idle link: one in this time, and no more than this share of the rate.
 const PAIR_MIN: Duration = Duration::from_secs(1);
 const PAIR_MAX: Duration = Duration::from_secs(10);
@@ -232,6 +234,16 @@ impl Rate {
             return Gate::Shut;
         }
         self.pacer.wait(now, self.config.mtu).map_or(Gate::Open, Gate::At)
+    }
+
+    /// A part of the quantum, so that each still shows the link in several gaps, and what comes next
+    /// waits for no longer than that takes.
+    pub(super) fn burst(&self, now: Time) -> u64 {
+        let mtu = self.config.mtu;
+        let Some(slowness) = self.slowness.get().filter(|_| self.recovers_until.is_none()) else { return mtu };
+        let quantum = quantum(slowness, mtu);
+        let room = self.fresh_window().saturating_sub(self.flight.bytes());
+        (quantum / BURSTS).min(self.pacer.left(now, quantum)).min(room).max(mtu)
     }
 
     pub(super) fn window(&self) -> u64 {

@@ -10,11 +10,12 @@ use noq_proto::{Connection, ConnectionHandle, VarInt};
 use remora_base::{Rate, Rng, Time, Transmit};
 
 use super::config::{Bottleneck, Config};
+use super::epoch::Epoch;
 use super::event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
 use super::inbox::{Budget, Inbox};
 use super::keys::{Identity, PublicKey};
 use super::lane::{Lane, combine, inside, lane_of};
-use super::peer::{Epoch, Peer, Phase, Start};
+use super::peer::{Peer, Phase, Start};
 use super::quic::{Settings, SetupError};
 use super::tls::{Clock, name_of};
 use super::told::Told;

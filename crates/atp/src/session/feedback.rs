@@ -1,6 +1,6 @@
-//! Where the estimator's samples come from: the sender stamps every packet of objects and
-//! remembers when it left ([`Ledger`]); the receiver notes when it came and reports that
-//! ([`Collector`]).
+//! Where the estimator's samples come from: the sender stamps every packet of objects (of several
+//! that leave together the first) and remembers when it left ([`Ledger`]); the receiver notes when it
+//! came and reports that ([`Collector`]).
 //!
 //! Reports must not flood a slow way back. One leaves for every second packet, as QUIC's
 //! acknowledgements do, so that it carries one of those, too; at most every 10 ms; with up to
@@ -31,8 +31,11 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// below half of the 16 bits a stamp has.
 const LEDGER_MAX: usize = 8192;
 
-/// The objects' bytes in one packet: whose, and how many.
+/// An object's bytes: whose, and how many.
 pub(super) type Share = (RequestId, u64);
+/// The objects' bytes that came with a stamp: those in the packets that left between the stamp before
+/// it and its own packet, and those in that.
+pub(super) type Shares = [Option<Share>; 2];
 
 /// A packet that left.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ struct Left {
     at: Time,
     /// Bytes that had left by then, with all it may have.
     sent: u64,
-    share: Option<Share>,
+    shares: Shares,
 }
 
 /// What a sender remembers of the packets it stamped.
@@ -57,6 +60,8 @@ pub(super) struct Ledger {
     believed: u64,
     /// Bytes that had left with the newest packet that arrived.
     arrived: u64,
+    /// What left together with the last stamp, but in later packets.
+    rest: Option<Share>,
 }
 
 impl Ledger {
@@ -65,30 +70,38 @@ impl Ledger {
         self.sent = self.sent.saturating_add(bytes);
     }
 
-    /// A stamp for the packet that leaves `now` and has `bytes` at most.
+    /// A stamp for the packet that leaves `now`, or for several that leave together, of which the
+    /// first has `bytes` at most; `share` is what is in all of them.
     pub(super) fn stamp(&mut self, now: Time, share: Option<Share>, bytes: u64) -> u16 {
         if self.packets.len() == LEDGER_MAX {
             self.packets.pop_front();
             self.first += 1;
         }
         let number = self.first + self.packets.len() as u64;
-        self.packets.push_back(Some(Left { at: now, sent: self.sent.saturating_add(bytes), share }));
+        let shares = [self.rest.take(), share];
+        self.packets.push_back(Some(Left { at: now, sent: self.sent.saturating_add(bytes), shares }));
         number as u16 // the low 16 bits are what travels
     }
 
-    /// The packet with that stamp has left, `now`, and is the last that was [`sent`](Self::sent).
-    /// Until then it counts as a full one; were it to stay so, a full one after it would have to
-    /// share its bytes with it, and make the link look slow.
-    pub(super) fn left(&mut self, number: u16, now: Time) {
-        let sent = self.sent;
-        if let Some(Some(left)) = self.slot(number) {
-            (left.at, left.sent) = (now, sent);
+    /// The packet with that stamp has left, `now`, and is the last that was [`sent`](Self::sent), but
+    /// for the `after` of its `together` bytes: those in the packets that left with it. Until then it
+    /// counts as a full one; were it to stay so, a full one after it would have to share its bytes with
+    /// it, and make the link look slow.
+    pub(super) fn left(&mut self, number: u16, now: Time, together: u64, after: u64) {
+        let sent = self.sent.saturating_sub(after);
+        let Some(Some(left)) = self.slot(number) else { return };
+        (left.at, left.sent) = (now, sent);
+        if let [_, Some((request, bytes))] = &mut left.shares {
+            let rest = bytes.saturating_mul(after).checked_div(together).unwrap_or(0).min(*bytes);
+            let request = *request;
+            *bytes -= rest;
+            self.rest = (rest > 0).then_some((request, rest));
         }
     }
 
     /// What the receiver says of a packet, as far as it can be true, and what was in it; packets
     /// have `bytes` at most. `None` if it is not remembered, or was taken already.
-    pub(super) fn arrived(&mut self, seen: Seen, bytes: u64) -> Option<(Arrival, Option<Share>)> {
+    pub(super) fn arrived(&mut self, seen: Seen, bytes: u64) -> Option<(Arrival, Shares)> {
         let left = self.take(seen.number)?;
         let claimed = seen.total.saturating_sub(self.claimed);
         // One that was overtaken brings itself only.
@@ -96,7 +109,7 @@ impl Ledger {
         self.claimed = self.claimed.max(seen.total);
         self.arrived = self.arrived.max(left.sent);
         self.believed = self.believed.saturating_add(claimed.min(possible));
-        Some((Arrival { sent: left.at, received: seen.at, total: self.believed }, left.share))
+        Some((Arrival { sent: left.at, received: seen.at, total: self.believed }, left.shares))
     }
 
     fn take(&mut self, number: u16) -> Option<Left> {
@@ -183,7 +196,7 @@ mod tests {
             last = ledger.stamp(Time::from_micros(i), Some((RequestId(i), 1)), 100);
         }
         assert_eq!(last, (69_999 % 65_536) as u16);
-        let taken = ledger.take(last).map(|left| (left.at, left.share));
+        let taken = ledger.take(last).map(|left| (left.at, left.shares[1]));
         assert_eq!(taken, Some((Time::from_micros(69_999), Some((RequestId(69_999), 1)))));
         assert!(ledger.take(last).is_none(), "once only");
         assert!(ledger.take(last.wrapping_sub(LEDGER_MAX as u16)).is_none(), "forgotten");
@@ -223,11 +236,28 @@ mod tests {
             let at = Time::from_millis(i as u64);
             let number = ledger.stamp(at, None, 1_000);
             ledger.sent(bytes);
-            ledger.left(number, at);
+            ledger.left(number, at, bytes, 0);
             total += bytes;
             let (arrival, _) = ledger.arrived(Seen { number, at, total }, 1_000).unwrap();
             assert_eq!(arrival.total, total, "packet {i}");
         }
+    }
+
+    #[test]
+    fn of_packets_that_left_together_the_later_ones_count_with_the_next_stamp() {
+        let (mut ledger, at) = (Ledger::default(), Time::from_millis(1));
+        let (a, b) = (RequestId(1), RequestId(2));
+        let first = ledger.stamp(at, Some((a, 3_600)), 1_000);
+        ledger.sent(4_000);
+        ledger.left(first, at, 4_000, 3_000);
+        let then = ledger.stamp(at, Some((b, 900)), 1_000);
+        ledger.sent(1_000);
+        ledger.left(then, at, 1_000, 0);
+        let mut came = |number, total| ledger.arrived(Seen { number, at, total }, 1_000).unwrap();
+        let (arrival, shares) = came(first, 1_000);
+        assert_eq!((arrival.total, shares), (1_000, [None, Some((a, 900))]));
+        let (arrival, shares) = came(then, 9_999);
+        assert_eq!((arrival.total, shares), (5_000, [Some((a, 2_700)), Some((b, 900))]));
     }
 
     #[test]

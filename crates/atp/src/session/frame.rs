@@ -4,7 +4,7 @@
 //! ```text
 //! stream  : priority u8, size u32, then `size` bytes, then FIN; the way back: FIN when all was
 //!           taken, RESET_STREAM when it will not be, and no bytes
-//! stamp   : 1 u8, number u16                   in every packet of objects: which one it is
+//! stamp   : 1 u8, number u16                   in packets of objects: which one it is
 //! probe   : 2 u8, number u16, zeros            a stamp whose arrival is to be reported at once
 //! report  : 3 u8, total u64, time u64, then for each packet that arrived, oldest first:
 //!           number u16, time after the last one (u24, microseconds), bytes since the last one (u24)

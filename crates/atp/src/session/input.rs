@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use noq_proto::{
     ConnectionError, DatagramEvent, Dir, EndpointEvent, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
     TransportErrorCode,
@@ -27,29 +27,51 @@ const REPLIES_MAX: usize = 64;
 const HALF_OPEN_MAX: usize = 32;
 
 impl Endpoint {
-    pub(super) fn on_datagram(&mut self, now: Time, from: From, bytes: Bytes) {
+    /// As [`handle_input`](remora_base::Core::handle_input), for datagrams that came from one address
+    /// together (GRO): what follows from them is seen to once, when all are taken in.
+    pub fn handle_datagrams(&mut self, now: Time, from: SocketAddr, datagrams: impl IntoIterator<Item = BytesMut>) {
         self.clock.set(now);
+        let mut told = None;
+        for datagram in datagrams {
+            let whose = self.on_datagram(now, from, datagram);
+            if whose != told
+                && let Some(before) = std::mem::replace(&mut told, whose)
+            {
+                self.after(now, before);
+            }
+        }
+        if let Some(last) = told {
+            self.after(now, last);
+        }
+    }
+
+    /// Takes in a datagram; whose connection it concerns, of which all that follows is still to be seen to.
+    fn on_datagram(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) -> Option<PeerId> {
         let at = self.epoch.instant(now);
-        let len = bytes.len();
-        let foreign = self.settings.is_foreign(&bytes);
+        let len = datagram.len();
+        let foreign = self.settings.is_foreign(&datagram);
         let mut reply = Vec::new();
-        let path = FourTuple::from_remote(self.way_in(now, from.addr));
-        match self.quic.handle(at, path, None, BytesMut::from(bytes), &mut reply) {
+        let path = FourTuple::from_remote(self.way_in(now, from));
+        match self.quic.handle(at, path, None, datagram, &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(&id) = self.handles.get(&handle.0) else { return };
+                let id = *self.handles.get(&handle.0)?;
                 if foreign {
-                    return self.on_reset(now, id);
+                    self.on_reset(now, id);
+                    return None;
                 }
-                if let Some(p) = self.peers.get_mut(&id) {
-                    p.received(now, len);
-                    p.conn.handle_event(event);
-                    self.after(now, id);
-                }
+                let p = self.peers.get_mut(&id)?;
+                p.received(now, len);
+                p.conn.handle_event(event);
+                p.absorb(now, self.epoch);
+                // A stamp is to tell how much had come with it, and not how much came together.
+                self.on_messages(now, id);
+                return Some(id);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.on_newcomer(now, incoming, len),
             Some(DatagramEvent::Response(transmit)) => self.reply(transmit, reply),
             None => {}
         }
+        None
     }
 
     /// The peer knows nothing of the connection any more (RFC 9000, section 10.3): QUIC found whose

@@ -1,20 +1,32 @@
 //! What goes out, one datagram at a time and each made when it is asked for: so an object that
 //! comes while another is being sent waits for no packet that is not on the wire already.
 
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+
 use remora_base::{Core, Peer as To, Time, Transmit};
 
 use super::endpoint::{Endpoint, lane_number};
 use super::event::{Event, PeerId};
 use super::lane::{Lane, inside};
-use super::peer::Phase;
+use super::peer::{Phase, segment};
 use crate::scheduler::{Pick, Scheduler};
 use crate::{Outcome, RequestId, State};
+
+/// Datagrams that leave together, to one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Where to.
+    pub to: SocketAddr,
+    /// The bytes of each but the last, which may have fewer.
+    pub segment: usize,
+}
 
 impl Core for Endpoint {
     type Event = Event;
 
     fn handle_input(&mut self, now: Time, from: To, bytes: bytes::Bytes) {
-        self.on_datagram(now, from, bytes);
+        self.handle_datagrams(now, from.addr, [bytes.into()]);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -22,12 +34,9 @@ impl Core for Endpoint {
     }
 
     fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
-        self.clock.set(now);
-        if let Some(reply) = self.replies.pop_front() {
-            return Some(reply);
-        }
         let mut buf = Vec::new();
-        self.next_of_quic(now, &mut buf).or_else(|| self.next_of_objects(now, &mut buf))
+        let batch = self.poll_batch(now, NonZeroUsize::MIN, &mut buf)?;
+        Some(Transmit { to: To::datagram(batch.to), payload: buf.into() })
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -50,8 +59,24 @@ impl Core for Endpoint {
 }
 
 impl Endpoint {
+    /// As [`poll_transmit`](Core::poll_transmit), for a caller that can send several datagrams in one
+    /// call (GSO): `max` at most, one behind the other in `buf`, whose contents it replaces. There is
+    /// more than one only of an object's bytes, on a link on which they take no time worth mentioning
+    /// ([`Estimator::burst`]).
+    ///
+    /// [`Estimator::burst`]: crate::estimate::Estimator::burst
+    pub fn poll_batch(&mut self, now: Time, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Batch> {
+        self.clock.set(now);
+        if let Some(reply) = self.replies.pop_front() {
+            buf.clear();
+            buf.extend_from_slice(&reply.payload);
+            return Some(Batch { to: reply.to.addr, segment: buf.len() });
+        }
+        self.next_of_quic(now, buf).or_else(|| self.next_of_objects(now, max, buf))
+    }
+
     /// What QUIC itself wants to send: handshakes, acknowledgements, what was lost, reports.
-    fn next_of_quic(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn next_of_quic(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Batch> {
         while let Some(&id) = self.line.front() {
             if let Some(transmit) = self.overtake(now, id, buf) {
                 return Some(transmit);
@@ -59,7 +84,7 @@ impl Endpoint {
             if let Some(p) = self.peers.get_mut(&id) {
                 if let Some(transmit) = p.flush(now, self.epoch, buf) {
                     self.line.rotate_left(1); // the others, too, get their turn
-                    return Some(datagram(&transmit, buf));
+                    return Some(batch(&transmit, buf));
                 }
                 p.queued = false;
             }
@@ -79,16 +104,17 @@ impl Endpoint {
         p.inbox.hurry(now);
         let mut buf = Vec::new();
         if let Some(transmit) = p.flush(now, self.epoch, &mut buf) {
-            self.replies.push_back(datagram(&transmit, &mut buf));
+            buf.truncate(transmit.size);
+            self.replies.push_back(Transmit { to: To::datagram(transmit.destination), payload: buf.into() });
         }
     }
 
     /// The next packet's worth of objects, of whichever peer the scheduler chooses.
-    fn next_of_objects(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn next_of_objects(&mut self, now: Time, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Batch> {
         let numbers: Vec<u32> = self.lanes.keys().copied().collect();
         for number in numbers {
             while let Some((id, pick)) = self.pick(now, number, None) {
-                if let Some(transmit) = self.write(now, id, number, pick, buf) {
+                if let Some(transmit) = self.write(now, id, number, pick, max, buf) {
                     return Some(transmit);
                 }
             }
@@ -98,7 +124,7 @@ impl Endpoint {
 
     /// Bytes lost on the way are sent again before new ones, but not before those of a more
     /// urgent object: after an outage there may be many.
-    fn overtake(&mut self, now: Time, id: PeerId, buf: &mut Vec<u8>) -> Option<Transmit> {
+    fn overtake(&mut self, now: Time, id: PeerId, buf: &mut Vec<u8>) -> Option<Batch> {
         if !self.peers.get(&id)?.owes(now) {
             return None;
         }
@@ -107,7 +133,7 @@ impl Endpoint {
         if !self.peers.get(&id)?.is_overtaken_by(pick.priority) {
             return None;
         }
-        self.write(now, id, number, pick, buf)
+        self.write(now, id, number, pick, NonZeroUsize::MIN, buf)
     }
 
     /// What the scheduler wants sent next, to `only` or to anybody.
@@ -121,14 +147,23 @@ impl Endpoint {
         Some((pick.dest.into(), pick))
     }
 
-    /// Writes one packet's worth of what was picked; `None` if no packet comes of it now. Either
-    /// way the same is not picked again at once: what was written is accounted for, or the peer
-    /// is not ready.
-    fn write(&mut self, now: Time, id: PeerId, number: u32, pick: Pick, buf: &mut Vec<u8>) -> Option<Transmit> {
+    /// Writes what was picked, as much as may leave in one call; `None` if no packet comes of it now.
+    /// Either way the same is not picked again at once: what was written is accounted for, or the
+    /// peer is not ready.
+    fn write(
+        &mut self,
+        now: Time,
+        id: PeerId,
+        number: u32,
+        pick: Pick,
+        max: NonZeroUsize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Batch> {
         let lane = self.lanes.get_mut(&number)?;
         let p = self.peers.get_mut(&id)?;
         let mut request: RequestId = lane.outside(pick.request);
-        let room = p.room(request);
+        let packets = p.packets(now, max);
+        let room = p.room(request, packets);
         if !p.outbox.contains(request) {
             debug_assert!(false, "{request:?} is picked but not kept");
             lane.scheduler.failed(now, inside(request), Outcome::Lost);
@@ -140,7 +175,7 @@ impl Endpoint {
             // The peer takes no more streams until one of those under way ends.
             let sending = |r: &RequestId| is_sending(&lane.scheduler, *r);
             if let Some(other) = p.outbox.most_urgent_started(sending) {
-                let room = p.room(other);
+                let room = p.room(other, packets);
                 (request, written) = (other, p.outbox.write(&mut p.conn, other, room));
             }
         }
@@ -149,13 +184,13 @@ impl Endpoint {
             return None;
         };
         lane.scheduler.written(now, inside(request), bytes);
-        let stamp = p.stamp(now, (request, bytes));
+        let stamp = p.stamp(now, (request, bytes), packets);
         let transmit = p.take_written(now, self.epoch, stamp, buf);
         if p.ends_a_train() {
             self.enqueue(id);
         }
         self.settle_quietly(now, id);
-        transmit.map(|t| datagram(&t, buf))
+        transmit.map(|t| batch(&t, buf))
     }
 
     /// As `settle`, but the peer need not stand in line: it has nothing more to send by itself.
@@ -170,7 +205,7 @@ fn is_sending(scheduler: &Scheduler, request: RequestId) -> bool {
     scheduler.progress(inside(request)).is_some_and(|p| matches!(p.state, State::Waiting | State::Sending))
 }
 
-fn datagram(transmit: &noq_proto::Transmit, buf: &mut Vec<u8>) -> Transmit {
+fn batch(transmit: &noq_proto::Transmit, buf: &mut Vec<u8>) -> Batch {
     buf.truncate(transmit.size);
-    Transmit { to: To::datagram(transmit.destination), payload: std::mem::take(buf).into() }
+    Batch { to: transmit.destination, segment: segment(transmit) }
 }

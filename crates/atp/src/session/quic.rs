@@ -41,6 +41,8 @@ pub enum SetupError {
 /// What all of an endpoint's connections share.
 pub(super) struct Settings {
     cids: Cids,
+    /// A connection id that is known to be ours: most datagrams are addressed as the last one was.
+    ours: [u8; CID_LEN],
     pub(super) endpoint: Arc<EndpointConfig>,
     pub(super) server: Option<Arc<ServerConfig>>,
     client: Arc<QuicClientConfig>,
@@ -63,6 +65,7 @@ impl Settings {
         let cids = Cids { rng: Rng::stream(seed, "atp-cid"), key: derived(me, b"remora-atp connection id") };
         Ok(Settings {
             endpoint: Arc::new(endpoint(config, me, &cids, seed)?),
+            ours: cids.clone().draw(),
             cids,
             server,
             client: Arc::new(QuicClientConfig::try_from(crypto)?),
@@ -71,9 +74,16 @@ impl Settings {
 
     /// Whether a datagram is none that is addressed to one of our connections, now or ever: what
     /// comes for one all the same is a stateless reset.
-    pub(super) fn is_foreign(&self, datagram: &[u8]) -> bool {
-        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
-        is_short && datagram.get(1..=CID_LEN).is_none_or(|id| !self.cids.is_ours(id))
+    pub(super) fn is_foreign(&mut self, datagram: &[u8]) -> bool {
+        let Some((first, rest)) = datagram.split_first() else { return false };
+        if first & 0x80 != 0 {
+            return false; // a long header
+        }
+        let Some(id) = rest.first_chunk() else { return true };
+        if *id != self.ours && self.cids.is_ours(id) {
+            self.ours = *id;
+        }
+        *id != self.ours
     }
 
     /// For one connection to another.
@@ -147,8 +157,8 @@ fn transport(config: &Config, valve: &Valve) -> TransportConfig {
     t.datagram_receive_buffer_size(Some(DATAGRAMS));
     t.datagram_send_buffer_size(DATAGRAMS);
     t.congestion_controller_factory(Arc::new(valve.clone()));
-    // One datagram at a time: a second one might not be the most urgent any more.
-    t.enable_segmentation_offload(false);
+    // How many datagrams leave in one call is said with each call.
+    t.enable_segmentation_offload(true);
     t.allow_spin(false);
     t
 }
@@ -171,6 +181,16 @@ impl Cids {
         code
     }
 
+    fn draw(&mut self) -> [u8; CID_LEN] {
+        let mut drawn = [0; CID_LEN / 2];
+        self.rng.fill(&mut drawn);
+        let mut id = [0; CID_LEN];
+        for (to, from) in id.iter_mut().zip(drawn.into_iter().chain(self.code(&drawn))) {
+            *to = from;
+        }
+        id
+    }
+
     fn is_ours(&self, id: &[u8]) -> bool {
         id.len() == CID_LEN && id.split_at_checked(CID_LEN / 2).is_some_and(|(drawn, code)| self.code(drawn) == code)
     }
@@ -178,9 +198,7 @@ impl Cids {
 
 impl ConnectionIdGenerator for Cids {
     fn generate_cid(&mut self) -> ConnectionId {
-        let mut drawn = [0; CID_LEN / 2];
-        self.rng.fill(&mut drawn);
-        ConnectionId::new(&[drawn, self.code(&drawn)].concat())
+        ConnectionId::new(&self.draw())
     }
 
     fn validate(&self, id: ConnectionId) -> Result<(), InvalidCid> {

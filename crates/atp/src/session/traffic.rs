@@ -10,7 +10,7 @@
 
 use remora_base::Time;
 
-use super::peer::Epoch;
+use super::epoch::Epoch;
 use super::valve::{Note, Valve};
 use crate::estimate::Estimator;
 
@@ -86,9 +86,9 @@ impl Traffic {
         self.free = self.free.max(packets);
     }
 
-    /// A packet left.
-    pub(super) fn left(&mut self) {
-        self.free = self.free.saturating_sub(1);
+    /// So many packets left.
+    pub(super) fn left(&mut self, packets: u64) {
+        self.free = self.free.saturating_sub(packets);
     }
 
     /// No window for anything: QUIC sends only acknowledgements, until it is [told](Self::absorb)

@@ -7,9 +7,10 @@ pub mod swarm;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use remora_atp::session::{Config, Endpoint, Event, Guests, Identity, PeerId};
 use remora_atp::{Final, Options, Outcome, Priority, RequestId, Upcall};
 use remora_base::{Core, Peer, Rng, Time, Transmit};
@@ -65,6 +66,8 @@ pub struct Node {
     pub events: Vec<(Time, Event)>,
     /// Bytes put on the wire, headers included, and packets.
     pub wire: (u64, u64),
+    /// The datagrams of each call that sent some.
+    pub batches: Vec<usize>,
     /// Copies of what it sent, if asked for.
     pub capture: Option<Vec<Transmit>>,
     free: Time,
@@ -80,6 +83,8 @@ struct Flight {
 pub struct World {
     pub now: Time,
     pub nodes: Vec<Node>,
+    /// Datagrams arrive at multiples of this, and so together (as GRO has it), if it is not zero.
+    pub coalesced: Duration,
     rng: Rng,
     epoch: Instant,
     air: BinaryHeap<Reverse<(Time, u64)>>,
@@ -107,6 +112,7 @@ impl World {
         World {
             now: Time::from_secs(1),
             nodes: Vec::new(),
+            coalesced: Duration::ZERO,
             rng: Rng::stream(seed, "network"),
             epoch: Instant::now(),
             air: BinaryHeap::new(),
@@ -134,6 +140,7 @@ impl World {
             link,
             events: Vec::new(),
             wire: (0, 0),
+            batches: Vec::new(),
             capture: None,
             free: Time::ZERO,
         });
@@ -172,11 +179,16 @@ impl World {
     }
 
     fn drain(&mut self, n: usize) {
-        let mut sent = 0;
-        while let Some(transmit) = self.nodes[n].endpoint.poll_transmit(self.now) {
+        let (mut sent, mut bytes) = (0, Vec::new());
+        let max = NonZeroUsize::new(64).expect("a constant");
+        while let Some(batch) = self.nodes[n].endpoint.poll_batch(self.now, max, &mut bytes) {
             sent += 1;
             assert!(sent < 10_000, "node {n} sends without end at {}", self.now);
-            self.put_on_wire(n, transmit);
+            self.nodes[n].batches.push(bytes.len().div_ceil(batch.segment));
+            for datagram in bytes.chunks(batch.segment) {
+                let payload = Bytes::copy_from_slice(datagram);
+                self.put_on_wire(n, Transmit { to: Peer::datagram(batch.to), payload });
+            }
         }
         while let Some(event) = self.nodes[n].endpoint.poll_event() {
             self.nodes[n].events.push((self.now, event));
@@ -206,6 +218,10 @@ impl World {
             let mut at = gone + link.delay;
             if self.rng.chance(link.reorder) {
                 at += Duration::from_nanos(self.rng.below(link.jitter.as_nanos() as u64));
+            }
+            if !self.coalesced.is_zero() {
+                let step = self.coalesced.as_nanos() as u64;
+                at = Time::ZERO + Duration::from_nanos(at.as_nanos().next_multiple_of(step));
             }
             self.fly(at, from, transmit.to.addr, transmit.payload.clone());
         }
@@ -253,8 +269,13 @@ impl World {
             }
             self.air.pop();
             let Some(flight) = self.flights.remove(&sequence) else { continue };
-            let Some(n) = self.nodes.iter().position(|n| n.addr == flight.to) else { continue };
-            self.nodes[n].endpoint.handle_input(self.now, Peer::datagram(flight.from), flight.payload);
+            let (from, to) = (flight.from, flight.to);
+            let mut together = vec![BytesMut::from(flight.payload)];
+            while let Some(more) = self.next_if_together(at, from, to) {
+                together.push(more.into());
+            }
+            let Some(n) = self.nodes.iter().position(|n| n.addr == to) else { continue };
+            self.nodes[n].endpoint.handle_datagrams(self.now, from, together);
             self.drain(n);
         }
         for n in 0..self.nodes.len() {
@@ -263,6 +284,14 @@ impl World {
                 self.drain(n);
             }
         }
+    }
+
+    /// The next datagram, if it arrives at the same time and comes and goes the same way.
+    fn next_if_together(&mut self, at: Time, from: SocketAddr, to: SocketAddr) -> Option<Bytes> {
+        let Reverse((next, sequence)) = self.air.peek().copied()?;
+        self.flights.get(&sequence).filter(|f| (next, f.from, f.to) == (at, from, to))?;
+        self.air.pop();
+        self.flights.remove(&sequence).map(|f| f.payload)
     }
 
     /// The objects node `n` got, and when.

@@ -22,6 +22,7 @@ Examples:
   remora bench 'nfs://nas/tmp?proto=udp' --ops getattr --json | jq '.operations[0].servers[0].latency'
   remora bench --drc
   remora bench --atp
+  remora bench --atp --datagram 1452
 
 --json prints one object: version, settings, servers (URLs), operations (name, about, servers, ratio),
 skipped (operation, server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
@@ -80,6 +81,10 @@ pub(crate) struct Bench {
     /// Measure ATP beside plain QUIC over loopback, without a server (--count: objects of 1 MiB)
     #[arg(long, conflicts_with_all = ["url", "vs", "ops", "list", "drc"])]
     pub(crate) atp: bool,
+    /// With --atp: the largest datagrams of both, without IP and UDP headers (1452: what Ethernet
+    /// carries) [default: ATP what loopback carries, up to 8952; QUIC 1452]
+    #[arg(long, value_name = "BYTES", requires = "atp", value_parser = clap::value_parser!(u16).range(DATAGRAMS))]
+    pub(crate) datagram: Option<u16>,
     /// Print an object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -87,6 +92,9 @@ pub(crate) struct Bench {
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
+
+/// What can be found out to get through: QUIC's smallest, and what fits jumbo frames.
+const DATAGRAMS: std::ops::RangeInclusive<i64> = 1200..=8952;
 
 /// 1 to `max`.
 fn at_most(max: u64) -> clap::builder::RangedU64ValueParser {

@@ -82,6 +82,7 @@ async fn atp(args: &Bench) -> Result {
         objects: args.count.unwrap_or(defaults.objects),
         rounds: args.rounds.map_or(defaults.rounds, |n| n as usize),
         seed: args.seed,
+        datagram: args.datagram,
         ..defaults
     };
     if options.objects.saturating_mul(options.size as u64) > loopback::BYTES_MAX {

@@ -146,7 +146,11 @@ impl Client {
         (prog, vers, 0)
     }
 
-    fn give_up_at(&self) -> Option<Time> {
+    /// When every request fails unless the server is heard before ([`Config::give_up`]); `None` for
+    /// never, or while there is none.
+    ///
+    /// [`Config::give_up`]: crate::Config::give_up
+    pub fn give_up_at(&self) -> Option<Time> {
         let patience = self.config.give_up?;
         let queues = [&self.waiting.foreground, &self.waiting.bulk];
         let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);

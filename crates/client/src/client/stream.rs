@@ -52,6 +52,11 @@ impl Client {
         }
     }
 
+    /// Whether request `xid` has been sent and is still waited for.
+    pub fn is_awaited(&self, xid: u32) -> bool {
+        self.flying.contains_key(&xid)
+    }
+
     /// A sign of life that is not a whole message yet: some bytes of one.
     pub fn heard(&mut self, now: Time) {
         self.tick(now);

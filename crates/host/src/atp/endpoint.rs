@@ -26,6 +26,9 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The core's settings: who may connect, the policies and every bound.
     pub session: Config,
+    /// The largest datagrams that are tried and taken, in bytes without IP and UDP headers (1200 to
+    /// 65527); `None`: what the interfaces it can send from carry, 1452 to 8952.
+    pub datagram_max: Option<u16>,
     /// Received objects that wait for [`AtpEndpoint::recv`]; 0 if the program does not receive:
     /// then what comes is thrown away. While as many wait, or as many bytes, what comes stays in the
     /// session, and beyond the bounds of that it is refused: its sender is told. The ends of
@@ -41,6 +44,7 @@ impl Settings {
         Settings {
             listen: SocketAddr::from(([0u16; 8], 0)),
             session: Config::default(),
+            datagram_max: None,
             received_max: 0,
             received_bytes_max: 0,
         }
@@ -101,7 +105,10 @@ impl AtpEndpoint {
         let mut config = settings.session;
         // Larger datagrams are found by those that do not get through.
         config.discover &= !socket.may_fragment();
-        config.datagram_max = config.datagram_max.max(datagram_max(local.ip()));
+        config.datagram_max = match settings.datagram_max {
+            Some(bytes) => bytes,
+            None => config.datagram_max.max(datagram_max(local.ip())),
+        };
         let epoch = clock.instant(remora_base::Time::ZERO);
         let core = Endpoint::new(config, identity, epoch, clock.now(), u64::from_ne_bytes(seed))?;
         let key = core.public_key();

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use noq_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use remora_atp::session::Endpoint;
+use remora_base::Time;
 
 /// Buffers read into at a time, each for as many segments as GRO joins.
 const READ_BUFFERS: usize = 4;
@@ -30,46 +33,64 @@ pub(super) struct Socket {
     buffers: Vec<Vec<u8>>,
 }
 
-/// Datagrams to one peer, all of one size but for the last.
+/// Datagrams to one peer, all of one size but for the last: what one call can send.
 #[derive(Default)]
 pub(super) struct Batch {
     to: Option<SocketAddr>,
     bytes: Vec<u8>,
     size: usize,
-    count: usize,
-    is_closed: bool,
 }
 
 impl Batch {
-    /// Adds a datagram, or gives it back if it belongs into a batch of its own.
-    pub(super) fn push(&mut self, to: SocketAddr, datagram: Bytes, count_max: usize) -> Option<Bytes> {
-        let fits = self.to.is_none()
-            || (self.to == Some(to)
-                && !self.is_closed
-                && self.count < count_max
-                && datagram.len() <= self.size
-                && self.bytes.len() + datagram.len() <= BATCH_MAX);
-        if !fits {
-            return Some(datagram);
+    /// Asks `core` for what it has, so many datagrams at most; whether it had something.
+    pub(super) fn fill(&mut self, core: &mut Endpoint, now: Time, count_max: usize) -> bool {
+        let count_max = NonZeroUsize::new(count_max).unwrap_or(NonZeroUsize::MIN);
+        let made = core.poll_batch(now, count_max, &mut self.bytes);
+        (self.to, self.size) = made.map_or((None, 0), |batch| (Some(batch.to), batch.segment));
+        made.is_some()
+    }
+
+    /// Adds what is in `next`, which is empty then, if all of it can go together.
+    pub(super) fn join(&mut self, next: &mut Batch, count_max: usize) -> bool {
+        let all = self.bytes.len() + next.bytes.len();
+        let joins = self.to.is_some()
+            && self.to == next.to
+            && self.size > 0
+            && self.bytes.len().is_multiple_of(self.size)
+            && (next.size == self.size || next.bytes.len() <= self.size)
+            && all.div_ceil(self.size) <= count_max
+            && all <= BATCH_MAX;
+        if joins {
+            self.bytes.extend_from_slice(&next.bytes);
+            next.clear();
         }
-        if self.to.replace(to).is_none() {
-            self.size = datagram.len();
-        }
-        self.is_closed = datagram.len() < self.size;
-        self.count += 1;
-        self.bytes.extend_from_slice(&datagram);
-        None
+        joins
     }
 
     /// Whether there is nothing in it.
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.to.is_none()
     }
 
     /// Takes everything out.
     pub(super) fn clear(&mut self) {
+        (self.to, self.size) = (None, 0);
         self.bytes.clear();
-        (self.to, self.size, self.count, self.is_closed) = (None, 0, 0, false);
+    }
+}
+
+/// Datagrams that came together, one after the other.
+pub(super) struct Segments {
+    rest: BytesMut,
+    stride: usize,
+}
+
+impl Iterator for Segments {
+    type Item = BytesMut;
+
+    fn next(&mut self) -> Option<BytesMut> {
+        let len = self.stride.min(self.rest.len());
+        (len > 0).then(|| self.rest.split_to(len))
     }
 }
 
@@ -119,7 +140,7 @@ impl Socket {
             destination: self.native(to),
             ecn: None,
             contents: &batch.bytes,
-            segment_size: (batch.count > 1).then_some(batch.size),
+            segment_size: (batch.bytes.len() > batch.size).then_some(batch.size),
             src_ip,
         };
         let mut result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
@@ -132,8 +153,8 @@ impl Socket {
         !matches!(result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Hands what has come to `take`, a datagram at a time; whether there may be more.
-    pub(super) fn receive(&mut self, mut take: impl FnMut(SocketAddr, Bytes)) -> bool {
+    /// Hands what has come to `take`, as it came together; whether there may be more.
+    pub(super) fn receive(&mut self, mut take: impl FnMut(SocketAddr, Segments)) -> bool {
         let mut metas = [RecvMeta::default(); READ_BUFFERS];
         let mut slices: Vec<IoSliceMut> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
         // An error is one of the network's about an earlier datagram, or that there is nothing.
@@ -144,7 +165,7 @@ impl Socket {
                 remember(&mut self.routes, from, ours);
             }
             let Some(bytes) = buffer.get(..meta.len) else { continue };
-            bytes.chunks(meta.stride.max(1)).for_each(|d| take(from, Bytes::copy_from_slice(d)));
+            take(from, Segments { rest: BytesMut::from(bytes), stride: meta.stride.max(1) });
         }
         n == READ_BUFFERS
     }
@@ -180,9 +201,15 @@ pub(super) fn source_towards(peer: SocketAddr) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
+    fn batch(to: &str, size: usize, bytes: usize) -> Batch {
+        Batch { to: Some(to.parse().unwrap()), bytes: vec![7; bytes], size }
+    }
+
+    /// How many of these go together, each one datagram.
     fn batch_of(sizes: &[usize], count_max: usize) -> usize {
-        let (mut batch, to) = (Batch::default(), "127.0.0.1:1".parse().unwrap());
-        sizes.iter().take_while(|n| batch.push(to, Bytes::from(vec![0; **n]), count_max).is_none()).count()
+        let one = |n: &usize| batch("127.0.0.1:1", *n, *n);
+        let mut all = one(&sizes[0]);
+        1 + sizes[1..].iter().take_while(|n| all.join(&mut one(n), count_max)).count()
     }
 
     #[test]
@@ -197,12 +224,20 @@ mod tests {
         ] {
             assert_eq!(batch_of(sizes, max), taken, "{sizes:?}");
         }
-        let mut batch = Batch::default();
-        let [a, b] = ["127.0.0.1:1", "127.0.0.1:2"].map(|s| s.parse().unwrap());
-        assert!(batch.is_empty() && batch.push(a, Bytes::from_static(b"x"), 9).is_none());
-        assert!(batch.push(b, Bytes::from_static(b"x"), 9).is_some(), "one peer a batch");
-        batch.clear();
-        assert!(batch.push(b, Bytes::from_static(b"xyz"), 9).is_none());
+        let (a, b) = ("127.0.0.1:1", "127.0.0.1:2");
+        for (first, then, together, what) in [
+            (batch(a, 100, 300), batch(a, 100, 250), true, "both have several"),
+            (batch(a, 100, 300), batch(a, 60, 60), true, "a shorter one ends it"),
+            (batch(a, 100, 250), batch(a, 100, 300), false, "after a shorter one there is no other"),
+            (batch(a, 100, 300), batch(a, 60, 120), false, "two shorter ones"),
+            (batch(a, 100, 300), batch(b, 100, 300), false, "one peer a batch"),
+            (Batch::default(), batch(a, 100, 100), false, "nothing to join"),
+        ] {
+            let (mut first, mut then) = (first, then);
+            let bytes = first.bytes.len() + then.bytes.len();
+            assert_eq!(first.join(&mut then, 9), together, "{what}");
+            assert_eq!((then.is_empty(), first.bytes.len() == bytes), (together, together), "{what}");
+        }
     }
 
     #[test]
@@ -210,15 +245,12 @@ mod tests {
         let mut six = Socket::bind("[::]:0".parse().unwrap()).unwrap();
         let mut four = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = SocketAddr::from(([127, 0, 0, 1], six.udp().local_addr().unwrap().port()));
-        let mut batch = Batch::default();
-        for n in [500, 500, 500, 20] {
-            assert!(batch.push(to, Bytes::from(vec![7; n]), four.batch_max().max(4)).is_none());
-        }
+        let batch = batch(&to.to_string(), 500, 1520);
         if four.batch_max() >= 4 {
             assert!(four.send(&batch));
             let mut got = Vec::new();
             for _ in 0..100 {
-                six.receive(|from, d| got.push((from, d.len())));
+                six.receive(|from, came| got.extend(came.map(|d| (from, d.len()))));
                 if got.len() == 4 {
                     break;
                 }

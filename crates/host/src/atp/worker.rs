@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_atp::session::PeerId;
-use remora_base::{Core, Peer, Time, Transmit};
+use remora_base::{Core, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::shared::{Line, Shared, State};
@@ -26,9 +26,9 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Worker {
     shared: Arc<Shared>,
     socket: Socket,
-    /// What the socket had no room for, and the datagram after it.
+    /// What is to be sent in the next call, or had no room in the socket, and what comes after it.
     batch: Batch,
-    held: Option<Transmit>,
+    next: Batch,
     is_blocked: bool,
     look_at: Time,
     /// Where our datagrams to some peer came from when we last looked.
@@ -41,7 +41,7 @@ impl Worker {
             shared,
             socket,
             batch: Batch::default(),
-            held: None,
+            next: Batch::default(),
             is_blocked: false,
             look_at: Time::ZERO,
             source: None,
@@ -94,10 +94,10 @@ impl Worker {
         for _ in 0..READS_MAX {
             let shared = &self.shared;
             let mut state = None;
-            let more = self.socket.receive(|from, datagram| {
+            let more = self.socket.receive(|from, datagrams| {
                 // The lock is taken once for all that one call brought.
                 let state: &mut State = state.get_or_insert_with(|| shared.lock());
-                state.core.handle_input(shared.now(), Peer::datagram(from), datagram);
+                state.core.handle_datagrams(shared.now(), from, datagrams);
             });
             if let Some(mut state) = state {
                 shared.deliver(&mut state);
@@ -114,17 +114,13 @@ impl Worker {
             if !self.batch.is_empty() && !self.flush() {
                 return false;
             }
-            while let Some(Transmit { to, payload }) =
-                self.held.take().or_else(|| state.core.poll_transmit(self.shared.now()))
-            {
-                if let Some(payload) = self.batch.push(to.addr, payload, self.socket.batch_max()) {
-                    self.held = Some(Transmit { to, payload }); // the first of the next batch
-                    break;
-                }
-            }
-            if self.batch.is_empty() {
+            std::mem::swap(&mut self.batch, &mut self.next);
+            let max = self.socket.batch_max();
+            let batch = &mut self.batch;
+            if batch.is_empty() && !batch.fill(&mut state.core, self.shared.now(), max) {
                 return false;
             }
+            while self.next.fill(&mut state.core, self.shared.now(), max) && self.batch.join(&mut self.next, max) {}
         }
         true
     }

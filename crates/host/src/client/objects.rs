@@ -3,35 +3,45 @@
 //! What goes first is the scheduler's to say, by how urgent a call is
 //! ([`Urgency`](remora_wire::urgency::Urgency)); so a lookup does not wait behind the file that is
 //! being copied, and a lost packet holds back one call, not those behind it. The core sees a
-//! transport that loses nothing while the connection lives. A call that the scheduler gives up
-//! (refused for want of room, or past its deadline) goes out again after a pause; when the
-//! connection ends, it is made again and every unanswered call sent once more, which the server's
-//! duplicate request cache is for.
+//! transport that loses nothing while the connection lives. When the connection ends, it is made
+//! again and every unanswered call sent once more, which the server's duplicate request cache is for.
+//!
+//! An object's deadline follows its call's timer ([`Client::give_up_at`]), and when that has run out,
+//! it is cancelled: a call that has failed takes no more of the link, and is not executed afterwards
+//! because the link is back. Where calls are never given up (hard mounts), their objects have no
+//! deadlines. A call that the scheduler gives up earlier (refused for want of room, or it cannot be
+//! there in time) goes out again after a pause.
+//!
+//! [`Client::give_up_at`]: remora_client::Client::give_up_at
 //!
 //! Bounds: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes of them on their way; the rest stays with
 //! the core. Replies that wait for us, as many and no more bytes than `Settings` say.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::{Config, Identity, Refusal};
-use remora_atp::{Final, Options, Outcome};
+use remora_atp::{Command, Final, Options, Outcome};
 use remora_base::{Core, Peer, Time};
+use remora_client::Client;
 use remora_wire::urgency::Urgency;
 use tokio::task::JoinSet;
 
 use super::driver::{LOOK, RECONNECT, RECORD_MAX, at, idle, take, timeout};
 use super::session::Shared;
 use super::{ClientError, Keys};
-use crate::atp::{AtpEndpoint, AtpError, Remote, Settings, keys};
+use crate::atp::{AtpEndpoint, AtpError, Control, Remote, Settings, keys};
 use crate::objects::priority;
 
 /// Calls handed to the endpoint whose objects have not arrived.
 const OBJECTS_MAX: usize = 512;
 /// Their bytes; one call may always go.
 const BYTES_MAX: usize = 4 << 20;
+/// Objects' deadlines are at most such a part of the patience behind the timer.
+const SLACK: u32 = 8;
 /// How long a call that was given up waits before it goes out again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -149,10 +159,47 @@ async fn up(shared: &Shared, remote: &Remote) -> bool {
     }
 }
 
+/// The core's timer, and what the deadlines of the objects under way are: the same or a little later,
+/// for it moves whenever the server is heard.
+#[derive(Default)]
+struct Timer {
+    due: Option<Time>,
+    deadline: Option<Time>,
+}
+
+impl Timer {
+    /// The timer stands at `at`, and runs for `patience` each time; whether objects have to be told of
+    /// another deadline.
+    fn follow(&mut self, at: Option<Time>, patience: Option<Duration>) -> bool {
+        self.due = at;
+        let slack = patience.unwrap_or_default() / SLACK;
+        let holds = match (at, self.deadline) {
+            (Some(at), Some(deadline)) => at <= deadline && deadline <= at + slack,
+            (at, deadline) => at == deadline,
+        };
+        if !holds {
+            self.deadline = at.map(|at| at + slack);
+        }
+        !holds
+    }
+
+    /// Whether it had run out when it was last looked at.
+    fn is_over(&self, now: Time) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// How long an object has from now on.
+    fn left(&self, now: Time) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.since(now))
+    }
+}
+
 /// Calls on their way to the server.
 #[derive(Default)]
 struct Under {
     ends: JoinSet<(u32, usize, Option<Outcome>)>,
+    controls: BTreeMap<u32, Control>,
+    timer: Timer,
     bytes: usize,
 }
 
@@ -162,11 +209,13 @@ impl Under {
     }
 
     /// Sends `call`; false if the connection has gone.
-    fn send(&mut self, remote: &Remote, call: Bytes, deadline: Option<Duration>) -> bool {
+    fn send(&mut self, now: Time, remote: &Remote, call: Bytes) -> bool {
         let (xid, bytes) = (xid(&call), call.len());
+        let deadline = self.timer.left(now);
         let options = Options { priority: priority(Urgency::of(&call)), deadline, ..Options::default() };
         let Ok(request) = remote.send(call, options) else { return false };
         self.bytes += bytes;
+        self.controls.insert(xid, request.control());
         self.ends.spawn(async move {
             let outcome = request.await.ok().map(|Final { outcome, .. }| outcome);
             if outcome != Some(Outcome::Delivered) {
@@ -175,6 +224,31 @@ impl Under {
             (xid, bytes, outcome)
         });
         true
+    }
+}
+
+impl Under {
+    /// Gives what is under way as long as the core's timer has, and ends what has had its time.
+    fn follow(&mut self, now: Time, core: &Client) {
+        let is_over = self.timer.is_over(now);
+        if !self.timer.follow(core.give_up_at(), core.patience()) && !is_over {
+            return;
+        }
+        let deadline = Command::Deadline(self.timer.left(now));
+        for (xid, control) in &self.controls {
+            // Fails for one that has ended, which is told elsewhere.
+            let _ = match core.is_awaited(*xid) {
+                true => control.ask(deadline),
+                false if is_over => control.ask(Command::Cancel),
+                false => continue, // it has been answered
+            };
+        }
+    }
+
+    /// The object of call `xid` has ended, and had so many bytes.
+    fn ended(&mut self, xid: u32, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.controls.remove(&xid);
     }
 }
 
@@ -198,7 +272,7 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer) -> boo
             }
             Some(end) = under.ends.join_next() => {
                 let Ok((xid, bytes, outcome)) = end else { continue };
-                under.bytes = under.bytes.saturating_sub(bytes);
+                under.ended(xid, bytes);
                 let (mut state, now) = (shared.lock(), shared.now());
                 match outcome {
                     // The server has it: it is there.
@@ -219,14 +293,14 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer) -> boo
 
 /// Takes calls from the core while there is room; when it wants to be woken.
 fn fill(shared: &Shared, remote: &Remote, under: &mut Under) -> Option<Time> {
-    let mut state = shared.lock();
+    let (mut state, now) = (shared.lock(), shared.now());
+    under.follow(now, &state.core);
     while under.has_room() {
-        let Some(call) = state.core.poll_transmit(shared.now()) else {
+        let Some(call) = state.core.poll_transmit(now) else {
             state.deliver_events();
             return state.core.poll_timeout();
         };
-        let deadline = state.core.patience();
-        if !under.send(remote, call.payload, deadline) {
+        if !under.send(now, remote, call.payload) {
             // Gone: the next connection sends it again.
             break;
         }
@@ -235,4 +309,31 @@ fn fill(shared: &Shared, remote: &Remote, under: &mut Under) -> Option<Time> {
     // and then.
     state.deliver_events();
     Some(shared.now() + LOOK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_follow_the_timer_and_are_told_only_when_it_has_moved_far() {
+        let (second, patience) = (Time::from_secs, Some(Duration::from_secs(8)));
+        let mut timer = Timer::default();
+        for (at, told, left) in [
+            (None, false, None),
+            (Some(second(18)), true, Some(19)),
+            (Some(second(18)), false, Some(19)),
+            (Some(second(19)), false, Some(19)),
+            (Some(second(20)), true, Some(21)),
+            (Some(second(18)), true, Some(19)), // the patience was shortened
+            (None, true, None),
+        ] {
+            assert_eq!(timer.follow(at, patience), told, "{at:?}");
+            let left = left.map(|at| Duration::from_secs(at - 10));
+            assert_eq!(timer.left(second(10)), left, "{at:?}");
+        }
+        assert!(!timer.follow(None, None), "never given up: never a deadline");
+        timer.follow(Some(second(30)), patience);
+        assert!(!timer.is_over(second(29)) && timer.is_over(second(30)));
+    }
 }

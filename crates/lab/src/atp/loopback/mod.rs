@@ -42,12 +42,15 @@ pub struct Options {
     pub rounds: usize,
     /// Draws the order of the runs.
     pub seed: u64,
+    /// The largest datagrams that both try and take, in bytes without IP and UDP headers (1200 to
+    /// 65527); `None`: each as it is by default.
+    pub datagram: Option<u16>,
 }
 
 impl Default for Options {
     /// 256 MiB in objects of 1 MiB, seven rounds.
     fn default() -> Options {
-        Options { objects: 256, size: 1 << 20, rounds: 7, seed: 1 }
+        Options { objects: 256, size: 1 << 20, rounds: 7, seed: 1, datagram: None }
     }
 }
 
@@ -98,6 +101,7 @@ struct Load {
     /// Always the same one, which is not copied to be sent.
     object: Bytes,
     count: u64,
+    datagram: Option<u16>,
 }
 
 impl Load {
@@ -126,6 +130,8 @@ pub struct Report {
     pub objects: u64,
     /// Bytes of each.
     pub size: usize,
+    /// The largest datagrams of both, if they were held to the same.
+    pub datagram: Option<u16>,
     /// ATP and QUIC.
     pub rows: Vec<Row>,
     /// ATP's rate over QUIC's, round by round.
@@ -134,7 +140,8 @@ pub struct Report {
 
 /// Runs it: some seconds on a fast machine.
 pub fn run(options: &Options) -> Result<Report, Error> {
-    let load = Load { object: Bytes::from(vec![0x5a; options.size]), count: options.objects.max(1) };
+    let object = Bytes::from(vec![0x5a; options.size]);
+    let load = Load { object, count: options.objects.max(1), datagram: options.datagram };
     let mut rng = Rng::stream(options.seed, "atp-loopback");
     let mut rates: [Vec<f64>; 2] = Default::default();
     let mut costs: [Vec<f64>; 2] = Default::default();
@@ -158,6 +165,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
         version: env!("CARGO_PKG_VERSION"),
         objects: load.count,
         size: options.size,
+        datagram: options.datagram,
         rows: [0, 1].into_iter().map(row).collect::<Option<_>>().ok_or_else(none)?,
         ratio: Summary::of(&ratios).ok_or_else(none)?,
     })
@@ -198,8 +206,9 @@ impl Report {
         let table = Table { left: 1, head, rows: self.rows.iter().map(row).collect() }.to_text();
         let interval = interval(&self.ratio, 1.0, 2);
         let interval = if interval.is_empty() { interval } else { format!(" (95 %: {interval})") };
+        let held = self.datagram.map_or_else(String::new, |bytes| format!(" in datagrams of {bytes}"));
         format!(
-            "{} objects of {} bytes over loopback, {} rounds, medians\n\n{table}\nATP is {:.2} times as fast as \
+            "{} objects of {} bytes{held} over loopback, {} rounds, medians\n\n{table}\nATP is {:.2} times as fast as \
              QUIC{interval}; bar: {BAR:.1}\n",
             self.objects, self.size, self.ratio.runs, self.ratio.median
         )
@@ -212,12 +221,16 @@ mod tests {
 
     #[test]
     fn both_deliver_everything_and_the_report_says_how_fast() {
-        let report = run(&Options { objects: 12, size: 40_000, rounds: 1, seed: 3 }).unwrap();
+        let options = Options { objects: 12, size: 40_000, rounds: 1, seed: 3, datagram: Some(1452) };
+        let report = run(&options).unwrap();
         assert_eq!(report.rows.iter().map(|r| r.carrier).collect::<Vec<_>>(), Carrier::BOTH);
         assert!(report.rows.iter().all(|r| r.bytes_per_second.median > 1e4 && r.cpu_ns_per_byte.median > 0.0));
         let [a, b] = [0, 1].map(|n: usize| report.rows[n].bytes_per_second.median);
         assert!((report.ratio.median - a / b).abs() < 1e-9);
         let text = report.to_text();
-        assert!(text.contains("12 objects of 40000 bytes") && text.contains("QUIC (quinn)"), "{text}");
+        assert!(
+            text.contains("12 objects of 40000 bytes in datagrams of 1452") && text.contains("QUIC (quinn)"),
+            "{text}"
+        );
     }
 }

@@ -17,9 +17,9 @@ pub(super) fn run(load: &Load) -> Result<Duration, Error> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = || keys::generate().map_err(failed("a key"));
     let session = Config { guests: Guests::Anyone, ..Config::default() };
-    let receiver = Settings { session, ..Settings::receiver(at) };
+    let receiver = Settings { session, datagram_max: load.datagram, ..Settings::receiver(at) };
     let receiver = BlockingEndpoint::bind(receiver, key()?).map_err(failed("the receiver"))?;
-    let sender = Settings { listen: at, ..Settings::sender() };
+    let sender = Settings { listen: at, datagram_max: load.datagram, ..Settings::sender() };
     let sender = BlockingEndpoint::bind(sender, key()?).map_err(failed("the sender"))?;
     let (to, their_key) = (receiver.endpoint().local_addr(), receiver.endpoint().public_key());
     let remote =

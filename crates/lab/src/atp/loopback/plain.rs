@@ -1,14 +1,16 @@
 //! One run of quinn, laid out as its own benchmark is: a thread with a runtime for either end,
 //! everything else by default.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
-use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime, TransportConfig,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -21,7 +23,7 @@ const NAME: &str = "localhost";
 
 /// Sends everything; how long it took.
 pub(super) fn run(load: &Load) -> Result<Duration, Error> {
-    let (server, client) = configs()?;
+    let (server, client) = configs(load.datagram)?;
     let (told, hear) = oneshot::channel();
     thread::scope(|scope| {
         let receiving = scope.spawn(move || runtime()?.block_on(receive(server, told, load)));
@@ -38,24 +40,40 @@ fn runtime() -> Result<Runtime, Error> {
     Builder::new_current_thread().enable_all().build().map_err(failed("a runtime"))
 }
 
-/// A server with a certificate of its own making, and a client that trusts it alone.
-fn configs() -> Result<(ServerConfig, ClientConfig), Error> {
+/// A server with a certificate of its own making, and a client that trusts it alone; with the largest
+/// datagram to be tried, if that is not to be quinn's own choice.
+fn configs(datagram: Option<u16>) -> Result<(ServerConfig, ClientConfig), Error> {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(failed("a certificate"))?;
     let certificate = made.cert.der().clone();
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let server = ServerConfig::with_single_cert(vec![certificate.clone()], key.into()).map_err(failed("TLS"))?;
+    let mut server = ServerConfig::with_single_cert(vec![certificate.clone()], key.into()).map_err(failed("TLS"))?;
     let mut roots = RootCertStore::empty();
     roots.add(certificate).map_err(failed("TLS"))?;
-    let client = ClientConfig::with_root_certificates(Arc::new(roots)).map_err(failed("TLS"))?;
+    let mut client = ClientConfig::with_root_certificates(Arc::new(roots)).map_err(failed("TLS"))?;
+    if let Some(bytes) = datagram {
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(bytes);
+        let mut transport = TransportConfig::default();
+        transport.mtu_discovery_config(Some(discovery));
+        let transport = Arc::new(transport);
+        server.transport_config(transport.clone());
+        client.transport_config(transport);
+    }
     Ok((server, client))
 }
 
-fn anywhere() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 0).into()
+/// An endpoint on any port of loopback, that takes datagrams as large as those to be tried.
+fn endpoint(server: Option<ServerConfig>, datagram: Option<u16>) -> Result<Endpoint, Error> {
+    let mut config = EndpointConfig::default();
+    if let Some(bytes) = datagram.filter(|bytes| u64::from(*bytes) > config.get_max_udp_payload_size()) {
+        config.max_udp_payload_size(bytes).map_err(failed("an endpoint"))?;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("a socket"))?;
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).map_err(failed("an endpoint"))
 }
 
 async fn send(config: ClientConfig, to: SocketAddr, load: &Load) -> Result<Duration, Error> {
-    let mut endpoint = Endpoint::client(anywhere()).map_err(failed("the sender"))?;
+    let mut endpoint = endpoint(None, load.datagram)?;
     endpoint.set_default_client_config(config);
     let connection = endpoint.connect(to, NAME).map_err(failed("the connection"))?;
     let connection = connection.await.map_err(failed("the connection"))?;
@@ -92,7 +110,7 @@ fn delivered(ended: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -
 }
 
 async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: &Load) -> Result<(), Error> {
-    let endpoint = Endpoint::server(config, anywhere()).map_err(failed("the receiver"))?;
+    let endpoint = endpoint(Some(config), load.datagram)?;
     // Whoever waits for it is there until this ends.
     let _ = told.send(endpoint.local_addr().map_err(failed("the receiver"))?);
     let taking = async {

@@ -1,0 +1,236 @@
+//! One connection: QUIC's part of it, its estimator, and the objects on their way out and in.
+
+mod sending;
+mod timers;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use noq_proto::{Connection, ConnectionHandle, PathId};
+use remora_base::Time;
+use rustls::pki_types::CertificateDer;
+
+use super::detour::Detour;
+use super::epoch::Epoch;
+use super::event::{PeerId, Status};
+use super::feedback::{Collector, Ledger};
+use super::frame::Seen;
+use super::handshake::Handshake;
+use super::idle::Idle;
+use super::inbox::Inbox;
+use super::keys::PublicKey;
+use super::outbox::Outbox;
+use super::traffic::{Sizes, Traffic};
+use super::valve::Valve;
+use crate::RequestId;
+use crate::estimate::Estimator;
+
+pub(super) use sending::segment;
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// The handshake is under way.
+    Connecting,
+    /// Both ends know each other.
+    Up,
+    /// Over; kept until late packets have died out.
+    Over,
+}
+
+/// One connection.
+pub(super) struct Peer {
+    pub(super) id: PeerId,
+    pub(super) handle: ConnectionHandle,
+    pub(super) conn: Connection,
+    pub(super) addr: SocketAddr,
+    pub(super) key: Option<PublicKey>,
+    pub(super) phase: Phase,
+    /// Whether objects may leave before the handshake is done (0-RTT).
+    pub(super) early: bool,
+    pub(super) outbox: Outbox,
+    pub(super) inbox: Inbox,
+    pub(super) estimator: Estimator,
+    pub(super) collector: Collector,
+    pub(super) ledger: Ledger,
+    /// Stamps of probes that wait in QUIC for the next packets.
+    probes: VecDeque<u16>,
+    /// QUIC takes no more objects' bytes until it says so.
+    pub(super) blocked: bool,
+    /// A packet's worth was written that QUIC has not let out yet: the stamp in it.
+    pub(super) staged: Option<u16>,
+    /// Whether the estimator has declared it silent.
+    pub(super) silent: bool,
+    /// Whether the estimator was told that objects wait.
+    pub(super) demand: bool,
+    /// Whether it is known to be where it seems to be.
+    pub(super) detour: Detour,
+    pub(super) handshake: Handshake,
+    idle: Idle,
+    /// When the last packet left.
+    sent: Time,
+    /// When the last datagram came in.
+    heard_at: Time,
+    /// When it next needs attention, as entered in the endpoint's timers.
+    pub(super) deadline: Option<Time>,
+    /// Whether it stands in the endpoint's line of those that may have something to send.
+    pub(super) queued: bool,
+    traffic: Traffic,
+    /// Datagrams that came in since the last one left.
+    unanswered: u32,
+    /// Something came in since the last packet of objects left.
+    heard: bool,
+}
+
+/// What a peer starts with.
+pub(super) struct Start {
+    pub(super) id: PeerId,
+    pub(super) handle: ConnectionHandle,
+    pub(super) conn: Connection,
+    pub(super) addr: SocketAddr,
+    pub(super) valve: Valve,
+    pub(super) estimator: Estimator,
+    pub(super) inbox: Inbox,
+}
+
+impl Peer {
+    pub(super) fn new(start: Start, now: Time) -> Peer {
+        let side = start.conn.side();
+        Peer {
+            early: side.is_client() && start.conn.has_0rtt(),
+            id: start.id,
+            handle: start.handle,
+            conn: start.conn,
+            addr: start.addr,
+            key: None,
+            phase: Phase::Connecting,
+            outbox: Outbox::default(),
+            inbox: start.inbox,
+            estimator: start.estimator,
+            collector: Collector::default(),
+            ledger: Ledger::default(),
+            probes: VecDeque::new(),
+            blocked: false,
+            staged: None,
+            silent: false,
+            demand: false,
+            detour: Detour::default(),
+            handshake: Handshake::new(now, side.is_server()),
+            idle: Idle::new(now),
+            sent: now,
+            heard_at: now,
+            deadline: None,
+            queued: false,
+            traffic: Traffic::new(start.valve),
+            unanswered: 0,
+            heard: false,
+        }
+    }
+
+    /// Bytes below UDP's payload in each packet: IP's and UDP's headers.
+    fn below(&self) -> u64 {
+        if self.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 }
+    }
+
+    /// Bytes in the largest packet.
+    fn largest(&self) -> u64 {
+        u64::from(self.conn.current_mtu()) + self.below()
+    }
+
+    /// A datagram of `bytes` came in.
+    pub(super) fn received(&mut self, now: Time, bytes: usize) {
+        self.heard_at = now;
+        self.collector.received(bytes as u64 + self.below());
+        self.heard = true;
+        // Credit may have come for what waits. QUIC tells so only of streams that asked for it, and
+        // the one that did may be gone by then.
+        self.blocked = false;
+        self.handshake.heard();
+        // It may have to be answered.
+        self.traffic.let_out(1);
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.hurry(now);
+    }
+
+    /// Every second datagram is answered at once, as QUIC does it (RFC 9000, section 13.2.2).
+    pub(super) fn hurry(&mut self, now: Time) {
+        if self.unanswered >= 2 {
+            self.inbox.hurry(now);
+        }
+    }
+
+    /// Tells the estimator what QUIC saw happen, and QUIC how much may be in flight.
+    pub(super) fn absorb(&mut self, now: Time, epoch: Epoch) {
+        let sizes = Sizes { datagram: self.conn.current_mtu().into(), below: self.below() };
+        if let Some(sent) = self.traffic.absorb(now, epoch, sizes, &mut self.estimator) {
+            self.idle.answered(sent);
+        }
+    }
+
+    /// The receiver's report: samples for the estimator, and the objects' bytes in the packets
+    /// now known to have arrived.
+    pub(super) fn reported(&mut self, now: Time, report: Vec<Seen>) -> Vec<(RequestId, u64)> {
+        let mut arrivals = Vec::with_capacity(report.len());
+        let mut shares = Vec::new();
+        let largest = self.largest();
+        for (arrival, of) in report.into_iter().filter_map(|seen| self.ledger.arrived(seen, largest)) {
+            arrivals.push(arrival);
+            shares.extend(of.into_iter().flatten());
+        }
+        self.estimator.arrivals(now, &arrivals);
+        shares
+    }
+
+    /// An object moves.
+    pub(super) fn touch(&mut self, now: Time) {
+        self.idle.touch(now);
+    }
+
+    /// Whether it has been idle for long and is known to be there.
+    pub(super) fn is_to_go(&self) -> bool {
+        self.is_idle() && self.idle.is_over()
+    }
+
+    /// Whether its handshake with us has had its time and is not done.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.phase == Phase::Connecting && self.conn.side().is_server() && self.handshake.is_overdue(now)
+    }
+
+    /// Whether the link to it is in use, so that its estimator sees what the link carries.
+    pub(super) fn is_used(&self) -> bool {
+        !self.outbox.is_empty() || self.estimator.in_flight() > 0
+    }
+
+    /// Whether it has nothing to do for anybody.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Up && self.outbox.is_empty() && self.inbox.is_empty()
+    }
+
+    /// The key it has shown and proved to own.
+    pub(super) fn shown_key(&self) -> Option<PublicKey> {
+        let shown = self.conn.crypto_session().peer_identity()?;
+        let certificates = shown.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        PublicKey::from_spki(certificates.first()?)
+    }
+
+    /// Where QUIC takes it to be.
+    pub(super) fn path(&self) -> Option<SocketAddr> {
+        self.conn.network_path(PathId::ZERO).ok().map(|path| path.remote())
+    }
+
+    /// How it is doing.
+    pub(super) fn status(&mut self) -> Status {
+        let stats = self.conn.stats();
+        Status {
+            addr: self.addr,
+            key: self.key,
+            up: self.phase == Phase::Up,
+            forecast: self.estimator.forecast(),
+            round_trip: self.estimator.round_trip(),
+            in_flight: self.estimator.in_flight(),
+            requests: self.outbox.len(),
+            sent: stats.udp_tx.bytes,
+            received: stats.udp_rx.bytes,
+        }
+    }
+}

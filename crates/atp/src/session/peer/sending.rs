@@ -1,0 +1,244 @@
+//! What leaves for a peer: packets of objects, and what QUIC itself has to send.
+//!
+//! On a slow link each packet of objects is a call of its own. On a fast one as many leave together
+//! as the estimator thinks take half a millisecond ([`Estimator::burst`]), so that the work that is
+//! by the call, and not by the byte, is done once for all of them: the choice, the stamp, the report,
+//! the system call.
+//!
+//! [`Estimator::burst`]: crate::estimate::Estimator::burst
+
+use std::num::NonZeroUsize;
+
+use noq_proto::{FrameStats, Transmit};
+use remora_base::Time;
+
+use super::super::epoch::Epoch;
+use super::super::frame::{HEAD_LEN, Message, STAMP_LEN};
+use super::super::quic::DATAGRAMS;
+use super::{Peer, Phase};
+use crate::estimate::{Gate, Knowledge, Probe, Way};
+use crate::{Priority, RequestId};
+
+/// Room left in a packet of objects for an acknowledgement that rides along.
+const ACK_ROOM: usize = 24;
+/// A DATAGRAM frame's type and length (RFC 9221, section 4), for up to 63 bytes.
+const FRAME_HEAD: usize = 2;
+/// What noq takes off a datagram's largest size for its frame header.
+const NOQ_DATAGRAM_HEAD: usize = 9;
+/// Bytes that noq sets aside for the length of a STREAM frame that does not fill its packet, where
+/// two would do.
+const NOQ_LENGTH: usize = 8;
+
+/// Objects' bytes that QUIC was given to be sent at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::session) struct Written {
+    stamp: u16,
+    bytes: u64,
+    packets: NonZeroUsize,
+}
+
+impl Peer {
+    /// Whether objects' bytes may be written to it at all.
+    pub(in crate::session) fn may_write(&self) -> bool {
+        (self.phase == Phase::Up || (self.phase == Phase::Connecting && self.early))
+            && !self.blocked
+            && self.staged.is_none()
+    }
+
+    /// Whether the next packet of objects may leave now.
+    pub(in crate::session) fn is_ready(&self, now: Time) -> bool {
+        self.may_write() && self.estimator.gate(now) == Gate::Open
+    }
+
+    /// Full packets that may leave now in one call, at most `max`.
+    pub(in crate::session) fn packets(&self, now: Time, max: NonZeroUsize) -> NonZeroUsize {
+        let packets = self.estimator.burst(now) / self.largest().max(1);
+        usize::try_from(packets).ok().and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN).min(max)
+    }
+
+    /// Bytes of `request` that fill the next `packets`; 0 if there is no telling yet.
+    pub(in crate::session) fn room(&mut self, request: RequestId, packets: NonZeroUsize) -> usize {
+        let frames = self.conn.datagrams().max_size().map_or(0, |max| max + NOQ_DATAGRAM_HEAD);
+        let ack = if self.heard { ACK_ROOM } else { 0 };
+        let each = frames.saturating_sub(self.outbox.frame_head(request));
+        let tail = if packets > NonZeroUsize::MIN { NOQ_LENGTH } else { 0 };
+        each.saturating_mul(packets.get()).saturating_sub(FRAME_HEAD + STAMP_LEN + ack + tail)
+    }
+
+    /// Stamps the packets about to leave, `max` at most: the first of them carries the stamp.
+    pub(in crate::session) fn stamp(&mut self, now: Time, share: (RequestId, u64), max: NonZeroUsize) -> Written {
+        let one = self.room(share.0, NonZeroUsize::MIN) as u64;
+        let packets = (share.1 + HEAD_LEN as u64).checked_div(one).and_then(|full| usize::try_from(full).ok());
+        let packets = packets.map_or(NonZeroUsize::MIN, |full| NonZeroUsize::MIN.saturating_add(full)).min(max);
+        let stamp = self.ledger.stamp(now, Some(share), self.largest());
+        self.say(&Message::Stamp(stamp), 0);
+        Written { stamp, bytes: share.1, packets }
+    }
+
+    /// Sends `probe`: stamps whose arrival is reported at once.
+    pub(in crate::session) fn probe(&mut self, now: Time, probe: Probe) {
+        let (count, size) = match probe {
+            Probe::Small => (1, 0),
+            Probe::Pair => (2, self.conn.datagrams().max_size().unwrap_or(0)),
+        };
+        self.traffic.let_out(count);
+        self.probes.clear();
+        for _ in 0..count {
+            let number = self.ledger.stamp(now, None, self.largest());
+            self.probes.push_back(number);
+            self.say(&Message::Probe(number), size);
+        }
+    }
+
+    /// Reports what arrived, if that is due and the last report is not still waiting.
+    fn report(&mut self, now: Time) {
+        let Some(due) = self.collector.due().filter(|due| *due <= now) else { return };
+        if self.conn.datagrams().send_buffer_space() < DATAGRAMS / 2 {
+            return self.collector.postpone(due.max(now));
+        }
+        if let Some(seen) = self.collector.report(now) {
+            self.say(&Message::Report(seen), 0);
+            self.inbox.answer(&mut self.conn);
+        }
+    }
+
+    fn say(&mut self, message: &Message, size: usize) {
+        // Fails before the peer's limits are known, and the sample is lost: no more than that.
+        let _ = self.conn.datagrams().send(message.encode(size), true);
+    }
+
+    /// The next packet that QUIC itself has: handshake, acknowledgements, what was lost, reports.
+    /// Retransmissions are paced as objects are; `None` while they have to wait.
+    pub(in crate::session) fn flush(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.report(now);
+        if self.inbox.due().is_some_and(|due| due <= now) {
+            self.inbox.answer(&mut self.conn);
+        }
+        // Before that the peer's limits are not known, and a probe would be lost.
+        while self.phase == Phase::Up
+            && let Some(probe) = self.estimator.poll_probe(now)
+        {
+            self.probe(now, probe);
+        }
+        // A window that grew, or was opened for a probe.
+        self.absorb(now, epoch);
+        if self.handshake.is_confirmed() && self.traffic.owes() && matches!(self.estimator.gate(now), Gate::At(_)) {
+            // Acknowledgements do not wait: the peer's estimate, and its window, rest on them. With
+            // no window for anything else QUIC sends only them; `take` opens it again.
+            self.traffic.shut();
+            return self.take(now, epoch, buf);
+        }
+        let transmit = self.take(now, epoch, buf);
+        match (&transmit, self.staged) {
+            (Some(_), Some(number)) => {
+                self.ledger.left(number, now, 0, 0);
+                self.staged = None;
+            }
+            (Some(_), None) => {
+                self.probes.drain(..self.probes.len().min(1)).for_each(|n| self.ledger.left(n, now, 0, 0))
+            }
+            // It had nothing, unless the window is full.
+            (None, _) if self.estimator.gate(now) != Gate::Shut => self.traffic.settled(),
+            _ => {}
+        }
+        transmit
+    }
+
+    /// Whether QUIC waits with bytes that an object of this priority should overtake: they may be
+    /// of a less urgent one. QUIC sends the most urgent first of what it has.
+    pub(in crate::session) fn is_overtaken_by(&self, priority: Priority) -> bool {
+        self.outbox.lowest_started().is_some_and(|lowest| lowest < priority)
+    }
+
+    /// Whether bytes wait in QUIC, while a packet may leave.
+    pub(in crate::session) fn owes(&self, now: Time) -> bool {
+        self.traffic.owes() && self.is_ready(now)
+    }
+
+    /// The packets for which objects' bytes have just been written, if QUIC lets them out.
+    pub(in crate::session) fn take_written(
+        &mut self,
+        now: Time,
+        epoch: Epoch,
+        written: Written,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.traffic.owe(written.bytes);
+        let transmit = self.take_some(now, epoch, written.packets, buf);
+        self.touch(now);
+        self.estimator.moved(now, Way::Out);
+        self.heard = false;
+        self.staged = transmit.is_none().then_some(written.stamp);
+        if let Some(t) = &transmit {
+            let (all, first) = (self.on_the_wire(t), segment(t) as u64 + self.below());
+            self.ledger.left(written.stamp, now, all, all.saturating_sub(first));
+        }
+        transmit
+    }
+
+    /// After a packet of objects: whether it was the last there is for now. A receiver answers every
+    /// second packet at once and holds back the answer to a single one for 25 ms (RFC 9000, section
+    /// 13.2.1), which would be the longest part of a small object's round trip. So a PING follows,
+    /// and whichever of the two is the second one is answered at once.
+    pub(in crate::session) fn ends_a_train(&mut self) -> bool {
+        let ends = self.phase == Phase::Up && self.outbox.is_written();
+        if ends {
+            self.conn.ping();
+        }
+        ends
+    }
+
+    /// The next packet, if QUIC has one.
+    pub(in crate::session) fn take(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.take_some(now, epoch, NonZeroUsize::MIN, buf)
+    }
+
+    /// The next packets, at most `max` and all of one size but for the last.
+    fn take_some(&mut self, now: Time, epoch: Epoch, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            buf.clear();
+            let dark = self.is_dark().then(|| self.conn.stats().frame_tx);
+            let transmit = self.conn.poll_transmit(epoch.instant(now), max, buf);
+            self.absorb(now, epoch);
+            if let Some(t) = &transmit {
+                self.sent = now;
+                self.unanswered = 0;
+                self.traffic.left(count(t));
+                self.ledger.sent(self.on_the_wire(t));
+            }
+            // What QUIC has for a decoy is a challenge or two, and would reach nobody. And in a
+            // blackout it sends objects' bytes again: they would stand in the device's queue, in
+            // front of all that is urgent when the link is back.
+            let again = |before: FrameStats| {
+                let after = self.conn.stats().frame_tx;
+                let is_path =
+                    after.path_challenge > before.path_challenge || after.path_response > before.path_response;
+                after.stream > before.stream && !is_path
+            };
+            match transmit {
+                Some(t) if self.detour.is_decoy(t.destination) || dark.is_some_and(again) => continue,
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether it does not answer, though it did once.
+    fn is_dark(&self) -> bool {
+        self.handshake.is_confirmed() && matches!(self.estimator.forecast().state, Knowledge::Blackout { .. })
+    }
+
+    /// Bytes of a transmission with all headers.
+    fn on_the_wire(&self, t: &Transmit) -> u64 {
+        t.size as u64 + count(t) * self.below()
+    }
+}
+
+/// The bytes of each datagram but the last.
+pub(in crate::session) fn segment(t: &Transmit) -> usize {
+    t.segment_size.unwrap_or(t.size)
+}
+
+/// Its datagrams.
+fn count(t: &Transmit) -> u64 {
+    t.size.div_ceil(segment(t).max(1)) as u64
+}

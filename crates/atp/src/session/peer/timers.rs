@@ -1,0 +1,77 @@
+//! When a peer needs attention, and what is done then.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::super::config::Config;
+use super::super::epoch::Epoch;
+use super::{Peer, Phase};
+use crate::estimate::Gate;
+
+impl Peer {
+    /// When it next needs attention.
+    pub(in crate::session) fn next_deadline(&self, now: Time, epoch: Epoch, config: &Config) -> Option<Time> {
+        let quic = self.conn.poll_timeout().map(|i| epoch.time(i));
+        if self.phase == Phase::Over {
+            return quic;
+        }
+        let wants = self.traffic.owes() || (self.may_write() && !self.outbox.is_empty());
+        let gate = match self.estimator.gate(now) {
+            Gate::At(t) if wants => Some(t),
+            _ => None,
+        };
+        let lost = Some(self.heard_at + config.hold);
+        let own = [self.next_sign(config), self.farewell_at(config), self.handshake.next_knock(), lost];
+        [quic, self.estimator.poll_timeout(), self.collector.due(), self.inbox.due(), gate]
+            .into_iter()
+            .chain(own)
+            .flatten()
+            .min()
+    }
+
+    /// When it is to show where it is. Not QUIC's own keep-alive: its timer would stand before
+    /// the one that a [knock](Handshake::knock) brings forward.
+    fn next_sign(&self, config: &Config) -> Option<Time> {
+        let shows = self.phase == Phase::Up && self.conn.side().is_client();
+        config.keep_alive.filter(|_| shows).map(|interval| self.sent + interval)
+    }
+
+    /// When it is to be asked whether it is there, for it has had no objects for long.
+    fn farewell_at(&self, config: &Config) -> Option<Time> {
+        self.idle.ask_at(config.idle).filter(|_| self.is_idle())
+    }
+
+    /// Whether it has been silent for longer than it is held.
+    pub(in crate::session) fn is_lost(&self, now: Time, hold: Duration) -> bool {
+        self.heard_at + hold <= now
+    }
+
+    /// Acts on the timers that are due.
+    pub(in crate::session) fn handle_timeout(&mut self, now: Time, epoch: Epoch, config: &Config) {
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if due(self.conn.poll_timeout().map(|at| epoch.time(at))) {
+            self.conn.handle_timeout(epoch.instant(now));
+        } else if due(self.handshake.next_knock()) {
+            // QUIC's timer, the probe timeout, is brought forward.
+            if let Some(early) = self.conn.poll_timeout() {
+                self.conn.handle_timeout(early);
+            }
+            self.handshake.knock(now);
+        }
+        if due(self.estimator.poll_timeout()) {
+            self.estimator.handle_timeout(now);
+        }
+        if self.phase == Phase::Over {
+            return;
+        }
+        if due(self.farewell_at(config)) {
+            self.idle.ask(now);
+            self.conn.ping();
+        }
+        if due(self.next_sign(config)) {
+            self.conn.ping();
+            self.sent = now; // or will have been, when QUIC has its turn
+        }
+    }
+}
