@@ -222,7 +222,9 @@ impl Window {
     }
 
     fn set(&mut self, bytes: f64, block: u64) {
-        let (least, most) = (self.least.max(block * u64::from(REQUESTS_MIN)), block * REQUESTS_MAX);
+        let most = block * REQUESTS_MAX;
+        // What may always be on its way may be more than so many small requests.
+        let least = self.least.max(block * u64::from(REQUESTS_MIN)).min(most);
         self.bytes = (bytes as u64).clamp(least, most);
     }
 
@@ -357,6 +359,16 @@ mod tests {
             flight.add(16_384);
         }
         assert_eq!((flight.requests, flight.bytes), (4, 65_536));
+    }
+
+    #[test]
+    fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
+        let mut w = Window::new(WindowSize::Adaptive);
+        let tiny = Seen { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
+        (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
+        assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
+        w.on_reply(Seen { repaired: false, ..tiny });
+        assert_eq!(w.bytes, 100 * REQUESTS_MAX);
     }
 
     #[test]

@@ -156,6 +156,8 @@ struct Needs {
     bunched_s: f64,
     /// What bad periods cost that the window may outlast.
     outlasted: f64,
+    /// The largest share of its time that a wireless medium on the way is bad.
+    bad_share: f64,
     /// The least time from block to block where each needs a token of its own.
     cycle_s: f64,
     /// Once around the rings on the way.
@@ -220,6 +222,7 @@ impl Round<'_> {
                 think_s,
                 bunched_s: n.bunched_s,
                 outlasted: n.outlasted,
+                bad_share: n.bad_share,
                 around_s: n.around_s,
                 servers: n.servers.clone(),
             }),
@@ -229,6 +232,7 @@ impl Round<'_> {
                 think_s,
                 bunched_s: 0.0,
                 outlasted: 0.0,
+                bad_share: 0.0,
                 around_s: 0.0,
                 servers: Vec::new(),
             }),
@@ -255,6 +259,13 @@ impl Round<'_> {
         let packets = self.copy.data.packets;
         let more = f64::from(self.copy.window.saturating_sub(1));
         let ready_s = self.copy.software.get() + packets * self.network.topology.groups[there.from].cost.get();
+        // What the sender's flows make meanwhile waits for its software, goes out behind the block, and keeps
+        // the medium from the reply.
+        let (medium, port) = self.network.group_ports[there.from];
+        if cells[medium].serves_both_ways() {
+            let sends = self.loads.ports[medium][port].sends;
+            needs.bunched_s += self.copy.software.get() * cells[medium].share(sends);
+        }
         // What comes in interrupts the receiver, so that a reply waits for the blocks behind its own.
         needs.bunched_s += more * packets * self.network.topology.groups[there.to].cost.get();
         // At a gateway the reply comes behind what others have queued behind the burst.
@@ -312,10 +323,12 @@ impl Round<'_> {
     }
 
     /// Where the channel is not what the copy waits for, a window may outlast a bad period, wholly or in part:
-    /// a doubt of all that bad periods cost.
+    /// a doubt of all that bad periods cost. Where much of the time is bad, others' packets have gathered by
+    /// the end of it.
     fn outlast(&self, needs: &mut Needs) {
         let busiest = needs.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
         for (weather, on_s) in needs.channels.values() {
+            needs.bad_share = needs.bad_share.max(weather.bad_share());
             if self.copy.window > 1 && *on_s < busiest {
                 needs.outlasted += weather.bad_s / weather.good_s;
             }

@@ -145,7 +145,7 @@ const MODERATE: &[Band<Sender>] = &Reach {
     slots: 2.5,
     short: 0.0,
     met: 28.0,
-    variation: 1.5,
+    variation: 1.0,
     propagation: 0.2,
 }
 .bands();

@@ -70,6 +70,8 @@ pub struct Round {
     pub bunched_s: f64,
     /// What bad periods cost that the window may outlast, as a part of the time from block to block.
     pub outlasted: f64,
+    /// The largest share of its time that a wireless medium on the way is bad.
+    pub bad_share: f64,
     /// A token's time once around the rings on the way, in seconds: where it is when a packet comes is
     /// taken for chance.
     pub around_s: f64,
@@ -87,7 +89,8 @@ pub static PACE: Formula<Round, Pace> = Formula {
         Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.85 },
         Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.08 },
         Band { quantity: Quantity::Outlasted, of: |round| round.outlasted, low: 0.0, high: 0.08 },
-        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.1 },
+        Band { quantity: Quantity::BadShare, of: |round| round.bad_share, low: 0.0, high: 0.15 },
+        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.07 },
         Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.1 },
     ],
 };
@@ -209,6 +212,7 @@ mod tests {
             think_s: 0.5,
             bunched_s: 0.0,
             outlasted: 0.0,
+            bad_share: 0.0,
             around_s: 0.0,
             servers,
         };
@@ -254,6 +258,7 @@ mod tests {
                 think_s: 0.0,
                 bunched_s: 0.0,
                 outlasted: 0.0,
+                bad_share: 0.0,
                 around_s: 0.0,
                 servers: vec![full]
             })

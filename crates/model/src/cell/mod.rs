@@ -211,6 +211,11 @@ impl<'a> Cell<'a> {
         Queue { arrivals_per_s: traffic.packets_per_s(), service: traffic.service(self.rate, 0.0) }
     }
 
+    /// The share of the medium's bit rate that `traffic` takes.
+    pub(crate) fn share(&self, traffic: Traffic) -> f64 {
+        self.airtime(traffic, 0.0)
+    }
+
     fn airtime(&self, traffic: Traffic, overhead_s: f64) -> f64 {
         traffic.packets_per_s() * traffic.service(self.rate, overhead_s).mean
     }
