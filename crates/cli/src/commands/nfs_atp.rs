@@ -19,7 +19,7 @@ pub(crate) async fn run(args: NfsAtp) -> Result {
     } else {
         out::text(&report.to_text())?
     }
-    if report.holds() { Ok(()) } else { Err(Error::refused("the bar", "is not held, or frames were late")) }
+    if report.holds() { Ok(()) } else { Err(Error::refused("the bar", "is not held, or frames were too late")) }
 }
 
 fn options(args: &NfsAtp) -> Result<Options> {
@@ -35,7 +35,7 @@ fn options(args: &NfsAtp) -> Result<Options> {
     if length < Duration::from_secs(1) {
         return Err(Error::Usage("there is less than a second of the trace left: begin earlier".into()));
     }
-    Ok(Options { trace, trace_name, from: args.from, length, seed: args.seed, command: command(args) })
+    Ok(Options { trace, trace_name, from: args.from, length, seed: args.seed, command: command(args), bar: !args.json })
 }
 
 /// The command that gives figures like these again.

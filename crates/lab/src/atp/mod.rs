@@ -19,11 +19,11 @@ mod verdict;
 
 use std::num::NonZeroUsize;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use remora_sim::atp::Trace;
 
 pub use remora_sim::atp::{Protocol, TraceError, Workload};
 
+use crate::report::bar::bar;
 use crate::wireless::pool;
 use job::Job;
 
@@ -92,21 +92,15 @@ pub struct Options {
 /// Runs everything. All runs are independent: one pool takes them all.
 pub fn run(options: &Options) -> Report {
     if let Some(setup) = &options.real {
-        let bar = bar(real::jobs(options).len() as u64, options.bar);
+        let bar = bar(real::jobs(options).len() as u64, "runs", options.bar);
         let (done, conditions) = real::run(options, setup, || bar.inc(1));
         bar.finish_and_clear();
         return Report::new(options, done.into_iter()).made_real(conditions);
     }
     let jobs = job::all(options);
-    let bar = bar(jobs.len() as u64, options.bar);
+    let bar = bar(jobs.len() as u64, "runs", options.bar);
     let work = |n: usize| jobs.get(n).map(|job: &Job| job.run(&options.trace));
     let done: Vec<_> = pool::map(jobs.len(), options.threads, work, || bar.inc(1)).into_iter().flatten().collect();
     bar.finish_and_clear();
     Report::new(options, jobs.into_iter().zip(done))
-}
-
-fn bar(runs: u64, shown: bool) -> ProgressBar {
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
-    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

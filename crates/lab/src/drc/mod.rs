@@ -16,9 +16,9 @@ mod timeline;
 
 use std::num::NonZeroUsize;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_sim::drc::Outcome;
 
+use crate::report::bar::bar;
 use crate::wireless::pool;
 use cell::Cell;
 
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Report {
         .flat_map(|(_, cells)| cells)
         .flat_map(|cell| seeds.iter().map(move |seed| (cell, *seed)))
         .collect();
-    let bar = bar(runs.len() as u64, options.bar);
+    let bar = bar(runs.len() as u64, "runs", options.bar);
     // Real runs would disturb one another.
     let threads = if options.way == Way::Simulated { options.threads } else { NonZeroUsize::MIN };
     let work = |n: usize| runs.get(n).map(|(cell, seed)| make(options.way, cell, *seed));
@@ -98,10 +98,4 @@ fn make(way: Way, cell: &Cell, seed: u64) -> Result<Outcome, String> {
         Way::Simulated => remora_sim::drc::run(&cell.config(), seed).map_err(|e| e.to_string()),
         Way::Real { faster } => real::run(&cell.config(), seed, faster).map_err(|e| e.to_string()),
     }
-}
-
-fn bar(runs: u64, shown: bool) -> ProgressBar {
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
-    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

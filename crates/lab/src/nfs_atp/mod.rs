@@ -14,16 +14,21 @@ use std::time::Duration;
 
 use remora_base::Time;
 use remora_channel::{Config, Opportunities, PerSide};
+use remora_host::emulate::Setup;
 use remora_sim::atp::Trace;
 use serde::Serialize;
 
 use crate::Table;
+use crate::report::bar::bar;
 use place::Place;
 use workload::{Kind, Measured};
 
 /// The small calls' p99 over TCP, at least so many times that over ATP: of those made while
 /// something got through. (Whoever asks in a blackout waits for its end, whatever carries the call.)
 pub const BAR: f64 = 5.0;
+/// The latest frame may have been as late as this part of the lesser p99: a moment's stall of the
+/// machine does not show in what is compared, and in five minutes there may well be one.
+const LATE_PART: f64 = 0.1;
 /// Frames that may wait in front of the link, in either direction.
 const QUEUE: usize = 50;
 /// Bytes that may cross at once, as recorded links have it.
@@ -46,6 +51,8 @@ pub struct Options {
     pub seed: u64,
     /// The command that gives figures like these again.
     pub command: String,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
 }
 
 /// Why there are no figures.
@@ -72,6 +79,8 @@ pub enum Carrier {
 }
 
 impl Carrier {
+    const ALL: [Carrier; 2] = [Carrier::Atp, Carrier::Tcp];
+
     /// As people call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -117,23 +126,28 @@ pub struct Report {
     /// How many times longer the small calls' p99 is over TCP than over ATP: of all of them, and
     /// of those made while something got through.
     pub times: [Option<f64>; 2],
-    /// The latest a frame was handed over, in seconds, and whether that is early enough.
+    /// The latest a frame was handed over, in seconds, and whether that is too late for the figures to
+    /// count.
     pub lateness: Vec<(Carrier, f64, bool)>,
 }
 
 /// Runs both carriers, side by side. It needs root, and takes as long as the calls are made and up
 /// to a minute more.
 pub fn run(options: &Options) -> Result<Report, Error> {
+    let bar = bar(workload::small_calls(options.length) * Carrier::ALL.len() as u64, "small calls", options.bar);
     let both = std::thread::scope(|scope| {
-        let one = |carrier| scope.spawn(move || place::measure(carrier, options));
-        [Carrier::Atp, Carrier::Tcp].map(one).map(|thread| thread.join())
+        let one = |carrier| {
+            let bar = &bar;
+            scope.spawn(move || place::measure(carrier, options, &|| bar.inc(1)))
+        };
+        Carrier::ALL.map(one).map(|thread| thread.join())
     });
+    bar.finish_and_clear();
     let mut rows = Vec::new();
-    let mut lateness = Vec::new();
+    let mut latest = Vec::new();
     for measured in both {
-        let Place { carrier, calls, lateness: late, valid } =
-            measured.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
-        lateness.push((carrier, late.as_secs_f64(), valid));
+        let Place { carrier, calls, lateness: late } = measured.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
+        latest.push((carrier, late.as_secs_f64()));
         for kind in [Kind::Small, Kind::Large] {
             for with_blackout in [true, false] {
                 rows.push(row(carrier, kind, with_blackout, &calls, options));
@@ -145,6 +159,9 @@ pub fn run(options: &Options) -> Result<Report, Error> {
         rows.iter().find(is).and_then(|r| r.p99)
     };
     let times = [true, false].map(|all| Some(p99(Carrier::Tcp, all)? / p99(Carrier::Atp, all)?));
+    let least = Carrier::ALL.iter().filter_map(|c| p99(*c, false)).fold(f64::INFINITY, f64::min);
+    let bound_s = (least * LATE_PART).max(Setup::default().lateness_max.as_secs_f64());
+    let lateness = latest.into_iter().map(|(carrier, late_s)| (carrier, late_s, late_s > bound_s)).collect();
     let Options { command, trace_name, length, .. } = options.clone();
     Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
 }
@@ -187,9 +204,9 @@ fn channel(options: &Options) -> Result<Config, Error> {
 }
 
 impl Report {
-    /// Whether the bar is held, and every frame was on time.
+    /// Whether the bar is held, and no frame was too late.
     pub fn holds(&self) -> bool {
-        self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, valid)| *valid)
+        self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)
     }
 
     /// For people.
@@ -217,8 +234,8 @@ impl Report {
             times(self.times[0]),
             times(self.times[1])
         );
-        for (carrier, late, valid) in &self.lateness {
-            let verdict = if *valid { "" } else { ": too late, these figures do not count" };
+        for (carrier, late, too_late) in &self.lateness {
+            let verdict = if *too_late { ": too late, these figures do not count" } else { "" };
             text +=
                 &format!("{}: the emulator's latest frame was {:.1} ms late{verdict}\n", carrier.name(), late * 1e3);
         }

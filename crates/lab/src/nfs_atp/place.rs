@@ -26,8 +26,6 @@ pub(super) struct Place {
     pub(super) calls: Vec<Measured>,
     /// The latest a frame was handed over.
     pub(super) lateness: Duration,
-    /// Whether that is early enough.
-    pub(super) valid: bool,
 }
 
 /// Where the server is, and who.
@@ -37,8 +35,8 @@ struct Server {
     key: PublicKey,
 }
 
-/// Everything, from the link to the last answer.
-pub(super) fn measure(carrier: Carrier, options: &Options) -> Result<Place, Error> {
+/// Everything, from the link to the last answer; `tick` is called with each small call.
+pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sync)) -> Result<Place, Error> {
     let weather = channel(options)?;
     // Mounted in fair weather.
     let fair = Config { rate: Rate::mbit(100), delay: weather.delay, ..Config::default() };
@@ -53,12 +51,15 @@ pub(super) fn measure(carrier: Carrier, options: &Options) -> Result<Place, Erro
     emulator.begin(weather, options.seed).map_err(failed("the emulator"))?;
     let began = emulator.clock().map_err(failed("the emulator"))?.instant(Time::ZERO);
     // Within, because a connection that has to be made again is made from there.
-    let work = || Ok(runtime.block_on(workload::run(&session, &fh, began, options.length)));
+    let work = || Ok(runtime.block_on(workload::run(&session, &fh, began, options.length, tick)));
     let calls = emulator.within(Station::Mobile(0), work).map_err(failed("the calls"))?;
     let report = emulator.report().map_err(failed("the emulator"))?;
     drop(session);
     drop(server.serving);
-    Ok(Place { carrier, calls, lateness: report.lateness.max, valid: report.valid() })
+    if report.refused > 0 {
+        return Err(failed("the emulator")(format!("{} frames found no way into a station", report.refused)));
+    }
+    Ok(Place { carrier, calls, lateness: report.lateness.max })
 }
 
 /// Serves a directory in memory, as everybody's.

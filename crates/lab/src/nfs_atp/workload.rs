@@ -54,8 +54,20 @@ pub(super) async fn file(session: &Session) -> Result<Fh, ClientError> {
     made.fh.ok_or(ClientError::Closed)
 }
 
-/// Makes calls for `length` from `began` on, and waits for their answers for [`AFTER`] at most.
-pub(super) async fn run(session: &Session, fh: &Fh, began: Instant, length: Duration) -> Vec<Measured> {
+/// How many small calls [`run`] makes.
+pub(super) fn small_calls(length: Duration) -> u64 {
+    length.as_nanos().div_ceil(SMALL_EVERY.as_nanos()) as u64
+}
+
+/// Makes calls for `length` from `began` on, and waits for their answers for [`AFTER`] at most;
+/// `tick` is called with each small one.
+pub(super) async fn run(
+    session: &Session,
+    fh: &Fh,
+    began: Instant,
+    length: Duration,
+    tick: &(dyn Fn() + Sync),
+) -> Vec<Measured> {
     let mut under_way = JoinSet::new();
     let mut made = Vec::new();
     let mut make = |kind, at, call| {
@@ -80,6 +92,7 @@ pub(super) async fn run(session: &Session, fh: &Fh, began: Instant, length: Dura
             make(Kind::Large, at, Call::Write(write));
         }
         make(Kind::Small, at, Call::GetAttr(fh.clone()));
+        tick();
     }
     let until = began + length + AFTER;
     while let Ok(Some(Ok((nth, took)))) = tokio::time::timeout_at(until.into(), under_way.join_next()).await {

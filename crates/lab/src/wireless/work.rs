@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use super::cell::{Cell, Sample};
 use super::experiments::Experiment;
 use super::outcome::{CellOutcome, ExperimentOutcome, Report};
 use super::runner::{RunError, Runner};
 use super::{Options, SEEDS_MAX, pool};
+use crate::report::bar::bar;
 
 /// Why there is nothing to run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -93,7 +92,7 @@ impl<R: Runner> Work<R> {
     /// experiment as it and all before it have ended.
     pub fn run(&self, ended: impl Fn(&ExperimentOutcome) + Sync) {
         let places = self.places();
-        let bar = bar(places.len() as u64, self.options.bar);
+        let bar = bar(places.len() as u64, "runs", self.options.bar);
         let work = |n: usize| {
             let Some(place) = places.get(n) else { return };
             self.make(*place);
@@ -201,10 +200,4 @@ fn levels(all: &[Vec<Cell>]) -> String {
         let _ = writeln!(text, "  {axis}: {}", levels.join(", "));
     }
     text.trim_end().to_owned()
-}
-
-fn bar(runs: u64, shown: bool) -> ProgressBar {
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{wide_bar:.green} {pos} of {len} runs, {eta} left");
-    ProgressBar::with_draw_target(Some(runs), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
