@@ -15,32 +15,9 @@ const TICK: Duration = Duration::from_millis(50);
 const ONE_WAY: Duration = Duration::from_millis(5);
 const STEP_NS: u64 = 1_000_000;
 
-/// ATP 02's trace as far as its text and Figure 5 tell it (reconstructed): seconds, bytes a
-/// second, straight lines between.
-const TRACE: [(f64, f64); 22] = [
-    (0.0, 192e3),
-    (40.0, 200e3),
-    (90.0, 192e3),
-    (110.0, 120e3),
-    (120.0, 64e3),
-    (136.0, 54.0e3),
-    (137.5, 41.6e3),
-    (139.0, 38.6e3),
-    (140.6, 30.9e3),
-    (142.0, 29.3e3),
-    (144.5, 20.7e3),
-    (147.0, 14.2e3),
-    (150.0, 5.3e3),
-    (151.0, 0.0),
-    (180.0, 0.0),
-    (180.0, 50e3),
-    (210.0, 50e3),
-    (220.0, 48e3),
-    (220.0, 140e3),
-    (240.0, 192e3),
-    (270.0, 200e3),
-    (300.0, 192e3),
-];
+/// ATP 02's trace as far as its text and Figure 5 tell it (reconstructed): lines of seconds and
+/// bytes a second, straight lines between.
+const TRACE: &str = include_str!("../../../../docs/examples/atp02-trace.csv");
 
 /// Bytes that have crossed by each millisecond.
 pub(crate) struct Link(Vec<f64>);
@@ -48,7 +25,9 @@ pub(crate) struct Link(Vec<f64>);
 impl Link {
     /// ATP 02's, reconstructed.
     pub(crate) fn paper() -> Link {
-        Link::of(&TRACE)
+        let knots = TRACE.lines().filter_map(|line| line.split_once(','));
+        let knots = knots.filter_map(|(at, rate)| Some((at.parse().ok()?, rate.parse().ok()?)));
+        Link::of(&knots.collect::<Vec<_>>())
     }
 
     /// The same rate throughout, bytes a second.

@@ -231,6 +231,9 @@ mod tests {
         }
         assert!((1200..2200).all(|t| kb(f64::from(t) / 10.0) <= 64.0));
         assert!((0..3000).all(|t| kb(f64::from(t) / 10.0) <= 200.0));
+        // The same for `--trace`, and for tests that cannot see this crate.
+        let file = Trace::parse(include_str!("../../../../docs/examples/atp02-trace.csv")).unwrap();
+        assert_eq!(file, trace);
     }
 
     #[test]
