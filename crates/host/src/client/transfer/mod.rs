@@ -1,36 +1,19 @@
 //! Whole files through a session, as many blocks at once as the window takes.
 
-use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+mod flying;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_client::{Answer, Download, Failure, Piece, Request, TransferError, Upload};
+use remora_client::{Answer, Download, Piece, TransferError, Upload};
 use remora_wire::nfs3::{self, Fh, Reply};
 
 use super::ClientError;
-use super::line::Line;
-use super::session::{Pending, Session};
+use super::session::Session;
+use flying::Flying;
 
 /// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// How long a stream may stand still at the end of a file, beside two usual round trips,
-const STALL: Duration = Duration::from_millis(200);
-/// and how long all of them, beside the time that something takes of which nothing is heard
-/// before it is through: then the link is idle.
-const IDLE: Duration = Duration::from_millis(50);
-/// The most of that time.
-const STALL_MAX: Duration = Duration::from_secs(3);
-/// Of a READ's answer each segment is heard that comes in order; a few may not.
-const SEGMENTS: u64 = 4 * 1448;
-/// Towards the end of a file a block over a stream is no more than this share of what is left,
-/// so that all streams end together,
-const TAIL_SHARE: u64 = 16;
-/// and no less than so many bytes.
-const TAIL_BLOCK_MIN: u32 = 4096;
 
 /// The largest blocks the server takes, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,153 +22,6 @@ pub struct Limits {
     pub read_max: u32,
     /// Largest WRITE in bytes.
     pub write_max: u32,
-}
-
-/// A call on its way, and the piece it is about; a COMMIT's is empty.
-struct Call {
-    piece: Piece,
-    pending: Pending,
-    line: Arc<Line>,
-}
-
-/// Calls that are on their way.
-struct Flying<'s> {
-    session: &'s Session,
-    calls: VecDeque<Call>,
-    /// At the end of the file a stream stood still: the rest goes as datagrams, whose losses are
-    /// found sooner.
-    is_rescue: bool,
-    /// Answers are short: while a stream carries what they are to, nothing of it is heard.
-    is_upload: bool,
-    /// Bytes answered, and since when.
-    answered: u64,
-    began: Instant,
-}
-
-impl<'s> Flying<'s> {
-    fn new(session: &'s Session, is_upload: bool) -> Flying<'s> {
-        Flying { session, calls: VecDeque::new(), is_rescue: false, is_upload, answered: 0, began: Instant::now() }
-    }
-
-    /// The line for the next request, if one has room.
-    fn line_with_room(&self) -> Option<Arc<Line>> {
-        let first = self.calls.is_empty();
-        if self.is_rescue {
-            let own = self.session.own_line();
-            return (own.room() > 0 || first).then(|| own.clone());
-        }
-        self.session.line_with_room(first)
-    }
-
-    /// The line for a COMMIT. While streams fill the link a datagram waits behind them, and is
-    /// probed for in vain; the last COMMIT has nothing before it.
-    fn commit_line(&self, is_last: bool) -> Arc<Line> {
-        let stream = if is_last { None } else { self.session.stream_lines().into_iter().next() };
-        stream.unwrap_or_else(|| self.session.own_line().clone())
-    }
-
-    /// How long a block over `line` should be that may be of `block` bytes, with `left` bytes of
-    /// the file unanswered.
-    fn block(&self, line: &Arc<Line>, block: u32, left: u64) -> u32 {
-        if !self.session.is_stream_beside(line) {
-            return block;
-        }
-        let tail = u32::try_from(left / TAIL_SHARE).unwrap_or(u32::MAX);
-        block.min(tail.max(TAIL_BLOCK_MIN))
-    }
-
-    fn push(&mut self, piece: Piece, line: &Arc<Line>, request: nfs3::Call) -> Result<(), ClientError> {
-        let pending = line.shared.submit(Request::Nfs(request))?;
-        self.calls.push_back(Call { piece, pending, line: line.clone() });
-        Ok(())
-    }
-
-    /// The next that is answered, whichever it is; without an answer if a stream failed with it
-    /// on its way, and it has to be asked for again. Once there is nothing more to ask for
-    /// (`is_last`) streams that stand still are not waited for.
-    async fn next(&mut self, is_last: bool) -> Result<(Piece, Option<Answer>), ClientError> {
-        let (i, result) = loop {
-            let Some(left) = self.patience().filter(|_| is_last) else {
-                break AnyOf(&mut self.calls).await;
-            };
-            if let Ok(answered) = tokio::time::timeout(left, AnyOf(&mut self.calls)).await {
-                break answered;
-            }
-            self.give_up_silent();
-            self.is_rescue = true;
-        };
-        let Some(Call { piece, line, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
-        match result {
-            Ok(answer) => {
-                self.answered += piece.end.saturating_sub(piece.start);
-                Ok((piece, Some(answer)))
-            }
-            Err(ClientError::Rpc(Failure::TimedOut) | ClientError::Closed) if self.session.is_stream_beside(&line) => {
-                self.session.give_up(&line);
-                Ok((piece, None))
-            }
-            Err(e) => Err(silent(self.session, e)),
-        }
-    }
-
-    /// How long nothing is heard of the streams at most while the link is busy with them, going
-    /// by how long what was answered took.
-    fn quiet_max(&self) -> Duration {
-        let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
-        let heads =
-            self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c.piece.end - c.piece.start);
-        let unheard = if self.is_upload { heads.sum() } else { SEGMENTS };
-        let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
-        IDLE + Duration::from_secs_f64((each * unheard as f64).min(STALL_MAX.as_secs_f64()))
-    }
-
-    /// The streams that have something on their way, and how much longer each may be silent.
-    fn streams(&self) -> impl Iterator<Item = (&Arc<Line>, Duration)> {
-        let idle = self.quiet_max().saturating_sub(self.session.silence());
-        let beside = self.calls.iter().map(|c| &c.line).filter(|l| self.session.is_stream_beside(l));
-        beside.map(move |line| {
-            let core = &line.shared.lock().core;
-            let most = STALL + core.round_trip().unwrap_or(STALL) * 2;
-            (line, idle.min(most.saturating_sub(core.silence(line.shared.now()))))
-        })
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        self.streams().map(|(_, left)| left.max(Duration::from_millis(1))).min()
-    }
-
-    fn give_up_silent(&self) {
-        for (line, _) in self.streams().filter(|(_, left)| left.is_zero()) {
-            self.session.give_up(line);
-        }
-    }
-}
-
-/// Ready when one of them is; a window has few, so all are asked each time.
-struct AnyOf<'a>(&'a mut VecDeque<Call>);
-
-impl Future for AnyOf<'_> {
-    type Output = (usize, Result<Answer, ClientError>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        for (i, call) in self.0.iter_mut().enumerate() {
-            if let Poll::Ready(result) = Pin::new(&mut call.pending).poll(cx) {
-                let result = match result {
-                    Ok(r) => r.map_err(ClientError::Rpc),
-                    Err(_) => Err(ClientError::Closed),
-                };
-                return Poll::Ready((i, result));
-            }
-        }
-        Poll::Pending
-    }
-}
-
-fn silent(session: &Session, e: ClientError) -> ClientError {
-    match e {
-        ClientError::Rpc(Failure::TimedOut) => ClientError::Silent { server: session.server().to_owned(), what: "" },
-        other => other,
-    }
 }
 
 /// How a download went.
@@ -389,6 +225,7 @@ fn write(file: &Upload, piece: &Piece, source: &mut impl Progress) -> Result<nfs
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::sync::Arc;
 
     use remora_client::{Config, Transport};
     use remora_wire::nfs3::{Attr, Call, FileType, NfsTime, Proc, SpecData, Wcc, WriteOk};
@@ -398,6 +235,7 @@ mod tests {
 
     use super::*;
     use crate::Clock;
+    use crate::client::line::Line;
     use crate::client::mount::Options;
 
     const SIZE: u64 = 200_000;

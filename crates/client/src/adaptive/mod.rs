@@ -15,10 +15,11 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
+mod late;
+
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_wire::nfs3::Proc;
 
 use crate::block::{FRAME_PAYLOAD, LinkView, fragments};
 use crate::config::{Config, Transport};
@@ -26,24 +27,14 @@ use crate::loss::LossMeter;
 use crate::pending::{Pending, Sent};
 pub use crate::probes::PROBE_MAX;
 use crate::probes::{Heard, Probes};
-use crate::request::{Class, Expect};
+use crate::request::Class;
 use crate::rtt::{Base, Mean, Rtt};
 use crate::window::Seen;
 
-/// The time between probes at first.
-pub const PROBE_MIN: Duration = Duration::from_millis(12);
-/// The time between probes to a server that answers them, but not the request.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How long a reply is waited for before anything was measured.
-const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
-/// The longest a request is left alone.
-const PATIENCE_MAX: Duration = Duration::from_secs(8);
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
-/// The time from one burst to the next that is reckoned with before two were seen: at least this,
-const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// and so many round trips. What is lost on long paths is mostly sent again by those who run them.
-const INTERVAL_TRIPS: u32 = 0;
+/// The time from one burst to the next that is reckoned with before two were seen.
+const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
 /// before it, had to be sent again.
 const REPAIR: Duration = Duration::from_millis(60);
@@ -375,144 +366,15 @@ impl Adaptive {
         }
     }
 
-    /// How many strikes a request has against it when it is sent again.
-    pub(crate) fn strikes(&self, sent: Sent) -> u32 {
-        if self.last_reply.is_some_and(|t| t > sent.at) { 0 } else { sent.strikes + 1 }
-    }
-
-    /// Whether something sent after `sent` was answered.
-    pub(crate) fn has_passed(&self, sent: &Sent) -> bool {
-        self.evidence.is_some_and(|e| e > sent.seq)
-    }
-
-    /// When a request becomes lost on the present evidence; `None` if it has not been passed.
-    pub(crate) fn lost_at(&self, call: &Pending, sent: Sent) -> Option<Time> {
-        if sent.resending || !self.has_passed(&sent) {
-            return None;
-        }
-        let patience = self.patience(call, sent);
-        match self.probes.held_until(sent.at) {
-            // It comes in its order once there is no silence, and there may be one again; or
-            // shortly after some probes that arrived together with it.
-            Some(end) => {
-                let passed = sent.passed.map_or(end, |t| t + self.probe_pace() * 4);
-                Some(end + patience).filter(|t| self.probes.has_heard(*t)).map(|t| t.max(passed))
-            }
-            None => Some(self.probes.kept(sent.at) + patience),
-        }
-    }
-
-    /// How long a request is left alone although others have passed it.
-    fn patience(&self, call: &Pending, sent: Sent) -> Duration {
-        let rtt = self.rtt(call.class);
-        let doubled = |d: Duration| d.saturating_mul(1 << sent.strikes.min(16)).min(PATIENCE_MAX);
-        let base = match call.class {
-            Class::Read | Class::Write => {
-                let shortest = rtt.min();
-                shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default())
-            }
-            Class::Ask => self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(20),
-            Class::Change => {
-                let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
-                let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
-                // COMMIT is known to take long, and to be passed by WRITEs.
-                if call.expect == Expect::Nfs(Proc::Commit) {
-                    least.max(usual(rtt))
-                } else {
-                    let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
-                    return doubled(least).max(passed + doubled(usual(&self.behind) * 5 / 4));
-                }
-            }
-        };
-        doubled(base)
-    }
-
-    /// When the next probe is due, with these requests unanswered.
-    ///
-    /// A probe tells nothing about what is known to have been passed already: that is either
-    /// lost or being worked on, and waits for its own patience to end. While there is nothing
-    /// else, probes only show that the server lives.
-    pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
-        let due = |(call, sent): (&Pending, Sent)| {
-            if self.evidence.is_none_or(|e| sent.seq > e) {
-                return self.ask_at(call, sent);
-            }
-            match self.probes.held_until(sent.at) {
-                // Only something heard later tells whether it is lost.
-                Some(end) => end + self.patience(call, sent),
-                None => self.probes.last().map_or(sent.at, |t| t.max(sent.at)) + HEARTBEAT,
-            }
-        };
-        let overdue = flying.map(due).min()?;
-        Some(self.probes.due_at(overdue, self.probe_pace()))
-    }
-
-    /// When the reply to `call` is so late that something must have happened to it.
-    fn overdue_at(&self, call: &Pending, sent: Sent) -> Time {
-        let (rtt, since) = (self.rtt(call.class), self.probes.kept(sent.at));
-        if !call.class.is_bulk() {
-            let bulk = [Class::Read, Class::Write].into_iter().filter_map(|c| self.rtt(c).smoothed());
-            // Where nothing was lost yet it is the queue that is longer now and then.
-            let more = if self.last_burst.is_none() { 2 } else { 0 };
-            let queue = bulk.map(|(mean, dev)| mean + dev * more).max().unwrap_or_default();
-            let usual = rtt.smoothed().map_or(INITIAL_TIMEOUT / 2, |(mean, dev)| mean + dev * 2 + PROBE_MIN);
-            return since + usual.max(self.queue_ahead(queue));
-        }
-        let Some(shortest) = self.shortest(call) else {
-            return since + INITIAL_TIMEOUT.max(self.small_trip().unwrap_or_default() * 3 / 2);
-        };
-        let spacing = self.airtime(call.bytes()).unwrap_or(shortest / 2);
-        let next = self.last_bulk.map_or(Time::ZERO, |t| t + spacing);
-        (since + shortest).max(next) + self.margin(spacing)
-    }
-
-    /// When to ask what has become of `call`. Somebody waits for a small request: where things
-    /// are lost that is early, at the price of a probe or two when it merely waits in a queue.
-    fn ask_at(&self, call: &Pending, sent: Sent) -> Time {
-        let overdue = self.overdue_at(call, sent);
-        let is_alone = self.queue_ahead(PROBE_MAX) == Duration::ZERO;
-        match self.small_trip() {
-            Some(trip) if !call.class.is_bulk() && is_alone && self.last_burst.is_some() => {
-                overdue.min(self.probes.kept(sent.at) + trip + PROBE_MIN * 2)
-            }
-            _ => overdue,
-        }
-    }
-
-    /// How much later than expected a reply may come after the slowest hop worked for `time`.
-    fn margin(&self, time: Duration) -> Duration {
-        let jitter = self.frame_time.deviation().unwrap_or_default() * 2;
-        let least = self.frame_time().unwrap_or_default() / 4;
-        least.max(Duration::from_millis(3)) + time / 8 + jitter
-    }
-
-    /// What a small request may have to wait behind, when file data is moving.
-    fn queue_ahead(&self, queue: Duration) -> Duration {
-        match (self.last_bulk, self.last_reply) {
-            (Some(bulk), Some(reply)) if reply.since(bulk) < queue => queue,
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// The time between probes at first.
-    fn probe_pace(&self) -> Duration {
-        let trip = self.small_trip().unwrap_or(INITIAL_TIMEOUT / 4);
-        // A probe and its reply take a tenth of a frame; on a slow link that is long, too.
-        let slow = self.frame_time().map_or(trip, |frame| (frame / 2).max(trip / 4));
-        slow.clamp(PROBE_MIN, PROBE_MAX)
-    }
-
     /// What the block size is chosen from.
     pub(crate) fn link(&self, now: Time, mtu: u32) -> LinkView {
         let known = self.burst_interval.mean().filter(|_| self.burst_interval.samples() >= 2);
         // A burst that has not come yet counts as soon as it is overdue.
         let quiet = now.since(self.last_burst.unwrap_or(self.began)).min(Duration::from_secs(20));
-        let trip = self.small_trip();
-        let unknown = trip.map_or(INTERVAL_MIN, |t| (t * INTERVAL_TRIPS).max(INTERVAL_MIN));
-        let interval = known.unwrap_or(unknown);
+        let interval = known.unwrap_or(INTERVAL_UNKNOWN);
         LinkView {
             frame_time: self.frame_time(),
-            trip,
+            trip: self.small_trip(),
             is_bad: self.last_burst.is_some(),
             burst_interval: interval.max(if known.is_some() { quiet / 4 } else { quiet }),
             shared: self.is_shared(now),
