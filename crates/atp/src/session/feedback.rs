@@ -171,6 +171,11 @@ impl Collector {
         self.due
     }
 
+    /// A packet leaves anyway, and has room for the report.
+    pub(super) fn hurry(&mut self, now: Time) {
+        self.due = self.due.map(|due| due.min(now));
+    }
+
     /// The last report still waits for its turn: ask again later.
     pub(super) fn postpone(&mut self, now: Time) {
         self.due = Some(now + PERIOD);

@@ -1,4 +1,4 @@
-//! What ATP itself puts on the wire, inside QUIC: the head of an object's stream, and three
+//! What ATP itself puts on the wire, inside QUIC: the head of an object's stream, and four
 //! kinds of DATAGRAM frames (RFC 9221). All numbers are big-endian.
 //!
 //! ```text
@@ -6,6 +6,7 @@
 //!           taken, RESET_STREAM when it will not be, and no bytes
 //! stamp   : 1 u8, number u16                   in packets of objects: which one it is
 //! probe   : 2 u8, number u16, zeros            a stamp whose arrival is to be reported at once
+//! last    : 4 u8, number u16                   the same in the last packet of objects there is for now
 //! report  : 3 u8, total u64, time u64, then for each packet that arrived, oldest first:
 //!           number u16, time after the last one (u24, microseconds), bytes since the last one (u24)
 //! ```
@@ -66,6 +67,7 @@ pub(super) struct Seen {
 pub(super) enum Message {
     Stamp(u16),
     Probe(u16),
+    Last(u16),
     Report(Vec<Seen>),
 }
 
@@ -76,6 +78,10 @@ impl Message {
         match self {
             Message::Stamp(number) => {
                 out.put_u8(1);
+                out.put_u16(*number);
+            }
+            Message::Last(number) => {
+                out.put_u8(4);
                 out.put_u16(*number);
             }
             Message::Probe(number) => {
@@ -95,6 +101,7 @@ impl Message {
             1 => Some(Message::Stamp(u16::from_be_bytes(rest.try_into().ok()?))),
             2 => Some(Message::Probe(u16::from_be_bytes(*rest.first_chunk()?))),
             3 => decode_report(rest).map(Message::Report),
+            4 => Some(Message::Last(u16::from_be_bytes(rest.try_into().ok()?))),
             _ => None,
         }
     }
@@ -152,9 +159,12 @@ mod tests {
 
     #[test]
     fn stamps_and_probes_come_back() {
-        for (message, size, len) in
-            [(Message::Stamp(0xfedc), 0, STAMP_LEN), (Message::Probe(7), 0, STAMP_LEN), (Message::Probe(8), 1100, 1100)]
-        {
+        for (message, size, len) in [
+            (Message::Stamp(0xfedc), 0, STAMP_LEN),
+            (Message::Last(0x1234), 0, STAMP_LEN),
+            (Message::Probe(7), 0, STAMP_LEN),
+            (Message::Probe(8), 1100, 1100),
+        ] {
             let bytes = message.encode(size);
             assert_eq!((bytes.len(), Message::decode(&bytes)), (len, Some(message)));
         }
@@ -162,9 +172,19 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_none() {
-        for bad in
-            [&[][..], &[0], &[9, 1, 2], &[1], &[1, 2], &[1, 2, 3, 4], &[3], &[3; 17], &[3; 24], &[3; 18 + 8 * 80]]
-        {
+        for bad in [
+            &[][..],
+            &[0],
+            &[9, 1, 2],
+            &[1],
+            &[1, 2],
+            &[1, 2, 3, 4],
+            &[4, 1],
+            &[3],
+            &[3; 17],
+            &[3; 24],
+            &[3; 18 + 8 * 80],
+        ] {
             assert_eq!(Message::decode(bad), None, "{bad:?}");
         }
     }

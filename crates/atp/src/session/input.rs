@@ -350,6 +350,10 @@ impl Endpoint {
         while let Some(bytes) = p.conn.datagrams().recv() {
             match Message::decode(&bytes) {
                 Some(Message::Stamp(number)) => p.collector.stamped(now, number, false),
+                Some(Message::Last(number)) => {
+                    p.collector.stamped(now, number, true);
+                    p.answer_at_once(now);
+                }
                 Some(Message::Probe(number)) => {
                     p.collector.stamped(now, number, true);
                     p.estimator.asked(now);

@@ -186,7 +186,7 @@ impl Endpoint {
         lane.scheduler.written(now, inside(request), bytes);
         let stamp = p.stamp(now, (request, bytes), packets);
         let transmit = p.take_written(now, self.epoch, stamp, buf);
-        if p.ends_a_train() {
+        if stamp.needs_ping() {
             self.enqueue(id);
         }
         self.settle_quietly(now, id);

@@ -27,6 +27,9 @@ use crate::estimate::Estimator;
 
 pub(super) use sending::segment;
 
+/// So many datagrams that came one after the other are answered at once (RFC 9000, section 13.2.2).
+const ANSWERED_AT_ONCE: u32 = 2;
+
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
@@ -152,9 +155,15 @@ impl Peer {
         self.hurry(now);
     }
 
-    /// Every second datagram is answered at once, as QUIC does it (RFC 9000, section 13.2.2).
+    /// What was just received is answered at once, and so is the object that it may be the end of.
+    pub(super) fn answer_at_once(&mut self, now: Time) {
+        self.unanswered = self.unanswered.max(ANSWERED_AT_ONCE);
+        self.hurry(now);
+    }
+
+    /// Every second datagram is answered at once, as QUIC does it.
     pub(super) fn hurry(&mut self, now: Time) {
-        if self.unanswered >= 2 {
+        if self.unanswered >= ANSWERED_AT_ONCE {
             self.inbox.hurry(now);
         }
     }

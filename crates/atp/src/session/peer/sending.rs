@@ -35,6 +35,15 @@ pub(in crate::session) struct Written {
     stamp: u16,
     bytes: u64,
     packets: NonZeroUsize,
+    /// They are the last there are for now, and none of them says so.
+    needs_ping: bool,
+}
+
+impl Written {
+    /// Whether QUIC has a PING to send behind them.
+    pub(in crate::session) fn needs_ping(self) -> bool {
+        self.needs_ping
+    }
 }
 
 impl Peer {
@@ -61,18 +70,25 @@ impl Peer {
         let frames = self.conn.datagrams().max_size().map_or(0, |max| max + NOQ_DATAGRAM_HEAD);
         let ack = if self.heard { ACK_ROOM } else { 0 };
         let each = frames.saturating_sub(self.outbox.frame_head(request));
-        let tail = if packets > NonZeroUsize::MIN { NOQ_LENGTH } else { 0 };
-        each.saturating_mul(packets.get()).saturating_sub(FRAME_HEAD + STAMP_LEN + ack + tail)
+        // What does not fit is sent in a packet of its own.
+        each.saturating_mul(packets.get()).saturating_sub(FRAME_HEAD + STAMP_LEN + ack + NOQ_LENGTH)
     }
 
     /// Stamps the packets about to leave, `max` at most: the first of them carries the stamp.
+    ///
+    /// A receiver answers every second packet at once and holds back the answer to a single one for
+    /// 25 ms (RFC 9000, section 13.2.1), which would be the longest part of a small object's round
+    /// trip. So the last packet that there is for now says that it is the last. Of several that leave
+    /// together the stamp is in the first: then a PING goes behind them, and the last two are answered.
     pub(in crate::session) fn stamp(&mut self, now: Time, share: (RequestId, u64), max: NonZeroUsize) -> Written {
         let one = self.room(share.0, NonZeroUsize::MIN) as u64;
         let packets = (share.1 + HEAD_LEN as u64).checked_div(one).and_then(|full| usize::try_from(full).ok());
         let packets = packets.map_or(NonZeroUsize::MIN, |full| NonZeroUsize::MIN.saturating_add(full)).min(max);
         let stamp = self.ledger.stamp(now, Some(share), self.largest());
-        self.say(&Message::Stamp(stamp), 0);
-        Written { stamp, bytes: share.1, packets }
+        let is_last = self.phase == Phase::Up && self.outbox.is_written();
+        let is_alone = packets == NonZeroUsize::MIN;
+        self.say(&if is_last && is_alone { Message::Last(stamp) } else { Message::Stamp(stamp) }, 0);
+        Written { stamp, bytes: share.1, packets, needs_ping: is_last && !is_alone }
     }
 
     /// Sends `probe`: stamps whose arrival is reported at once.
@@ -110,10 +126,11 @@ impl Peer {
     /// The next packet that QUIC itself has: handshake, acknowledgements, what was lost, reports.
     /// Retransmissions are paced as objects are; `None` while they have to wait.
     pub(in crate::session) fn flush(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
-        self.report(now);
         if self.inbox.due().is_some_and(|due| due <= now) {
+            self.collector.hurry(now);
             self.inbox.answer(&mut self.conn);
         }
+        self.report(now);
         // Before that the peer's limits are not known, and a probe would be lost.
         while self.phase == Phase::Up
             && let Some(probe) = self.estimator.poll_probe(now)
@@ -165,6 +182,9 @@ impl Peer {
     ) -> Option<Transmit> {
         self.traffic.owe(written.bytes);
         let transmit = self.take_some(now, epoch, written.packets, buf);
+        if written.needs_ping {
+            self.conn.ping();
+        }
         self.touch(now);
         self.estimator.moved(now, Way::Out);
         self.heard = false;
@@ -174,18 +194,6 @@ impl Peer {
             self.ledger.left(written.stamp, now, all, all.saturating_sub(first));
         }
         transmit
-    }
-
-    /// After a packet of objects: whether it was the last there is for now. A receiver answers every
-    /// second packet at once and holds back the answer to a single one for 25 ms (RFC 9000, section
-    /// 13.2.1), which would be the longest part of a small object's round trip. So a PING follows,
-    /// and whichever of the two is the second one is answered at once.
-    pub(in crate::session) fn ends_a_train(&mut self) -> bool {
-        let ends = self.phase == Phase::Up && self.outbox.is_written();
-        if ends {
-            self.conn.ping();
-        }
-        ends
     }
 
     /// The next packet, if QUIC has one.
