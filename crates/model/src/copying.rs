@@ -258,7 +258,8 @@ impl Round<'_> {
         let there = &self.ways.0;
         let packets = self.copy.data.packets;
         let more = f64::from(self.copy.window.saturating_sub(1));
-        let ready_s = self.copy.software.get() + packets * self.network.topology.groups[there.from].cost.get();
+        let sender = &self.network.topology.groups[there.from];
+        let ready_s = self.copy.software.get() + packets * sender.cost.get();
         // What the sender's flows make meanwhile waits for its software, goes out behind the block, and keeps
         // the medium from the reply.
         let (medium, port) = self.network.group_ports[there.from];
@@ -266,8 +267,16 @@ impl Round<'_> {
             let sends = self.loads.ports[medium][port].sends;
             needs.bunched_s += self.copy.software.get() * cells[medium].share(sends);
         }
+        needs.bunched_s += self.copy.software.get() * self.interrupts(there.to);
         // What comes in interrupts the receiver, so that a reply waits for the blocks behind its own.
         needs.bunched_s += more * packets * self.network.topology.groups[there.to].cost.get();
+        // What flows make meanwhile is handled before the reply, and before the next block.
+        for (group, packets) in [(there.to, packets), (there.from, self.copy.reply.packets)] {
+            let (cost_s, (medium, port)) =
+                (self.network.topology.groups[group].cost.get(), self.network.group_ports[group]);
+            let made = self.loads.ports[medium][port].sends.packets_per_s() * cost_s;
+            needs.bunched_s += (packets - 1.0).max(0.0) * cost_s * made;
+        }
         // At a gateway the reply comes behind what others have queued behind the burst.
         for gateway in &there.gateways {
             let queue = gateway_queue(&self.network.topology.gateways[*gateway], self.loads.gateways[*gateway]);
@@ -280,7 +289,7 @@ impl Round<'_> {
             }
         }
         // Packets that come slower than they are sent come one by one.
-        let mut gap_s = self.network.topology.groups[there.from].cost.get();
+        let mut gap_s = sender.cost.get();
         for (at, hop) in there.hops.iter().enumerate() {
             let sending_s = cells[hop.medium].sending_s(self.copy.data.size);
             let together = if gap_s < sending_s { packets } else { packets.min(1.0) };
@@ -289,13 +298,25 @@ impl Round<'_> {
                 gap_s = gap_s.max(self.network.topology.gateways[*gateway].cost.get());
             }
             let Some(held) = cells[hop.medium].held(hop, self.copy.data.size, together) else { continue };
-            // As long as the disk takes for the block, what has gathered is sent.
-            needs.alone_s += (held.gathered_s - self.copy.disk.get()).max(0.0);
-            if more <= 0.0 && !held.turns && held.around_s > 0.0 {
-                // One block a token, and between two of them all the others send what they have.
-                let reply_s = self.copy.reply.packets * cells[hop.medium].sending_s(self.copy.reply.size);
-                let cycle_s = (packets * sending_s + reply_s + held.around_s) * held.burst_s;
-                needs.cycle_s = needs.cycle_s.max(cycle_s / (together * sending_s).max(1e-12));
+            // As long as the disk takes for the block and the receiver for its replies, what has gathered is sent.
+            let meanwhile_s = self.copy.disk.get() + self.replies_s();
+            needs.alone_s += (held.gathered_s - meanwhile_s).max(0.0) * self.copy.reply.packets.min(1.0);
+            if meanwhile_s > 0.0 {
+                // The token has gone on by the time that the reply is ready, to those behind.
+                let all_s = (held.gathered_s + held.all_gathered_s - meanwhile_s).max(0.0);
+                needs.bunched_s += (all_s - (held.gathered_s - meanwhile_s).max(0.0)).max(0.0);
+            }
+            // What has gathered for either end comes at once, and interrupts it before it can send.
+            needs.bunched_s += (self.interrupts(there.to) + self.interrupts(there.from)) * packets * sending_s;
+            let tokens = if held.turns { packets.max(1.0) } else { 1.0 };
+            let reply_s = self.copy.reply.packets * cells[hop.medium].sending_s(self.copy.reply.size);
+            // Between two blocks all the others on a ring send what they have.
+            let cycle_s = (packets * sending_s + reply_s + tokens * held.around_s) * held.busy;
+            if more <= 0.0 && held.around_s > 0.0 {
+                needs.cycle_s = needs.cycle_s.max(cycle_s);
+            }
+            if together < packets {
+                needs.bunched_s += held.trickle_s(gap_s, sending_s);
             }
             needs.around_s += held.around_s;
             needs.bunched_s += held.backed_off_s + held.unplaced_s;
@@ -303,12 +324,31 @@ impl Round<'_> {
                 // Without a reply the next block is there at once, and comes behind all that has gathered.
                 needs.bunched_s += (1.0 - self.copy.reply.packets) * held.all_gathered_s;
             }
-            if ready_s < packets * sending_s {
+            // The next block is ready before the ring has brought this one's reply, and goes out ahead of that; or
+            // it has begun to go out by the time that the reply is ready, and leaves no gap.
+            let begins_s = self.copy.software.get() + packets.min(1.0) * sender.cost.get();
+            let ahead = ready_s < cycle_s.max(packets * sending_s);
+            if ahead || together >= packets && begins_s < meanwhile_s + held.around_s {
                 let one_s = held.burst_s / together.max(1.0);
-                needs.bunched_s +=
-                    if held.turns && packets > 1.0 { more.min(1.0) * one_s } else { more * one_s * packets };
+                let blocks = if ahead && !(held.turns && packets > 1.0) { more } else { more.min(1.0) };
+                needs.bunched_s += blocks * one_s * if held.turns { 1.0 } else { packets };
             }
         }
+    }
+
+    /// The share of the software of a group's stations that what flows send to them takes.
+    fn interrupts(&self, group: usize) -> f64 {
+        let (groups, cost_s) = (&self.network.topology.groups, self.network.topology.groups[group].cost.get());
+        let flows = self.network.topology.flows.iter().zip(&self.network.flows);
+        let comes = flows.filter(|(_, route)| route.to == group);
+        let packets_per_s: f64 =
+            comes.map(|(flow, route)| flow.rate.get() * f64::from(groups[route.from].stations)).sum();
+        packets_per_s / f64::from(groups[group].stations) * cost_s
+    }
+
+    /// How long the receiver's software has to do after the last packet of a block has come, in seconds.
+    fn replies_s(&self) -> f64 {
+        (1.0 + self.copy.reply.packets) * self.network.topology.groups[self.ways.0.to].cost.get()
     }
 
     /// What the packets of a burst queue at a gateway whose times vary, on top, in seconds: the highest point of a

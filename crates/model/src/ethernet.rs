@@ -28,43 +28,43 @@ use crate::formula::{Band, Estimate, Formula, Quantity};
 use crate::quantity::{Moments, Traffic};
 
 /// Slot time in bits (802.3, 4.4.2).
-pub(crate) const SLOT_BITS: f64 = 512.0;
+pub const SLOT_BITS: f64 = 512.0;
 /// Gap between frames in bits.
-const GAP_BITS: f64 = 96.0;
+pub const GAP_BITS: f64 = 96.0;
 /// Shortest transmission that collides: preamble and jam, in bits.
-const FRAGMENT_BITS: f64 = 96.0;
+pub const FRAGMENT_BITS: f64 = 96.0;
 /// Jam in bits.
-const JAM_BITS: f64 = 32.0;
+pub const JAM_BITS: f64 = 32.0;
 /// Attempts before a frame is given up.
-const ATTEMPTS_MAX: u32 = 16;
+pub const ATTEMPTS_MAX: u32 = 16;
 /// The back-off's window stops growing after so many collisions.
-const DOUBLINGS_MAX: u32 = 10;
+pub const DOUBLINGS_MAX: u32 = 10;
 /// More the medium is never counted as busy: there is always a gap.
-const BUSY_MAX: f64 = 0.98;
+pub const BUSY_MAX: f64 = 0.98;
 /// More likely no retry is counted to collide: where propagation is far beyond what cables may be.
-const RETRY_MAX: f64 = 0.97;
+pub const RETRY_MAX: f64 = 0.97;
 /// Rounds of the fixed point at most; a dozen do at moderate load.
-const ROUNDS: usize = 200;
+pub const ROUNDS: usize = 200;
 
 /// Eight numbers fitted to simulation; all are shares or multiples, without units.
-mod fitted {
+pub mod fitted {
     /// How much more often than new frames alone others join the wait for the same end, for each
     /// first attempt that collides.
-    pub(super) const JOINING: f64 = 1.742;
+    pub const JOINING: f64 = 1.742;
     /// Chance that a retry collides on an idle medium, with the partner of the last collision.
-    pub(super) const RETRY_IDLE: f64 = 0.0152;
+    pub const RETRY_IDLE: f64 = 0.0152;
     /// What propagation adds to that, for each slot of it.
-    pub(super) const RETRY_UNHEARD: f64 = 0.0725;
+    pub const RETRY_UNHEARD: f64 = 0.0725;
     /// What a busy medium adds.
-    pub(super) const RETRY_BUSY: f64 = 0.8229;
+    pub const RETRY_BUSY: f64 = 0.8229;
     /// Share of a station's own traffic that does not count as busy for its retries.
-    pub(super) const RETRY_OWN: f64 = 0.1746;
+    pub const RETRY_OWN: f64 = 0.1746;
     /// Rest of a frame that the first attempt waits for, over half a frame.
-    pub(super) const FIRST_REST: f64 = 1.1532;
+    pub const FIRST_REST: f64 = 1.1532;
     /// The same for a retry: frames follow one another just then.
-    pub(super) const RETRY_REST: f64 = 2.4546;
+    pub const RETRY_REST: f64 = 2.4546;
     /// Share of the contention that frames are spared which have waited at their own station.
-    pub(super) const SPARED: f64 = 0.3201;
+    pub const SPARED: f64 = 0.3201;
 }
 
 /// A station on a shared Ethernet.
@@ -107,6 +107,7 @@ struct Reach {
     busy: f64,
     queue: f64,
     stations: f64,
+    busy_stations: f64,
     imbalance: f64,
     slots: f64,
     short: f64,
@@ -116,17 +117,18 @@ struct Reach {
 }
 
 impl Reach {
-    const fn bands(self) -> [Band<Sender>; 11] {
+    const fn bands(self) -> [Band<Sender>; 12] {
         const fn to(quantity: Quantity, of: fn(&Sender) -> f64, high: f64) -> Band<Sender> {
             Band { quantity, of, low: 0.0, high }
         }
         [
             Band { quantity: Quantity::Stations, of: |s| s.stations, low: self.stations, high: 200.0 },
+            Band { quantity: Quantity::BusyStations, of: Sender::busy_stations, low: self.busy_stations, high: 200.0 },
             Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: self.slots, high: 24.0 },
             Band { quantity: Quantity::ShortSlots, of: Sender::short_slots, low: self.short, high: 24.0 },
             to(Quantity::Utilisation, Sender::busy, self.busy),
             to(Quantity::StationUtilisation, Sender::queue_utilisation, self.queue),
-            to(Quantity::OwnQueue, Sender::own_queue, 0.125),
+            to(Quantity::OwnQueue, Sender::own_queue, 0.085),
             to(Quantity::Imbalance, |s| s.imbalance, self.imbalance),
             to(Quantity::Variation, |s| s.frame().scv(), self.variation),
             to(Quantity::PropagationSlots, Sender::propagation_slots, self.propagation),
@@ -141,12 +143,13 @@ const MODERATE: &[Band<Sender>] = &Reach {
     busy: 0.54,
     queue: 0.2,
     stations: 10.0,
+    busy_stations: 7.0,
     imbalance: 1e6,
     slots: 2.5,
     short: 0.0,
     met: 28.0,
     variation: 1.0,
-    propagation: 0.2,
+    propagation: 0.15,
 }
 .bands();
 
@@ -155,12 +158,13 @@ const LITTLE: &[Band<Sender>] = &Reach {
     busy: 0.27,
     queue: 0.25,
     stations: 1.0,
+    busy_stations: 1.0,
     imbalance: 1e6,
     slots: 1.0,
-    short: 0.0,
+    short: 0.5,
     met: 28.0,
-    variation: 2.0,
-    propagation: 0.2,
+    variation: 1.6,
+    propagation: 0.15,
 }
 .bands();
 
@@ -169,6 +173,7 @@ const MUCH: &[Band<Sender>] = &Reach {
     busy: 0.665,
     queue: 0.3,
     stations: 16.0,
+    busy_stations: 15.0,
     imbalance: 1.05,
     slots: 5.0,
     short: 0.0,
@@ -183,6 +188,7 @@ const MUCH_LONG: &[Band<Sender>] = &Reach {
     busy: 0.825,
     queue: 0.3,
     stations: 16.0,
+    busy_stations: 15.0,
     imbalance: 1.05,
     slots: 9.5,
     short: 9.0,
@@ -266,6 +272,11 @@ impl Sender {
     /// Mean length of the frame that is under way when another one comes up, in slots.
     fn met_slots(&self) -> f64 {
         self.slots() * (1.0 + self.frame().scv())
+    }
+
+    /// How many stations would make all of the traffic, did all of them as much as the busiest: those contend.
+    fn busy_stations(&self) -> f64 {
+        self.stations / self.imbalance.max(1.0)
     }
 
     /// Share of the time that the medium is taken, collisions included.
@@ -446,7 +457,7 @@ mod tests {
             assert!(found, "{quantity}: {got:?}");
         }
         // Little traffic of anybody's, and much of many that are alike.
-        for (load, bits, stations) in [(0.2, 600.0, 2.0), (0.45, 3_000.0, 12.0), (0.7, 12_000.0, 20.0)] {
+        for (load, bits, stations) in [(0.12, 600.0, 2.0), (0.45, 3_000.0, 12.0), (0.7, 12_000.0, 20.0)] {
             let got = delay(&sender(load, bits, stations));
             assert!(got.outside().is_empty(), "{load}: {got:?}");
         }

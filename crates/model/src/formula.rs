@@ -15,6 +15,8 @@ pub enum Quantity {
     Load,
     /// Stations on the medium.
     Stations,
+    /// Stations that would make all of the traffic, did all of them as much as the busiest.
+    BusyStations,
     /// Mean packet size in slot times of the medium.
     PacketSlots,
     /// Variance over mean squared of packet sizes or service times.
@@ -55,6 +57,8 @@ pub enum Quantity {
     Bursts,
     /// How much of the delay may be less because a processor spaces what a station sends.
     Spacing,
+    /// How much of the delay may be more or less because packets come one behind the other from a medium before.
+    Behind,
     /// By how much bad periods slow a copy down that might have enough under way to outlast them.
     Outlasted,
     /// By how much chance may slow a copy down: from service times all the same to exponential ones.
@@ -67,6 +71,7 @@ impl fmt::Display for Quantity {
             Quantity::Utilisation => "utilisation",
             Quantity::Load => "load",
             Quantity::Stations => "stations",
+            Quantity::BusyStations => "stations, if all did as the busiest",
             Quantity::PacketSlots => "mean packet in slot times",
             Quantity::Variation => "variation of sizes",
             Quantity::PropagationSlots => "propagation in slot times",
@@ -85,6 +90,7 @@ impl fmt::Display for Quantity {
             Quantity::Turns => "packets of one queue that come during another one's turn",
             Quantity::Bursts => "part of the delay that bursts out of a shared medium may add at gateways",
             Quantity::Spacing => "part of the delay that a processor's spacing of packets may save",
+            Quantity::Behind => "part of the delay by which packets may differ that have come one behind the other",
             Quantity::Outlasted => "what bad periods cost, which the window may outlast",
             Quantity::Chance => "what chance may cost, from constant to exponential service",
             Quantity::Regularity => "regularity of arrivals (processors and gateways that are busy space them)",
@@ -129,6 +135,8 @@ pub enum Reason {
     },
     /// Copies fill a place together: how they split it is a convention.
     SharedBottleneck,
+    /// A place before this one cannot carry what it is asked for: less comes here than the flows say.
+    Starved,
     /// Packets of copies come in bursts, and are taken for Poisson.
     BesideCopy,
     /// The copies' rates had not settled when the rounds were used up.
@@ -146,6 +154,9 @@ impl fmt::Display for Reason {
             }
             Reason::SharedBottleneck => {
                 f.write_str("copies fill a place together, and how they split it is a convention")
+            }
+            Reason::Starved => {
+                f.write_str("behind a place that cannot carry what it is asked for: less comes here than the flows say")
             }
             Reason::BesideCopy => f.write_str("beside a copy: its bursts are taken for packets that come one by one"),
             Reason::Unsettled => f.write_str("the rates of the copies did not settle"),
@@ -195,8 +206,15 @@ impl<T> Estimate<T> {
     /// The same with another doubt.
     #[must_use]
     pub(crate) fn doubt(mut self, reason: Reason) -> Estimate<T> {
-        self.outside.push(reason);
+        self.suspect(reason);
         self
+    }
+
+    /// Adds a doubt, if it is a new one.
+    pub(crate) fn suspect(&mut self, reason: Reason) {
+        if !self.outside.contains(&reason) {
+            self.outside.push(reason);
+        }
     }
 }
 
@@ -216,7 +234,8 @@ pub struct Formula<I: 'static, O> {
     /// Where it is from.
     pub source: &'static str,
     pub(crate) compute: fn(&I) -> Option<O>,
-    pub(crate) bands: &'static [Band<I>],
+    /// Where it holds.
+    pub bands: &'static [Band<I>],
 }
 
 impl<I, O> Formula<I, O> {

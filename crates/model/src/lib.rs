@@ -6,6 +6,7 @@
 
 mod cell;
 mod copying;
+mod doubts;
 pub mod ethernet;
 mod formula;
 pub mod mva;
@@ -18,6 +19,7 @@ mod report;
 pub mod ring;
 mod solve;
 mod topology;
+mod walk;
 pub mod wifi;
 
 pub use formula::{Band, Estimate, Formula, Quantity, Reason};

@@ -87,10 +87,10 @@ pub static PACE: Formula<Round, Pace> = Formula {
     compute: pace,
     bands: &[
         Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.85 },
-        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.08 },
-        Band { quantity: Quantity::Outlasted, of: |round| round.outlasted, low: 0.0, high: 0.08 },
+        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.06 },
+        Band { quantity: Quantity::Outlasted, of: |round| round.outlasted, low: 0.0, high: 0.05 },
         Band { quantity: Quantity::BadShare, of: |round| round.bad_share, low: 0.0, high: 0.15 },
-        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.07 },
+        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.05 },
         Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.1 },
     ],
 };

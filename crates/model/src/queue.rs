@@ -141,7 +141,7 @@ pub static POISSON: Formula<f64, ()> = Formula {
     name: "Poisson arrivals",
     source: "a busy server with constant service spaces what leaves it (Whitt 1983)",
     compute: |_| Some(()),
-    bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.15 }],
+    bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.125 }],
 };
 
 /// Whether what a station's processor saves its packets is known well enough, by its part of the delay.
@@ -150,7 +150,7 @@ pub static SPACED: Formula<f64, ()> = Formula {
     source: "the wait in the slower of two queues with constant service is all there is (Friedman 1965); with others' \
              packets in between less is known",
     compute: |_| Some(()),
-    bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.15 }],
+    bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.1 }],
 };
 
 /// Whether the bursts in which packets leave a shared medium may be left out, by what they may add to the delay.
@@ -159,6 +159,16 @@ pub static BURSTS: Formula<f64, ()> = Formula {
     source: "packets that have waited for others or for a token come out together, and a slower gateway queues them",
     compute: |_| Some(()),
     bands: &[Band { quantity: Quantity::Bursts, of: |s| *s, low: 0.0, high: 0.05 }],
+};
+
+/// Whether it is known well enough what packets wait for one another that have come one behind the other before,
+/// by its part of the delay.
+pub static BEHIND: Formula<f64, ()> = Formula {
+    name: "one behind the other",
+    source: "packets of one size never meet again (Rubin 1974), a short one catches up with a long one; the limit of \
+             light traffic says how much that may be",
+    compute: |_| Some(()),
+    bands: &[Band { quantity: Quantity::Behind, of: |s| *s, low: 0.0, high: 0.04 }],
 };
 
 /// A station's processor, of which only the use is known; there is nothing to wait for that counts.

@@ -55,6 +55,16 @@ pub struct GatewayReport {
     pub p95_s: Option<Estimate<f64>>,
 }
 
+impl GatewayReport {
+    /// Another doubt of all that waits are part of.
+    pub(crate) fn suspect(&mut self, reason: &Reason) {
+        self.delay_s.suspect(reason.clone());
+        if let Some(p95_s) = &mut self.p95_s {
+            p95_s.suspect(reason.clone());
+        }
+    }
+}
+
 /// A flow, from end to end.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowReport {
@@ -68,13 +78,6 @@ pub struct FlowReport {
     pub delay_s: Estimate<f64>,
     /// The same in its parts: media and gateways in order.
     pub parts: Vec<Part>,
-}
-
-impl FlowReport {
-    /// The same with another doubt.
-    pub(crate) fn doubt(self, reason: Reason) -> FlowReport {
-        FlowReport { delay_s: self.delay_s.doubt(reason), ..self }
-    }
 }
 
 /// A part of a way.

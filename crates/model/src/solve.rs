@@ -3,17 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::cell::{Cell, Port, Streams};
+use crate::cell::{Came, Cell, Port, Streams};
 use crate::copying;
+use crate::doubts::Doubts;
 use crate::formula::{Estimate, Reason};
 use crate::network::{Hop, Network, Route};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{BURSTS, GG1_WAIT, MG1_WAIT, MM1_P95, PROCESSOR, Queue, SPACED, Tandem};
-use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
-use crate::topology::{Gateway, Kind, Law};
-
-/// Up to this share of a place's traffic the bursts of copies do not show in others' delays.
-const COPIES_LITTLE: f64 = 0.02;
+use crate::queue::{BEHIND, GG1_WAIT, MG1_WAIT, MM1_P95, PROCESSOR, Queue, Tandem};
+use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Report};
+use crate::topology::{Gateway, Law};
+use crate::walk::{Across, Behind, Walk};
 
 /// Gateways behind one another whose spacing of packets is followed.
 const CHAIN: usize = 4;
@@ -196,80 +195,109 @@ impl Network {
         }
         loads.settle_regularity(self);
         let cells = loads.cells(self);
-        let mut across: Vec<Option<Estimate<(f64, f64)>>> = vec![None; cells.len()];
-        let alone = flows.cells(self);
-        let beside = |hop: &Hop| {
-            let (with, without) = (&loads.ports[hop.medium], &flows.ports[hop.medium]);
-            let shared = matches!(self.topology.media[hop.medium].kind, Kind::Switch { .. });
-            bursts(with[hop.from].sends, without[hop.from].sends)
-                || bursts(with[hop.to].receives, without[hop.to].receives)
-                || !shared && bursts(cells[hop.medium].all(), alone[hop.medium].all())
-        };
-        let flows = (0..self.flows.len()).map(|i| {
-            let report = self.flow(i, &loads, &cells, &mut across);
-            if self.flows[i].hops.iter().any(beside) { report.doubt(Reason::BesideCopy) } else { report }
-        });
-        let flows = flows.collect();
-        let media = cells.iter().zip(across).zip(&self.topology.media);
+        let gateways = vec![Behind::default(); self.topology.gateways.len()];
+        let mut across = Across { media: vec![None; cells.len()], gateways };
+        let flow_reports: Vec<FlowReport> =
+            (0..self.flows.len()).map(|i| self.flow(i, &loads, &cells, &mut across)).collect();
+        let media = cells.iter().zip(across.media).zip(&self.topology.media);
         let media = media.map(|((cell, across), medium)| medium_report(&medium.name, cell, across)).collect();
-        let gateways = self.topology.gateways.iter().zip(loads.gateways.iter().zip(&loads.regular));
-        Report {
-            stations: self.stations(),
-            media,
-            gateways: gateways.map(|(gateway, (load, regular))| gateway_report(gateway, *load, *regular)).collect(),
-            flows,
-            copies: self.copy_reports(solved),
-        }
+        let gateways =
+            self.topology.gateways.iter().zip(loads.gateways.iter().zip(&loads.regular)).zip(across.gateways);
+        let gateways = gateways
+            .map(|((gateway, (load, regular)), behind)| gateway_report(gateway, *load, *regular, behind))
+            .collect();
+        let rates = solved.rates.clone();
+        let copies = self.copy_reports(solved);
+        let report = Report { stations: self.stations(), media, gateways, flows: flow_reports, copies };
+        Doubts { network: self, rates: &rates, with: &loads, without: &flows }.of(report)
     }
 
-    /// A flow's way; adds what it tells about each medium to `across`: packets a second, and
-    /// packets a second times delay.
-    fn flow(
-        &self,
-        i: usize,
-        loads: &Loads,
-        cells: &[Cell<'_>],
-        across: &mut [Option<Estimate<(f64, f64)>>],
-    ) -> FlowReport {
+    /// A flow's way; adds what it tells about each medium and gateway to `across`.
+    fn flow(&self, i: usize, loads: &Loads, cells: &[Cell<'_>], across: &mut Across) -> FlowReport {
         let (flow, route) = (&self.topology.flows[i], &self.flows[i]);
         let packets_per_s = flow.rate.get() * f64::from(self.topology.groups[route.from].stations);
-        let mut total = Estimate::given(0.0);
-        let mut parts = Vec::new();
-        let (mut bursts_s, mut spaced_s) = (0.0, 0.0);
-        let mut add = |name: &str, delay: Estimate<f64>| {
-            parts.push(Part { name: name.to_owned(), delay_s: delay.value().copied() });
-            total = std::mem::replace(&mut total, Estimate::given(0.0)).plus(delay);
-        };
+        let mut walk = Walk::new(route.from, packets_per_s, flow.size.mean_bits());
         for (at, hop) in route.hops.iter().enumerate() {
-            let (cell, bits) = (&cells[hop.medium], flow.size.mean_bits());
-            let delay = cell.delay(hop, bits, at > 0);
-            if packets_per_s > 0.0 {
-                let here = delay.clone().map(|d| (packets_per_s, packets_per_s * d));
-                let slot = &mut across[hop.medium];
-                *slot = Some(match slot.take() {
-                    Some(before) => before.with(here, |a, b| (a.0 + b.0, a.1 + b.1)),
-                    None => here,
-                });
-            }
-            let delay_s = delay.value().copied();
-            add(&self.topology.media[hop.medium].name, delay);
+            self.medium_on_way(&mut walk, hop, cells, across);
             if let Some(gateway) = route.gateways.get(at) {
-                let about = &self.topology.gateways[*gateway];
                 let slowest_s = route.gateways[at..].iter().map(|g| self.topology.gateways[*g].cost.get());
-                let bunched = delay_s.map_or(0.0, |delay_s| cell.bunched(hop, delay_s, bits));
-                bursts_s += bunched * slowest_s.fold(0.0, f64::max);
-                let spared_s = loads.spared(self, route.from, *gateway);
-                spaced_s += spared_s;
-                let comes = Comes { regular: loads.regular[*gateway], longer_s: cell.longer(hop, bits), spared_s };
-                add(&about.name, gateway_delay(about, loads.gateways[*gateway], &comes));
+                walk.slowest_s = slowest_s.fold(0.0, f64::max);
+                self.gateway_on_way(&mut walk, hop, *gateway, (loads, cells), across);
             }
         }
-        let about = &self.topology.groups[route.from];
-        let bursts = total.value().map_or(0.0, |total_s| bursts_s / total_s.max(1e-12));
-        let spacing = total.value().map_or(0.0, |total_s| spaced_s / total_s.max(1e-12));
-        let total = total.with(BURSTS.at(&bursts), |total, ()| total).with(SPACED.at(&spacing), |total, ()| total);
-        let total = total.with(PROCESSOR.at(&(loads.handled[route.from] * about.cost.get())), |total, ()| total);
-        FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s: total, parts }
+        let processor = PROCESSOR.at(&(loads.handled[route.from] * self.topology.groups[route.from].cost.get()));
+        let (total, parts) = walk.doubted();
+        let delay_s = total.with(processor, |total, ()| total);
+        FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s, parts }
+    }
+
+    fn medium_on_way(&self, walk: &mut Walk, hop: &Hop, cells: &[Cell<'_>], across: &mut Across) {
+        let (cell, first) = (&cells[hop.medium], walk.parts.is_empty());
+        let delay = cell.delay(hop, walk.bits, !first);
+        walk.here_s = delay.value().copied();
+        let astray_s = walk.here_s.filter(|_| !first).map_or(0.0, |d| cell.astray(hop, &walk.came, d, walk.bits));
+        walk.astray_s += astray_s;
+        walk.came.bit_s = walk.came.bit_s.max(cell.bit_s());
+        walk.came.least_s = walk.came.least_s.max(cell.token_s(hop));
+        let packets_per_s = walk.packets_per_s;
+        if packets_per_s > 0.0 {
+            let part = walk.here_s.map_or(0.0, |d| astray_s / d.max(1e-12));
+            let here = delay.clone().map(|d| (packets_per_s, packets_per_s * d));
+            let here = here.with(BEHIND.at(&part), |here, ()| here);
+            let slot = &mut across.media[hop.medium];
+            *slot = Some(match slot.take() {
+                Some(before) => before.with(here, |a, b| (a.0 + b.0, a.1 + b.1)),
+                None => here,
+            });
+        }
+        walk.add(&self.topology.media[hop.medium].name, delay);
+    }
+
+    /// The gateway behind `hop`.
+    fn gateway_on_way(
+        &self,
+        walk: &mut Walk,
+        hop: &Hop,
+        gateway: usize,
+        (loads, cells): (&Loads, &[Cell<'_>]),
+        across: &mut Across,
+    ) {
+        let (about, arrives, cell) = (&self.topology.gateways[gateway], loads.gateways[gateway], &cells[hop.medium]);
+        let bunched = walk.here_s.map_or(0.0, |delay_s| cell.bunched(hop, delay_s, walk.bits));
+        walk.bursts_s += bunched * walk.slowest_s;
+        let spared_s = loads.spared(self, walk.from, gateway);
+        walk.spaced_s += spared_s;
+        let comes = Comes { regular: loads.regular[gateway], longer_s: cell.longer(hop, walk.bits), spared_s };
+        let through = gateway_delay(about, arrives, &comes);
+        let queue = gateway_queue(about, arrives);
+        let waits_s = through.value().map_or(0.0, |through_s| through_s - about.cost.get());
+        let poisson_s = MG1_WAIT.at(&queue).value().copied().unwrap_or(0.0);
+        let off_s = |spared: f64| (poisson_s * (1.0 - spared) - waits_s).abs();
+        let (spared, part) = cell.spared_behind(hop.to, &walk.came, &queue, arrives);
+        let astray_s = off_s(part * spared).max(off_s(self.spared_at(gateway, &queue, arrives, cells)));
+        // While a long packet has come over the slowest medium nobody came behind it, and what waits here got less.
+        let longer_s = (walk.bits - arrives.mean_bits()) * walk.came.bit_s;
+        let gone_s = (longer_s - comes.longer_s).abs() * queue.utilisation();
+        let astray_s = astray_s + gone_s.min(waits_s);
+        walk.astray_s += astray_s;
+        // What has come out together stays so at the gateways behind.
+        walk.together += bunched;
+        across.gateways[gateway].add(walk.packets_per_s, astray_s, walk.together * about.cost.get());
+        if about.law == Law::Constant {
+            walk.came.least_s = walk.came.least_s.max(about.cost.get());
+        }
+        walk.add(&about.name, through);
+    }
+
+    /// What all packets together need not wait at a gateway because those of each medium come one behind the
+    /// other, as a part of the wait of Poisson arrivals.
+    fn spared_at(&self, gateway: usize, queue: &Queue, arrives: Traffic, cells: &[Cell<'_>]) -> f64 {
+        let of = |(medium, port): &(usize, usize)| {
+            let came = Came { bit_s: cells[*medium].bit_s(), least_s: 0.0 };
+            let (spared, part) = cells[*medium].spared_behind(*port, &came, queue, arrives);
+            part * part * spared
+        };
+        self.attached[gateway].iter().map(of).sum()
     }
 
     fn copy_reports(&self, solved: copying::Solved) -> Vec<CopyReport> {
@@ -282,11 +310,6 @@ impl Network {
         });
         reports.collect()
     }
-}
-
-/// Whether copies make more than a little of a place's traffic.
-fn bursts(with: Traffic, without: Traffic) -> bool {
-    with.bits_per_s() - without.bits_per_s() > COPIES_LITTLE * with.bits_per_s()
 }
 
 fn medium_report(name: &str, cell: &Cell<'_>, across: Option<Estimate<(f64, f64)>>) -> MediumReport {
@@ -339,13 +362,15 @@ fn gateway_delay(gateway: &Gateway, load: Traffic, comes: &Comes) -> Estimate<f6
     })
 }
 
-fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64) -> GatewayReport {
+fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64, behind: Behind) -> GatewayReport {
     let queue = gateway_queue(gateway, load);
+    let delay = gateway_delay(gateway, load, &Comes { regular, ..Comes::default() });
+    let delay = behind.doubted(delay);
     GatewayReport {
         name: gateway.name.clone(),
         utilisation: queue.utilisation(),
         packets_per_s: load.packets_per_s(),
-        delay_s: gateway_delay(gateway, load, &Comes { regular, ..Comes::default() }),
+        delay_s: delay,
         p95_s: (gateway.law == Law::Exponential).then(|| MM1_P95.at(&queue)),
     }
 }

@@ -65,7 +65,6 @@ impl Weather {
         }
     }
 
-    /// Share of the time that is bad.
     /// The share of the time that is bad.
     pub(crate) fn bad_share(&self) -> f64 {
         self.bad_s / (self.good_s + self.bad_s)

@@ -19,6 +19,7 @@ Examples:
   remora model office.toml --json | jq '.copies[] | [.from, .to, .outcome.value.seconds]'
   remora model docs/examples/copy89-fig9.toml --compat nmt1989     # the paper's own formulas
   remora model docs/examples/copy89-fig9.toml --compat nmt1989 --xlsx fig9.xlsx
+  remora model docs/examples/copy89-fig9.toml --xlsx today.xlsx    # change an input, the results follow
   remora model office.toml --html office.html
   remora model office.toml --sweep copy.1.window=1..16/16
   remora model office.toml --simulate --seconds 100                # model and simulation side by side
@@ -47,17 +48,17 @@ pub(crate) struct Model {
     /// Use another model's formulas
     #[arg(long, value_enum, value_name = "MODEL")]
     pub(crate) compat: Option<Compat>,
-    /// Write the sheet of --compat nmt1989 as a spreadsheet with live formulas, too
-    #[arg(long, value_name = "OUT", requires = "compat")]
+    /// Write a spreadsheet with live formulas, too: the network's, or the sheet of --compat nmt1989
+    #[arg(long, value_name = "OUT")]
     pub(crate) xlsx: Option<PathBuf>,
     /// Write a report with drawing, curves and what matters most, too
     #[arg(long, value_name = "OUT", conflicts_with = "compat")]
     pub(crate) html: Option<PathBuf>,
     /// Solve for N values of a number, as in flow.1.rate=0..100/21 or medium.floor.rate=1Mbit..1Gbit/9
-    #[arg(long, value_name = "KEY=FROM..TO/N", conflicts_with_all = ["compat", "html"])]
+    #[arg(long, value_name = "KEY=FROM..TO/N", conflicts_with_all = ["compat", "html", "xlsx"])]
     pub(crate) sweep: Option<String>,
     /// Simulate the network, too, packet by packet, and show both side by side
-    #[arg(long, conflicts_with_all = ["compat", "html", "sweep"])]
+    #[arg(long, conflicts_with_all = ["compat", "html", "sweep", "xlsx"])]
     pub(crate) simulate: bool,
     /// Simulate so many times, each with a seed of its own
     #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -67,7 +68,7 @@ pub(crate) struct Model {
     pub(crate) seconds: f64,
     /// Hold the model to simulations of N random networks of each kind for which it says that it holds; ends
     /// with 1 if a figure is off by more than 10 %
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) check: Option<u64>,
     /// Draw the networks of --check from this seed
     #[arg(long, value_name = "S", default_value_t = 7, requires = "check")]

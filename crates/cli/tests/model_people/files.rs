@@ -68,7 +68,6 @@ pub(crate) fn bad_captures_and_flags() {
     p.run(&["model", "calibrate", "cut.pcap"]).expect(1, &["cut.pcap", "damaged after packet 2"]);
     p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "No such file"]);
     p.run(&["model", "serve", "--listen", "0.0.0.0:0"]).expect(2, &["0.0.0.0:0", "loopback"]);
-    p.run(&["model", &example("office.toml"), "--xlsx", "x.xlsx"]).expect(2, &["--compat"]);
     fs::write(p.here("bad.toml"), "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nspeed = \"1Mbit\"\n").unwrap();
     p.run(&["model", "serve", "bad.toml", "--listen", "127.0.0.1:0"]).expect(2, &["bad.toml:4", "speed", "rate"]);
 }

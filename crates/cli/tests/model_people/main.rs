@@ -3,7 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod draw;
 mod files;
+mod network;
 mod page;
 mod requests;
 mod sheet;
@@ -24,6 +26,9 @@ fn main() {
         plain("model::serve_bounds_requests", requests::requests_are_bounded),
         plain("model::serve_ends_with_a_signal", requests::ends_with_a_signal),
         trial("model::xlsx_follows_its_inputs", &["soffice"], false, sheet::follows_its_inputs, tell),
+        trial("model::xlsx_of_networks", &["soffice"], false, network::follows_its_inputs, tell),
+        trial("model::xlsx_of_a_copy", &["soffice"], false, network::follows_its_inputs_with_a_copy, tell),
+        plain("model::xlsx_refuses", network::refuses_what_it_cannot_hold),
         trial("model::page_in_a_browser", &["chromium", "chromedriver"], false, page::in_a_browser, tell),
         trial("model::page_on_a_phone", &["chromium", "chromedriver"], false, page::on_a_phone, tell),
     ];

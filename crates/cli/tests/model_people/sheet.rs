@@ -14,8 +14,8 @@ const ALWAYS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"#;
-/// Comma, quotation mark, UTF-8, from line 1, and values in full rather than as shown.
-const CSV: &str = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false";
+/// Tab, quotation mark, UTF-8, from line 1, and values in full rather than as shown.
+const CSV: &str = "csv:Text - txt - csv (StarCalc):9,34,76,1,,0,false,false,false";
 
 pub(crate) fn follows_its_inputs() {
     let p = Place::new();
@@ -34,7 +34,7 @@ fn compare(place: &Place, sheet: &Path, example_name: &str, paper: &[&str; 5]) {
     let object = place.ok(&["model", &example(example_name), "--compat", "nmt1989", "--json"]);
     let model: serde_json::Value = serde_json::from_str(&object).unwrap();
     let csv = recalculated(place, sheet);
-    let cells: Vec<Vec<&str>> = csv.lines().map(|l| l.split(',').map(|c| c.trim_matches('"')).collect()).collect();
+    let cells: Vec<Vec<&str>> = csv.lines().map(|l| l.split('\t').map(|c| c.trim_matches('"')).collect()).collect();
     let cell = |label: &str| -> f64 {
         let row = cells.iter().find(|r| r[0].starts_with(label)).unwrap_or_else(|| panic!("no {label} in {csv}"));
         // A cell that shows per cent is written so.
@@ -61,43 +61,68 @@ fn compare(place: &Place, sheet: &Path, example_name: &str, paper: &[&str; 5]) {
     }
 }
 
-/// The sheet as LibreOffice computes it, as comma-separated values.
+/// The first sheet as LibreOffice computes it.
 fn recalculated(place: &Place, sheet: &Path) -> String {
+    recalculate(place, &[sheet.to_owned()]);
+    fs::read_to_string(sheet.with_extension("csv")).unwrap()
+}
+
+/// Has LibreOffice compute all these workbooks, and write their first sheets beside them.
+pub(crate) fn recalculate(place: &Place, sheets: &[PathBuf]) {
     let profile: PathBuf = place.here("profile");
     fs::create_dir_all(profile.join("user")).unwrap();
     fs::write(profile.join("user/registrymodifications.xcu"), ALWAYS).unwrap();
     let mut soffice = program("soffice");
     soffice.arg(format!("-env:UserInstallation=file://{}", profile.display()));
-    soffice.args(["--headless", "--norestore", "--convert-to", CSV, "--outdir"]).arg(place.here("")).arg(sheet);
+    soffice.args(["--headless", "--norestore", "--convert-to", CSV, "--outdir"]).arg(place.here("")).args(sheets);
     soffice
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let out = Running::start(soffice).finish();
     assert_eq!(out.code, 0, "{out:?}");
-    fs::read_to_string(sheet.with_extension("csv")).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+    for sheet in sheets {
+        let csv = sheet.with_extension("csv");
+        assert!(csv.exists(), "no {}: {out:?}", csv.display());
+    }
 }
 
-/// The workbook with the one input cell that is `old` at `new`; all values that formulas had stay.
+/// The paper's workbook with the one input cell that is `old` at `new`; all values that formulas had stay.
 fn with_input(workbook: &[u8], old: &str, new: &str) -> Vec<u8> {
+    with_first_sheet(workbook, |mut text| {
+        // A formula's value stands behind the formula, an input's behind its cell's attributes, of
+        // which t="s" says that it is the number of a text.
+        let (old, new) = (format!("\"><v>{old}</v>"), format!("\"><v>{new}</v>"));
+        let inputs = text.match_indices(&old).map(|(at, _)| at).filter(|at| !text[..*at].ends_with("t=\"s"));
+        let [at] = inputs.collect::<Vec<_>>()[..] else { panic!("not one {old} in {text}") };
+        text.replace_range(at..at + old.len(), &new);
+        text
+    })
+}
+
+/// The first sheet of every workbook.
+const FIRST: &str = "xl/worksheets/sheet1.xml";
+
+/// The workbook with its first sheet changed.
+pub(crate) fn with_first_sheet(workbook: &[u8], change: impl Fn(String) -> String) -> Vec<u8> {
     let mut from = zip::ZipArchive::new(Cursor::new(workbook)).unwrap();
     let mut to = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for i in 0..from.len() {
         let mut part = from.by_index(i).unwrap();
         let (name, mut bytes) = (part.name().unwrap().into_owned(), Vec::new());
         part.read_to_end(&mut bytes).unwrap();
-        if name == "xl/worksheets/sheet1.xml" {
-            let mut text = String::from_utf8(bytes).unwrap();
-            // A formula's value stands behind the formula, an input's behind its cell's attributes, of
-            // which t="s" says that it is the number of a text.
-            let (old, new) = (format!("\"><v>{old}</v>"), format!("\"><v>{new}</v>"));
-            let inputs = text.match_indices(&old).map(|(at, _)| at).filter(|at| !text[..*at].ends_with("t=\"s"));
-            let [at] = inputs.collect::<Vec<_>>()[..] else { panic!("not one {old} in {text}") };
-            text.replace_range(at..at + old.len(), &new);
-            bytes = text.into_bytes();
+        if name == FIRST {
+            bytes = change(String::from_utf8(bytes).unwrap()).into_bytes();
         }
         to.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
         to.write_all(&bytes).unwrap();
     }
     to.finish().unwrap().into_inner()
+}
+
+/// A workbook's first sheet.
+pub(crate) fn first_sheet(workbook: &[u8]) -> String {
+    let mut text = String::new();
+    zip::ZipArchive::new(Cursor::new(workbook)).unwrap().by_name(FIRST).unwrap().read_to_string(&mut text).unwrap();
+    text
 }

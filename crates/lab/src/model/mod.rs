@@ -21,7 +21,7 @@ pub use study::{
     OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivity, at, outputs, sensitivities, spaced, sweep,
 };
 pub use tables::{Tables, digits, sheet, tables};
-pub use workbook::write_nmt1989;
+pub use workbook::{Refused, Spreadsheet, write_nmt1989};
 
 /// How reports look (CSS), for pages that show the same tables and figures.
 pub const STYLE: &str = crate::report::page::STYLE;

@@ -30,8 +30,12 @@ pub(crate) struct Need {
 pub(crate) struct Held {
     /// For how long, for a block, in seconds.
     pub(crate) burst_s: f64,
+    /// How many times as long all takes because others send in between.
+    pub(crate) busy: f64,
     /// Whether a reply's turn comes after one packet, not after all of them.
     pub(crate) turns: bool,
+    /// Whether only what is there when the turn comes is sent.
+    pub(crate) gated: bool,
     /// How much longer the reply waits for what others have gathered meanwhile, in seconds.
     pub(crate) gathered_s: f64,
     /// How much longer still if those who have most to send stand in between.
@@ -54,6 +58,18 @@ pub(crate) struct Filled {
     pub(crate) variance: f64,
     /// That time.
     pub(crate) filled_s: f64,
+}
+
+impl Held {
+    /// How much longer the last packet of a burst may wait, in seconds, if packets come every `gap_s` and take
+    /// `sending_s`: behind a gate those that have come in one cycle go in the next one, whose length is
+    /// `around + cycle * sending / gap`.
+    pub(crate) fn trickle_s(&self, gap_s: f64, sending_s: f64) -> f64 {
+        if !self.gated || gap_s <= 0.0 {
+            return 0.0;
+        }
+        self.around_s * self.busy / (1.0 - sending_s / gap_s).max(0.05)
+    }
 }
 
 impl Need {
@@ -106,14 +122,23 @@ impl Cell<'_> {
             }
             Kind::Switch { latency } => {
                 let mut need = Need::queue(sending, self.link(from.sends), latency.get());
-                need.stops.extend(Need::queue(sending, self.link(to.receives), 0.0).stops);
+                // What the same station sends there comes before or behind on its own line, never in between.
+                let others = self.link(to.receives.less(self.pair((hop.from, hop.to))));
+                let first = Need::queue(sending, others, 0.0).stops;
+                let all = Need::queue(sending, self.link(to.receives), 0.0).stops;
+                need.stops.extend(first.into_iter().zip(all).map(|((stop, _), (_, filled))| (stop, filled)));
                 Estimate::given(need)
             }
             Kind::Wifi { overhead, weather } => {
                 let background = self.pair((hop.from, hop.to));
                 let airtime = sending + overhead.get();
                 let turns = self.most_packets() * airtime;
-                let station = wifi::Station { turns, ..self.station(background.plus(mine), overhead.get(), weather) };
+                let station = self.station(background.plus(mine), overhead.get(), weather);
+                // What comes up for the same channel in bad periods is sent in good ones.
+                let later = weather.bad_s / weather.good_s;
+                let others = station.others + later * self.airtime(self.pair((hop.to, hop.from)), overhead.get());
+                let station = wifi::Station { turns, others, ..station };
+                let background = background.times(1.0 + later);
                 let service = background.service(self.rate, overhead.get());
                 let queue = Queue { arrivals_per_s: background.packets_per_s(), service };
                 wifi::COMPLETION.at(&station).map(|_| {
@@ -151,26 +176,40 @@ impl Cell<'_> {
     pub(crate) fn held(&self, hop: &Hop, size: Size, packets: f64) -> Option<Held> {
         let sending_s = size.mean_bits() / self.rate;
         let load = self.all.bits_per_s() / self.rate;
-        let burst_s = packets * sending_s / (1.0 - load).max(1e-9);
+        let busy = 1.0 / (1.0 - load).max(1e-9);
+        let burst_s = packets * sending_s * busy;
         match self.medium.kind {
             Kind::Ring { discipline, walk } => {
                 let around_s = walk.get() * self.ports.iter().map(|p| p.stations).sum::<f64>();
                 let turns = discipline == Discipline::OneLimited;
                 // Who takes turns sends one packet, then others have theirs.
                 let at_once = if turns { packets.min(1.0) } else { packets };
-                let (passed, unplaced) = self.passed(hop);
+                let (passed, unplaced) = self.passed(hop, discipline == Discipline::Exhaustive);
                 let gathered_s = at_once * sending_s * passed.exp_m1();
                 let unplaced_s = at_once * sending_s * (passed + unplaced).exp_m1() - gathered_s;
                 let all_gathered_s = at_once * sending_s * load.exp_m1() - gathered_s;
-                Some(Held { burst_s, turns, gathered_s, unplaced_s, all_gathered_s, around_s, ..Held::default() })
+                let gated = discipline == Discipline::Gated;
+                Some(Held {
+                    burst_s,
+                    busy,
+                    turns,
+                    gated,
+                    gathered_s,
+                    unplaced_s,
+                    all_gathered_s,
+                    around_s,
+                    ..Held::default()
+                })
             }
             Kind::Ethernet { .. } => {
                 let backed_off_s = self.all.packets_per_s() * burst_s * BACKED_OFF / self.rate;
-                Some(Held { burst_s, backed_off_s, ..Held::default() })
+                Some(Held { burst_s, busy, backed_off_s, ..Held::default() })
             }
             Kind::Wifi { overhead, .. } => {
-                let burst_s = packets * (sending_s + overhead.get());
-                Some(Held { burst_s, turns: true, ..Held::default() })
+                let airtime = sending_s + overhead.get();
+                // While a frame is sent others gather, of which each queue sends one before the reply.
+                let gathered_s = packets.min(1.0) * airtime * self.airtime(self.all, overhead.get());
+                Some(Held { burst_s: packets * airtime, busy, turns: true, gathered_s, ..Held::default() })
             }
             Kind::Switch { .. } => None,
         }

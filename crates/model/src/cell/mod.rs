@@ -1,5 +1,6 @@
 //! A medium with what it carries: which formula answers for it, and with what input.
 
+mod behind;
 mod copy;
 mod spacing;
 mod turns;
@@ -15,6 +16,7 @@ use crate::ring;
 use crate::topology::{Kind, Medium};
 use crate::wifi;
 
+pub(crate) use behind::Came;
 pub(crate) use copy::{Filled, Need};
 
 /// What goes through a port of a medium, for each station behind it.
@@ -211,9 +213,15 @@ impl<'a> Cell<'a> {
         Queue { arrivals_per_s: traffic.packets_per_s(), service: traffic.service(self.rate, 0.0) }
     }
 
-    /// The share of the medium's bit rate that `traffic` takes.
+    /// Seconds that a bit takes.
+    pub(crate) fn bit_s(&self) -> f64 {
+        1.0 / self.rate
+    }
+
+    /// The share of the medium's time that `traffic` takes.
     pub(crate) fn share(&self, traffic: Traffic) -> f64 {
-        self.airtime(traffic, 0.0)
+        let overhead_s = if let Kind::Wifi { overhead, .. } = self.medium.kind { overhead.get() } else { 0.0 };
+        self.airtime(traffic, overhead_s)
     }
 
     fn airtime(&self, traffic: Traffic, overhead_s: f64) -> f64 {

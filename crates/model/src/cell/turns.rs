@@ -22,15 +22,18 @@ impl Cell<'_> {
         ahead.rem_euclid(all) / all
     }
 
-    /// The load of the stations on the way along a ring, and how much more it may be: which stations of their
-    /// groups the two are is not known, in the mean half of the others stand in between.
-    pub(super) fn passed(&self, hop: &Hop) -> (f64, f64) {
-        let load = |port: usize| self.ports[port].stations * self.ports[port].sends.bits_per_s() / self.rate;
-        let ends = if hop.from == hop.to { load(hop.from) } else { load(hop.from) + load(hop.to) };
+    /// The load of the stations on the way along a ring from one to another, and how much more it may be: which
+    /// stations of their groups the two are is not known, in the mean half of the others stand in between. What
+    /// the second has itself goes before, and what the first has if it sends until it has nothing (`all`).
+    pub(super) fn passed(&self, hop: &Hop, all: bool) -> (f64, f64) {
+        let own = |port: usize| self.ports[port].sends.bits_per_s() / self.rate;
+        let others = |port: usize| (self.ports[port].stations - 1.0) * own(port);
         let count = self.ports.len();
         let between = (1..count).map(|i| (hop.from + i) % count).take_while(|port| *port != hop.to);
-        let between: f64 = if hop.from == hop.to { 0.0 } else { between.map(load).sum() };
-        (between + ends / 2.0, ends / 2.0)
+        let between: f64 = between.map(|port| own(port) + others(port)).sum();
+        let unplaced = (others(hop.from) + others(hop.to)) / 2.0;
+        let first = if all { own(hop.from) } else { 0.0 };
+        (between + unplaced + first + own(hop.to), unplaced)
     }
 
     pub(super) fn ring(&self, walk_s: f64, discipline: Discipline, load: Traffic, own: Traffic) -> Ring {
@@ -71,14 +74,18 @@ impl Cell<'_> {
         if all > 0.0 { self.ports.iter().map(of).sum::<f64>() / all } else { 0.0 }
     }
 
-    /// How much more the queue with the most sends than the one with the least, in packets or bits.
+    /// How much more the queue with the most sends than the one with the least, in packets, bits or (by its root)
+    /// the work that others meet under way.
     pub(super) fn unlike(&self) -> f64 {
         let queues = self.queues();
         let ratio = |of: fn(Traffic) -> f64| {
             let most = queues.iter().map(|(_, one)| of(*one)).fold(0.0, f64::max);
             most / queues.iter().map(|(_, one)| of(*one)).fold(f64::INFINITY, f64::min)
         };
-        if queues.is_empty() { 1.0 } else { ratio(Traffic::packets_per_s).max(ratio(Traffic::bits_per_s)) }
+        if queues.is_empty() {
+            return 1.0;
+        }
+        ratio(Traffic::packets_per_s).max(ratio(Traffic::bits_per_s)).max(ratio(second).sqrt())
     }
 
     /// Packets a second of the queue that has most of them.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use ratatui::crossterm::terminal;
-use remora_lab::model::{Study, write_nmt1989, write_page};
+use remora_lab::model::{Spreadsheet, Study, write_nmt1989, write_page};
 use remora_model::nmt1989::Sheet;
 
 use crate::args::{Compat, Model, ModelCommand};
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Model) -> Result {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
         (None, Some(range)) => sweep::run(&path, &range, args.json),
         (None, None) if args.simulate => simulate::run(&path, args.seeds, args.seconds, args.json),
-        (None, None) => solve(&path, args.html.as_deref(), args.json),
+        (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
     })
     .await
 }
@@ -54,9 +54,14 @@ async fn blocking(work: impl FnOnce() -> Result + Send + 'static) -> Result {
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::refused("no results", e.to_string()))?
 }
 
-fn solve(path: &Path, html: Option<&Path>, json: bool) -> Result {
+fn solve(path: &Path, html: Option<&Path>, xlsx: Option<&Path>, json: bool) -> Result {
     let source = file::text(path)?;
     let (topology, network) = file::parse_at(path, &source)?;
+    if let Some(xlsx) = xlsx {
+        let refused = |why| Error::Usage(format!("{}: the spreadsheet cannot hold {why}", path.display()));
+        let sheets = Spreadsheet::of(&network).map_err(refused)?;
+        sheets.write(xlsx).map_err(Error::local(xlsx.display()))?;
+    }
     let report = network.solve();
     if let Some(html) = html {
         let study = Study { topology: &topology, report: &report, threads: threads() };

@@ -1,6 +1,6 @@
 //! Cells: inputs in yellow, formulas with the value that they have now.
 
-use rust_xlsxwriter::{Color, Format, FormatBorder, Formula, Worksheet, XlsxError};
+use rust_xlsxwriter::{Color, Format, FormatAlign, FormatBorder, Formula, Worksheet, XlsxError};
 
 /// How cells look.
 pub(super) struct Styles {
@@ -10,18 +10,26 @@ pub(super) struct Styles {
     pub(super) plain: Format,
     pub(super) percent: Format,
     pub(super) soft: Format,
+    /// Words beside a number.
+    pub(super) aside: Format,
+    /// The head of a column of numbers.
+    pub(super) right: Format,
 }
 
 impl Styles {
     pub(super) fn new() -> Styles {
         let digits = || Format::new().set_num_format("General");
+        let head = Format::new().set_bold().set_border_bottom(FormatBorder::Thin).set_text_wrap();
+        let soft = Format::new().set_italic().set_font_color(Color::RGB(0x59_59_59));
         Styles {
+            aside: soft.clone().set_indent(1),
+            right: head.clone().set_align(FormatAlign::Right),
             title: Format::new().set_bold().set_font_size(14),
-            head: Format::new().set_bold().set_border_bottom(FormatBorder::Thin).set_text_wrap(),
+            head,
             input: digits().set_background_color(Color::RGB(0xff_f2_cc)),
             plain: digits(),
             percent: Format::new().set_num_format("0.00%"),
-            soft: Format::new().set_italic().set_font_color(Color::RGB(0x59_59_59)),
+            soft,
         }
     }
 }

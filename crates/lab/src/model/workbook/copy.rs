@@ -1,0 +1,342 @@
+//! A copy in cells: its rate is the fixed point of rate -> what it needs -> rate, found by halving an interval,
+//! a column for each half (`copying.rs` of the model).
+
+use remora_model::pipeline::PACE;
+use remora_model::{Kind, Quantity, Route};
+
+use super::book::{Book, Pad, RESULTS};
+use super::expr::{Expr, most, sum, when};
+use super::formulas;
+use super::gateway;
+use super::inputs::Plan;
+use super::loads::Loads;
+use super::medium::Doubts;
+use super::need::{self, Stop, Way};
+use super::pace::{Round, Server};
+use super::results::Table;
+use super::traffic::{Moments, Traffic};
+use super::wifi::Weather;
+
+/// Halvings of the interval that the rate is in.
+const HALVINGS: usize = 32;
+/// Blocks a second, next to nothing.
+const LITTLE: f64 = 1e-9;
+
+/// What becomes of a copy.
+pub(super) struct Copied {
+    /// What it sends.
+    pub(super) data: Traffic,
+    /// What comes back.
+    pub(super) reply: Traffic,
+    pub(super) seconds: Expr,
+    pub(super) bits_per_s: Expr,
+    pub(super) response: Expr,
+    /// Each place with the share of its time that it is busy.
+    places: Vec<(String, Expr)>,
+    /// What the pace holds for.
+    doubts: Doubts,
+}
+
+impl Copied {
+    /// Writes it to the results.
+    pub(super) fn write(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+        let about = plan.topology.copies.first();
+        let name = about.map_or(String::new(), |c| format!("1: {} > {}", c.from, c.to));
+        let results = [&self.seconds, &(&self.bits_per_s / 1e6), &(&self.response * 1000.0)];
+        let row = table.row(&name, &results.map(|r| (r.clone(), "no end")));
+        table.book.told(table.sheet, (row, RESULTS + 4), self.doubts.clone());
+        table.heads(&["places of the copy", "busy %"]);
+        for (name, busy) in &self.places {
+            table.row(name, &[(busy * 100.0, "-")]);
+        }
+    }
+}
+
+/// Solves the file's one copy, which goes there and back by `ways`, beside the flows, whose loads are `loads`.
+pub(super) fn solve(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads, ways: [&Route; 2]) -> Copied {
+    let block = book.block(sheet, "What does not hang on the copy's rate", &[]);
+    let copy = Copy::new(plan, loads, ways, &mut book.pad(block, 0));
+    let mut heads = vec!["hardly any".to_owned()];
+    heads.extend((1..=HALVINGS).map(|i| format!("halving {i}")));
+    heads.push("result".to_owned());
+    let block = book.block(sheet, "The rate: tried, and what comes of it", &heads);
+    let zero = || Expr::from(0.0);
+    let mut pad = book.pad(block, 0);
+    let (mut low, _) = bounds(&mut pad, (&zero(), &zero()));
+    let mut high = copy.trial(&mut pad, &Expr::from(LITTLE)).rate.or(0.0);
+    for column in 1..=HALVINGS {
+        let mut pad = book.pad(block, column);
+        let (from, to) = bounds(&mut pad, (&low, &high));
+        let trial = copy.trial(&mut pad, &((&from + &to) / 2.0));
+        let more = trial.rate.or(0.0).gt(&trial.tried);
+        (low, high) = (when(&more, &trial.tried, from), when(&more, to, &trial.tried));
+    }
+    let mut pad = book.pad(block, HALVINGS + 1);
+    let (from, _) = bounds(&mut pad, (&low, &high));
+    let trial = copy.trial(&mut pad, &from.max(LITTLE));
+    copy.outcome(&mut pad, trial)
+}
+
+/// The interval that the rate is in.
+fn bounds(pad: &mut Pad<'_>, (low, high): (&Expr, &Expr)) -> (Expr, Expr) {
+    (pad.put("rate from", "1/s", low), pad.put("rate to", "1/s", high))
+}
+
+/// A copy, and what does not hang on its rate.
+struct Copy<'a> {
+    plan: &'a Plan<'a>,
+    loads: &'a Loads,
+    /// There and back.
+    ways: [&'a Route; 2],
+    /// Packets of a block, there and back.
+    packets: [Expr; 2],
+    /// Their bits.
+    bits: [Expr; 2],
+    window: Expr,
+    window_now: u32,
+    think: Expr,
+    /// What flows send on each medium.
+    all: Vec<Traffic>,
+    /// Time of a round that no packet takes, what gathers included.
+    apart: Expr,
+    /// The least round.
+    cycle: Expr,
+    /// What is met in the software at both ends.
+    ends: [Stop; 2],
+    /// The places that serve whole blocks.
+    servers: Vec<Server>,
+    /// How busy the busiest sender of a flow is.
+    senders: Expr,
+}
+
+/// What comes of a rate.
+struct Trial {
+    /// The rate that was tried.
+    tried: Expr,
+    /// Blocks a second before bad periods stretch the round.
+    pace: Expr,
+    /// The same stretched; no value where a place on the way has no time left.
+    rate: Expr,
+    stretch: Expr,
+    servers: Vec<Server>,
+    sent: [Traffic; 2],
+    doubts: Doubts,
+}
+
+impl<'a> Copy<'a> {
+    fn new(plan: &'a Plan<'a>, loads: &'a Loads, ways: [&'a Route; 2], pad: &mut Pad<'_>) -> Copy<'a> {
+        let get = |key| plan.copy(0, key);
+        let about = plan.topology.copies.first();
+        let bits = [get("packet"), get("reply")].map(|bytes| bytes * 8.0);
+        let bits = [pad.put("packet", "bit", &bits[0]), pad.put("reply", "bit", &bits[1])];
+        let sums = loads.ports.iter().zip(&plan.topology.media).map(|(ports, medium)| {
+            let each: Vec<Traffic> = ports.iter().map(|p| p.sends.times(&p.stations)).collect();
+            Traffic::sum(&each).put(pad, &format!("flows on {}", medium.name))
+        });
+        let all = sums.collect();
+        let ends = [ways[0].from, ways[0].to].map(|group| handled(pad, plan, loads, group));
+        let cost = |i: usize| &loads.handled[i] * plan.group(i, "cost");
+        let senders = pad.put("busiest processor of a flow", "", most((0..loads.handled.len()).map(cost)));
+        let mut copy = Copy {
+            plan,
+            loads,
+            ways,
+            packets: [get("packets"), get("reply-packets")],
+            bits,
+            window: get("window"),
+            window_now: about.map_or(1, |c| c.window),
+            think: get("think"),
+            all,
+            apart: Expr::from(0.0),
+            cycle: Expr::from(0.0),
+            ends,
+            servers: Vec::new(),
+            senders,
+        };
+        copy.servers = copy.blocks(pad);
+        (copy.apart, copy.cycle) = copy.held(pad);
+        copy
+    }
+
+    /// Processors and disk.
+    fn blocks(&self, pad: &mut Pad<'_>) -> Vec<Server> {
+        let name = |group: usize| self.plan.topology.groups.get(group).map_or("", |g| g.name.as_str());
+        let packets = &self.packets[0] + &self.packets[1];
+        let (software, disk) = (self.plan.copy(0, "software"), self.plan.copy(0, "disk"));
+        let (from, to) = (self.ways[0].from, self.ways[0].to);
+        let zero = || Expr::from(0.0);
+        let mut processor = |group: usize, more: Expr| {
+            let (name, cost) = (format!("{} software", name(group)), self.plan.group(group, "cost"));
+            let demand = pad.put(&format!("{name}: time for a block"), "s", &packets * &cost + more);
+            let open = pad.put(&format!("{name}: used by others"), "", &self.loads.handled[group] * cost);
+            let filled = pad.put(&format!("{name}: time if filled"), "s", &demand / (1.0 - &open).max(1e-9));
+            Server { name, demand, open, filled, variance: zero() }
+        };
+        let ends = [processor(from, software), processor(to, zero())];
+        let name = format!("{} disk", name(to));
+        let [a, b] = ends;
+        vec![a, b, Server { name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
+    }
+
+    /// What blocks do to one another where data and replies meet: on top of a round, and the least round.
+    fn held(&self, pad: &mut Pad<'_>) -> (Expr, Expr) {
+        let (there, packets) = (self.ways[0], &self.packets[0]);
+        let (software, disk) = (self.plan.copy(0, "software"), self.plan.copy(0, "disk"));
+        let mut apart = software + &disk + &self.think;
+        let mut cycle = Expr::from(0.0);
+        let spacings = || there.hops.iter().map(|hop| &self.bits[0] / self.plan.medium(hop.medium, "rate")).collect();
+        for gateway in &there.gateways {
+            let service = gateway::service(self.plan, *gateway);
+            apart = apart + need::scattered(pad, spacings(), &service, packets);
+        }
+        // As long as the disk takes for the block and the receiver for its replies, what has gathered is sent.
+        let replies = (1.0 + &self.packets[1]) * self.plan.group(there.to, "cost");
+        let meanwhile = pad.put("disk and receiver, for a block and its replies", "s", disk + replies);
+        let mut gap = self.plan.group(there.from, "cost");
+        for (at, hop) in there.hops.iter().enumerate() {
+            let reply = &self.packets[1] * &self.bits[1] / self.plan.medium(hop.medium, "rate");
+            if let Some((gathered, least)) = self.way(hop, &Traffic::none(), 0).held(pad, packets, &gap, &reply) {
+                apart = apart + (gathered - &meanwhile).max(0.0) * self.packets[1].min(1.0);
+                let least = when(&self.window.le(1.0), least, 0.0);
+                cycle = cycle.max(least);
+            }
+            gap = gap.max(&self.bits[0] / self.plan.medium(hop.medium, "rate"));
+            if let Some(gateway) = there.gateways.get(at) {
+                gap = gap.max(self.plan.cost(*gateway));
+            }
+            gap = pad.put("packets are this far apart", "s", gap);
+        }
+        (pad.put("time of a round apart from packets", "s", apart), pad.put("least round", "s", cycle))
+    }
+
+    fn way<'b>(&'b self, hop: &'b remora_model::Hop, mine: &'b Traffic, direction: usize) -> Way<'b> {
+        let (all, bits) = (&self.all[hop.medium], &self.bits[direction]);
+        Way { plan: self.plan, loads: self.loads, all, hop, mine, bits }
+    }
+
+    /// What the copy needs if it goes at `rate` blocks a second, and the pace that gives.
+    fn trial(&self, pad: &mut Pad<'_>, rate: &Expr) -> Trial {
+        let tried = pad.put("rate that is tried", "1/s", rate);
+        let mut send = |direction: usize, label: &str| {
+            let pps = &tried * &self.packets[direction];
+            let bits = &pps * &self.bits[direction];
+            let bits2 = &bits * &self.bits[direction];
+            Traffic { pps, bits, bits2 }.put(pad, label)
+        };
+        let sent = [send(0, "data"), send(1, "replies")];
+        let mut round = Met { servers: self.servers.clone(), alone: self.apart.clone(), channels: Vec::new() };
+        for direction in 0..2 {
+            self.along(pad, &mut round, direction, &sent);
+        }
+        let alone = pad.put("round of a block alone", "s", round.alone.max(&self.cycle));
+        let (window, think, window_now) = (&self.window, &self.think, self.window_now);
+        let to_pace = Round { window, window_now, think, alone: &alone, servers: &round.servers };
+        let (paced, rows) = (to_pace.rate(pad), to_pace.rows());
+        let pace = paced.rate.only_if(&self.senders.lt(1.0));
+        let pace = pad.put("pace, if the stations of the flows can", "1/s", pace);
+        let [used, chance] = [Quantity::Utilisation, Quantity::Chance].map(|q| formulas::high(&PACE, q));
+        let doubts = vec![
+            (window.gt(f64::from(rows)), format!("window beyond {rows}, for which the file is to be written anew")),
+            (paced.fullest.gt(used), format!("others use more than {used} of a place")),
+            (paced.chance.gt(chance), format!("chance may cost more than {chance}")),
+        ];
+        let mut stretch = Expr::from(1.0);
+        for (_, weather, on) in round.channels {
+            let (all, on) = (window / &pace, on * window);
+            stretch = stretch * weather.stretch(pad, &all, &on, &(2.0 * window));
+        }
+        let rate = pad.put("pace that is reached", "1/s", &pace / &stretch);
+        Trial { tried, pace, rate, stretch, servers: round.servers, sent, doubts }
+    }
+
+    /// A direction's places in order.
+    fn along(&self, pad: &mut Pad<'_>, round: &mut Met, direction: usize, sent: &[Traffic; 2]) {
+        let (route, mine, packets) = (self.ways[direction], &sent[direction], &self.packets[direction]);
+        let label = if direction == 0 { "beside: replies" } else { "beside: data" };
+        // With one block under way data and replies take turns and never meet.
+        let other = sent[1 - direction].times(&(1.0 - 1.0 / &self.window)).put(pad, label);
+        let mut stops = vec![self.ends[direction].clone()];
+        for (at, hop) in route.hops.iter().enumerate() {
+            let (way, name) = (self.way(hop, mine, direction), &self.plan.topology.media[hop.medium].name);
+            let met = way.stops(pad, &other);
+            if let Kind::Wifi { weather, .. } = self.plan.kind(hop.medium) {
+                let get = |key| self.plan.medium(hop.medium, key);
+                let weather = Weather { good: get("good"), bad: get("bad"), periods: weather.bad };
+                let on = sum(met.first().map(|stop| packets * &stop.spacing));
+                round.needs(hop.medium, weather, on);
+            }
+            let alone = way.stops(pad, &Traffic::none());
+            alone.iter().for_each(|stop| round.fill(pad, (name, way.both_ways()), stop, packets));
+            stops.extend(met);
+            if let Some(gateway) = route.gateways.get(at) {
+                let name = &self.plan.topology.gateways[*gateway].name;
+                stops.push(self.gateway(pad, *gateway, &other.pps));
+                let alone = self.gateway(pad, *gateway, &Expr::from(0.0));
+                round.fill(pad, (name, true), &alone, packets);
+            }
+        }
+        stops.push(self.ends[1 - direction].clone());
+        round.alone = &round.alone + need::burst(pad, packets, &stops);
+    }
+
+    fn gateway(&self, pad: &mut Pad<'_>, gateway: usize, other: &Expr) -> Stop {
+        let service = gateway::service(self.plan, gateway);
+        let arrivals = pad.put("packets of others", "1/s", &self.loads.gateways[gateway].pps + other);
+        let stop = Stop::queue(pad, "gateway", &service.mean, &arrivals, &service);
+        Stop { variance: pad.put("with its own", "s2", &stop.variance + service.variance()), ..stop }
+    }
+
+    fn outcome(&self, pad: &mut Pad<'_>, trial: Trial) -> Copied {
+        let blocks = self.plan.copy(0, "file") / self.plan.copy(0, "block");
+        let [data, reply] = trial.sent;
+        let known = trial.pace.gt(0.0);
+        let seconds = pad.put("the whole file", "s", (blocks / &trial.tried).only_if(&known));
+        let bits = &trial.tried * self.plan.copy(0, "block") * 8.0;
+        let bits_per_s = pad.put("the file's bits", "bit/s", bits.only_if(&known));
+        let response = (&self.window / &trial.pace - &self.think).max(0.0) * &trial.stretch;
+        let response = pad.put("a block, from its start to its reply", "s", response);
+        let place = |s: &Server| (s.name.clone(), (&s.open + &trial.pace * &s.demand).min(1.0));
+        let places = trial.servers.iter().map(place).collect();
+        Copied { data, reply, seconds, bits_per_s, response, places, doubts: trial.doubts }
+    }
+}
+
+/// What a block meets on its round.
+struct Met {
+    servers: Vec<Server>,
+    alone: Expr,
+    /// Wireless media, and for how long a block needs each.
+    channels: Vec<(usize, Weather, Expr)>,
+}
+
+impl Met {
+    fn needs(&mut self, medium: usize, weather: Weather, on: Expr) {
+        match self.channels.iter_mut().find(|(m, ..)| *m == medium) {
+            Some((_, _, before)) => *before = &*before + on,
+            None => self.channels.push((medium, weather, on)),
+        }
+    }
+
+    /// A place that serves packets one by one, data and replies alike or those of one direction.
+    fn fill(&mut self, pad: &mut Pad<'_>, (name, both_ways): (&str, bool), stop: &Stop, packets: &Expr) {
+        let filled = pad.put("time that a block fills", "s", packets * &stop.filled);
+        let variance = pad.put("variance of that", "s2", packets * &stop.variance);
+        let demand = packets * &stop.service;
+        let before = self.servers.iter_mut().find(|s| both_ways && s.name == name);
+        if let Some(server) = before {
+            server.demand = &server.demand + demand;
+            server.filled = &server.filled + filled;
+            server.variance = &server.variance + variance;
+        } else {
+            self.servers.push(Server { name: name.to_owned(), demand, open: stop.open.clone(), filled, variance });
+        }
+    }
+}
+
+/// What a packet meets in a station's software.
+fn handled(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, group: usize) -> Stop {
+    let cost = plan.group(group, "cost");
+    let name = plan.topology.groups.get(group).map_or("", |g| g.name.as_str());
+    let theirs = Moments { second: cost.powi(2), mean: cost.clone() };
+    Stop::queue(pad, &format!("{name} software"), &cost, &loads.handled[group], &theirs)
+}

@@ -1,0 +1,178 @@
+//! The results beside the inputs on the first sheet, in the units of `remora model`'s tables.
+
+use remora_model::Quantity;
+use remora_model::queue::PROCESSOR;
+
+use super::book::{Book, FIRST, RESULTS as NAMES};
+use super::copy::Copied;
+use super::expr::{Expr, sum};
+use super::formulas;
+use super::inputs::Plan;
+use super::medium::Doubts;
+use super::queue::Queue;
+
+/// Above what tells where a formula is doubted.
+const BEYOND: &str = "beyond its band";
+
+/// What a flow meets.
+pub(super) struct FlowCells {
+    pub(super) pps: Expr,
+    /// Which on the way, from 0; which medium; delay.
+    pub(super) media: Vec<(usize, usize, Expr)>,
+    /// The same of gateways.
+    pub(super) gateways: Vec<(usize, usize, Expr)>,
+    /// What the delay's formulas hold for.
+    pub(super) doubts: Doubts,
+    /// How busy the sender's processor is.
+    processor: Expr,
+}
+
+/// What there is to say about a medium.
+pub(super) struct MediumCells {
+    pub(super) load: Expr,
+    pub(super) busy: Expr,
+    pub(super) offered: Expr,
+    pub(super) carried: Expr,
+    pub(super) bits: Expr,
+    pub(super) delay: Expr,
+}
+
+/// All results.
+pub(super) struct Results {
+    pub(super) flows: Vec<FlowCells>,
+    pub(super) media: Vec<MediumCells>,
+    /// Each gateway with its delay.
+    pub(super) gateways: Vec<(Queue, Expr)>,
+    pub(super) copy: Option<Copied>,
+}
+
+impl FlowCells {
+    pub(super) fn new(pps: &Expr) -> FlowCells {
+        let (media, gateways) = (Vec::new(), Vec::new());
+        FlowCells { pps: pps.clone(), media, gateways, doubts: Vec::new(), processor: Expr::from(0.0) }
+    }
+
+    pub(super) fn doubt_processor(&mut self, busy: Expr) {
+        let most = formulas::high(&PROCESSOR, Quantity::Utilisation);
+        self.doubts.push((busy.gt(most), format!("the sender's software: utilisation beyond {most}")));
+        self.processor = busy;
+    }
+
+    /// The parts in order, each with its name.
+    fn parts<'a>(&self, plan: &'a Plan<'_>) -> Vec<(&'a str, Expr)> {
+        let media = self.media.iter().map(|(at, i, delay)| (2 * at, plan.topology.media[*i].name.as_str(), delay));
+        let gateways = self.gateways.iter();
+        let gateways = gateways.map(|(at, i, delay)| (2 * at + 1, plan.topology.gateways[*i].name.as_str(), delay));
+        let mut parts: Vec<_> = media.chain(gateways).collect();
+        parts.sort_by_key(|(at, ..)| *at);
+        parts.into_iter().map(|(_, name, delay)| (name, delay.clone())).collect()
+    }
+
+    /// From end to end; no value where a queue grows without end.
+    pub(super) fn delay(&self) -> Expr {
+        let parts = self.media.iter().map(|(_, _, d)| d).chain(self.gateways.iter().map(|(_, _, d)| d));
+        sum(parts.cloned()).only_if(&self.processor.lt(1.0))
+    }
+}
+
+impl Results {
+    /// Writes them to the sheet of the inputs.
+    pub(super) fn write(&self, plan: &Plan<'_>, book: &mut Book, sheet: usize) {
+        book.title(sheet, (0, 0), "A network by the formulas of remora model");
+        let how = "Yellow cells are inputs; all else follows from them. A grey word behind a result says that a formula \
+                   is used beyond what it has been held to.";
+        book.soft(sheet, (1, 0), how);
+        let more = "Only utilisation and regularity are checked here; remora model FILE checks every band. Sheet \
+                    Formulas names what is used, its source and its band.";
+        book.soft(sheet, (2, 0), more);
+        let mut table = Table { book, sheet, row: FIRST };
+        if let Some(copy) = &self.copy {
+            table.heads(&["copy", "seconds", "Mbit/s", "block ms", BEYOND]);
+            copy.write(plan, &mut table);
+        }
+        if !self.flows.is_empty() {
+            self.flows(plan, &mut table);
+        }
+        table.heads(&["medium", "load %", "delay ms", "busy %", "offered pps", "carried pps", "mean B"]);
+        for (about, m) in plan.topology.media.iter().zip(&self.media) {
+            let percent = |e: &Expr| e * 100.0;
+            table.row(
+                &about.name,
+                &[
+                    (percent(&m.load), "-"),
+                    (&m.delay * 1000.0, if m.delay.is_literal() { "-" } else { "no end" }),
+                    (percent(&m.busy), "over"),
+                    (m.offered.clone(), "-"),
+                    (m.carried.clone(), "-"),
+                    (&m.bits / 8.0, "-"),
+                ],
+            );
+        }
+        self.gateways(plan, &mut table);
+    }
+
+    fn flows(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+        let most = self.flows.iter().map(|f| f.media.len() + f.gateways.len()).max().unwrap_or(0);
+        let mut heads = vec!["flow", "pps", "delay ms"];
+        heads.extend((0..2 * most).map(|i| if i % 2 == 0 { "part" } else { "ms" }));
+        heads.push(BEYOND);
+        table.heads(&heads);
+        for (i, flow) in self.flows.iter().enumerate() {
+            let row = table.row(&plan.flow_name(i), &[(flow.pps.clone(), "-"), (flow.delay() * 1000.0, "no end")]);
+            for (column, (name, delay)) in (NAMES + 3..).step_by(2).zip(flow.parts(plan)) {
+                table.book.aside(table.sheet, (row, column), name);
+                table.book.shown(table.sheet, (row, column + 1), delay * 1000.0, "no end");
+            }
+            let column = NAMES + 3 + 2 * most.min(200) as u16;
+            table.book.told(table.sheet, (row, column), flow.doubts.clone());
+        }
+    }
+
+    fn gateways(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+        if self.gateways.is_empty() {
+            return;
+        }
+        table.heads(&["gateway", "busy %", "delay ms", "pps", "p95 ms"]);
+        for (about, (queue, delay)) in plan.topology.gateways.iter().zip(&self.gateways) {
+            let p95 = 20f64.ln() * &queue.service.mean / (1.0 - &queue.busy);
+            let p95 = match about.law {
+                remora_model::Law::Exponential => (p95.only_if(&queue.busy.lt(1.0)) * 1000.0, "no end"),
+                remora_model::Law::Constant => (Expr::none(), "-"),
+            };
+            let busy = (&queue.busy * 100.0, "-");
+            table.row(&about.name, &[busy, (delay * 1000.0, "no end"), (queue.arrivals.clone(), "-"), p95]);
+        }
+    }
+}
+
+/// Rows of results.
+pub(super) struct Table<'a> {
+    pub(super) book: &'a mut Book,
+    pub(super) sheet: usize,
+    row: u32,
+}
+
+impl Table<'_> {
+    /// Heads of the rows to come, below a gap.
+    pub(super) fn heads(&mut self, heads: &[&str]) {
+        self.row += u32::from(self.row > FIRST);
+        for (column, head) in (NAMES..).zip(heads) {
+            match *head {
+                "part" | BEYOND => self.book.head(self.sheet, (self.row, column), format!(" {head}")),
+                _ if column > NAMES => self.book.right(self.sheet, (self.row, column), *head),
+                _ => self.book.head(self.sheet, (self.row, column), *head),
+            }
+        }
+        self.row += 1;
+    }
+
+    /// A name and its results, each with what is said where there is none; the row.
+    pub(super) fn row(&mut self, name: &str, results: &[(Expr, &'static str)]) -> u32 {
+        self.book.text(self.sheet, (self.row, NAMES), name);
+        for (column, (result, none)) in (NAMES + 1..).zip(results) {
+            self.book.shown(self.sheet, (self.row, column), result.clone(), none);
+        }
+        self.row += 1;
+        self.row - 1
+    }
+}

@@ -1,0 +1,130 @@
+//! The workbook's cells beside what the model says of the same network. That spreadsheet programs compute
+//! the same of the texts is seen in `crates/cli/tests/model_people/sheet.rs`.
+
+use remora_model::{Network, Topology};
+use remora_sim::network::check::{Case, Submodel};
+
+use super::book::Book;
+use super::results::Results;
+use super::{Spreadsheet, network, refuse};
+use crate::model::{examples, inputs};
+
+fn filled(topology: &Topology) -> (Network, Book, Results) {
+    let network = Network::new(topology.clone()).unwrap();
+    refuse::network(&network).unwrap();
+    let mut book = Book::default();
+    let results = network::fill(&network, &mut book);
+    refuse::book(&book).unwrap();
+    (network, book, results)
+}
+
+#[track_caller]
+fn same(what: &str, cell: f64, model: Option<f64>) {
+    match model {
+        None => assert!(cell.is_nan(), "{what}: {cell}, the model has none"),
+        Some(model) => {
+            let near = (cell - model).abs() <= 1e-6 * model.abs() + 1e-15;
+            assert!(near, "{what}: {cell}, the model says {model}");
+        }
+    }
+}
+
+/// Holds all cells of results to the model.
+fn check(name: &str, topology: &Topology) {
+    let (network, _, results) = filled(topology);
+    let report = network.solve();
+    let counts = (results.flows.len(), results.media.len(), results.gateways.len(), results.copy.iter().len());
+    assert_eq!(counts, (report.flows.len(), report.media.len(), report.gateways.len(), report.copies.len()), "{name}");
+    for (i, (cells, flow)) in results.flows.iter().zip(&report.flows).enumerate() {
+        let what = format!("{name}: flow {i}");
+        for (at, _, delay) in &cells.media {
+            same(&format!("{what}, part {}", 2 * at), delay.value(), flow.parts[2 * at].delay_s);
+        }
+        for (at, _, delay) in &cells.gateways {
+            same(&format!("{what}, part {}", 2 * at + 1), delay.value(), flow.parts[2 * at + 1].delay_s);
+        }
+        same(&what, cells.delay().value(), flow.delay_s.value().copied());
+        same(&what, cells.pps.value(), Some(flow.packets_per_s));
+    }
+    for (cells, medium) in results.media.iter().zip(&report.media) {
+        let what = format!("{name}: {}", medium.name);
+        same(&format!("{what} load"), cells.load.value(), Some(medium.load));
+        same(&format!("{what} busy"), cells.busy.value(), medium.busy);
+        same(&format!("{what} offered"), cells.offered.value(), Some(medium.offered_packets_per_s));
+        same(&format!("{what} carried"), cells.carried.value(), medium.carried_packets_per_s);
+        same(&format!("{what} mean"), cells.bits.value(), Some(medium.mean_bits));
+        same(&format!("{what} delay"), cells.delay.value(), medium.delay_s.as_ref().and_then(|d| d.value().copied()));
+    }
+    for ((queue, delay), gateway) in results.gateways.iter().zip(&report.gateways) {
+        same(&format!("{name}: {}", gateway.name), queue.busy.value(), Some(gateway.utilisation));
+        same(&format!("{name}: {}", gateway.name), delay.value(), gateway.delay_s.value().copied());
+    }
+    for (cells, copy) in results.copy.iter().zip(&report.copies) {
+        let outcome = copy.outcome.value();
+        same(&format!("{name}: copy"), cells.seconds.value(), outcome.map(|o| o.seconds));
+        same(&format!("{name}: copy's rate"), cells.bits_per_s.value(), outcome.map(|o| o.bits_per_s));
+        same(&format!("{name}: copy's block"), cells.response.value(), outcome.map(|o| o.response_s));
+    }
+}
+
+/// Networks as a user might enter them, of all kinds.
+#[test]
+fn cells_say_what_the_model_says_of_flows() {
+    for submodel in Submodel::ALL {
+        for number in 0..2 {
+            let case = Case::draw(submodel, false, 11, number);
+            check(&format!("{submodel:?} {number}"), &case.topology);
+        }
+    }
+}
+
+#[test]
+fn cells_say_what_the_model_says_of_copies() {
+    for submodel in Submodel::ALL {
+        let mut case = Case::draw(submodel, true, 11, 0);
+        case.topology.copies.truncate(1);
+        check(&format!("{submodel:?} copy"), &case.topology);
+    }
+}
+
+#[test]
+fn cells_say_what_the_model_says_of_the_examples() {
+    check("office", &examples::office());
+    check("figure 10", &examples::copy89(1034.0));
+}
+
+/// Out of all bounds: more than can be carried, nobody who sends, no processors or bad periods.
+#[test]
+fn cells_say_what_the_model_says_of_the_extremes() {
+    for (key, factor) in [("rate", 30.0), ("rate", 0.0), ("cost", 0.0), ("cost", 40.0), ("bad", 0.0), ("bad", 10.0)] {
+        let mut topology = examples::office();
+        // Copies are seen elsewhere; over an Ethernet they are many cells.
+        topology.copies.clear();
+        for input in inputs(&topology.clone()).into_iter().filter(|i| i.name.ends_with(key)) {
+            if !input.name.starts_with("medium") || key == "bad" {
+                let value = input.get(&topology).unwrap() * factor;
+                input.set(&mut topology, value).unwrap();
+            }
+        }
+        check(&format!("{key} times {factor}"), &topology);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let of = |change: fn(&mut Topology)| {
+        let mut topology = examples::office();
+        change(&mut topology);
+        Spreadsheet::of(&Network::new(topology).unwrap()).err().map(|why| why.to_string())
+    };
+    assert_eq!(of(|_| {}), None);
+    for (change, words) in [
+        ((|t| t.copies.push(t.copies[0].clone())) as fn(&mut Topology), "copy 2 (servers > desks)"),
+        (|t| t.copies[0].window = 4000, "copy 1 (servers > desks): a window of 4000"),
+        (|t| t.gateways[0].name = "floor".into(), "two places are called 'floor'"),
+        (|t| t.flows = vec![t.flows[0].clone(); 300], "300 flows"),
+    ] {
+        let why = of(change).unwrap();
+        assert!(why.contains(words), "{why}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Flows.
+
+use remora_model::ring::Discipline;
+use remora_model::wifi::Periods;
+use remora_model::{Law, Reason};
+
+use crate::networks::{joined, near, outside, ring, solved, switch, topology, wifi};
+
+/// Long packets of one station are met by all others: who has short ones waits longer than its load says.
+#[test]
+fn the_work_under_way_counts_on_a_ring() {
+    let groups = [("a", 0, 23, 0.0), ("b", 0, 5, 0.0), ("c", 0, 1, 0.0)];
+    let flows = [
+        ("a", "c", 21.64, 1295.5, 0.0),
+        ("b", "a", 76.4, 1114.3, 0.0),
+        ("c", "b", 71.23, 10_368.4, 0.0),
+        ("a", "a", 6.715, 2530.6, 1.089),
+    ];
+    let media = [(4, ring(4.5115e-7, Discipline::Exhaustive))];
+    near(topology(&media, &groups, &flows), &[1.1598, 1.2322, 3.2384, 1.4699]);
+}
+
+/// A processor that is slower than the medium: packets of one station never meet there.
+#[test]
+fn packets_that_a_processor_has_spaced_do_not_meet() {
+    let groups = [("a", 0, 5, 1e-4), ("b", 0, 2, 0.0), ("c", 0, 21, 0.0)];
+    let media = [(100, ring(1.474e-7, Discipline::OneLimited))];
+    near(topology(&media, &groups, &[("a", "b", 1923.0, 6552.2, 0.121)]), &[0.1176]);
+    let groups = [("a", 0, 2, 2e-4), ("b", 0, 1, 1.05e-5)];
+    let flows = [("b", "a", 1411.9, 4614.7, 0.0), ("a", "b", 1758.9, 1657.1, 0.238)];
+    near(topology(&[(10, switch(1.93e-5))], &groups, &flows), &[1.3712, 0.4442]);
+}
+
+/// A long packet comes to a switch's port behind others of its sender that are gone by then.
+#[test]
+fn long_packets_wait_less_at_a_switchs_port() {
+    let flows = [("a", "a", 81_058.7, 2103.0, 1.265), ("a", "a", 30_142.5, 9956.2, 0.0)];
+    near(topology(&[(1000, switch(1.02e-5))], &[("a", 0, 2, 0.0)], &flows), &[0.0221, 0.0339]);
+}
+
+/// Both queues of a station stand still in the same bad periods.
+#[test]
+fn bad_periods_hold_up_both_directions() {
+    let groups = [("base", 0, 1, 0.0), ("a", 0, 5, 0.0), ("b", 0, 1, 0.0)];
+    let flows =
+        [("b", "base", 154.63, 619.1, 1.366), ("base", "b", 91.85, 2055.8, 0.0), ("base", "b", 105.92, 8285.1, 0.0)];
+    let media = [(11, wifi(1e-4, 0.3508, 0.0365, Periods::Constant))];
+    near(topology(&media, &groups, &flows), &[2.2361, 2.4555, 3.0587]);
+}
+
+/// One packet a turn: a station with many short packets is held up by another one's long ones. Both on a ring
+/// and in a cell.
+#[test]
+fn queues_that_take_turns_and_are_not_alike_say_so() {
+    let groups = [("a", 0, 2, 0.0), ("b", 0, 2, 0.0)];
+    let flows = [("b", "a", 64.76, 9128.6, 0.386), ("a", "b", 435.16, 1564.0, 0.0)];
+    outside(topology(&[(4, ring(5.534e-7, Discipline::OneLimited))], &groups, &flows));
+    let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
+    let flows = [("a", "b", 70.1, 7468.2, 0.656), ("b", "a", 291.0, 689.1, 0.091)];
+    outside(topology(&[(2, wifi(4e-4, 0.2827, 0.002, Periods::Uniform))], &groups, &flows));
+    let flows = [("a", "b", 118.36, 1738.0, 0.8), ("b", "a", 75.11, 10_483.1, 0.0)];
+    outside(topology(&[(2, wifi(6.52e-5, 0.39, 0.0, Periods::Constant))], &groups, &flows));
+}
+
+/// Frames of very different lengths: the longest are lost again and again.
+#[test]
+fn long_frames_in_short_good_periods_say_so() {
+    let flows = [("b", "a", 37.85, 1177.7, 0.0), ("b", "a", 14.24, 6588.5, 1.163)];
+    let groups = [("a", 0, 1, 0.0), ("b", 0, 3, 1e-4)];
+    outside(topology(&[(1, wifi(2e-4, 0.174, 1e-3, Periods::Constant))], &groups, &flows));
+}
+
+/// Over one line after the other short packets run into the same long ones, at each of them.
+#[test]
+fn lines_behind_one_another_say_so() {
+    let groups = [("a", 0, 42, 0.0), ("b", 1, 7, 5.9e-5), ("c", 1, 1, 0.0)];
+    let flows = [("a", "b", 13.27, 2847.1, 0.216), ("c", "a", 1226.4, 2758.0, 1.399)];
+    outside(joined(
+        topology(&[(10, switch(1.07e-5)), (10, switch(7.3e-6))], &groups, &flows),
+        3.7e-5,
+        Law::Exponential,
+    ));
+}
+
+/// What a token brings at once queues at a gateway that takes longer for each than the ring.
+#[test]
+fn bursts_out_of_a_ring_say_so() {
+    let groups = [("a", 0, 11, 0.0), ("b", 1, 120, 0.0)];
+    let media = [(100, switch(5.2e-6)), (16, ring(1.7632e-5, Discipline::Exhaustive))];
+    outside(joined(topology(&media, &groups, &[("b", "a", 20.34, 1183.3, 0.0)]), 2.2e-4, Law::Constant));
+}
+
+/// Long packets of a ring that come to the next one: short ones run into them again (-18 % there).
+#[test]
+fn rings_behind_one_another_say_so() {
+    let groups = [("a", 0, 18, 0.0), ("b", 1, 18, 0.0)];
+    let media = [(4, ring(7.673e-6, Discipline::Exhaustive)), (4, ring(3.9373e-5, Discipline::Exhaustive))];
+    let two = joined(topology(&media, &groups, &[("a", "b", 4.383, 10_248.0, 1.475)]), 2.3e-5, Law::Exponential);
+    outside(two);
+}
+
+/// What a slow line has spaced never waits at a faster gateway behind it (+11 %).
+#[test]
+fn a_gateway_behind_a_slow_line_says_so() {
+    let groups = [("a", 0, 71, 0.0), ("b", 1, 47, 0.0)];
+    let media = [(10, switch(9.144e-6)), (10, switch(9.581e-6))];
+    let two = joined(topology(&media, &groups, &[("a", "b", 28.475, 1872.0, 0.0)]), 1.055e-4, Law::Constant);
+    assert!(!solved(two).gateways[0].delay_s.outside().is_empty());
+}
+
+/// Behind a place that cannot carry all, less comes than the flows say: all figures there are in doubt.
+#[test]
+fn what_is_behind_a_full_place_says_so() {
+    let groups = [("a", 0, 2, 0.0), ("b", 1, 2, 0.0), ("c", 1, 2, 0.0)];
+    let media = [(4, ring(1e-6, Discipline::Exhaustive)), (100, switch(1e-5))];
+    let flows = [("a", "b", 300.0, 10_000.0, 0.0), ("c", "b", 10.0, 10_000.0, 0.0), ("b", "c", 1.0, 8000.0, 0.0)];
+    let report = solved(joined(topology(&media, &groups, &flows), 1e-4, Law::Constant));
+    let starved = |outside: &[Reason]| outside.contains(&Reason::Starved);
+    let flows: Vec<bool> = report.flows.iter().map(|f| starved(f.delay_s.outside())).collect();
+    assert_eq!(flows, [true, true, false]);
+    assert!(starved(report.gateways[0].delay_s.outside()));
+    assert!(starved(report.media[1].delay_s.as_ref().unwrap().outside()));
+}
