@@ -10,7 +10,7 @@ use crate::find;
 
 /// Modules that every guest gets, roughly in the order of their loading. A kernel has some of them
 /// built in, and not every version has each.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_modern_dev",
@@ -27,6 +27,7 @@ const MODULES: [&str; 17] = [
     "nfs_acl",
     "nfs_localio",
     "nfs",
+    "nfsv2",
     "nfsv3",
 ];
 /// Those without which there is no NFS, unless they are built in.

@@ -274,9 +274,12 @@ impl Sender {
         self.slots() * (1.0 + self.frame().scv())
     }
 
-    /// How many stations would make all of the traffic, did all of them as much as the busiest: those contend.
+    /// How many stations would make all of the traffic, did all of them as much as the busiest, or send as many
+    /// frames as this one: those contend.
     fn busy_stations(&self) -> f64 {
-        self.stations / self.imbalance.max(1.0)
+        let all = self.all.packets_per_s();
+        let frames = if all > 0.0 { self.own.packets_per_s() / all * self.stations } else { 1.0 };
+        self.stations / self.imbalance.max(frames).max(1.0)
     }
 
     /// Share of the time that the medium is taken, collisions included.

@@ -113,8 +113,8 @@ pub struct Unflushed {
     next: Flush,
     further: VecDeque<Flush>,
     answer: Answer,
-    /// The answer if a flush fails.
-    failed: Answer,
+    /// Of the call, for the reply if a flush fails.
+    call: (u32, Form, nfs3::Proc),
 }
 
 impl Unflushed {
@@ -125,8 +125,10 @@ impl Unflushed {
 
     /// That flush has been done and come to `result`.
     pub fn flushed(mut self, result: vfs::Result<()>) -> Started {
-        if self.next.verdict(result).is_err() {
-            return Started::Done(self.failed);
+        if let Err(status) = self.next.verdict(result) {
+            let (xid, form, proc) = self.call;
+            let reply = form.failed(xid, proc, status);
+            return Started::Done(Answer { reply, result: Err(Failure::Other), times: None });
         }
         match self.further.pop_front() {
             Some(next) => {
@@ -164,9 +166,8 @@ impl Job {
                 let waits = answer.result.is_ok() && self.durability.waits(call);
                 match further.pop_front().filter(|_| waits) {
                     Some(next) => {
-                        let reply = form.failed(self.xid, call.proc(), Status::Io);
-                        let failed = Answer { reply, result: Err(Failure::Other), times: None };
-                        Started::Unflushed(Unflushed { next, further, answer, failed })
+                        let call = (self.xid, *form, call.proc());
+                        Started::Unflushed(Unflushed { next, further, answer, call })
                     }
                     None => Started::Done(answer),
                 }

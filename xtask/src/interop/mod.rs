@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use cargo_metadata::MetadataCommand;
 use clap::Args;
-use guest::{Kernel, Missing};
+use guest::{Kernel, Missing, Scratch};
 
 use crate::cmd::{self, Result};
 use crate::test::{self, Report, Tally};
@@ -102,7 +102,7 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
             None => able.push(*step),
         }
     }
-    if let Means { kernel: Ok(kernel), tools } = &means
+    if let Means { kernel: Ok(kernel), tools, .. } = &means
         && !able.is_empty()
     {
         cmd::run(&mut cmd::cargo(&["build", "--quiet", "--package", "remora-cli", "--bin", "remora"]))?;
@@ -135,6 +135,8 @@ fn perform(site: &mut std::result::Result<Site, String>, step: &Step, limit: Ins
 struct Means {
     kernel: std::result::Result<Kernel, String>,
     tools: std::result::Result<PathBuf, String>,
+    /// Whether a server may mount something.
+    may_mount: bool,
 }
 
 impl Means {
@@ -148,7 +150,10 @@ impl Means {
         } else {
             Err("not asked for".into())
         };
-        Means { kernel, tools }
+        let asked = kernel.is_ok() && cmd::is_root() && steps.iter().any(|s| s.mount.is_servers_own());
+        let place = Scratch::new(&std::env::temp_dir(), "remora-interop-", &[]);
+        let may_mount = asked && place.is_ok_and(|place| server::may_mount(&place.path("")));
+        Means { kernel, tools, may_mount }
     }
 
     /// Why a step cannot be done.
@@ -157,6 +162,7 @@ impl Means {
         match (&self.kernel, &self.tools) {
             (Err(why), _) => Some(why.clone()),
             _ if step.mount.needs_root() && !cmd::is_root() => Some("needs root".into()),
+            _ if step.mount.is_servers_own() && !self.may_mount => Some("may not mount file systems".into()),
             (_, Err(why)) if step.besides != Besides::Nothing => Some(why.clone()),
             _ => program().map(|p| format!("{p} is not installed")),
         }

@@ -19,6 +19,34 @@ const NOBODY: u32 = 65534;
 /// its file system user, which the server does for each request.)
 const GUARD: &str = "trap '' INT; \"$@\" & exec >&-; read _; kill -KILL $!; wait";
 
+/// What [`MOUNTS`] mounts.
+pub(super) const MOUNTED: [&str; 3] = ["small", "overlay", "mixed"];
+/// Mounts file systems below its first argument, then becomes what the others say. In a namespace of
+/// mounts, which ends with its last process.
+const MOUNTS: &str = r#"
+set -e
+cd "$1"
+mkdir -p small overlay mixed in-memory lower/below/deeper
+echo 'from below' | tee lower/below/file > lower/below/deeper/file
+mount -t tmpfs -o mode=755,size=8m small small
+mount -t tmpfs -o mode=755 in-memory in-memory
+mkdir in-memory/one in-memory/one-work in-memory/two in-memory/two-work
+cp -r lower in-memory/lower
+mount -t overlay -o lowerdir=in-memory/lower,upperdir=in-memory/one,workdir=in-memory/one-work overlay overlay
+mount -t overlay -o lowerdir=lower,upperdir=in-memory/two,workdir=in-memory/two-work mixed mixed
+cd /
+shift
+exec "$@"
+"#;
+
+/// Whether a server may have file systems of its own here. Leaves `place` with files in it.
+pub(super) fn may_mount(place: &Path) -> bool {
+    let mut try_it = Command::new("unshare");
+    try_it.args(["--mount", "/bin/sh", "-c", MOUNTS, "mounts"]).arg(place).arg("true");
+    try_it.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    try_it.status().is_ok_and(|s| s.success())
+}
+
 /// A running server; dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -39,11 +67,12 @@ pub(super) enum Identity {
 
 impl Server {
     /// Starts one on a free port of loopback with these exports, names and empty directories, and
-    /// a state directory.
+    /// a state directory. It mounts [`MOUNTED`] of its own below `mounts`, if there is one.
     pub(super) fn start(
         binary: &Path,
         identity: Identity,
         exports: &[(&str, &Path)],
+        mounts: Option<&Path>,
         state: &Path,
         log: &Path,
     ) -> Result<Server> {
@@ -61,6 +90,10 @@ impl Server {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
         let text = |path: &Path| path.to_string_lossy().into_owned();
+        if let Some(mounts) = mounts {
+            line.extend(["unshare", "--mount", "/bin/sh", "-c", MOUNTS, "mounts"].map(str::to_owned));
+            line.push(text(mounts));
+        }
         line.extend([text(binary), "serve".into(), "--json".into(), "--squash=none".into()]);
         line.extend(["--state".into(), text(state)]);
         line.extend(exports.iter().map(|(name, directory)| format!("--export={name}={}", text(directory))));

@@ -12,7 +12,7 @@ use guest::{Kernel, Scratch};
 use super::machine::{Ended, Machine};
 use super::outcome::Verdict;
 use super::posix::{self, Excused};
-use super::server::{Identity, Server};
+use super::server::{self, Identity, Server};
 use super::step::{Besides, Mount, Step};
 use crate::cmd::{self, Result};
 
@@ -23,6 +23,8 @@ const ALIVE: Duration = Duration::from_secs(8);
 const AWAY: Duration = Duration::from_millis(500);
 /// How often the end of a step is looked for.
 const TICK: Duration = Duration::from_millis(100);
+/// How a script ends, after a word why, that cannot be done in this guest.
+const SKIPS: u8 = 77;
 /// How much of what a step said is repeated when it fails, in lines.
 const LINES_MAX: usize = 20;
 
@@ -60,15 +62,20 @@ impl Site {
         // And may be run by who cannot get at where the original is.
         let binary = scratch.path("remora");
         fs::copy(target.join("debug/remora"), &binary)?;
-        let start = |identity, name: &str, exports: &[(&str, &Path)]| {
+        let start = |identity, name: &str, exports: &[(&str, &Path)], mounts: Option<&Path>| {
             let log = logs.join(format!("serve-{name}.log"));
-            Server::start(&binary, identity, exports, &scratch.path(format!("state-{name}")), &log)
+            Server::start(&binary, identity, exports, mounts, &scratch.path(format!("state-{name}")), &log)
         };
         let is_root = cmd::is_root();
         let identity = if is_root { Identity::Nobody } else { Identity::Ours };
-        let plain = start(identity, "plain", &[("disk", &scratch.path("plain"))])?;
-        let exports = [("disk", &*scratch.path("disk")), ("memory", &*memory.path("memory"))];
-        let root = if is_root { Some(start(Identity::Ours, "root", &exports)?) } else { None };
+        let plain = start(identity, "plain", &[("disk", &scratch.path("plain"))], None)?;
+        let (disk, in_memory, mounts) = (scratch.path("disk"), memory.path("memory"), scratch.path("mounts"));
+        fs::create_dir(&mounts)?;
+        let own = server::MOUNTED.map(|name| (name, mounts.join(name)));
+        let mut exports = vec![("disk", &*disk), ("memory", &*in_memory)];
+        let mounts = steps.iter().any(|s| s.mount.is_servers_own()).then_some(&*mounts);
+        exports.extend(mounts.iter().flat_map(|_| &own).map(|(name, place)| (*name, &**place)));
+        let root = if is_root { Some(start(Identity::Ours, "root", &exports, mounts)?) } else { None };
         let mut machine = Machine::boot(kernel, &scratch, &logs.join("qemu.log"))?;
         for mount in Mount::ALL.into_iter().filter(|m| steps.iter().any(|s| s.mount == *m)) {
             let server = if mount.needs_root() { root.as_ref().ok_or("no server as root")? } else { &plain };
@@ -98,6 +105,7 @@ impl Site {
         let log = self.keep(&format!("{}.log", step.name), "step.log");
         Ok(match ended {
             Ended::Late => Verdict::Failed(format!("it did not end within {} s{}", step.seconds_max, tail(&log))),
+            Ended::Badly(SKIPS) => Verdict::Skipped(last_said(&log).to_owned()),
             Ended::Badly(code) => Verdict::Failed(format!("it ended with {code}{}", tail(&log))),
             Ended::Well if step.besides == Besides::Verdicts => self.verdicts(),
             Ended::Well => Verdict::Passed(note),
@@ -148,6 +156,11 @@ impl Site {
     }
 }
 
+/// The last line of a log that is not the shell's own.
+fn last_said(log: &str) -> &str {
+    log.lines().rfind(|l| !l.starts_with('+')).unwrap_or_default()
+}
+
 /// The last lines of a log, each on a line of its own.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
@@ -157,6 +170,12 @@ fn tail(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_script_said_is_told_from_what_the_shell_did() {
+        assert_eq!(last_said("+ true\nfirst\n+ echo none\nnone\n+ exit 77\n"), "none");
+        assert_eq!(last_said("+ true\n"), "");
+    }
 
     #[test]
     fn the_tail_is_the_last_lines() {

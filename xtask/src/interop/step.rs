@@ -36,17 +36,29 @@ pub(super) enum Mount {
     Uncached,
     /// A directory in memory (tmpfs), served by root.
     Memory,
+    /// A file system of 8 MiB, seen by the server alone, which is root.
+    Small,
+    /// An overlay whose layers are in one file system, likewise.
+    Overlay,
+    /// An overlay whose layers are in two file systems, likewise.
+    Mixed,
     /// A directory on a disk, served by a user without privileges.
     Plain,
 }
 
 impl Mount {
     /// All there are.
-    pub(super) const ALL: [Mount; 4] = [Mount::Disk, Mount::Uncached, Mount::Memory, Mount::Plain];
+    pub(super) const ALL: [Mount; 7] =
+        [Mount::Disk, Mount::Uncached, Mount::Memory, Mount::Small, Mount::Overlay, Mount::Mixed, Mount::Plain];
 
     /// Whether the server has to be root.
     pub(super) fn needs_root(self) -> bool {
         self != Mount::Plain
+    }
+
+    /// Whether the server has to have mounted something that nobody else sees.
+    pub(super) fn is_servers_own(self) -> bool {
+        matches!(self, Mount::Small | Mount::Overlay | Mount::Mixed)
     }
 
     /// What it is called, and its export.
@@ -55,6 +67,9 @@ impl Mount {
             Mount::Disk => ("disk", "disk"),
             Mount::Uncached => ("uncached", "disk"),
             Mount::Memory => ("memory", "memory"),
+            Mount::Small => ("small", "small"),
+            Mount::Overlay => ("overlay", "overlay"),
+            Mount::Mixed => ("mixed", "mixed"),
             Mount::Plain => ("plain", "disk"),
         }
     }
@@ -63,7 +78,7 @@ impl Mount {
     pub(super) fn options(self) -> &'static str {
         match self {
             Mount::Uncached => "nosharecache,noac,sync,rsize=4096,wsize=4096",
-            Mount::Disk | Mount::Memory | Mount::Plain => "sharecache",
+            _ => "sharecache",
         }
     }
 }
@@ -93,6 +108,10 @@ pub(super) const STEPS: &[Step] = &[
     step("build", Mount::Disk, script!("build")),
     Step { told: "names=1000", ..step("big-directory", Mount::Disk, script!("big-directory")) },
     Step { told: "names=5000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
+    step("full-disk", Mount::Small, script!("full-disk")),
+    step("overlay", Mount::Overlay, script!("overlay")),
+    step("mixed-overlay", Mount::Mixed, script!("mixed-overlay")),
+    step("version-2", Mount::Disk, script!("version-2")),
     step("plain-tree", Mount::Plain, script!("plain-tree")),
     step("plain-git", Mount::Plain, script!("git")),
     Step { told: "seeds='1 2 3' operations=2000", besides: Besides::Tools, ..step("fsx", Mount::Disk, script!("fsx")) },

@@ -110,11 +110,14 @@ fn the_client_sees_the_verifier_that_its_data_is_safe_under() {
             other => panic!("{other:?}"),
         };
         assert_eq!(verf, world().0.fs.verifier());
-        let bad = reply(&call, |w, u| {
-            w.fs.fail_next(OpKind::Flush, Status::Io, 1);
-            let result = u.flush().run(1);
-            done(u.flushed(result))
-        });
-        assert_eq!(bad.status(), Some(Status::Io));
+        // A full disk, as some find out only now, is told from a broken one.
+        for why in [Status::Io, Status::NoSpc, Status::DQuot] {
+            let bad = reply(&call, |w, u| {
+                w.fs.fail_next(OpKind::Flush, why, 1);
+                let result = u.flush().run(1);
+                done(u.flushed(result))
+            });
+            assert_eq!(bad.status(), Some(why));
+        }
     }
 }

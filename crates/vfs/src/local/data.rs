@@ -7,11 +7,10 @@ use remora_wire::nfs3::{Attr, FileType, Stable, Status};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::errno::OrStatus;
 use super::ids::{self, Key};
 use super::recent::Recent;
 use super::resolve::Object;
-use super::{LocalDisk, errno, stat};
+use super::{LocalDisk, errno};
 use crate::{Cred, FileId, Result, perm};
 
 /// What a file is opened for.
@@ -106,7 +105,7 @@ impl LocalDisk {
 
     /// The attributes of an open file, if it still has a name.
     pub(super) fn still(&self, key: Key, data: &Data) -> Result<Attr> {
-        let attr = stat::of(&data.fd).nfs()?.attr;
+        let attr = self.look(&data.fd)?.attr;
         if attr.nlink > 0 {
             return Ok(attr);
         }

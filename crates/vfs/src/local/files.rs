@@ -27,7 +27,7 @@ impl LocalDisk {
                 return Err(Status::NotSync);
             }
             self.apply(cred, &object, attr)?;
-            wcc(before, &object.fd)?
+            Wcc { before: Some(before.wcc()), after: Some(self.look(&object.fd)?.attr) }
         };
         // The server's user, if it is everybody, goes on with what it has open: it could not
         // open its own file again that is read-only by now.
@@ -124,7 +124,7 @@ impl LocalDisk {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 self.with_room(|| write_all(&data.fd, offset, bytes))?;
             }
-            (before, stat::of(&data.fd).nfs()?.attr)
+            (before, self.look(&data.fd)?.attr)
         };
         let wcc = Wcc { before: Some(before.wcc()), after: Some(after) };
         // Outside the lock: writes that arrive meanwhile go on.
@@ -142,7 +142,7 @@ impl LocalDisk {
     }
 }
 
-/// Before, and now.
+/// A directory before, and now.
 pub(super) fn wcc(before: Attr, fd: &OwnedFd) -> Result<Wcc> {
     Ok(Wcc { before: Some(before.wcc()), after: Some(stat::of(fd).nfs()?.attr) })
 }

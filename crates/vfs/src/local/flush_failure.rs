@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
+use rustix::io::Errno;
 
-use super::syscalls::fail_next;
+use super::syscalls::{fail_next, fail_next_with};
 use super::{LocalDisk, Options};
 use crate::{Cred, FileId, Flush, Ledger, Vfs};
 
@@ -79,5 +80,22 @@ fn every_operation_that_promises_stable_storage_tells_of_a_failed_flush() {
         fail_next(0);
         assert_eq!((name, failed), (name, Err(Status::Io)));
         assert_ne!(disk.verifier(), before, "{name}");
+    }
+}
+
+#[test]
+fn a_flush_that_finds_no_room_says_so() {
+    for (why, told) in [
+        (Errno::NOSPC, Status::NoSpc),
+        (Errno::DQUOT, Status::DQuot),
+        (Errno::IO, Status::Io),
+        (Errno::NOMEM, Status::Io),
+    ] {
+        let (_dir, disk, [a, _]) = disk();
+        disk.write(&me(), &a, 0, &DATA, Stable::Unstable).unwrap();
+        let before = disk.verifier();
+        fail_next_with(1, why);
+        assert_eq!(disk.commit(&me(), &a, 0, 0), Err(told), "{why:?}");
+        assert_ne!(disk.verifier(), before, "{why:?}: what was written may be lost all the same");
     }
 }

@@ -25,6 +25,7 @@ mod flush_failure;
 mod graveyard;
 mod identity;
 mod ids;
+mod layers;
 mod listing;
 mod namespace;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
@@ -62,6 +63,7 @@ use errno::OrStatus;
 use graveyard::Graveyard;
 use identity::Identity;
 use ids::{Hint, Key};
+use layers::Layers;
 use resolve::Object;
 use stripes::Stripes;
 use sync::{Kind, Later};
@@ -119,6 +121,8 @@ struct Disk {
     root_key: Key,
     root_id: FileId,
     fsid: u64,
+    /// If it is an overlay.
+    layers: Option<Layers>,
     kind: Kind,
     together: Together,
     identity: Identity,
@@ -140,7 +144,11 @@ impl LocalDisk {
     pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
-        let stat = stat::of(&root)?;
+        let mut stat = stat::of(&root)?;
+        let layers = Layers::of(&root, &stat);
+        if layers.is_some() {
+            stat.key = Layers::root_key(&stat);
+        }
         let root_id = ids::encode(stat.key, &Hint::default());
         let object = Object { fd: Arc::new(root), key: stat.key, hint: Hint::default(), attr: stat.attr };
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
@@ -152,6 +160,7 @@ impl LocalDisk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
             fsid: object.attr.fsid,
+            layers,
             together: Together::new(),
             kind,
             root: object.fd,

@@ -86,7 +86,7 @@ impl LocalDisk {
                 if let Some(size) = attr.size {
                     let _step = self.disk.stripes.lock(&[there.key]);
                     self.apply(cred, &there, &SetAttr { size: Some(size), ..SetAttr::NONE })?;
-                    there.attr = stat::of(&there.fd).nfs()?.attr;
+                    there.attr = self.look(&there.fd)?.attr;
                 }
             }
             CreateHow::Exclusive(verf)
@@ -193,7 +193,7 @@ impl LocalDisk {
                 return Err(status);
             }
             if rest != SetAttr::NONE {
-                child.attr = stat::of(&child.fd).nfs()?.attr;
+                child.attr = self.look(&child.fd)?.attr;
             }
             (child, wcc(before, &dir.fd)?, rest == SetAttr::NONE)
         };
@@ -276,7 +276,7 @@ impl LocalDisk {
                 // The link that is followed is /proc's, which leads to the very object.
                 linkat(CWD, object.proc_path(), &dir.fd, name, AtFlags::SYMLINK_FOLLOW).nfs()?;
             }
-            object.attr = stat::of(&object.fd).nfs()?.attr;
+            object.attr = self.look(&object.fd)?.attr;
             wcc(before, &dir.fd)?
         };
         if object.attr.kind == FileType::Regular {
@@ -329,7 +329,7 @@ impl LocalDisk {
             // Which locks to take was known only from the names, and they may have changed.
             let still = wanted.iter().zip(&found).all(|((dir, name), object)| {
                 let now = stat::at(&dir.fd, name);
-                now.ok().map(|s| s.key) == object.as_ref().map(|o| o.key)
+                now.ok().map(|s| self.within(s).key) == object.as_ref().map(|o| o.key)
             });
             if still {
                 return Ok((step, found));

@@ -69,13 +69,13 @@ impl LocalDisk {
         let (key, hint) = ids::decode(id).ok_or(Status::BadHandle)?;
         if let Some(way) = self.kept(key) {
             let hint = if key == self.disk.root_key { Hint::default() } else { hint };
-            return way.fd.check(self, hint, key);
+            return way.fd.check_still(self, hint, key);
         }
         let place = self.table().place(key);
         if let Some((parent, name)) = place {
             match self.open_in(parent, &name) {
                 Ok(way) => {
-                    if let Ok(object) = way.fd.check(self, hint, key) {
+                    if let Ok(object) = way.fd.check_still(self, hint, key) {
                         if object.attr.kind == FileType::Directory {
                             self.disk.dirs.put(key, Way { fd: object.fd.clone(), since: way.since });
                         }
@@ -96,7 +96,7 @@ impl LocalDisk {
         let (key, _) = ids::decode(id).ok_or(Status::BadHandle)?;
         let place = if self.kept(key).is_none() { self.table().place(key) } else { None };
         let there = place.and_then(|(parent, name)| stat::at(&self.way(parent).ok()?.fd, &name).ok());
-        match there.filter(|stat| self.is(stat, key) && !stat.is_mount) {
+        match there.map(|stat| self.within(stat)).filter(|stat| self.is_still(stat, key) && !stat.is_mount) {
             Some(stat) => Ok(stat.attr),
             None => Ok(self.resolve(id)?.attr),
         }
@@ -132,7 +132,7 @@ impl LocalDisk {
         }
         let names = self.table().path(key).ok_or(Errno::NOENT)?;
         let way = Way::now(Arc::new(self.open_names(&names)?));
-        if !self.is(&stat::of(&way.fd)?, key) {
+        if !self.is_still(&self.within(stat::of(&way.fd)?), key) {
             return Err(Errno::STALE);
         }
         self.disk.dirs.put(key, way.clone());
@@ -144,6 +144,25 @@ impl LocalDisk {
         let Way { fd: dir, since } = self.way(parent)?;
         let fd = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Way { fd: Arc::new(fd), since })
+    }
+
+    /// What the kernel says of an open object, in the file system's terms.
+    pub(super) fn look(&self, fd: impl AsFd) -> Result<stat::Stat> {
+        Ok(self.within(stat::of(fd).nfs()?))
+    }
+
+    /// `stat` in the file system's terms.
+    pub(super) fn within(&self, stat: stat::Stat) -> stat::Stat {
+        match &self.disk.layers {
+            Some(layers) => layers.within(stat),
+            None => stat,
+        }
+    }
+
+    /// Whether that, which is where `key` was, is `key` still.
+    fn is_still(&self, stat: &stat::Stat, key: Key) -> bool {
+        let there = stat.attr.fsid == self.disk.fsid && stat.attr.nlink > 0;
+        self.is(stat, key) || (there && self.disk.layers.as_ref().is_some_and(|layers| layers.is_copy(stat, key)))
     }
 
     /// Whether that is what `key` means.
@@ -185,6 +204,7 @@ impl LocalDisk {
 
     /// Refuses what is on another file system: its inode numbers mean something else.
     pub(super) fn ours(&self, stat: stat::Stat) -> Result<stat::Stat> {
+        let stat = self.within(stat);
         let foreign = stat.attr.fsid != self.disk.fsid || (stat.is_mount && stat.key != self.disk.root_key);
         if foreign { Err(Status::Access) } else { Ok(stat) }
     }
@@ -213,12 +233,20 @@ impl LocalDisk {
 pub(super) trait Check {
     /// The object, if it is `key`.
     fn check(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object>;
+
+    /// The same, for what was opened where `key` was last seen.
+    fn check_still(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object>;
 }
 
 impl Check for Arc<OwnedFd> {
     fn check(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object> {
-        let stat = stat::of(&self).nfs()?;
+        let stat = disk.look(&self)?;
         if disk.is(&stat, key) { Ok(Object { fd: self, key, hint, attr: stat.attr }) } else { Err(Status::Stale) }
+    }
+
+    fn check_still(self, disk: &LocalDisk, hint: Hint, key: Key) -> Result<Object> {
+        let stat = disk.look(&self)?;
+        if disk.is_still(&stat, key) { Ok(Object { fd: self, key, hint, attr: stat.attr }) } else { Err(Status::Stale) }
     }
 }
 

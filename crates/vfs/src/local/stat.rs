@@ -14,6 +14,8 @@ pub(super) struct Stat {
     pub(super) attr: Attr,
     /// Whether another file system is mounted there.
     pub(super) is_mount: bool,
+    /// The number of the mount it was reached by, if the kernel tells.
+    pub(super) mount: Option<u64>,
 }
 
 /// Of an open object.
@@ -26,12 +28,16 @@ pub(super) fn at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
+/// What is asked of the kernel.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+
 fn statx(fd: impl AsFd, name: &[u8], flags: AtFlags) -> rustix::io::Result<Stat> {
-    let x = rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+    let x = rustix::fs::statx(fd, name, flags, WANTED)?;
     let born_ns = if x.stx_mask & StatxFlags::BTIME.bits() != 0 { nanos(x.stx_btime) } else { 0 };
     let key = Key { ino: x.stx_ino, born_ns };
     let is_mount = x.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    Ok(Stat { key, attr: attr(&x), is_mount })
+    let mount = (x.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(x.stx_mnt_id);
+    Ok(Stat { key, attr: attr(&x), is_mount, mount })
 }
 
 fn attr(x: &Statx) -> Attr {

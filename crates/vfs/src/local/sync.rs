@@ -11,6 +11,7 @@ use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::data::Data;
+use super::errno;
 use super::graveyard::{REST, Ways};
 use super::ids::Key;
 use super::resolve::{Folder, Object};
@@ -208,9 +209,13 @@ impl Disk {
     /// verifier has changed.
     fn synced(&self, fd: &OwnedFd, flush: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
         let _alone = self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }]);
-        flush(fd).map_err(|_| {
+        flush(fd).map_err(|why| {
             self.verifier.fetch_add(1, Ordering::AcqRel);
-            Status::Io
+            match errno::status(why) {
+                // Some file systems find room for what was written only when it is flushed.
+                full @ (Status::NoSpc | Status::DQuot) => full,
+                _ => Status::Io,
+            }
         })
     }
 }

@@ -1,0 +1,115 @@
+//! overlayfs: one mount with several file systems beneath it
+//! (Documentation/filesystems/overlayfs.rst, "Inode properties").
+//!
+//! Two of its ways are unlike any other file system's:
+//!
+//! * Where the layers are on different file systems its files bear their layer's device number,
+//!   though they are no more mounted there than the directories they are in. What tells is the
+//!   number of the mount.
+//! * What is changed for the first time is copied from a lower layer to the upper one. Its inode
+//!   number stays (if all layers are on one file system, or with `xino=on`), its birth does not. So
+//!   what is still at the place where it was last seen, with its number, is taken for what it was,
+//!   and keeps the birth that it was first seen with.
+
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::fstatfs;
+
+use super::ids::Key;
+use super::recent::Recent;
+use super::stat::Stat;
+
+/// Objects whose first birth is remembered.
+const RENEWED_MAX: usize = 1 << 16;
+
+/// See the module.
+pub(super) struct Layers {
+    /// The overlay's own device number.
+    fsid: u64,
+    /// The number of its mount, if the kernel tells (Linux 5.8).
+    mount: Option<u64>,
+    /// By what copied objects are now, what they were first seen as.
+    renewed: Mutex<Recent<Key, Key>>,
+}
+
+impl Layers {
+    /// Of the disk that `root` is on; `None` if it has none.
+    pub(super) fn of(root: impl AsFd, stat: &Stat) -> Option<Layers> {
+        const OVERLAYFS: i64 = 0x794c_7630;
+        let layered = fstatfs(root).is_ok_and(|s| s.f_type == OVERLAYFS);
+        layered.then(|| Layers::new(stat))
+    }
+
+    fn new(root: &Stat) -> Layers {
+        Layers { fsid: root.attr.fsid, mount: root.mount, renewed: Mutex::new(Recent::new(RENEWED_MAX)) }
+    }
+
+    /// What the root is known as: it is found without its birth.
+    pub(super) fn root_key(root: &Stat) -> Key {
+        Key { born_ns: 0, ..root.key }
+    }
+
+    /// What the kernel says of an object, in the overlay's own terms.
+    pub(super) fn within(&self, mut stat: Stat) -> Stat {
+        if stat.attr.fsid != self.fsid && self.mount.is_some() && stat.mount == self.mount {
+            // Two layers may use one number. Births differ by more than what this changes.
+            stat.key.born_ns ^= stat.attr.fsid;
+            stat.attr.fsid = self.fsid;
+        }
+        if let Some(first) = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).get(&stat.key) {
+            stat.key = *first;
+        }
+        stat
+    }
+
+    /// Whether `stat`, of what is where `key` was seen, is `key` after it was copied; it is known as
+    /// `key` from now on.
+    pub(super) fn is_copy(&self, stat: &Stat, key: Key) -> bool {
+        let same = stat.key.ino == key.ino;
+        if same {
+            self.renewed.lock().unwrap_or_else(PoisonError::into_inner).insert(stat.key, key);
+        }
+        same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::stat;
+
+    /// What the kernel would say of something with this number and birth.
+    fn stat(ino: u64, born_ns: u64, fsid: u64, mount: Option<u64>) -> Stat {
+        let mut stat = stat::of(std::fs::File::open("/").unwrap()).unwrap();
+        stat.attr.fsid = fsid;
+        Stat { key: Key { ino, born_ns }, mount, ..stat }
+    }
+
+    #[test]
+    fn files_of_the_layers_belong_to_the_overlay_and_other_mounts_do_not() {
+        let layers = Layers::new(&stat(1, 10, 7, Some(3)));
+        let lower = layers.within(stat(5, 1000, 8, Some(3)));
+        assert_eq!(lower.attr.fsid, 7);
+        let upper = layers.within(stat(5, 1000, 9, Some(3)));
+        assert_ne!(lower.key, upper.key, "two files with the number of one");
+        assert_eq!(layers.within(stat(5, 1000, 8, Some(4))).attr.fsid, 8);
+        // A kernel that does not tell of mounts: nothing can be said for a foreign device.
+        let layers = Layers::new(&stat(1, 10, 7, None));
+        assert_eq!(layers.within(stat(5, 1000, 8, None)).attr.fsid, 8);
+    }
+
+    #[test]
+    fn what_was_copied_keeps_its_first_birth() {
+        let layers = Layers::new(&stat(1, 10, 7, Some(3)));
+        let seen = |ino, born| layers.within(stat(ino, born, 7, Some(3)));
+        let first = seen(5, 1000).key;
+        let copied = seen(5, 2000);
+        assert_ne!(copied.key, first);
+        assert!(layers.is_copy(&copied, first));
+        assert_eq!(seen(5, 2000).key, first);
+        // Another number is another object, whatever its place.
+        assert!(!layers.is_copy(&seen(6, 2000), first));
+        assert_ne!(seen(6, 2000).key, first);
+    }
+}
