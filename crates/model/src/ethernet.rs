@@ -148,7 +148,7 @@ const MODERATE: &[Band<Sender>] = &Reach {
     slots: 2.5,
     short: 0.0,
     met: 28.0,
-    variation: 1.0,
+    variation: 0.8,
     propagation: 0.15,
 }
 .bands();

@@ -55,7 +55,7 @@ pub enum Quantity {
     Turns,
     /// How much of the delay may be more because packets leave a shared medium in bursts.
     Bursts,
-    /// How much of the delay may be less because a processor spaces what a station sends.
+    /// How much of the delay may be less because a processor, or its line, spaces what a station sends.
     Spacing,
     /// How much of the delay may be more or less because packets come one behind the other from a medium before.
     Behind,
@@ -89,7 +89,7 @@ impl fmt::Display for Quantity {
             Quantity::Bunching => "by how much the copy's own blocks may hold up one another",
             Quantity::Turns => "packets of one queue that come during another one's turn",
             Quantity::Bursts => "part of the delay that bursts out of a shared medium may add at gateways",
-            Quantity::Spacing => "part of the delay that a processor's spacing of packets may save",
+            Quantity::Spacing => "part of the delay that a processor's or a line's spacing of packets may save",
             Quantity::Behind => "part of the delay by which packets may differ that have come one behind the other",
             Quantity::Outlasted => "what bad periods cost, which the window may outlast",
             Quantity::Chance => "what chance may cost, from constant to exponential service",

@@ -146,7 +146,7 @@ pub static POISSON: Formula<f64, ()> = Formula {
 
 /// Whether what a station's processor saves its packets is known well enough, by its part of the delay.
 pub static SPACED: Formula<f64, ()> = Formula {
-    name: "spaced by a processor",
+    name: "spaced before",
     source: "the wait in the slower of two queues with constant service is all there is (Friedman 1965); with others' \
              packets in between less is known",
     compute: |_| Some(()),

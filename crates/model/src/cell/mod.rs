@@ -183,7 +183,9 @@ impl<'a> Cell<'a> {
                 let left = 1.0 - regular * busy * busy / (1.0 + port.queue.service.scv());
                 let wait_in = wait_in.map(|wait| (wait * left + longer_s).max(0.0));
                 let wait_in = wait_in.with(POISSON.at(&(regular * busy)), |wait, ()| wait);
-                wait_out.plus(wait_in).map(|waits| waits + 2.0 * sending + latency.get())
+                let delay = wait_out.plus(wait_in).map(|waits| waits + 2.0 * sending + latency.get());
+                let spared = delay.value().map_or(0.0, |delay_s| self.waited_by_another(hop) / delay_s.max(1e-12));
+                delay.with(SPACED.at(&spared), |delay, ()| delay)
             }
             Kind::Wifi { overhead, weather } => {
                 let queue = self.pair((hop.from, hop.to));

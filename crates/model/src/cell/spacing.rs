@@ -74,6 +74,14 @@ impl Cell<'_> {
         self.link(self.pair((hop.from, hop.to))).waited_before()
     }
 
+    /// What the packets of another sender need not wait for one another at a switch's port, in seconds, of the sender
+    /// of which that is most: so much less, in part, others find before them.
+    pub(super) fn waited_by_another(&self, hop: &Hop) -> f64 {
+        let another = |from: usize| from != hop.from || self.ports[from].stations > 1.0;
+        let there = self.streams.keys().filter(|(from, to)| *to == hop.to && another(*from));
+        there.map(|pair| self.link(self.pair(*pair)).waited_before()).fold(0.0, f64::max)
+    }
+
     /// What packets of `bits` wait more (or less, below 0) than others at a switch's port for packets of the
     /// same sender: a longer one takes longer to come, and the one before it is gone by then. The limit of light
     /// traffic.
