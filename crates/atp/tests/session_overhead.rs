@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use remora_atp::Priority;
 use remora_atp::session::{Config, Guests};
+use remora_base::Time;
 use session_world::{Link, World, config, object, options};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,4 +56,31 @@ fn an_object_takes_full_packets_and_no_small_ones_but_acknowledgements() {
             assert!(few, "{size} bytes by {largest} after {earlier}, {most} packets: {sent:?}");
         }
     }
+}
+
+/// Packets come the later the longer it goes on: that is no reason to ask whether they do, and each
+/// answer would be one more in front of them.
+#[test]
+fn on_a_link_that_gets_slower_and_slower_nobody_asks_and_reports_are_few() {
+    let mut world = World::new(1);
+    let fades = (0..20u32).map(|n| (Time::from_millis(500 * u64::from(n)), 14_000 - 500 * u64::from(n)));
+    for (guests, rate) in [(Guests::Anyone, vec![(Time::ZERO, 14_000)]), (Guests::Nobody, fades.collect())] {
+        let config = Config { guests, datagram: 1452, datagram_max: 1452, ..config() };
+        world.add(config, Link { rate, ..Link::new(1, Duration::from_millis(5)) });
+    }
+    let peer = world.meet();
+    world.send(1, peer, object(0, 4096), options(Priority::HIGH));
+    world.run_for(SECOND);
+    world.nodes[1].capture = Some(Vec::new());
+    let objects = 6;
+    for n in 0..objects {
+        world.send(1, peer, object(n, 4096), options(Priority::HIGH));
+        world.run_for(SECOND);
+    }
+    assert_eq!(world.finals(1).len(), usize::from(objects) + 1);
+    let sent = world.nodes[1].capture.take().unwrap();
+    let sent: Vec<usize> = sent.iter().map(|t| t.payload.len()).collect();
+    let (small, full): (Vec<usize>, Vec<usize>) = sent.iter().partition(|len| **len <= SMALL);
+    let objects = usize::from(objects);
+    assert!(full.len() == 3 * objects && small.len() <= 2 * objects, "{objects} objects: {sent:?}");
 }

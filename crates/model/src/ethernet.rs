@@ -145,7 +145,7 @@ const MODERATE: &[Band<Sender>] = &Reach {
     stations: 10.0,
     busy_stations: 7.0,
     imbalance: 1e6,
-    slots: 2.5,
+    slots: 3.2,
     short: 0.0,
     met: 28.0,
     variation: 0.8,
@@ -163,7 +163,7 @@ const LITTLE: &[Band<Sender>] = &Reach {
     slots: 1.0,
     short: 0.5,
     met: 28.0,
-    variation: 1.6,
+    variation: 1.3,
     propagation: 0.15,
 }
 .bands();
@@ -183,7 +183,7 @@ const MUCH: &[Band<Sender>] = &Reach {
 }
 .bands();
 
-/// Still more of long frames, which may vary.
+/// Still more of long frames.
 const MUCH_LONG: &[Band<Sender>] = &Reach {
     busy: 0.825,
     queue: 0.3,
@@ -193,7 +193,7 @@ const MUCH_LONG: &[Band<Sender>] = &Reach {
     slots: 9.5,
     short: 9.0,
     met: 31.0,
-    variation: 1.0,
+    variation: 0.25,
     propagation: 0.1,
 }
 .bands();

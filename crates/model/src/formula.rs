@@ -53,6 +53,11 @@ pub enum Quantity {
     /// Packets of one queue that come while one of another queue has its turn, where queues take turns and are
     /// not alike: what it may not send at once.
     Turns,
+    /// How busy a ring is times how unlike stations' parts of its load are to their parts of the work that a packet
+    /// meets under way.
+    Unlike,
+    /// How busy the sender's and the receiver's ports of a switch are, multiplied.
+    BothPorts,
     /// How much of the delay may be more because packets leave a shared medium in bursts.
     Bursts,
     /// How much of the delay may be less because a processor, or its line, spaces what a station sends.
@@ -88,6 +93,8 @@ impl fmt::Display for Quantity {
             Quantity::TokenWay => "the token's way around as a part of the copy's round",
             Quantity::Bunching => "by how much the copy's own blocks may hold up one another",
             Quantity::Turns => "packets of one queue that come during another one's turn",
+            Quantity::Unlike => "load times how unlike stations' parts of it are to those of the work under way",
+            Quantity::BothPorts => "utilisation of the sender's port times that of the receiver's",
             Quantity::Bursts => "part of the delay that bursts out of a shared medium may add at gateways",
             Quantity::Spacing => "part of the delay that a processor's or a line's spacing of packets may save",
             Quantity::Behind => "part of the delay by which packets may differ that have come one behind the other",

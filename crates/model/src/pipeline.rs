@@ -32,6 +32,13 @@ pub(crate) struct Stop {
     pub(crate) delay_s: f64,
 }
 
+impl Stop {
+    /// The same place without others.
+    pub(crate) fn quiet(&self) -> Stop {
+        Stop { wait_s: 0.0, spacing_s: self.service_s, between: 0.0, ..*self }
+    }
+}
+
 /// Seconds from a burst's start to its end along `stops`.
 pub(crate) fn burst_s(packets: f64, stops: &[Stop]) -> f64 {
     let first: f64 = stops.iter().map(|s| s.service_s + s.wait_s + s.delay_s).sum();

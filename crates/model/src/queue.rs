@@ -111,6 +111,7 @@ pub static PORT_WAIT: Formula<Port, f64> = Formula {
         Band { quantity: Quantity::Utilisation, of: |p| p.queue.utilisation(), low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Variation, of: Port::variation, low: 0.0, high: 2.0 },
         Band { quantity: Quantity::Variation, of: Port::crowded, low: 0.0, high: 0.25 },
+        Band { quantity: Quantity::BothPorts, of: |p| p.sender * p.queue.utilisation(), low: 0.0, high: 0.35 },
     ],
 };
 
@@ -121,6 +122,8 @@ pub struct Port {
     pub queue: Queue,
     /// What packets have waited for those of their own sender before, in seconds.
     pub waited_s: f64,
+    /// How busy the sender's own port is.
+    pub sender: f64,
 }
 
 impl Port {
@@ -168,7 +171,7 @@ pub static BEHIND: Formula<f64, ()> = Formula {
     source: "packets of one size never meet again (Rubin 1974), a short one catches up with a long one; the limit of \
              light traffic says how much that may be",
     compute: |_| Some(()),
-    bands: &[Band { quantity: Quantity::Behind, of: |s| *s, low: 0.0, high: 0.04 }],
+    bands: &[Band { quantity: Quantity::Behind, of: |s| *s, low: 0.0, high: 0.03 }],
 };
 
 /// A station's processor, of which only the use is known; there is nothing to wait for that counts.
@@ -224,7 +227,7 @@ mod tests {
         let queue = |busy: f64, service| Queue { arrivals_per_s: busy, service };
         let port = |queue: Queue| {
             let waited_s = queue.waited_before();
-            *PORT_WAIT.at(&Port { queue, waited_s }).value().unwrap()
+            *PORT_WAIT.at(&Port { queue, waited_s, sender: 0.0 }).value().unwrap()
         };
         assert!(port(queue(0.8, Moments::constant(1.0))) < 1e-12);
         for (busy, share) in [(0.2, 1.53), (0.6, 0.99), (0.9, 0.40)] {

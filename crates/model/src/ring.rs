@@ -50,6 +50,9 @@ pub struct Ring {
     pub own_met: f64,
     /// The busiest station's traffic over that of the station with the least, in packets or bits.
     pub imbalance: f64,
+    /// How much of the load would have to move from some stations to others for each one's part of it to be its
+    /// part of the work that a packet meets under way (0 to 1).
+    pub unlike: f64,
     /// Packets of one station that come while another one has its turn, the most of all stations; 0 where all
     /// are alike.
     pub turns: f64,
@@ -86,6 +89,12 @@ impl Ring {
         if self.imbalance > EVEN { self.one_by_one() } else { 0.0 }
     }
 
+    /// The same where stations send all they have: what each of them adds to the others' waits is known for little
+    /// load, and for much, but between the two it is a guess.
+    fn guessed(&self) -> f64 {
+        if self.discipline == Discipline::OneLimited { 0.0 } else { self.utilisation() * self.unlike }
+    }
+
     /// What comes while others have their turn, where a turn is one packet; elsewhere 0.
     fn turns(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { self.turns } else { 0.0 }
@@ -120,6 +129,7 @@ pub static WAIT: Formula<Ring, f64> = Formula {
     bands: &[
         Band { quantity: Quantity::Utilisation, of: Ring::share, low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Load, of: Ring::uneven, low: 0.0, high: 0.3 },
+        Band { quantity: Quantity::Unlike, of: Ring::guessed, low: 0.0, high: 0.3 },
         Band { quantity: Quantity::Turns, of: Ring::turns, low: 0.0, high: 0.3 },
     ],
 };
@@ -187,6 +197,7 @@ mod tests {
             met_squares: own,
             own_met: 1.0 / stations,
             imbalance: 1.0,
+            unlike: 0.0,
             turns: 0.0,
         }
     }
@@ -254,6 +265,9 @@ mod tests {
         let uneven = |d| Ring { imbalance: 3.0, ..ring(d, 10.0, 1e-4, 500.0) };
         assert_eq!(WAIT.at(&uneven(Discipline::OneLimited)).outside().len(), 1);
         assert_eq!(WAIT.at(&uneven(Discipline::Gated)).outside().len(), 0);
+        let unlike = |d| Ring { unlike: 0.7, ..ring(d, 10.0, 1e-4, 500.0) };
+        assert_eq!(WAIT.at(&unlike(Discipline::Exhaustive)).outside().len(), 1);
+        assert_eq!(WAIT.at(&unlike(Discipline::OneLimited)).outside().len(), 0);
     }
 
     proptest! {

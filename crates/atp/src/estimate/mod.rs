@@ -232,6 +232,21 @@ impl Estimator {
         }
     }
 
+    /// A full packet of the peer's takes so long: an answer has to wait for those that are in front of it.
+    pub fn comes(&mut self, takes: Duration) {
+        if let Inner::Rate(rate) = &mut self.kind {
+            rate.comes(takes);
+        }
+    }
+
+    /// On a slow link: until when an answer that is waited for may well be under way.
+    pub fn patient_until(&self) -> Option<Time> {
+        match &self.kind {
+            Inner::Rate(rate) => rate.patient_until(),
+            Inner::Paper(_) => None,
+        }
+    }
+
     /// Something of an object left or came. For a while after that our estimator sees to it that
     /// an outage is noticed though nothing is sent.
     pub fn moved(&mut self, now: Time, way: Way) {

@@ -42,6 +42,9 @@ const PAIR_SHARE: u64 = 20;
 /// After a blackout the old rate counts again if nothing was measured in this and two round trips.
 const RECOVERY: Duration = Duration::from_millis(200);
 
+/// A link is slow on which a full packet takes so long: 58 KB/s.
+const SLOW: Duration = Duration::from_millis(25);
+
 /// The estimator.
 #[derive(Clone, Debug)]
 pub(super) struct Rate {
@@ -59,6 +62,8 @@ pub(super) struct Rate {
     /// When a packet pair was last sent or wished for.
     pair: Time,
     pair_wish: bool,
+    /// The time that the peer's full packets take.
+    comes: Duration,
 }
 
 impl Rate {
@@ -75,6 +80,7 @@ impl Rate {
             demand: Demand::default(),
             pair: now,
             pair_wish: false,
+            comes: Duration::ZERO,
         }
     }
 
@@ -142,6 +148,15 @@ impl Rate {
         }
     }
 
+    pub(super) fn comes(&mut self, takes: Duration) {
+        self.comes = takes;
+    }
+
+    pub(super) fn patient_until(&self) -> Option<Time> {
+        let airtime = self.slower_way();
+        if airtime < SLOW { None } else { self.stall.patient_until(&self.flight, airtime) }
+    }
+
     pub(super) fn moved(&mut self, now: Time, way: Way) {
         self.stall.moved(now, way);
     }
@@ -169,11 +184,11 @@ impl Rate {
             self.flight.resume(now);
         }
         (self.dispersal, self.slowness, self.pacer) = Default::default();
-        (self.blind, self.recovers_until, self.pair) = (0, None, now);
+        (self.blind, self.recovers_until, self.pair, self.comes) = (0, None, now, Duration::ZERO);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        let airtime = self.airtime(self.config.mtu);
+        let airtime = self.slower_way();
         if self.stall.handle_timeout(now, &self.flight, airtime, self.config.mtu) {
             self.flight.stats_mut().blackouts += 1;
             self.flight.went_dark(now);
@@ -187,7 +202,7 @@ impl Rate {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let stall = self.stall.poll_timeout(&self.flight, self.airtime(self.config.mtu));
+        let stall = self.stall.poll_timeout(&self.flight, self.slower_way());
         [stall, self.recovers_until, self.pair_due()].into_iter().flatten().min()
     }
 
@@ -294,6 +309,11 @@ impl Rate {
     /// The time that `bytes` take.
     fn airtime(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes as f64 * self.slowness.get().unwrap_or(0.0)) as u64)
+    }
+
+    /// The time that a full packet takes on the slower of the two ways.
+    fn slower_way(&self) -> Duration {
+        self.airtime(self.config.mtu).max(self.comes)
     }
 
     pub(super) fn queueing(&self) -> Duration {

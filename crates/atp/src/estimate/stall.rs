@@ -168,6 +168,12 @@ impl Stall {
         (now.since(since) / share).clamp(PROBE_MIN, max)
     }
 
+    /// Until when an answer that is waited for may well be under way, as far as nothing is amiss.
+    pub(super) fn patient_until(&self, flight: &Flight, airtime: Duration) -> Option<Time> {
+        let well = self.stage == Stage::Well;
+        flight.waiting_since().filter(|_| well).map(|since| since + patience(flight, airtime))
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self, flight: &Flight, airtime: Duration) -> Option<Time> {
         match self.stage {

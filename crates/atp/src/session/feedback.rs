@@ -4,7 +4,9 @@
 //!
 //! Reports must not flood a slow way back. One leaves for every second packet, as QUIC's
 //! acknowledgements do, so that it carries one of those, too; at most every 10 ms; with up to
-//! 80 arrivals at 8 bytes each; and not while the last one still waits in QUIC's queue.
+//! 80 arrivals at 8 bytes each; and not while the last one still waits in QUIC's queue. On a slow
+//! link one leaves for every third packet or so, and for the last one there is: QUIC acknowledges
+//! each report with a packet of 60 bytes, which stands in front of the next object.
 //! Arrivals that find the collector full are thinned out, which costs samples and no bytes: the
 //! byte counts in a report are cumulative.
 //!
@@ -25,6 +27,10 @@ use crate::estimate::Arrival;
 /// How long a lone arrival waits for company: as long as QUIC waits with an acknowledgement
 /// (max_ack_delay, RFC 9000, section 18.2), so that both leave in one packet.
 pub(super) const PATIENCE: Duration = Duration::from_millis(25);
+/// A packet that comes so long after the one before comes after a pause, not over a slow link.
+const GAP_MAX: Duration = Duration::from_millis(400);
+/// From so many bytes on a packet counts as full.
+const FULL: u64 = 1000;
 /// The time from one report to the next, at least.
 const PERIOD: Duration = Duration::from_millis(10);
 /// Packets a sender remembers; more than are ever in flight at 100 Mbit/s and 800 ms. Must stay
@@ -137,16 +143,28 @@ pub(super) struct Collector {
     due: Option<Time>,
     /// When the last report was made.
     last: Option<Time>,
+    /// When the last stamp came, if more are to follow it at once.
+    latest: Option<Time>,
+    /// Bytes of the datagram that came last.
+    bytes: u64,
+    /// The time that a full packet takes on the way: from the one before it, at most.
+    takes: Duration,
 }
 
 impl Collector {
     /// `bytes` came in one datagram, the headers below QUIC included.
     pub(super) fn received(&mut self, bytes: u64) {
         self.total = self.total.saturating_add(bytes);
+        self.bytes = bytes;
     }
 
-    /// The datagram just received had this stamp; a probe's is reported at once.
-    pub(super) fn stamped(&mut self, now: Time, number: u16, at_once: bool) {
+    /// The datagram just received had this stamp; that of a probe, or of the last packet there is, is
+    /// reported at once. Gives the time that a full packet takes on the way.
+    pub(super) fn stamped(&mut self, now: Time, number: u16, at_once: bool) -> Duration {
+        let before = std::mem::replace(&mut self.latest, (!at_once).then_some(now));
+        if let Some(gap) = before.map(|before| now.since(before)).filter(|gap| *gap <= GAP_MAX && self.bytes >= FULL) {
+            self.takes = gap;
+        }
         if self.seen.len() == REPORT_MAX {
             // The way back is slow or blocked: keep every second.
             let mut keep = false;
@@ -159,11 +177,18 @@ impl Collector {
         let due = match self.seen.len() {
             // After an outage many may come out of a queue together.
             _ if at_once => self.last.map_or(now, |last| now.max(last + PERIOD)),
-            1 => now + PATIENCE,
+            1 => now + self.patience(),
             REPORT_MAX => now,
+            2 if self.patience() > 2 * PATIENCE => now + self.patience(),
             _ => self.last.map_or(now, |last| now.max(last + PERIOD)),
         };
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+        self.takes
+    }
+
+    /// How long one waits for company: on a slow link until the next two have come.
+    fn patience(&self) -> Duration {
+        (self.takes * 5 / 2).max(PATIENCE)
     }
 
     /// When a report is due; `None` for never.

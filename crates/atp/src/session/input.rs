@@ -349,13 +349,13 @@ impl Endpoint {
         let Some(p) = self.peers.get_mut(&id) else { return };
         while let Some(bytes) = p.conn.datagrams().recv() {
             match Message::decode(&bytes) {
-                Some(Message::Stamp(number)) => p.collector.stamped(now, number, false),
+                Some(Message::Stamp(number)) => p.stamped(now, number, false),
                 Some(Message::Last(number)) => {
-                    p.collector.stamped(now, number, true);
+                    p.stamped(now, number, true);
                     p.answer_at_once(now);
                 }
                 Some(Message::Probe(number)) => {
-                    p.collector.stamped(now, number, true);
+                    p.stamped(now, number, true);
                     p.estimator.asked(now);
                 }
                 Some(Message::Report(seen)) => shares.extend(p.reported(now, seen)),

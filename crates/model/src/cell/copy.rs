@@ -11,9 +11,9 @@ use crate::ring::{self, Discipline, Ring};
 use crate::topology::Kind;
 use crate::wifi;
 
-/// Each frame that comes up while a burst is sent on an Ethernet may keep the reply back for so many slots:
-/// a station that has lost against the burst a few times backs off long (an upper end, seen in
-/// simulation).
+/// Each frame that comes up while a burst is sent on an Ethernet may keep the reply back for so many slots, and
+/// longer if the burst is: a station that has lost against the burst a few times backs off long (an upper end,
+/// seen in simulation).
 const BACKED_OFF: f64 = 20.0 * ethernet::SLOT_BITS;
 
 /// What a packet of a copy meets on a medium.
@@ -23,6 +23,8 @@ pub(crate) struct Need {
     pub(crate) stops: Vec<(Stop, Filled)>,
     /// Bad periods that hold up the whole round.
     pub(crate) weather: Option<wifi::Weather>,
+    /// How much longer it may wait, in seconds.
+    pub(crate) unsure_s: f64,
 }
 
 /// A medium that a copy's sender keeps for itself.
@@ -82,7 +84,8 @@ impl Need {
         let stop = Stop { service_s, wait_s: square / (2.0 * left), spacing_s: service_s, between: open, delay_s };
         // The others' busy periods while ours are served (Takacs 1962).
         let variance = service_s * square / (left * left * left);
-        Need { stops: vec![(stop, Filled { open, variance, filled_s: service_s / left })], weather: None }
+        let stops = vec![(stop, Filled { open, variance, filled_s: service_s / left })];
+        Need { stops, weather: None, unsure_s: 0.0 }
     }
 }
 
@@ -126,6 +129,10 @@ impl Cell<'_> {
                 let others = self.link(to.receives.less(self.pair((hop.from, hop.to))));
                 let first = Need::queue(sending, others, 0.0).stops;
                 let all = Need::queue(sending, self.link(to.receives), 0.0).stops;
+                let longer =
+                    |(all, first): (&(Stop, Filled), &(Stop, Filled))| (all.0.wait_s - first.0.wait_s).max(0.0);
+                // Unless others hold that up at the receiver's port.
+                need.unsure_s = others.utilisation() * all.iter().zip(&first).map(longer).sum::<f64>();
                 need.stops.extend(first.into_iter().zip(all).map(|((stop, _), (_, filled))| (stop, filled)));
                 Estimate::given(need)
             }
@@ -155,7 +162,8 @@ impl Cell<'_> {
                     // Bad periods stretch the whole round; here they only make frames be sent again.
                     let filled_s = airtime * station.attempts() / left / (1.0 - open).max(1e-9);
                     let variance = airtime * square / (left - queue.utilisation()).max(1e-9).powi(3);
-                    Need { stops: vec![(stop, Filled { open, variance, filled_s })], weather: Some(weather) }
+                    let stops = vec![(stop, Filled { open, variance, filled_s })];
+                    Need { stops, weather: Some(weather), unsure_s: 0.0 }
                 })
             }
         }
@@ -202,7 +210,9 @@ impl Cell<'_> {
                 })
             }
             Kind::Ethernet { .. } => {
-                let backed_off_s = self.all.packets_per_s() * burst_s * BACKED_OFF / self.rate;
+                // Back-off doubles: what is left of it at the end is about as long as it has lasted.
+                let each_s = (BACKED_OFF / self.rate).max(burst_s / 4.0);
+                let backed_off_s = self.all.packets_per_s() * burst_s * each_s;
                 Some(Held { burst_s, busy, backed_off_s, ..Held::default() })
             }
             Kind::Wifi { overhead, .. } => {

@@ -17,7 +17,7 @@ use crate::topology::{Kind, Medium};
 use crate::wifi;
 
 pub(crate) use behind::Came;
-pub(crate) use copy::{Filled, Need};
+pub(crate) use copy::{Filled, Held, Need};
 
 /// What goes through a port of a medium, for each station behind it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -175,7 +175,8 @@ impl<'a> Cell<'a> {
                 let regular = if from.spacing_s > 0.0 { 0.0 } else { from.regular };
                 let out = Tandem { queue: self.link(from.sends), regular };
                 let wait_out = GG1_WAIT.at(&out);
-                let port = queue::Port { queue: self.link(to.receives), waited_s: self.waited(hop) };
+                let (queue, sender) = (self.link(to.receives), out.queue.utilisation());
+                let port = queue::Port { queue, waited_s: self.waited(hop), sender };
                 let wait_in = PORT_WAIT.at(&port);
                 let longer_s = self.longer_wait(hop, bits);
                 let regular = self.regular_at(hop.to);

@@ -48,7 +48,8 @@ impl Cell<'_> {
             own_arrivals_per_s: own.packets_per_s(),
             met_squares: self.met_squares(),
             own_met: if load.packets_per_s() > 0.0 { second(own) / second(load).max(1e-300) } else { 0.0 },
-            imbalance: self.unlike(),
+            imbalance: self.imbalanced(),
+            unlike: self.unlike(load),
             turns: self.turns(load, 0.0),
         }
     }
@@ -76,7 +77,7 @@ impl Cell<'_> {
 
     /// How much more the queue with the most sends than the one with the least, in packets, bits or (by its root)
     /// the work that others meet under way.
-    pub(super) fn unlike(&self) -> f64 {
+    pub(super) fn imbalanced(&self) -> f64 {
         let queues = self.queues();
         let ratio = |of: fn(Traffic) -> f64| {
             let most = queues.iter().map(|(_, one)| of(*one)).fold(0.0, f64::max);
@@ -88,6 +89,14 @@ impl Cell<'_> {
         ratio(Traffic::packets_per_s).max(ratio(Traffic::bits_per_s)).max(ratio(second).sqrt())
     }
 
+    /// By how much all stations' parts of `load` differ from their parts of the work that a packet meets under way,
+    /// in total variation.
+    fn unlike(&self, load: Traffic) -> f64 {
+        let (bits, work) = (load.bits_per_s().max(1e-300), second(load).max(1e-300));
+        let of = |p: &Port| p.stations * (p.sends.bits_per_s() / bits - second(p.sends) / work).abs();
+        self.ports.iter().map(of).sum::<f64>() / 2.0
+    }
+
     /// Packets a second of the queue that has most of them.
     pub(super) fn most_packets(&self) -> f64 {
         self.queues().iter().map(|(_, one)| one.packets_per_s()).fold(0.0, f64::max)
@@ -95,7 +104,7 @@ impl Cell<'_> {
 
     /// How many packets one queue gets while another one has its turn, at most; 0 where all are alike.
     pub(super) fn turns(&self, all: Traffic, overhead_s: f64) -> f64 {
-        if self.unlike() <= ALIKE {
+        if self.imbalanced() <= ALIKE {
             return 0.0;
         }
         let airtime = all.service(self.rate, overhead_s);

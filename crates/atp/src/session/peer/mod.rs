@@ -55,6 +55,8 @@ pub(super) struct Peer {
     pub(super) inbox: Inbox,
     pub(super) estimator: Estimator,
     pub(super) collector: Collector,
+    /// A PING that is to leave is not QUIC's own.
+    pinged: bool,
     pub(super) ledger: Ledger,
     /// Stamps of probes that wait in QUIC for the next packets.
     probes: VecDeque<u16>,
@@ -111,6 +113,7 @@ impl Peer {
             inbox: start.inbox,
             estimator: start.estimator,
             collector: Collector::default(),
+            pinged: false,
             ledger: Ledger::default(),
             probes: VecDeque::new(),
             blocked: false,
@@ -153,6 +156,12 @@ impl Peer {
         self.traffic.let_out(1);
         self.unanswered = self.unanswered.saturating_add(1);
         self.hurry(now);
+    }
+
+    /// What was just received had this stamp, and is to be reported, `at_once` or with the next one.
+    pub(super) fn stamped(&mut self, now: Time, number: u16, at_once: bool) {
+        let takes = self.collector.stamped(now, number, at_once);
+        self.estimator.comes(takes);
     }
 
     /// What was just received is answered at once, and so is the object that it may be the end of.

@@ -23,6 +23,8 @@ use crate::{Priority, RequestId};
 const ACK_ROOM: usize = 24;
 /// A DATAGRAM frame's type and length (RFC 9221, section 4), for up to 63 bytes.
 const FRAME_HEAD: usize = 2;
+/// QUIC bytes of a packet that only asks for an acknowledgement; one that looks for a larger MTU has more.
+const ASKS_MAX: usize = 100;
 /// What noq takes off a datagram's largest size for its frame header.
 const NOQ_DATAGRAM_HEAD: usize = 9;
 /// Bytes that noq sets aside for the length of a STREAM frame that does not fill its packet, where
@@ -183,7 +185,7 @@ impl Peer {
         self.traffic.owe(written.bytes);
         let transmit = self.take_some(now, epoch, written.packets, buf);
         if written.needs_ping {
-            self.conn.ping();
+            self.ping();
         }
         self.touch(now);
         self.estimator.moved(now, Way::Out);
@@ -196,6 +198,12 @@ impl Peer {
         transmit
     }
 
+    /// Has QUIC send a PING.
+    pub(super) fn ping(&mut self) {
+        self.conn.ping();
+        self.pinged = true;
+    }
+
     /// The next packet, if QUIC has one.
     pub(in crate::session) fn take(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.take_some(now, epoch, NonZeroUsize::MIN, buf)
@@ -205,29 +213,38 @@ impl Peer {
     fn take_some(&mut self, now: Time, epoch: Epoch, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Transmit> {
         loop {
             buf.clear();
-            let dark = self.is_dark().then(|| self.conn.stats().frame_tx);
+            let patient = !self.pinged && self.is_patient(now);
+            let dark = self.is_dark();
+            let before = (patient || dark).then(|| self.conn.stats().frame_tx);
             let transmit = self.conn.poll_transmit(epoch.instant(now), max, buf);
             self.absorb(now, epoch);
             if let Some(t) = &transmit {
                 self.sent = now;
+                self.pinged = false;
                 self.unanswered = 0;
                 self.traffic.left(count(t));
                 self.ledger.sent(self.on_the_wire(t));
             }
             // What QUIC has for a decoy is a challenge or two, and would reach nobody. And in a
             // blackout it sends objects' bytes again: they would stand in the device's queue, in
-            // front of all that is urgent when the link is back.
-            let again = |before: FrameStats| {
-                let after = self.conn.stats().frame_tx;
-                let is_path =
-                    after.path_challenge > before.path_challenge || after.path_response > before.path_response;
-                after.stream > before.stream && !is_path
+            // front of all that is urgent when the link is back. On a slow link it asks whether
+            // packets have come that are still on their way.
+            let frames = before.map(|before| (before, self.conn.stats().frame_tx));
+            let in_vain = |size: usize| {
+                frames.is_some_and(|(before, after)| {
+                    if dark { sends_again(&before, &after) } else { size <= ASKS_MAX && asks_only(&before, &after) }
+                })
             };
             match transmit {
-                Some(t) if self.detour.is_decoy(t.destination) || dark.is_some_and(again) => continue,
+                Some(t) if self.detour.is_decoy(t.destination) || in_vain(t.size) => continue,
                 other => return other,
             }
         }
+    }
+
+    /// Whether the link is slow, and an answer that is waited for may well be under way.
+    fn is_patient(&self, now: Time) -> bool {
+        self.handshake.is_confirmed() && self.estimator.patient_until().is_some_and(|until| now < until)
     }
 
     /// Whether it does not answer, though it did once.
@@ -239,6 +256,19 @@ impl Peer {
     fn on_the_wire(&self, t: &Transmit) -> u64 {
         t.size as u64 + count(t) * self.below()
     }
+}
+
+/// Whether a packet has objects' bytes and nothing that finds a path.
+fn sends_again(before: &FrameStats, after: &FrameStats) -> bool {
+    let is_path = after.path_challenge > before.path_challenge || after.path_response > before.path_response;
+    after.stream > before.stream && !is_path
+}
+
+/// Whether a packet is there for its acknowledgement only: a PING, or an IMMEDIATE_ACK in its place.
+fn asks_only(before: &FrameStats, after: &FrameStats) -> bool {
+    let mut asked = *before;
+    (asked.ping, asked.immediate_ack) = (after.ping, after.immediate_ack);
+    asked == *after && asked != *before
 }
 
 /// The bytes of each datagram but the last.

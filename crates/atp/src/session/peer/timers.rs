@@ -9,10 +9,13 @@ use super::super::epoch::Epoch;
 use super::{Peer, Phase};
 use crate::estimate::Gate;
 
+/// QUIC's `max_ack_delay` (RFC 9000, section 18.2), and some more for its timers.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(30);
+
 impl Peer {
     /// When it next needs attention.
     pub(in crate::session) fn next_deadline(&self, now: Time, epoch: Epoch, config: &Config) -> Option<Time> {
-        let quic = self.conn.poll_timeout().map(|i| epoch.time(i));
+        let quic = self.quic_due(epoch);
         if self.phase == Phase::Over {
             return quic;
         }
@@ -28,6 +31,19 @@ impl Peer {
             .chain(own)
             .flatten()
             .min()
+    }
+
+    /// When QUIC needs attention. Its probe timeout follows from the round trips it has seen, and on a slow link
+    /// the next packet may take several times as long as the one before: what it then sends stands in the way of
+    /// the answer that it misses. The estimator knows what a packet takes, and asks in time. QUIC has no way to
+    /// say which of its timers is due; but an acknowledgement is never later than that after a packet came.
+    fn quic_due(&self, epoch: Epoch) -> Option<Time> {
+        let due = epoch.time(self.conn.poll_timeout()?);
+        let acknowledges = due <= self.heard_at + ACK_DELAY_MAX;
+        if self.phase != Phase::Up || !self.handshake.is_confirmed() || acknowledges {
+            return Some(due);
+        }
+        Some(self.estimator.patient_until().map_or(due, |until| due.max(until)))
     }
 
     /// When it is to show where it is. Not QUIC's own keep-alive: its timer would stand before
@@ -50,7 +66,7 @@ impl Peer {
     /// Acts on the timers that are due.
     pub(in crate::session) fn handle_timeout(&mut self, now: Time, epoch: Epoch, config: &Config) {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if due(self.conn.poll_timeout().map(|at| epoch.time(at))) {
+        if due(self.quic_due(epoch)) {
             self.conn.handle_timeout(epoch.instant(now));
         } else if due(self.handshake.next_knock()) {
             // QUIC's timer, the probe timeout, is brought forward.
@@ -67,10 +83,10 @@ impl Peer {
         }
         if due(self.farewell_at(config)) {
             self.idle.ask(now);
-            self.conn.ping();
+            self.ping();
         }
         if due(self.next_sign(config)) {
-            self.conn.ping();
+            self.ping();
             self.sent = now; // or will have been, when QUIC has its turn
         }
     }

@@ -11,7 +11,7 @@ use super::gateway;
 use super::inputs::Plan;
 use super::loads::Loads;
 use super::medium::Doubts;
-use super::need::{self, Stop, Way};
+use super::need::{self, LEFT, Stop, Way};
 use super::pace::{Round, Server};
 use super::results::Table;
 use super::traffic::{Moments, Traffic};
@@ -99,6 +99,8 @@ struct Copy<'a> {
     all: Vec<Traffic>,
     /// Time of a round that no packet takes, what gathers included.
     apart: Expr,
+    /// What gathers, by medium.
+    gathered: Vec<(usize, Expr)>,
     /// The least round.
     cycle: Expr,
     /// What is met in the software at both ends.
@@ -148,13 +150,14 @@ impl<'a> Copy<'a> {
             think: get("think"),
             all,
             apart: Expr::from(0.0),
+            gathered: Vec::new(),
             cycle: Expr::from(0.0),
             ends,
             servers: Vec::new(),
             senders,
         };
         copy.servers = copy.blocks(pad);
-        (copy.apart, copy.cycle) = copy.held(pad);
+        (copy.apart, copy.cycle, copy.gathered) = copy.held(pad);
         copy
     }
 
@@ -178,12 +181,13 @@ impl<'a> Copy<'a> {
         vec![a, b, Server { name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
     }
 
-    /// What blocks do to one another where data and replies meet: on top of a round, and the least round.
-    fn held(&self, pad: &mut Pad<'_>) -> (Expr, Expr) {
+    /// What blocks do to one another where data and replies meet: on top of a round, the least round, and what
+    /// of the former gathers on each medium.
+    fn held(&self, pad: &mut Pad<'_>) -> (Expr, Expr, Vec<(usize, Expr)>) {
         let (there, packets) = (self.ways[0], &self.packets[0]);
         let (software, disk) = (self.plan.copy(0, "software"), self.plan.copy(0, "disk"));
         let mut apart = software + &disk + &self.think;
-        let mut cycle = Expr::from(0.0);
+        let (mut cycle, mut all_gathered) = (Expr::from(0.0), Vec::new());
         let spacings = || there.hops.iter().map(|hop| &self.bits[0] / self.plan.medium(hop.medium, "rate")).collect();
         for gateway in &there.gateways {
             let service = gateway::service(self.plan, *gateway);
@@ -196,7 +200,9 @@ impl<'a> Copy<'a> {
         for (at, hop) in there.hops.iter().enumerate() {
             let reply = &self.packets[1] * &self.bits[1] / self.plan.medium(hop.medium, "rate");
             if let Some((gathered, least)) = self.way(hop, &Traffic::none(), 0).held(pad, packets, &gap, &reply) {
-                apart = apart + (gathered - &meanwhile).max(0.0) * self.packets[1].min(1.0);
+                let gathered = (gathered - &meanwhile).max(0.0) * self.packets[1].min(1.0);
+                apart = apart + &gathered;
+                all_gathered.push((hop.medium, gathered));
                 let least = when(&self.window.le(1.0), least, 0.0);
                 cycle = cycle.max(least);
             }
@@ -206,7 +212,8 @@ impl<'a> Copy<'a> {
             }
             gap = pad.put("packets are this far apart", "s", gap);
         }
-        (pad.put("time of a round apart from packets", "s", apart), pad.put("least round", "s", cycle))
+        let apart = pad.put("time of a round apart from packets", "s", apart);
+        (apart, pad.put("least round", "s", cycle), all_gathered)
     }
 
     fn way<'b>(&'b self, hop: &'b remora_model::Hop, mine: &'b Traffic, direction: usize) -> Way<'b> {
@@ -228,6 +235,7 @@ impl<'a> Copy<'a> {
         for direction in 0..2 {
             self.along(pad, &mut round, direction, &sent);
         }
+        self.wait_no_longer(pad, &mut round);
         let alone = pad.put("round of a block alone", "s", round.alone.max(&self.cycle));
         let (window, think, window_now) = (&self.window, &self.think, self.window_now);
         let to_pace = Round { window, window_now, think, alone: &alone, servers: &round.servers };
@@ -241,12 +249,27 @@ impl<'a> Copy<'a> {
             (paced.chance.gt(chance), format!("chance may cost more than {chance}")),
         ];
         let mut stretch = Expr::from(1.0);
-        for (_, weather, on) in round.channels {
-            let (all, on) = (window / &pace, on * window);
-            stretch = stretch * weather.stretch(pad, &all, &on, &(2.0 * window));
+        for channel in round.channels {
+            let (all, on) = (window / &pace, channel.on * window);
+            stretch = stretch * channel.weather.stretch(pad, &all, &on, &(2.0 * window));
         }
         let rate = pad.put("pace that is reached", "1/s", &pace / &stretch);
         Trial { tried, pace, rate, stretch, servers: round.servers, sent, doubts }
+    }
+
+    /// Waits for others on a wireless medium are together no longer than what the others send meanwhile.
+    fn wait_no_longer(&self, pad: &mut Pad<'_>, round: &mut Met) {
+        for channel in &round.channels {
+            let get = |key| self.plan.medium(channel.medium, key);
+            let later = &channel.weather.bad / &channel.weather.good;
+            let load = self.all[channel.medium].airtime(&get("rate"), &get("overhead")) * (1.0 + later);
+            let load = pad.put("airtime of the flows, bad periods included", "", load);
+            let gathered = sum(self.gathered.iter().filter(|(m, _)| *m == channel.medium).map(|(_, g)| g.clone()));
+            let waits = pad.put("waits there in a round", "s", &channel.waits + gathered);
+            let rest = pad.put("round without them", "s", &round.alone - &waits);
+            let most = &rest * &load / (1.0 - load).max(LEFT);
+            round.alone = pad.put("round with what the flows send meanwhile", "s", rest + waits.min(most));
+        }
     }
 
     /// A direction's places in order.
@@ -256,6 +279,7 @@ impl<'a> Copy<'a> {
         // With one block under way data and replies take turns and never meet.
         let other = sent[1 - direction].times(&(1.0 - 1.0 / &self.window)).put(pad, label);
         let mut stops = vec![self.ends[direction].clone()];
+        let mut wireless = Vec::new();
         for (at, hop) in route.hops.iter().enumerate() {
             let (way, name) = (self.way(hop, mine, direction), &self.plan.topology.media[hop.medium].name);
             let met = way.stops(pad, &other);
@@ -264,6 +288,7 @@ impl<'a> Copy<'a> {
                 let weather = Weather { good: get("good"), bad: get("bad"), periods: weather.bad };
                 let on = sum(met.first().map(|stop| packets * &stop.spacing));
                 round.needs(hop.medium, weather, on);
+                wireless.push((hop.medium, stops.len()));
             }
             let alone = way.stops(pad, &Traffic::none());
             alone.iter().for_each(|stop| round.fill(pad, (name, way.both_ways()), stop, packets));
@@ -276,7 +301,13 @@ impl<'a> Copy<'a> {
             }
         }
         stops.push(self.ends[1 - direction].clone());
-        round.alone = &round.alone + need::burst(pad, packets, &stops);
+        let burst = need::burst(pad, packets, &stops);
+        for (medium, at) in wireless {
+            let stops: Vec<Stop> =
+                stops.iter().enumerate().map(|(i, stop)| if i == at { stop.quiet() } else { stop.clone() }).collect();
+            round.waits(medium, &burst - need::burst(pad, packets, &stops));
+        }
+        round.alone = &round.alone + burst;
     }
 
     fn gateway(&self, pad: &mut Pad<'_>, gateway: usize, other: &Expr) -> Stop {
@@ -305,15 +336,30 @@ impl<'a> Copy<'a> {
 struct Met {
     servers: Vec<Server>,
     alone: Expr,
-    /// Wireless media, and for how long a block needs each.
-    channels: Vec<(usize, Weather, Expr)>,
+    channels: Vec<Channel>,
+}
+
+/// A wireless medium.
+struct Channel {
+    medium: usize,
+    weather: Weather,
+    /// For how long a block needs it.
+    on: Expr,
+    /// For how long it waits there for others, but for what gathers.
+    waits: Expr,
 }
 
 impl Met {
     fn needs(&mut self, medium: usize, weather: Weather, on: Expr) {
-        match self.channels.iter_mut().find(|(m, ..)| *m == medium) {
-            Some((_, _, before)) => *before = &*before + on,
-            None => self.channels.push((medium, weather, on)),
+        match self.channels.iter_mut().find(|c| c.medium == medium) {
+            Some(channel) => channel.on = &channel.on + on,
+            None => self.channels.push(Channel { medium, weather, on, waits: Expr::from(0.0) }),
+        }
+    }
+
+    fn waits(&mut self, medium: usize, more: Expr) {
+        for channel in self.channels.iter_mut().filter(|c| c.medium == medium) {
+            channel.waits = &channel.waits + &more;
         }
     }
 

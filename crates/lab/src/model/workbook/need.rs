@@ -31,9 +31,15 @@ pub(super) struct Stop {
 }
 
 /// Less is never left of a place.
-const LEFT: f64 = 1e-9;
+pub(super) const LEFT: f64 = 1e-9;
 
 impl Stop {
+    /// The same place without others.
+    pub(super) fn quiet(&self) -> Stop {
+        let zero = Expr::from(0.0);
+        Stop { wait: zero.clone(), between: zero, spacing: self.service.clone(), ..self.clone() }
+    }
+
     /// Among the packets of a queue, which wait for one another: five cells.
     pub(super) fn queue(pad: &mut Pad<'_>, what: &str, service: &Expr, arrivals: &Expr, theirs: &Moments) -> Stop {
         let open = pad.put(&format!("{what}: used by others"), "", arrivals * &theirs.mean);

@@ -9,7 +9,9 @@
 //! them would do as far as this goes; equal ones get equal shares, unequal ones keep the difference
 //! of what each gets alone, and both are marked ([`Reason::SharedBottleneck`]).
 
-use std::collections::BTreeMap;
+mod hold;
+mod needs;
+mod weather;
 
 use crate::cell::{Cell, Filled, Need};
 use crate::formula::{Estimate, Reason};
@@ -19,9 +21,10 @@ use crate::pipeline::{self, PACE, Server, Stop, burst_s};
 use crate::quantity::{Moments, Traffic};
 use crate::queue::{PROCESSOR, Queue};
 use crate::report::{Outcome, Place};
-use crate::solve::{Loads, gateway_queue, gateway_service};
+use crate::solve::{Loads, gateway_service};
 use crate::topology::{Copy, Gateway, Kind};
-use crate::wifi::Weather;
+use needs::{Fills, Met, Needs};
+use weather::Channel;
 
 /// Rounds at most, for each copy: a step is the distance over their number.
 const ROUNDS: usize = 12;
@@ -129,72 +132,6 @@ struct Round<'a> {
     loads: &'a Loads,
 }
 
-/// A place on a packet's way.
-struct Met<'a> {
-    /// What the packet meets there beside all others, the copy's other direction included.
-    need: Need,
-    /// How it fills the place; what does is counted elsewhere for a station's software.
-    fills: Option<Fills<'a>>,
-}
-
-/// How packets fill a place.
-struct Fills<'a> {
-    name: &'a str,
-    /// Whether data and replies fill it together.
-    both_ways: bool,
-    /// What a packet meets there beside the others alone.
-    need: Need,
-}
-
-/// Where a block queues, each with its name, and how long its round is without other blocks.
-#[derive(Default)]
-struct Needs {
-    names: Vec<String>,
-    servers: Vec<Server>,
-    alone_s: f64,
-    /// What blocks may add to one another's round on a shared Ethernet.
-    bunched_s: f64,
-    /// What bad periods cost that the window may outlast.
-    outlasted: f64,
-    /// The largest share of its time that a wireless medium on the way is bad.
-    bad_share: f64,
-    /// The least time from block to block where each needs a token of its own.
-    cycle_s: f64,
-    /// Once around the rings on the way.
-    around_s: f64,
-    /// Wireless media on the way, and for how long a block needs them.
-    channels: BTreeMap<usize, (Weather, f64)>,
-}
-
-impl Needs {
-    /// A place that serves packets one by one, data and replies alike or those of one direction.
-    fn fill(&mut self, fills: &Fills<'_>, packets: f64) {
-        for (stop, filled) in &fills.need.stops {
-            let filled_s = packets * filled.filled_s;
-            let variance = packets * filled.variance;
-            let scv = |variance: f64, seconds: f64| variance / (seconds * seconds).max(1e-24);
-            let demand_s = packets * stop.service_s;
-            let before = self.names.iter().position(|name| fills.both_ways && name == fills.name);
-            if let Some(server) = before.and_then(|at| self.servers.get_mut(at)) {
-                let both_s = server.filled_s + filled_s;
-                server.scv = scv(server.scv * server.filled_s * server.filled_s + variance, both_s);
-                (server.demand_s, server.filled_s) = (server.demand_s + demand_s, both_s);
-            } else {
-                let server = Server { demand_s, open: filled.open, filled_s, scv: scv(variance, filled_s) };
-                self.server(fills.name.to_owned(), server);
-            }
-        }
-    }
-
-    /// A place that serves whole blocks.
-    fn server(&mut self, name: String, server: Server) {
-        if server.demand_s > 0.0 {
-            self.names.push(name);
-            self.servers.push(server);
-        }
-    }
-}
-
 impl Round<'_> {
     /// What the copy needs if it goes at `rate` blocks a second, and the pace that gives.
     fn pace(&self, cells: &[Cell<'_>], rate: f64) -> Estimate<(Needs, Pace)> {
@@ -211,6 +148,7 @@ impl Round<'_> {
         let think_s = self.copy.think.get();
         let needs = needs.map(|mut needs| {
             self.hold(&mut needs, cells);
+            self.wait_no_longer(&mut needs, cells);
             needs.alone_s = needs.alone_s.max(needs.cycle_s);
             self.outlast(&mut needs);
             needs
@@ -247,141 +185,6 @@ impl Round<'_> {
     fn senders(&self) -> Estimate<()> {
         let groups = self.network.topology.groups.iter().zip(&self.loads.handled);
         PROCESSOR.at(&groups.map(|(group, handled)| handled * group.cost.get()).fold(0.0, f64::max))
-    }
-
-    /// What blocks do to one another on a medium that carries data and replies. The sender of data keeps a
-    /// ring's token as long as it has some, so others' packets gather and the reply comes behind them: in
-    /// a fluid, `exp(load * part of the ring)` grows from the burst. If blocks come to the sender faster
-    /// than it sends them, it may send all of the window before any reply; on an Ethernet, too, for who has
-    /// just sent is likely to send again. How many it sends is not known: a bound, and a doubt.
-    fn hold(&self, needs: &mut Needs, cells: &[Cell<'_>]) {
-        let there = &self.ways.0;
-        let packets = self.copy.data.packets;
-        let more = f64::from(self.copy.window.saturating_sub(1));
-        let sender = &self.network.topology.groups[there.from];
-        let ready_s = self.copy.software.get() + packets * sender.cost.get();
-        // What the sender's flows make meanwhile waits for its software, goes out behind the block, and keeps
-        // the medium from the reply.
-        let (medium, port) = self.network.group_ports[there.from];
-        if cells[medium].serves_both_ways() {
-            let sends = self.loads.ports[medium][port].sends;
-            needs.bunched_s += self.copy.software.get() * cells[medium].share(sends);
-        }
-        needs.bunched_s += self.copy.software.get() * self.interrupts(there.to);
-        // What comes in interrupts the receiver, so that a reply waits for the blocks behind its own.
-        needs.bunched_s += more * packets * self.network.topology.groups[there.to].cost.get();
-        // What flows make meanwhile is handled before the reply, and before the next block.
-        for (group, packets) in [(there.to, packets), (there.from, self.copy.reply.packets)] {
-            let (cost_s, (medium, port)) =
-                (self.network.topology.groups[group].cost.get(), self.network.group_ports[group]);
-            let made = self.loads.ports[medium][port].sends.packets_per_s() * cost_s;
-            needs.bunched_s += (packets - 1.0).max(0.0) * cost_s * made;
-        }
-        // At a gateway the reply comes behind what others have queued behind the burst.
-        for gateway in &there.gateways {
-            let queue = gateway_queue(&self.network.topology.gateways[*gateway], self.loads.gateways[*gateway]);
-            let busy = queue.utilisation().min(1.0);
-            let through_s = packets * queue.service.mean / (1.0 - busy).max(1e-9);
-            needs.alone_s += self.scattered(queue.service, packets);
-            needs.bunched_s += SELDOM * busy * through_s;
-            if ready_s < through_s {
-                needs.bunched_s += more * through_s;
-            }
-        }
-        // Packets that come slower than they are sent come one by one.
-        let mut gap_s = sender.cost.get();
-        for (at, hop) in there.hops.iter().enumerate() {
-            let sending_s = cells[hop.medium].sending_s(self.copy.data.size);
-            let together = if gap_s < sending_s { packets } else { packets.min(1.0) };
-            gap_s = gap_s.max(sending_s);
-            if let Some(gateway) = there.gateways.get(at) {
-                gap_s = gap_s.max(self.network.topology.gateways[*gateway].cost.get());
-            }
-            let Some(held) = cells[hop.medium].held(hop, self.copy.data.size, together) else { continue };
-            // As long as the disk takes for the block and the receiver for its replies, what has gathered is sent.
-            let meanwhile_s = self.copy.disk.get() + self.replies_s();
-            needs.alone_s += (held.gathered_s - meanwhile_s).max(0.0) * self.copy.reply.packets.min(1.0);
-            if meanwhile_s > 0.0 {
-                // The token has gone on by the time that the reply is ready, to those behind.
-                let all_s = (held.gathered_s + held.all_gathered_s - meanwhile_s).max(0.0);
-                needs.bunched_s += (all_s - (held.gathered_s - meanwhile_s).max(0.0)).max(0.0);
-            }
-            // What has gathered for either end comes at once, and interrupts it before it can send.
-            needs.bunched_s += (self.interrupts(there.to) + self.interrupts(there.from)) * packets * sending_s;
-            let tokens = if held.turns { packets.max(1.0) } else { 1.0 };
-            let reply_s = self.copy.reply.packets * cells[hop.medium].sending_s(self.copy.reply.size);
-            // Between two blocks all the others on a ring send what they have.
-            let cycle_s = (packets * sending_s + reply_s + tokens * held.around_s) * held.busy;
-            if more <= 0.0 && held.around_s > 0.0 {
-                needs.cycle_s = needs.cycle_s.max(cycle_s);
-            }
-            if together < packets {
-                needs.bunched_s += held.trickle_s(gap_s, sending_s);
-            }
-            needs.around_s += held.around_s;
-            needs.bunched_s += held.backed_off_s + held.unplaced_s;
-            if self.copy.reply.packets < 1.0 {
-                // Without a reply the next block is there at once, and comes behind all that has gathered.
-                needs.bunched_s += (1.0 - self.copy.reply.packets) * held.all_gathered_s;
-            }
-            // The next block is ready before the ring has brought this one's reply, and goes out ahead of that; or
-            // it has begun to go out by the time that the reply is ready, and leaves no gap.
-            let begins_s = self.copy.software.get() + packets.min(1.0) * sender.cost.get();
-            let ahead = ready_s < cycle_s.max(packets * sending_s);
-            if ahead || together >= packets && begins_s < meanwhile_s + held.around_s {
-                let one_s = held.burst_s / together.max(1.0);
-                let blocks = if ahead && !(held.turns && packets > 1.0) { more } else { more.min(1.0) };
-                needs.bunched_s += blocks * one_s * if held.turns { 1.0 } else { packets };
-            }
-        }
-    }
-
-    /// The share of the software of a group's stations that what flows send to them takes.
-    fn interrupts(&self, group: usize) -> f64 {
-        let (groups, cost_s) = (&self.network.topology.groups, self.network.topology.groups[group].cost.get());
-        let flows = self.network.topology.flows.iter().zip(&self.network.flows);
-        let comes = flows.filter(|(_, route)| route.to == group);
-        let packets_per_s: f64 =
-            comes.map(|(flow, route)| flow.rate.get() * f64::from(groups[route.from].stations)).sum();
-        packets_per_s / f64::from(groups[group].stations) * cost_s
-    }
-
-    /// How long the receiver's software has to do after the last packet of a block has come, in seconds.
-    fn replies_s(&self) -> f64 {
-        (1.0 + self.copy.reply.packets) * self.network.topology.groups[self.ways.0.to].cost.get()
-    }
-
-    /// What the packets of a burst queue at a gateway whose times vary, on top, in seconds: the highest point of a
-    /// random walk (its mean after `n` steps without a drift, or ever with one: Kingman's limit).
-    fn scattered(&self, service: Moments, packets: f64) -> f64 {
-        let sending = self.ways.0.hops.iter().map(|hop| self.network.topology.media[hop.medium].rate.bits() as f64);
-        let spacing_s = sending.map(|rate| self.copy.data.size.mean_bits() / rate).fold(0.0, f64::max);
-        let variance = (service.second - service.mean * service.mean).max(0.0);
-        let steps = (packets - 1.0).max(0.0);
-        let ever = variance / (2.0 * (spacing_s - service.mean).abs()).max(1e-12);
-        (variance * 2.0 * steps / std::f64::consts::PI).sqrt().min(ever)
-    }
-
-    /// Where the channel is not what the copy waits for, a window may outlast a bad period, wholly or in part:
-    /// a doubt of all that bad periods cost. Where much of the time is bad, others' packets have gathered by
-    /// the end of it.
-    fn outlast(&self, needs: &mut Needs) {
-        let busiest = needs.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
-        for (weather, on_s) in needs.channels.values() {
-            needs.bad_share = needs.bad_share.max(weather.bad_share());
-            if self.copy.window > 1 && *on_s < busiest {
-                needs.outlasted += weather.bad_s / weather.good_s;
-            }
-        }
-    }
-
-    /// By how much bad periods stretch the time from block to block. They come with time, and hold up all of
-    /// the window: as long as they last nothing else has much to do.
-    fn stretch(&self, needs: &Needs, blocks_per_s: f64) -> f64 {
-        let window = f64::from(self.copy.window);
-        // Data and replies, of each block under way.
-        let of = |(weather, on_s): &(Weather, f64)| weather.stretch(window / blocks_per_s, on_s * window, 2.0 * window);
-        needs.channels.values().map(of).product()
     }
 
     /// A station's software handles all packets of a block; `more_s` comes on top.
@@ -449,18 +252,33 @@ impl Round<'_> {
                 stop.wait_s * (own(stop) / (1.0 - filled.open - own(stop)).max(1e-9)).min(1.0)
             };
             needs.bunched_s += met.iter().flat_map(|m| &m.need.stops).map(back).sum::<f64>();
+            needs.bunched_s += packets.min(1.0) * met.iter().map(|m| m.need.unsure_s).sum::<f64>();
             // Packets that have waited for one another do so less at the next place; each place counts all.
             let most = stops.iter().map(|stop| stop.wait_s).fold(0.0, f64::max);
             needs.bunched_s += SELDOM * (stops.iter().map(|stop| stop.wait_s).sum::<f64>() - most);
-            let weathers = met.iter().filter_map(|m| Some((m.need.weather?, m.need.stops.first()?.0)));
-            let media = route.hops.iter().map(|hop| hop.medium);
-            for (medium, (weather, stop)) in media.filter(|m| self.wireless(*m)).zip(weathers) {
-                let channel = needs.channels.entry(medium).or_insert((weather, 0.0));
-                channel.1 += packets * stop.spacing_s;
-            }
+            self.channels(&mut needs, route, packets, &met);
             met.iter().filter_map(|m| m.fills.as_ref()).for_each(|fills| needs.fill(fills, packets));
             needs
         })
+    }
+
+    /// What `packets` of a block need of the wireless media on their way, and wait there.
+    fn channels(&self, needs: &mut Needs, route: &Route, packets: f64, met: &[Met<'_>]) {
+        let stops = |but: Option<usize>| -> Vec<Stop> {
+            let places = met.iter().enumerate();
+            places
+                .flat_map(|(at, m)| m.need.stops.iter().map(move |(s, _)| if but == Some(at) { s.quiet() } else { *s }))
+                .collect()
+        };
+        let with_others_s = burst_s(packets, &stops(None));
+        let wireless =
+            met.iter().enumerate().filter_map(|(at, m)| Some((at, m.need.weather?, m.need.stops.first()?.0)));
+        let media = route.hops.iter().map(|hop| hop.medium).filter(|medium| self.wireless(*medium));
+        for (medium, (at, weather, stop)) in media.zip(wireless) {
+            let channel = needs.channels.entry(medium).or_insert(Channel { weather, on_s: 0.0, waits_s: 0.0 });
+            channel.on_s += packets * stop.spacing_s;
+            channel.waits_s += with_others_s - burst_s(packets, &stops(Some(at)));
+        }
     }
 
     fn wireless(&self, medium: usize) -> bool {
