@@ -140,7 +140,7 @@ impl Reach {
 
 /// Moderate traffic.
 const MODERATE: &[Band<Sender>] = &Reach {
-    busy: 0.54,
+    busy: 0.48,
     queue: 0.2,
     stations: 10.0,
     busy_stations: 7.0,

@@ -2,9 +2,9 @@
 
 use remora_model::ring::Discipline;
 use remora_model::wifi::Periods;
-use remora_model::{Law, Report};
+use remora_model::{Kind, Law, Report};
 
-use crate::networks::{C, copied, joined, ring, switch, topology, wifi};
+use crate::networks::{C, copied, joined, ring, seconds, switch, topology, wifi};
 
 /// The copy's time is within 6 % of what was simulated, in seconds, and within the band.
 #[track_caller]
@@ -111,4 +111,60 @@ fn flows_behind_bursts_say_so() {
         assert!(!report.flows[0].delay_s.outside().is_empty(), "{report:?}");
         assert!(!report.media[0].delay_s.as_ref().unwrap().outside().is_empty(), "{report:?}");
     }
+}
+
+/// In a cell data and replies wait for what others send in one round, and for no more: each of the two waits
+/// alone says more (+10.7 %).
+#[test]
+fn a_copy_waits_for_no_more_than_others_send() {
+    let groups = [("b", 0, 1, 0.0), ("other", 0, 4, 0.0), ("a", 0, 5, 0.0)];
+    let copy = C { blocks: 718, window: 1, data: (1.0, 12_184.0), reply: (1.0, 592.0), times_s: [0.0, 1.06e-4, 0.0] };
+    let media = [(1, wifi(3.357e-6, 1.0, 0.0, Periods::Exponential))];
+    let report = copied(topology(&media, &groups, &[("other", "b", 1.5, 11_088.0, 0.83)]), &copy);
+    near(&report, 9.911);
+    let alone = copied(topology(&media, &groups, &[]), &copy);
+    let seconds = |report: &Report| report.copies[0].outcome.value().unwrap().seconds;
+    let load = 4.0 * 1.5 * (11_088e-6 + 3.357e-6);
+    assert!(seconds(&report) <= seconds(&alone) / (1.0 - load) * (1.0 + 1e-9));
+}
+
+/// On an Ethernet a station that has lost against a long burst backs off for about as long as that has lasted, and
+/// its reply waits for that (-11 %).
+#[test]
+fn long_bursts_on_an_ethernet_say_so() {
+    let groups = [("a", 0, 2, 1.624e-6), ("b", 0, 1, 0.0)];
+    let media = [(10, Kind::Ethernet { propagation: seconds(4.925e-6) })];
+    let copy = C { blocks: 16, window: 1, data: (45.0, 12_152.0), reply: (1.0, 672.0), times_s: [7.3187e-4, 0.0, 0.0] };
+    outside(&copied(topology(&media, &groups, &[("b", "a", 28.83, 7528.0, 0.0)]), &copy));
+}
+
+/// What comes for the sender interrupts its software while that makes a block (-10 %).
+#[test]
+fn a_sender_that_is_interrupted_says_so() {
+    let groups = [("c", 0, 1, 0.0), ("b", 0, 4, 0.0), ("a", 0, 2, 8.77885e-4)];
+    let flows = [("c", "a", 250.42, 9664.0, 0.0), ("b", "b", 96.12, 3560.0, 0.0), ("a", "a", 278.56, 4296.0, 0.0)];
+    let times_s = [4.396_999e-3, 7.715_198e-3, 0.0];
+    let copy = C { blocks: 1024, window: 1, data: (1.0, 8696.0), reply: (1.0, 1056.0), times_s };
+    outside(&copied(topology(&[(100, ring(3.31e-7, Discipline::Gated))], &groups, &flows), &copy));
+}
+
+/// The token has passed the gateway by the time that the reply is there, and those behind it send what has
+/// gathered during the burst (-12 %).
+#[test]
+fn a_reply_from_beyond_a_ring_says_so() {
+    let groups = [("b", 0, 13, 0.0), ("c", 1, 1, 0.0), ("a", 1, 1, 0.0)];
+    let media = [(1000, switch(1.193e-5)), (16, ring(8.769e-6, Discipline::Exhaustive))];
+    let two = joined(topology(&media, &groups, &[("c", "b", 2295.3, 1216.0, 0.158)]), 1.1859e-5, Law::Constant);
+    let times_s = [0.0, 0.0, 1.676e-2];
+    outside(&copied(two, &C { blocks: 16, window: 1, data: (45.0, 12_152.0), reply: (1.0, 1032.0), times_s }));
+}
+
+/// At a full port what its own station has sent before stands in front of the reply, held up by others (-14 %).
+#[test]
+fn a_full_port_behind_ones_own_packets_says_so() {
+    let groups = [("a", 0, 90, 4.1118e-5), ("c", 0, 1, 9.312e-6), ("b", 1, 3, 9.28e-5)];
+    let media = [(100, ring(1e-8, Discipline::OneLimited)), (10, switch(1.9866e-5))];
+    let two = joined(topology(&media, &groups, &[("b", "c", 482.1, 5368.0, 0.0)]), 7.4652e-5, Law::Constant);
+    let copy = C { blocks: 718, window: 1, data: (1.0, 12_184.0), reply: (1.0, 1280.0), times_s: [0.0; 3] };
+    outside(&copied(two, &copy));
 }

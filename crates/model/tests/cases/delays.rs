@@ -121,3 +121,19 @@ fn what_is_behind_a_full_place_says_so() {
     assert!(starved(report.gateways[0].delay_s.outside()));
     assert!(starved(report.media[1].delay_s.as_ref().unwrap().outside()));
 }
+
+/// Two senders that fill a port between them, and their own, are spaced by their lines: less waits than the
+/// formula has (+14 %).
+#[test]
+fn a_switch_whose_ports_are_full_at_both_ends_says_so() {
+    outside(topology(&[(10, switch(1.7166e-5))], &[("a", 0, 3, 0.0)], &[("a", "a", 913.2, 10_144.0, 0.0)]));
+}
+
+/// One station has long packets, the others as much load in short ones: whose wait is how long is a guess (-10 %).
+#[test]
+fn a_full_ring_of_unlike_stations_says_so() {
+    let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0), ("c", 0, 1, 0.0)];
+    let flows =
+        [("a", "b", 28_767.8, 904.0, 1.288), ("c", "b", 49_277.9, 616.0, 0.66), ("b", "c", 3196.9, 8048.0, 0.0)];
+    outside(topology(&[(100, ring(9.3e-8, Discipline::Exhaustive))], &groups, &flows));
+}
