@@ -217,6 +217,11 @@ impl Network {
         let (flow, route) = (&self.topology.flows[i], &self.flows[i]);
         let packets_per_s = flow.rate.get() * f64::from(self.topology.groups[route.from].stations);
         let mut walk = Walk::new(route.from, packets_per_s, flow.size.mean_bits());
+        let group = &self.topology.groups[route.from];
+        if group.stations == 1 {
+            // None of its packets follows the one before faster than its processor makes them.
+            walk.came.least_s = group.cost.get();
+        }
         for (at, hop) in route.hops.iter().enumerate() {
             self.medium_on_way(&mut walk, hop, cells, across);
             if let Some(gateway) = route.gateways.get(at) {

@@ -137,3 +137,11 @@ fn a_full_ring_of_unlike_stations_says_so() {
         [("a", "b", 28_767.8, 904.0, 1.288), ("c", "b", 49_277.9, 616.0, 0.66), ("b", "c", 3196.9, 8048.0, 0.0)];
     outside(topology(&[(100, ring(9.3e-8, Discipline::Exhaustive))], &groups, &flows));
 }
+
+/// What one station's processor has spaced does not wait at a slower medium behind a gateway either (+61 %).
+#[test]
+fn a_processor_before_a_slow_medium_says_so() {
+    let groups = [("b", 0, 143, 3.564e-6), ("c", 0, 1, 0.0), ("a", 1, 1, 6.735_25e-4)];
+    let media = [(16, ring(7.4e-8, Discipline::OneLimited)), (1000, switch(5.267e-6))];
+    outside(joined(topology(&media, &groups, &[("a", "c", 1047.78, 8736.0, 0.0)]), 5.465e-5, Law::Constant));
+}
