@@ -14,6 +14,7 @@
 mod dispersal;
 mod flight;
 mod pacer;
+mod pairs;
 mod paper;
 mod rate;
 mod slowness;
@@ -25,6 +26,9 @@ use remora_base::{Rate as ByteRate, Time};
 
 use paper::Paper;
 use rate::Rate;
+
+/// How long a receiver may hold back an acknowledgement (RFC 9000, section 18.2, `max_ack_delay`).
+pub(crate) const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
 /// Which estimator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,6 +129,8 @@ pub enum Probe {
     Small,
     /// Two full packets back to back, filled up where no data wait.
     Pair,
+    /// Four of them: asks again what a pair has shown.
+    Train,
 }
 
 /// Which way an object moves.

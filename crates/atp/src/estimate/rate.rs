@@ -8,8 +8,8 @@
 //! * Silence of about a round trip is a blackout ([`stall`](super::stall)): the estimate is frozen.
 //!   After it the link may be another one. So the old rate is only a pace until the first burst has
 //!   been measured; not more than that burst is under way, and admission does not count on it.
-//! * When the link is idle but somebody waits for a better estimate, packet pairs renew it: without
-//!   them a rate once low would refuse every object that could show that it is no longer.
+//! * When the link is idle but somebody waits for a better estimate, packet pairs renew it
+//!   ([`pairs`](super::pairs)).
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use remora_base::Time;
 use super::dispersal::{Dispersal, Sample};
 use super::flight::Flight;
 use super::pacer::{Pacer, quantum};
+use super::pairs::{Known, Pairs};
 use super::slowness::Slowness;
 use super::stall::Stall;
 use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, Way, byte_rate};
@@ -35,10 +36,6 @@ const GAIN_BLIND: f64 = 1.25;
 const FIRST_PACKETS_MAX: u64 = 64;
 /// A quantum leaves in so many calls.
 const BURSTS: u64 = 2;
-/// Packet pairs on an idle link: one in this time, and no more than this share of the rate.
-const PAIR_MIN: Duration = Duration::from_secs(1);
-const PAIR_MAX: Duration = Duration::from_secs(10);
-const PAIR_SHARE: u64 = 20;
 /// After a blackout the old rate counts again if nothing was measured in this and two round trips.
 const RECOVERY: Duration = Duration::from_millis(200);
 
@@ -58,10 +55,7 @@ pub(super) struct Rate {
     blind: u32,
     /// After a blackout: until when the old rate is not to be counted on.
     recovers_until: Option<Time>,
-    demand: Demand,
-    /// When a packet pair was last sent or wished for.
-    pair: Time,
-    pair_wish: bool,
+    pairs: Pairs,
     /// The time that the peer's full packets take.
     comes: Duration,
 }
@@ -77,9 +71,7 @@ impl Rate {
             slowness: Slowness::default(),
             blind: 0,
             recovers_until: None,
-            demand: Demand::default(),
-            pair: now,
-            pair_wish: false,
+            pairs: Pairs::new(now),
             comes: Duration::ZERO,
         }
     }
@@ -170,12 +162,12 @@ impl Rate {
         self.dispersal.restart();
         self.slowness.doubt();
         // What waits measures the rate better than a pair in front of it.
-        (self.pair, self.pair_wish) = (now, false);
+        self.pairs.put_off(now);
         self.recovers_until = Some(now + RECOVERY + self.flight.smoothed().unwrap_or_default() * 2);
     }
 
-    pub(super) fn demand(&mut self, _now: Time, demand: Demand) {
-        self.demand = demand;
+    pub(super) fn demand(&mut self, now: Time, demand: Demand) {
+        self.pairs.demand(now, demand);
     }
 
     pub(super) fn path_changed(&mut self, now: Time) {
@@ -184,7 +176,8 @@ impl Rate {
             self.flight.resume(now);
         }
         (self.dispersal, self.slowness, self.pacer) = Default::default();
-        (self.blind, self.recovers_until, self.pair, self.comes) = (0, None, now, Duration::ZERO);
+        (self.blind, self.recovers_until, self.comes) = (0, None, Duration::ZERO);
+        self.pairs.put_off(now);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -196,34 +189,27 @@ impl Rate {
         if self.recovers_until.is_some_and(|until| until <= now) {
             self.recovers_until = None;
         }
-        if self.pair_due().is_some_and(|due| due <= now) {
-            (self.pair, self.pair_wish) = (now, true);
+        if let Some(known) = self.known() {
+            self.pairs.handle_timeout(now, known);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let stall = self.stall.poll_timeout(&self.flight, self.slower_way());
-        [stall, self.recovers_until, self.pair_due()].into_iter().flatten().min()
+        let pair = self.known().and_then(|known| self.pairs.due(known));
+        [stall, self.recovers_until, pair].into_iter().flatten().min()
     }
 
-    /// When a packet pair is due, if somebody waits for one and there is a rate to renew.
-    fn pair_due(&self) -> Option<Time> {
-        if !self.demand.waiting || self.stall.gone_since().is_some() {
-            return None;
-        }
-        let measured = self.slowness.measured()?;
-        let pause = (self.airtime(2 * self.config.mtu * PAIR_SHARE)).clamp(PAIR_MIN, PAIR_MAX);
-        Some(self.pair.max(measured) + pause)
+    /// What packet pairs would renew, if there is anything: not in a blackout.
+    fn known(&self) -> Option<Known> {
+        let measured = self.slowness.measured().filter(|_| self.stall.gone_since().is_none())?;
+        let (contradicted, airtime) = (self.slowness.is_contradicted(), self.airtime(2 * self.config.mtu));
+        Some(Known { measured, contradicted, airtime })
     }
 
     pub(super) fn poll_probe(&mut self, _now: Time) -> Option<Probe> {
-        let probe = if self.stall.take_wish() {
-            Probe::Small
-        } else if std::mem::take(&mut self.pair_wish) {
-            Probe::Pair
-        } else {
-            return None;
-        };
+        let small = self.stall.take_wish().then_some(Probe::Small);
+        let probe = small.or_else(|| self.pairs.take_wish())?;
         self.flight.stats_mut().probes += 1;
         Some(probe)
     }

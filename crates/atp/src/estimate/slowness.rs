@@ -53,6 +53,14 @@ impl Slowness {
         self.recent.clear();
     }
 
+    /// The last measurement was of a faster link than the estimate, by more than noise.
+    pub(super) fn is_contradicted(&self) -> bool {
+        match (self.value, self.recent.back()) {
+            (Some(value), Some((_, last))) => *last < value - self.step(value),
+            _ => false,
+        }
+    }
+
     /// The link takes `z`.
     pub(super) fn takes(&mut self, now: Time, z: f64) {
         if z.is_nan() {
@@ -80,9 +88,13 @@ impl Slowness {
         }
     }
 
+    /// What differs by more from the estimate `old` is a step, if others agree.
+    fn step(&self, old: f64) -> f64 {
+        (STEP_MIN * old).max(STEP_DEVIATIONS * self.deviation())
+    }
+
     fn follow(&self, old: f64, z: f64) -> f64 {
-        let deviation = self.deviation();
-        let step = (STEP_MIN * old).max(STEP_DEVIATIONS * deviation);
+        let (deviation, step) = (self.deviation(), self.step(old));
         let mut last: [f64; 3] = [f64::NAN; 3];
         for (slot, (_, z)) in last.iter_mut().zip(self.recent.iter().rev()) {
             *slot = *z;

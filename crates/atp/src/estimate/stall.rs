@@ -20,14 +20,13 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::Way;
 use super::flight::Flight;
+use super::{ACK_DELAY_MAX, Way};
 
 /// Before a round trip is known.
 const ROUND_TRIP_FIRST: Duration = Duration::from_millis(1000);
-/// How long a receiver may hold back an acknowledgement (RFC 9000, `max_ack_delay`), and some more
-/// for its timers.
-const ACK_DELAY: Duration = Duration::from_millis(35);
+/// How long an acknowledgement may be held back, and some more for the receiver's timers.
+const ACK_DELAY: Duration = ACK_DELAY_MAX.saturating_add(Duration::from_millis(10));
 /// The time that packets may take on a slow link, at most.
 const AIRTIME_MAX: Duration = Duration::from_secs(1);
 /// So many unanswered packets leave no doubt.

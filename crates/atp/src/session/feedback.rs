@@ -22,11 +22,11 @@ use remora_base::Time;
 
 use super::frame::{REPORT_MAX, Seen};
 use crate::RequestId;
-use crate::estimate::Arrival;
+use crate::estimate::{ACK_DELAY_MAX, Arrival};
 
-/// How long a lone arrival waits for company: as long as QUIC waits with an acknowledgement
-/// (max_ack_delay, RFC 9000, section 18.2), so that both leave in one packet.
-pub(super) const PATIENCE: Duration = Duration::from_millis(25);
+/// How long a lone arrival waits for company: as long as QUIC waits with an acknowledgement, so that
+/// both leave in one packet.
+pub(super) const PATIENCE: Duration = ACK_DELAY_MAX;
 /// A packet that comes so long after the one before comes after a pause, not over a slow link.
 const GAP_MAX: Duration = Duration::from_millis(400);
 /// From so many bytes on a packet counts as full.

@@ -20,9 +20,9 @@ use super::valve::Valve;
 
 /// Bytes of a connection id; 64 random bits.
 const CID_LEN: usize = 8;
-/// Bytes of DATAGRAM frames kept in either direction. A pair of probes, two reports and a few stamps; older ones
-/// are dropped first, and a lost stamp is a lost sample.
-pub(super) const DATAGRAMS: usize = 4096;
+/// Bytes of DATAGRAM frames kept in either direction. A train of four full probes, two reports and a few stamps;
+/// older ones are dropped first, and a lost stamp is a lost sample.
+pub(super) const DATAGRAMS: usize = 8192;
 
 /// Why an endpoint cannot be made.
 #[derive(Debug, thiserror::Error)]

@@ -72,8 +72,10 @@ pub(crate) enum Load {
     Greedy,
     /// An object of so many bytes this often.
     Objects(u64, Duration),
-    /// Greedy until then, nothing but the wish to know afterwards.
+    /// Greedy until then; afterwards objects that are refused, ten a second.
     Until(Time),
+    /// Greedy until then, nothing but the wish to know afterwards.
+    Idle(Time),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -258,14 +260,18 @@ impl World<'_> {
         match self.load {
             Load::Greedy => true,
             Load::Objects(..) => self.waiting > 0,
-            Load::Until(t) => self.now < t,
+            Load::Until(t) | Load::Idle(t) => self.now < t,
         }
     }
 
     /// Sends what may be sent; when to look again.
     fn drain(&mut self) -> Option<Time> {
         while let Some(probe) = self.run.estimator.poll_probe(self.now) {
-            let (n, bytes) = if probe == Probe::Small { (1, SMALL) } else { (2, MTU) };
+            let (n, bytes) = match probe {
+                Probe::Small => (1, SMALL),
+                Probe::Pair => (2, MTU),
+                Probe::Train => (4, MTU),
+            };
             for _ in 0..n {
                 self.run.probe_bytes += bytes;
                 self.send(bytes, false);
@@ -333,12 +339,22 @@ impl World<'_> {
                 Answer::Acks(acks) => self.acknowledged(&acks),
                 Answer::Report(r) => self.run.estimator.arrivals(self.now, &r),
             },
-            Event::Object => {
-                if let Load::Objects(bytes, every) = self.load {
-                    self.waiting += bytes;
-                    self.at(self.now + every, Event::Object);
-                }
+            Event::Object => self.object(),
+        }
+    }
+
+    fn object(&mut self) {
+        match self.load {
+            Load::Objects(bytes, every) => {
+                self.waiting += bytes;
+                self.at(self.now + every, Event::Object);
             }
+            Load::Until(t) => {
+                let rejected = u32::from(self.now >= t);
+                self.run.estimator.demand(self.now, Demand { waiting: true, rejected });
+                self.at(self.now + Duration::from_millis(100), Event::Object);
+            }
+            Load::Greedy | Load::Idle(_) => {}
         }
     }
 

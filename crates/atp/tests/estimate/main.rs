@@ -182,13 +182,31 @@ fn sparse_objects_keep_the_estimate() {
 
 #[test]
 fn pairs_find_out_on_an_idle_link() {
-    // Everything was refused at 5 KB/s; nothing is sent that could show the 100.
+    // Everything is refused at the first rate; nothing is sent that could show the second. Rates in
+    // KB/s, round trip in ms, ms within which the estimate is 10 % from it to stay.
+    let cases = [(50.0, 140.0, 5, 500), (50.0, 140.0, 50, 500), (50.0, 140.0, 100, 500), (5.0, 100.0, 60, 12_000)];
+    for (from, to, rtt, within) in cases {
+        // Wherever in the pause between two pairs the rise comes.
+        for at in (20_000..20_300).step_by(50) {
+            let link = Link::steps(&[(0, from * KB), (at, to * KB)], rtt);
+            let r = run(Kind::Rate, &link, Load::Until(Time::from_secs(15)), Time::from_secs(40), 1);
+            let settled = r.settled(Time::from_millis(at), to * KB, 0.1, Duration::from_secs(5));
+            let name = format!("idle, {from} -> {to} KB/s at {at} ms, {rtt} ms");
+            println!("{name}: {settled:?}, {} bytes of probes", r.probe_bytes);
+            assert!(settled.is_some_and(|took| took <= ms(within)), "{name}: {settled:?}");
+            assert!(r.probe_bytes < 25 * 4 * 2 * MTU, "{name}: {} bytes of probes", r.probe_bytes);
+        }
+    }
+}
+
+#[test]
+fn who_only_waits_learns_of_a_rise_with_few_pairs() {
     for kind in [Kind::Rate, Kind::Paper] {
-        let link = Link::steps(&[(0, 5.0 * KB), (20_000, 100.0 * KB)], 60);
-        let r = run(kind, &link, Load::Until(Time::from_secs(15)), Time::from_secs(60), 1);
-        let settled = r.settled(Time::from_secs(20), 100.0 * KB, 0.2, Duration::from_secs(5)).unwrap();
-        println!("idle, {kind:?}: {settled:?}");
+        let link = Link::steps(&[(0, 5.0 * KB), (80_000, 100.0 * KB)], 60);
+        let r = run(kind, &link, Load::Idle(Time::from_secs(15)), Time::from_secs(120), 1);
+        let settled = r.settled(Time::from_secs(80), 100.0 * KB, 0.2, Duration::from_secs(5)).unwrap();
+        println!("waiting, {kind:?}: {settled:?}, {} bytes of probes", r.probe_bytes);
         assert!(settled <= Duration::from_secs(12), "{kind:?}: {settled:?}");
-        assert!(r.probe_bytes < 60 * 2 * MTU, "{kind:?}: {} bytes of probes", r.probe_bytes);
+        assert!(r.probe_bytes < 120 * 2 * MTU, "{kind:?}: {} bytes of probes", r.probe_bytes);
     }
 }

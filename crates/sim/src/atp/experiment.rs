@@ -207,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rise_is_found_out_though_nothing_that_waits_would_have_fitted() {
+        // Figure 4(a)'s load: at 50 KB/s each object is refused.
+        for second in 20..30 {
+            let trace = format!("0,50000\n{second}.5,50000\n{second}.5,140000\n60,140000\n");
+            let objects: Vec<Object> = saturating().into_iter().take(130).collect();
+            let run = run(Protocol::Atp, &Trace::parse(&trace).unwrap(), &objects, Instant::now(), 1).unwrap();
+            let half_a_second_after = Time::from_secs(second + 1) + LEAD;
+            let estimate = run.seconds.iter().find(|s| s.at == half_a_second_after).and_then(|s| s.estimate).unwrap();
+            assert!((estimate / 140e3 - 1.0).abs() <= 0.1, "at {second}.5 s: {estimate:.0} half a second later");
+        }
+    }
+
+    #[test]
     fn bulk_tcp_fills_the_link() {
         let rate = bulk(Protocol::Tcp, 64 << 10, Sends::Asynchronous, Instant::now(), 1).unwrap();
         assert!((0.9..1.0).contains(&(rate / BULK_RATE)), "{rate}");

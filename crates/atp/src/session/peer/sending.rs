@@ -98,6 +98,7 @@ impl Peer {
         let (count, size) = match probe {
             Probe::Small => (1, 0),
             Probe::Pair => (2, self.conn.datagrams().max_size().unwrap_or(0)),
+            Probe::Train => (4, self.conn.datagrams().max_size().unwrap_or(0)),
         };
         self.traffic.let_out(count);
         self.probes.clear();

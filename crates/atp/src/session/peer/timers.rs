@@ -7,10 +7,11 @@ use remora_base::Time;
 use super::super::config::Config;
 use super::super::epoch::Epoch;
 use super::{Peer, Phase};
-use crate::estimate::Gate;
+use crate::estimate::{ACK_DELAY_MAX, Gate};
 
-/// QUIC's `max_ack_delay` (RFC 9000, section 18.2), and some more for its timers.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(30);
+/// A deadline of QUIC's so soon after something came may be that of its acknowledgement: the delay
+/// allowed, and some more for its timers.
+const ACK_DELAY: Duration = ACK_DELAY_MAX.saturating_add(Duration::from_millis(5));
 
 impl Peer {
     /// When it next needs attention.
@@ -39,7 +40,7 @@ impl Peer {
     /// say which of its timers is due; but an acknowledgement is never later than that after a packet came.
     fn quic_due(&self, epoch: Epoch) -> Option<Time> {
         let due = epoch.time(self.conn.poll_timeout()?);
-        let acknowledges = due <= self.heard_at + ACK_DELAY_MAX;
+        let acknowledges = due <= self.heard_at + ACK_DELAY;
         if self.phase != Phase::Up || !self.handshake.is_confirmed() || acknowledges {
             return Some(due);
         }
