@@ -155,7 +155,7 @@ const MODERATE: &[Band<Sender>] = &Reach {
 
 /// Little traffic, of frames of any length.
 const LITTLE: &[Band<Sender>] = &Reach {
-    busy: 0.27,
+    busy: 0.25,
     queue: 0.25,
     stations: 1.0,
     busy_stations: 1.0,
@@ -164,7 +164,7 @@ const LITTLE: &[Band<Sender>] = &Reach {
     short: 0.5,
     met: 28.0,
     variation: 1.3,
-    propagation: 0.15,
+    propagation: 0.13,
 }
 .bands();
 

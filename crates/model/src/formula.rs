@@ -56,7 +56,7 @@ pub enum Quantity {
     /// How busy a ring is times how unlike stations' parts of its load are to their parts of the work that a packet
     /// meets under way.
     Unlike,
-    /// How busy the sender's and the receiver's ports of a switch are, multiplied.
+    /// How busy the sender's and the receiver's ports of a switch are, multiplied, and more where sizes vary much.
     BothPorts,
     /// How much of the delay may be more because packets leave a shared medium in bursts.
     Bursts,
@@ -94,7 +94,9 @@ impl fmt::Display for Quantity {
             Quantity::Bunching => "by how much the copy's own blocks may hold up one another",
             Quantity::Turns => "packets of one queue that come during another one's turn",
             Quantity::Unlike => "load times how unlike stations' parts of it are to those of the work under way",
-            Quantity::BothPorts => "utilisation of the sender's port times that of the receiver's",
+            Quantity::BothPorts => {
+                "utilisation of the sender's port times that of the receiver's, more where sizes vary much"
+            }
             Quantity::Bursts => "part of the delay that bursts out of a shared medium may add at gateways",
             Quantity::Spacing => "part of the delay that a processor's or a line's spacing of packets may save",
             Quantity::Behind => "part of the delay by which packets may differ that have come one behind the other",

@@ -93,12 +93,12 @@ pub static PACE: Formula<Round, Pace> = Formula {
              analysis (Reiser & Lavenberg 1980), for exponential service",
     compute: pace,
     bands: &[
-        Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.85 },
-        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.06 },
+        Band { quantity: Quantity::Utilisation, of: most_open, low: 0.0, high: 0.62 },
+        Band { quantity: Quantity::Bunching, of: bunching, low: 0.0, high: 0.055 },
         Band { quantity: Quantity::Outlasted, of: |round| round.outlasted, low: 0.0, high: 0.05 },
         Band { quantity: Quantity::BadShare, of: |round| round.bad_share, low: 0.0, high: 0.15 },
-        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.05 },
-        Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.1 },
+        Band { quantity: Quantity::TokenWay, of: token_way, low: 0.0, high: 0.03 },
+        Band { quantity: Quantity::Chance, of: chance, low: 0.0, high: 0.08 },
     ],
 };
 

@@ -111,7 +111,7 @@ pub static PORT_WAIT: Formula<Port, f64> = Formula {
         Band { quantity: Quantity::Utilisation, of: |p| p.queue.utilisation(), low: 0.0, high: 0.95 },
         Band { quantity: Quantity::Variation, of: Port::variation, low: 0.0, high: 2.0 },
         Band { quantity: Quantity::Variation, of: Port::crowded, low: 0.0, high: 0.25 },
-        Band { quantity: Quantity::BothPorts, of: |p| p.sender * p.queue.utilisation(), low: 0.0, high: 0.35 },
+        Band { quantity: Quantity::BothPorts, of: Port::both, low: 0.0, high: 0.35 },
     ],
 };
 
@@ -127,6 +127,12 @@ pub struct Port {
 }
 
 impl Port {
+    /// How busy both ports are, the more so where sizes vary much: what short packets wait behind long ones that
+    /// they have waited for before is known by two moments of their sizes only.
+    fn both(&self) -> f64 {
+        self.sender * self.queue.utilisation() * (0.8 + 0.8 * self.queue.service.scv()).max(1.0)
+    }
+
     /// How much sizes vary, where there is much to wait for.
     fn crowded(&self) -> f64 {
         if self.queue.utilisation() > CROWDED { self.queue.service.scv() } else { 0.0 }
@@ -144,7 +150,7 @@ pub static POISSON: Formula<f64, ()> = Formula {
     name: "Poisson arrivals",
     source: "a busy server with constant service spaces what leaves it (Whitt 1983)",
     compute: |_| Some(()),
-    bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.125 }],
+    bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.105 }],
 };
 
 /// Whether what a station's processor saves its packets is known well enough, by its part of the delay.
@@ -153,7 +159,7 @@ pub static SPACED: Formula<f64, ()> = Formula {
     source: "the wait in the slower of two queues with constant service is all there is (Friedman 1965); with others' \
              packets in between less is known",
     compute: |_| Some(()),
-    bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.1 }],
+    bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.095 }],
 };
 
 /// Whether the bursts in which packets leave a shared medium may be left out, by what they may add to the delay.

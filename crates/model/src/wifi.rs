@@ -184,9 +184,9 @@ impl Station {
 const BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::BadShare, of: |s| s.weather.bad_share(), low: 0.0, high: 0.1 },
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
-    Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.5 },
+    Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.43 },
     Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.1 },
-    Band { quantity: Quantity::LongLoss, of: Station::long_loss, low: 0.0, high: 0.025 },
+    Band { quantity: Quantity::LongLoss, of: Station::long_loss, low: 0.0, high: 0.0175 },
     Band { quantity: Quantity::Turns, of: |s| s.turns, low: 0.0, high: 0.3 },
 ];
 
@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn a_good_channel_is_a_queue() {
-        let got = DELAY.at(&station(40.0, 0.0, Periods::Uniform));
-        assert!((got.value().unwrap() - 0.012 * (1.0 + 0.48 / 1.04)).abs() < 1e-12, "{got:?}");
+        let got = DELAY.at(&station(30.0, 0.0, Periods::Uniform));
+        assert!((got.value().unwrap() - 0.012 * (1.0 + 0.36 / 1.28)).abs() < 1e-12, "{got:?}");
         assert!(got.outside().is_empty(), "{got:?}");
         // Beside others it is one queue for all: 25 frames a second of this station, 25 of others.
         let both = Station {

@@ -101,7 +101,9 @@ impl Round<'_> {
         let mut passes = Vec::new();
         for (at, hop) in there.hops.iter().enumerate() {
             let sending_s = cells[hop.medium].sending_s(self.copy.data.size);
-            let together = if gap_s < sending_s { packets } else { packets.min(1.0) };
+            // Those that come nearly as fast as they are sent catch up with others' packets, and queue.
+            let slowed_s = sending_s / (1.0 - cells[hop.medium].load()).max(1e-9);
+            let together = if gap_s < slowed_s { packets } else { packets.min(1.0) };
             gap_s = gap_s.max(sending_s);
             if let Some(gateway) = there.gateways.get(at) {
                 gap_s = gap_s.max(self.network.topology.gateways[*gateway].cost.get());
@@ -162,21 +164,19 @@ impl Round<'_> {
     }
 
     /// If blocks come to the sender faster than it sends them, it may send all of the window before any reply;
-    /// on an Ethernet, too, for who has just sent is likely to send again. How many it sends is not known: a
-    /// bound, and a doubt.
+    /// on an Ethernet, too, for who has just sent is likely to send again. Otherwise a reply may meet the burst of
+    /// one other block: blocks can fall into step so that each reply does. How many it meets is not known: a bound,
+    /// and a doubt.
     fn run_ahead(&self, needs: &mut Needs, cells: &[Cell<'_>], passed: &Passed<'_>) {
         let packets = self.copy.data.packets;
         let (held, together) = (&passed.held, passed.together);
-        let sender = &self.network.topology.groups[self.ways.0.from];
-        // The next block is ready before the ring has brought this one's reply, and goes out ahead of that; or
-        // it has begun to go out by the time that the reply is ready, and leaves no gap.
-        let begins_s = self.copy.software.get() + packets.min(1.0) * sender.cost.get();
+        // The next block is ready before the ring has brought this one's reply, and goes out ahead of that.
         let ahead = self.ready_s() < self.cycle_s(cells, passed).max(packets * passed.sending_s);
-        if ahead || together >= packets && begins_s < self.meanwhile_s() + held.around_s {
-            let one_s = held.burst_s / together.max(1.0);
-            let blocks = if ahead && !(held.turns && packets > 1.0) { self.more() } else { self.more().min(1.0) };
-            needs.bunched_s += blocks * one_s * if held.turns { 1.0 } else { packets };
-        }
+        let blocks = if ahead && !(held.turns && packets > 1.0) { self.more() } else { self.more().min(1.0) };
+        // Where stations take turns, and where its packets come one by one, each reply waits for one of them.
+        let one_by_one = held.turns || !ahead && together < packets;
+        let met = if one_by_one { self.copy.reply.packets.max(1.0).min(packets) } else { packets };
+        needs.bunched_s += blocks * met * held.burst_s / together.max(1.0);
     }
 
     /// The share of the software of a group's stations that what flows send to them takes.

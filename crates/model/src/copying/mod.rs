@@ -244,7 +244,8 @@ impl Round<'_> {
         needs.with(met, |mut needs, mut met| {
             met.push(Met { need: self.handled(route.to), fills: None });
             let stops: Vec<Stop> = met.iter().flat_map(|m| m.need.stops.iter().map(|(stop, _)| *stop)).collect();
-            needs.alone_s += burst_s(packets, &stops);
+            let way_s = burst_s(packets, &stops);
+            needs.alone_s += way_s;
             // What its own packets put back is still there when the next ones come: all of it where the queue
             // takes longer than a round to forget.
             let own = |stop: &Stop| mine.packets_per_s() * stop.service_s;
@@ -256,28 +257,27 @@ impl Round<'_> {
             // Packets that have waited for one another do so less at the next place; each place counts all.
             let most = stops.iter().map(|stop| stop.wait_s).fold(0.0, f64::max);
             needs.bunched_s += SELDOM * (stops.iter().map(|stop| stop.wait_s).sum::<f64>() - most);
-            self.channels(&mut needs, route, packets, &met);
+            self.channels(&mut needs, route, packets, &met, way_s);
             met.iter().filter_map(|m| m.fills.as_ref()).for_each(|fills| needs.fill(fills, packets));
             needs
         })
     }
 
-    /// What `packets` of a block need of the wireless media on their way, and wait there.
-    fn channels(&self, needs: &mut Needs, route: &Route, packets: f64, met: &[Met<'_>]) {
-        let stops = |but: Option<usize>| -> Vec<Stop> {
+    /// What `packets` of a block need of the wireless media on their way, which takes them `way_s`, and wait there.
+    fn channels(&self, needs: &mut Needs, route: &Route, packets: f64, met: &[Met<'_>], way_s: f64) {
+        let quiet_at = |quiet: usize| -> Vec<Stop> {
             let places = met.iter().enumerate();
             places
-                .flat_map(|(at, m)| m.need.stops.iter().map(move |(s, _)| if but == Some(at) { s.quiet() } else { *s }))
+                .flat_map(|(at, m)| m.need.stops.iter().map(move |(s, _)| if at == quiet { s.quiet() } else { *s }))
                 .collect()
         };
-        let with_others_s = burst_s(packets, &stops(None));
         let wireless =
             met.iter().enumerate().filter_map(|(at, m)| Some((at, m.need.weather?, m.need.stops.first()?.0)));
         let media = route.hops.iter().map(|hop| hop.medium).filter(|medium| self.wireless(*medium));
         for (medium, (at, weather, stop)) in media.zip(wireless) {
             let channel = needs.channels.entry(medium).or_insert(Channel { weather, on_s: 0.0, waits_s: 0.0 });
             channel.on_s += packets * stop.spacing_s;
-            channel.waits_s += with_others_s - burst_s(packets, &stops(Some(at)));
+            channel.waits_s += way_s - burst_s(packets, &quiet_at(at));
         }
     }
 

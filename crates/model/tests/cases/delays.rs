@@ -68,6 +68,15 @@ fn long_frames_in_short_good_periods_say_so() {
     let flows = [("b", "a", 37.85, 1177.7, 0.0), ("b", "a", 14.24, 6588.5, 1.163)];
     let groups = [("a", 0, 1, 0.0), ("b", 0, 3, 1e-4)];
     outside(topology(&[(1, wifi(2e-4, 0.174, 1e-3, Periods::Constant))], &groups, &flows));
+    // Exponential bad periods (+12 %).
+    let groups = [("a", 0, 1, 0.0), ("b", 0, 2, 0.0), ("c", 0, 5, 5.5e-5)];
+    let flows = [
+        ("a", "b", 10.675, 1040.0, 0.55),
+        ("a", "b", 7.272, 7664.0, 0.0),
+        ("a", "c", 12.3, 976.0, 0.0),
+        ("a", "b", 1.596, 9352.0, 0.0),
+    ];
+    outside(topology(&[(1, wifi(2.895_62e-4, 0.1868, 0.015_522, Periods::Exponential))], &groups, &flows));
 }
 
 /// Over one line after the other short packets run into the same long ones, at each of them.
@@ -127,6 +136,15 @@ fn what_is_behind_a_full_place_says_so() {
 #[test]
 fn a_switch_whose_ports_are_full_at_both_ends_says_so() {
     outside(topology(&[(10, switch(1.7166e-5))], &[("a", 0, 3, 0.0)], &[("a", "a", 913.2, 10_144.0, 0.0)]));
+}
+
+/// Short packets behind long ones that have waited for one another before: two moments of their sizes are too few
+/// to say how long they wait again (+11 %).
+#[test]
+fn a_switch_whose_ports_are_busy_with_all_sizes_says_so() {
+    let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
+    let flows = [("a", "b", 14_388.1, 1184.0, 0.398), ("a", "b", 4383.7, 7656.0, 0.0)];
+    outside(topology(&[(100, switch(8.251e-6))], &groups, &flows));
 }
 
 /// One station has long packets, the others as much load in short ones: whose wait is how long is a guess (-10 %).
