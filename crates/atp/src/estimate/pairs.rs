@@ -1,9 +1,10 @@
 //! Packet pairs that find out the rate of an idle link for those who wait for a better one.
 //!
 //! Without them a rate once low would refuse every object that could show that it is no longer (ATP
-//! 02, section 3.3, has them every few seconds). They are frequent for a while after an object was
-//! refused, and rare for those who only wait. A pair that shows a faster link is followed at once by
-//! a train of four packets: one measurement may be wrong, three that agree are believed.
+//! 02, Figure 3, sends one when the estimate is five seconds old, and the sooner the more objects are
+//! refused). They are frequent for a while after an object was refused, and rare for those who only
+//! wait. A pair that shows a faster link is followed at once by a train of four packets: one
+//! measurement may be wrong, three that agree are believed.
 
 use std::time::Duration;
 
