@@ -73,6 +73,16 @@ fn data_that_an_ethernet_cannot_keep_up_with_say_so() {
     outside(&copied(two, &C { blocks: 32, window: 1, data: (23.0, 11_896.0), reply: (11.5, 1376.0), times_s }));
 }
 
+/// A receiver whose software is two thirds busy with what the copy's own sender sends it (-11 %).
+#[test]
+fn a_busy_receiver_says_so() {
+    let groups = [("b", 0, 6, 2.1793e-4), ("a", 0, 1, 0.0)];
+    let flows = [("a", "b", 12_702.8, 1576.0, 1.264), ("a", "b", 5405.9, 888.0, 0.0)];
+    let times_s = [2.781e-4, 0.0, 2.694e-3];
+    let copy = C { blocks: 128, window: 1, data: (6.0, 11_424.0), reply: (1.0, 1408.0), times_s };
+    outside(&copied(topology(&[(100, switch(4.752e-6))], &groups, &flows), &copy));
+}
+
 /// The sender's software takes as long as the ring for a block: the next one goes out ahead of the reply (-13 %).
 #[test]
 fn blocks_that_follow_as_fast_as_the_ring_say_so() {
