@@ -84,6 +84,9 @@ pub struct DirEnd {
     pub eof: bool,
 }
 
+/// Files end here: offsets above are not numbers to most systems.
+pub const OFFSET_MAX: u64 = i64::MAX as u64;
+
 /// A file system that can be exported.
 ///
 /// * A [`FileId`] names an object for as long as it exists, across renames and restarts.
@@ -103,6 +106,11 @@ pub trait Vfs: Send + Sync {
     /// Changes when writes that were not stable may have been lost: at a restart, and when a
     /// flush fails.
     fn verifier(&self) -> [u8; 8];
+
+    /// How large a file may become at most, in bytes (range: up to [`OFFSET_MAX`]).
+    fn file_max(&self) -> u64 {
+        OFFSET_MAX
+    }
 
     /// The same file system for one caller whose changes are stable only when the flushes
     /// that they note in `ledger` have been done, in that order. A change that fails may have

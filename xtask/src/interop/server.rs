@@ -29,6 +29,10 @@ cd "$1"
 mkdir -p small overlay mixed in-memory lower/below/deeper
 echo 'from below' | tee lower/below/file > lower/below/deeper/file
 mount -t tmpfs -o mode=755,size=8m small small
+mkdir small/covered
+echo below > small/covered/below
+mount -t tmpfs above small/covered
+echo above > small/covered/above
 mount -t tmpfs -o mode=755 in-memory in-memory
 mkdir in-memory/one in-memory/one-work in-memory/two in-memory/two-work
 cp -r lower in-memory/lower

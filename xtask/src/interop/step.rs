@@ -109,6 +109,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { told: "names=1000", ..step("big-directory", Mount::Disk, script!("big-directory")) },
     Step { told: "names=5000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
     step("full-disk", Mount::Small, script!("full-disk")),
+    step("mounted-over", Mount::Small, script!("mounted-over")),
     step("overlay", Mount::Overlay, script!("overlay")),
     step("mixed-overlay", Mount::Mixed, script!("mixed-overlay")),
     step("version-2", Mount::Disk, script!("version-2")),

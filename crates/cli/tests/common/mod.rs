@@ -196,6 +196,10 @@ impl Daemon {
         self.addr.port()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("nfs://{}{path}", self.addr)
     }

@@ -3,12 +3,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod credentials;
+mod mounts;
 mod raw;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::Command;
 
 use common::{Daemon, Place, noise, until};
 use raw::{Client, create};
@@ -48,9 +50,13 @@ impl Exports {
         fs::write(&self.file, lines.iter().map(line).collect::<String>()).unwrap();
     }
 
+    /// The command that serves them.
+    pub(crate) fn server(&self) -> Command {
+        self.place.server_command(&["serve", "--exports", &self.file(), "--listen", "127.0.0.1:0", "--json"])
+    }
+
     pub(crate) fn serve(&self) -> Daemon {
-        let args = ["serve", "--exports", &self.file(), "--listen", "127.0.0.1:0", "--json"];
-        Daemon::start(self.place.server_command(&args))
+        Daemon::start(self.server())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Procedures about one object (RFC 1813, sections 3.3.1 to 3.3.7 and 3.3.18 to 3.3.21).
 
+use remora_vfs::OFFSET_MAX;
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, AccessArgs, AccessOk, Attr, CommitArgs, CommitOk, DirOp,
     FSF_CANSETTIME, FSF_HOMOGENEOUS, FSF_LINK, FSF_SYMLINK, Failed, Fh, FsInfoOk, FsStatOk, LookupOk, NfsTime,
@@ -8,8 +9,6 @@ use remora_wire::nfs3::{
 
 use super::Exec;
 
-/// Files end here: offsets above are not numbers to most systems.
-const FILE_MAX: u64 = i64::MAX as u64;
 /// What sizes of READ and WRITE should be a multiple of, in bytes.
 const IO_MULTIPLE: u32 = 4096;
 /// The directory page that is asked for if the client has no wish of its own, in bytes.
@@ -22,7 +21,7 @@ impl Exec<'_> {
 
     pub(super) fn set_attr(&self, a: &SetAttrArgs) -> Res<Wcc, Wcc> {
         self.change(&a.fh, |o| match a.attr.size {
-            Some(size) if size > FILE_MAX => Err(Status::FBig),
+            Some(size) if size > OFFSET_MAX => Err(Status::FBig),
             _ => o.vfs().setattr(&o.cred, &o.id, &a.attr, a.guard),
         })
     }
@@ -50,8 +49,8 @@ impl Exec<'_> {
     }
 
     pub(super) fn read(&self, a: &ReadArgs) -> Res<ReadOk, Option<Attr>> {
-        let offset = a.offset.min(FILE_MAX);
-        let room = u32::try_from(FILE_MAX - offset).unwrap_or(u32::MAX);
+        let offset = a.offset.min(OFFSET_MAX);
+        let room = u32::try_from(OFFSET_MAX - offset).unwrap_or(u32::MAX);
         let count = a.count.min(self.io_max()).min(room);
         self.look(&a.fh, |o| {
             let (mut data, mut eof) = o.vfs().read(&o.cred, &o.id, offset, count)?;
@@ -72,7 +71,7 @@ impl Exec<'_> {
             if a.count as usize > a.data.len() {
                 return Err(Status::Inval);
             }
-            if a.offset.checked_add(u64::from(count)).is_none_or(|end| end > FILE_MAX) {
+            if a.offset.checked_add(u64::from(count)).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(Status::FBig);
             }
             let data = a.data.slice(..count as usize);
@@ -113,7 +112,7 @@ impl Exec<'_> {
                 write_pref: io_max,
                 write_mult: IO_MULTIPLE,
                 dir_pref: io_max.min(DIR_PAGE),
-                max_file: FILE_MAX,
+                max_file: o.vfs().file_max(),
                 time_delta: NfsTime { secs: 0, nanos: 1 },
                 properties: FSF_LINK | FSF_SYMLINK | FSF_HOMOGENEOUS | FSF_CANSETTIME,
             })

@@ -2,8 +2,8 @@
 //!
 //! * **Ids** survive restarts and renames without privilege: inode, birth and
 //!   a hint. File systems that do not tell an inode's birth cannot tell its lives apart.
-//! * **Bounds of the export**: one file system; mount points inside it can be listed but not
-//!   entered. Names are single components, no symbolic link is followed, and every object is
+//! * **Bounds of the export**: one file system; of mount points inside it the directories below
+//!   are seen, or if the process may not see those, names that cannot be entered. Names are single components, no symbolic link is followed, and every object is
 //!   reached from the root with openat2(2)'s RESOLVE_BENEATH. A file that is moved out of the
 //!   export by somebody else can be read for as long as it happens to be cached open, and a
 //!   directory for as long as [`Options::trust_for`].
@@ -25,6 +25,7 @@ mod flush_failure;
 mod graveyard;
 mod identity;
 mod ids;
+mod largest;
 mod layers;
 mod listing;
 mod namespace;
@@ -40,6 +41,7 @@ mod syscalls;
 mod table;
 #[expect(clippy::disallowed_methods, reason = "how long the disk takes is real time")]
 mod together;
+mod uncovered;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,7 +58,7 @@ use remora_wire::nfs3::{
 use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
 use rustix::process::{Resource, getrlimit};
 
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, Result, Vfs, names, perm};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names, perm};
 use data::OpenFiles;
 use dirs::Dirs;
 use errno::OrStatus;
@@ -118,6 +120,8 @@ pub struct LocalDisk {
 /// What a disk and its deferring views share.
 struct Disk {
     root: Arc<OwnedFd>,
+    /// Where the root was found, if it is open elsewhere: nobody is to unmount that meanwhile.
+    _found: Option<OwnedFd>,
     root_key: Key,
     root_id: FileId,
     fsid: u64,
@@ -127,6 +131,8 @@ struct Disk {
     together: Together,
     identity: Identity,
     read_only: bool,
+    /// See [`Vfs::file_max`], if it is known.
+    file_max: Option<u64>,
     search_entries: usize,
     table: Mutex<Table>,
     files: OpenFiles,
@@ -143,7 +149,11 @@ impl LocalDisk {
     /// are to be honoured and cannot be.
     pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(dir, flags, Mode::empty())?;
+        let found = rustix::fs::open(dir, flags, Mode::empty())?;
+        let (root, found) = match uncovered::open(&found) {
+            Ok(root) => (root, Some(found)),
+            Err(_) => (found, None),
+        };
         let mut stat = stat::of(&root)?;
         let layers = Layers::of(&root, &stat);
         if layers.is_some() {
@@ -163,7 +173,9 @@ impl LocalDisk {
             layers,
             together: Together::new(),
             kind,
+            file_max: if options.read_only { None } else { largest::of(&object.fd) },
             root: object.fd,
+            _found: found,
             identity: Identity::new(options.honour_credentials)?,
             read_only: options.read_only,
             search_entries: options.search_max,
@@ -222,6 +234,10 @@ impl Vfs for LocalDisk {
 
     fn verifier(&self) -> [u8; 8] {
         self.current_verifier()
+    }
+
+    fn file_max(&self) -> u64 {
+        self.disk.file_max.unwrap_or(OFFSET_MAX)
     }
 
     fn deferring(&self, ledger: &Arc<Ledger>) -> Option<Box<dyn Vfs>> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, FileId, Flush, Ledger, Vfs};
+use remora_vfs::{Cred, FileId, Flush, Ledger, OFFSET_MAX, Vfs};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, SetAttr, Stable, Status};
 
 use crate::bench::*;
@@ -169,14 +169,29 @@ fn parents_end_at_the_export() {
 }
 
 #[test]
+fn a_file_ends_where_the_disk_says() {
+    for dir in [TempDir::new(), TempDir::on_disk()] {
+        let fs = export(&dir);
+        let f = file(&fs, &fs.root(), "f");
+        let end = fs.file_max();
+        assert!(end > 1 << 40 && end <= OFFSET_MAX, "{end}");
+        write(&fs, &f, end - 1, b"x").unwrap();
+        if end < OFFSET_MAX {
+            assert_eq!(write(&fs, &f, end, b"x").unwrap_err(), Status::FBig);
+        }
+    }
+}
+
+#[test]
 fn what_has_been_flushed_is_not_kept_open_for_writing() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let made = fs.create(&me(), &fs.root(), b"program", &CreateHow::Guarded(mode(0o755))).unwrap().id;
-    let path = dir.path().join("program");
+    let of = |path: &std::path::Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino()));
+    let program = of(&dir.path().join("program")).unwrap();
     let is_open = || {
         let fds = std::fs::read_dir("/proc/self/fd").unwrap();
-        fds.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path))
+        fds.flatten().any(|fd| of(&fd.path()).is_ok_and(|open| open == program))
     };
     for _ in 0..2 {
         fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::Unstable).unwrap();

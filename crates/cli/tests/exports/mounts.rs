@@ -1,0 +1,72 @@
+//! What is mounted inside an export, and the mount that an export is on. Takes root.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use remora_wire::nfs3::{Fh, Status};
+
+use crate::common::{Daemon, is_root, skipped};
+use crate::raw::{Client, create, read};
+use crate::{Exports, raw};
+
+/// Serves `e` where `prepare` has been run by a shell first, in mounts of its own.
+fn serve_inside(e: &Exports, prepare: &str) -> Daemon {
+    let server = e.server();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "shared", "sh", "-ec", &format!("{prepare}\nexec \"$@\""), "sh"]);
+    command.arg(server.get_program()).args(server.get_args());
+    command.envs(server.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    Daemon::start(command)
+}
+
+/// Whether a command succeeds among the server's mounts.
+fn inside(server: &Daemon, command: &[&str]) -> bool {
+    let pid = server.pid().to_string();
+    let run = Command::new("nsenter").args(["--mount", "--target", &pid]).args(command).stderr(Stdio::null()).status();
+    run.unwrap().success()
+}
+
+fn missing(c: &mut Client, dir: &Fh, name: &str) -> bool {
+    c.fails(&remora_wire::nfs3::Call::Lookup(raw::at(dir, name))) == Some(Status::NoEnt)
+}
+
+#[test]
+fn what_is_below_a_mount_is_seen_and_not_what_is_mounted() {
+    let name = "what_is_below_a_mount_is_seen_and_not_what_is_mounted";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    let e = Exports::new(&["a", "volume"]);
+    let srv = |path: &str| e.place.srv(path);
+    for dir in ["disk", "later"] {
+        fs::create_dir(srv("a").join(dir)).unwrap();
+        fs::write(srv("a").join(dir).join("below"), "below").unwrap();
+    }
+    e.write(&[("a", "*(rw,no_root_squash)"), ("volume", "*(rw,no_root_squash)")]);
+    let [disk, later, volume] = ["a/disk", "a/later", "volume"].map(|path| srv(path).to_str().unwrap().to_owned());
+    let server = serve_inside(
+        &e,
+        &format!(
+            "mount -t tmpfs above '{disk}'; mkdir '{disk}/above'; mount -t tmpfs own '{volume}'; mkdir '{volume}/own'"
+        ),
+    );
+    let mut c = Client::at(&server, "127.0.0.1");
+    let root = c.mount(&e.path("a")).unwrap();
+    let covered = c.lookup(&root, "disk");
+    let below = c.lookup(&covered, "below");
+    assert_eq!(c.fails(&read(&below)), None);
+    assert!(missing(&mut c, &covered, "above"));
+    assert_eq!(c.fails(&create(&covered, "new")), None);
+    assert!(srv("a/disk/new").exists(), "below, which is what is here outside the server's mounts");
+    assert!(inside(&server, &["mount", "-t", "tmpfs", "above", &later]));
+    assert!(inside(&server, &["mountpoint", "-q", &later]), "and the server's own mounts have it");
+    let dir = c.lookup(&root, "later");
+    c.lookup(&dir, "below");
+
+    // An export that is a mount itself is what is mounted there, and stays for as long as it is served.
+    let root = c.mount(&e.path("volume")).unwrap();
+    c.lookup(&root, "own");
+    assert!(!inside(&server, &["umount", &volume]), "it is in use");
+    assert!(inside(&server, &["umount", &disk]), "nobody uses that");
+}
