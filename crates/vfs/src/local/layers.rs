@@ -7,9 +7,10 @@
 //!   though they are no more mounted there than the directories they are in. What tells is the
 //!   number of the mount.
 //! * What is changed for the first time is copied from a lower layer to the upper one. Its inode
-//!   number stays (if all layers are on one file system, or with `xino=on`), its birth does not. So
-//!   what is still at the place where it was last seen, with its number, is taken for what it was,
-//!   and keeps the birth that it was first seen with.
+//!   number stays, its birth does not. So what is still at the place where it was last seen, with its
+//!   number, is taken for what it was, and keeps the birth that it was first seen with. A file that has
+//!   several names in the lower layer gets another number (but with `index=on`), and rightly: its other
+//!   names go on to mean what is below.
 
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
