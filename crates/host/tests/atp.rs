@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_atp::session::{Config, Ending, Guests, Identity, Refusal};
+use remora_atp::session::{Config, Ending, Guests, Identity, PublicKey, Refusal};
 use remora_atp::{Options, Outcome, Priority, State};
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
 use remora_host::atp::{AtpEndpoint, AtpError, Settings, keys};
@@ -19,6 +19,20 @@ fn receiver(guests: Guests) -> AtpEndpoint {
     let session = Config { guests, ..Config::default() };
     let settings = Settings { session, ..Settings::receiver(loopback()) };
     AtpEndpoint::bind(settings, keys::generate().unwrap()).unwrap()
+}
+
+/// The address and the key of a receiver that is not there yet, and what brings it up: until then
+/// a sender's requests can be told to wait without a race against their delivery.
+fn later() -> (SocketAddr, PublicKey, impl FnOnce() -> AtpEndpoint) {
+    let place = std::net::UdpSocket::bind(loopback()).unwrap();
+    let (address, identity) = (place.local_addr().unwrap(), keys::generate().unwrap());
+    let key = identity.public();
+    let appear = move || {
+        drop(place);
+        let session = Config { guests: Guests::Anyone, ..Config::default() };
+        AtpEndpoint::bind(Settings { session, ..Settings::receiver(address) }, identity).unwrap()
+    };
+    (address, key, appear)
 }
 
 fn sender(identity: Identity) -> AtpEndpoint {
@@ -60,13 +74,14 @@ async fn objects_arrive_whole_and_every_request_ends_once() {
 
 #[tokio::test]
 async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
-    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
-    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
+    let peer = from.connect(address, key).unwrap();
+    let held = peer.send(object(100), Options::default()).unwrap();
+    held.suspend().unwrap();
+    let to = appear();
     let first = peer.send(object(10), Options::default()).unwrap();
     let received = in_time(to.recv()).await.unwrap();
     assert_eq!(in_time(first).await.unwrap().outcome, Outcome::Delivered);
-    let held = peer.send(object(100), Options::default()).unwrap();
-    held.suspend().unwrap();
 
     peer.close();
     assert_eq!(in_time(held).await.unwrap().outcome, Outcome::Lost);
@@ -90,12 +105,13 @@ async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
 
 #[tokio::test]
 async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
-    let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
-    let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
+    let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
+    let peer = from.connect(address, key).unwrap();
     let first = peer.send(object(100_000), Options::default()).unwrap();
     first.suspend().unwrap();
     let second = peer.send(object(50_000), Options::default()).unwrap();
     second.suspend().unwrap();
+    let to = appear();
     in_time(peer.up()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(matches!(first.progress().unwrap().state, State::Suspended(_)));
