@@ -2,11 +2,14 @@
 //!
 //! In the two-state channel of NFS/W 95 (section 3.2) a transmission that follows a lost one
 //! is likely lost, too. Where frames are lost independently it is no likelier to be than any
-//! other. So the fates of file data are looked at in the order in which it was sent, and what
-//! follows a loss is counted apart from what follows a success.
+//! other. So the fates of requests and probes are looked at in the order in which they were sent,
+//! and what follows a loss is counted apart from what follows a success. Without the probes a small
+//! request would tell nothing: it is sent again when the burst that took it is over.
 
 use std::collections::VecDeque;
 
+/// Frames of a probe and its answer.
+const PROBE_FRAMES: u32 = 2;
 /// Transmissions whose fate is remembered until those before them have one.
 const LOG_MAX: usize = 256;
 /// Transmissions after which what was counted counts half.
@@ -30,6 +33,7 @@ struct Entry {
     frames: u32,
     /// Whether it was lost, once that is known.
     lost: Option<bool>,
+    is_probe: bool,
 }
 
 /// What was sent, and lost, of late.
@@ -66,13 +70,22 @@ impl Share {
 }
 
 impl LossMeter {
-    /// A transmission left; `seq` is above those before it.
+    /// A request left; `seq` is above those before it.
     pub(crate) fn on_sent(&mut self, seq: u64, frames: u32) {
+        self.push(Entry { seq, frames, lost: None, is_probe: false });
+    }
+
+    /// A probe left.
+    pub(crate) fn on_probe_sent(&mut self, seq: u64) {
+        self.push(Entry { seq, frames: PROBE_FRAMES, lost: None, is_probe: true });
+    }
+
+    fn push(&mut self, entry: Entry) {
         if self.log.len() == LOG_MAX {
             self.log.pop_front();
             self.previous = None;
         }
-        self.log.push_back(Entry { seq, frames, lost: None });
+        self.log.push_back(entry);
     }
 
     /// It was answered, or given up for lost.
@@ -81,6 +94,18 @@ impl LossMeter {
         if let Some(entry) = self.log.get_mut(at) {
             entry.lost = entry.lost.or(Some(lost));
         }
+        self.count_known();
+    }
+
+    /// What was sent as `seq` has been answered. Nobody waits for a probe that was sent before it: a
+    /// server answers those at once.
+    pub(crate) fn on_passed(&mut self, seq: u64) {
+        let passed = self.log.iter_mut().take_while(|e| e.seq < seq);
+        passed.filter(|e| e.is_probe).for_each(|e| e.lost = e.lost.or(Some(true)));
+        self.count_known();
+    }
+
+    fn count_known(&mut self) {
         while let Some(Entry { frames, lost: Some(lost), .. }) = self.log.front().copied() {
             self.log.pop_front();
             self.count(frames, lost);

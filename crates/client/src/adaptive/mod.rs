@@ -161,6 +161,7 @@ impl Adaptive {
             self.reorder.on_spurious();
         } else {
             self.evidence = self.evidence.max(Some(sent.seq));
+            self.loss.on_passed(sent.seq);
         }
         if call.class.is_bulk() {
             if let Some(rtt) = rtt {
@@ -252,9 +253,7 @@ impl Adaptive {
 
     /// Takes note of a transmission.
     pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
-        if call.class.is_bulk() {
-            self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
-        }
+        self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
     }
 
     /// Something that people wait for was asked.
@@ -337,12 +336,15 @@ impl Adaptive {
         self.on_heard(now, sent, was_held || oldest.is_none_or(|(_, s)| s.seq > seq), oldest);
         self.null_rtt.sample(now, now.since(sent));
         self.evidence = self.evidence.max(Some(seq));
+        self.loss.on_fate(seq, false);
+        self.loss.on_passed(seq);
         true
     }
 
     /// Remembers that a probe was sent.
     pub(crate) fn on_probe_sent(&mut self, now: Time, xid: u32, seq: u64) {
         self.probes.on_sent(now, xid, seq);
+        self.loss.on_probe_sent(seq);
     }
 
     /// Takes note that these transmissions were found lost at `now`.
@@ -372,11 +374,15 @@ impl Adaptive {
         // A burst that has not come yet counts as soon as it is overdue.
         let quiet = now.since(self.last_burst.unwrap_or(self.began)).min(Duration::from_secs(20));
         let interval = known.unwrap_or(INTERVAL_UNKNOWN);
+        let bursts = interval.max(if known.is_some() { quiet / 4 } else { quiet });
+        // Who sends little hears of few losses, but those that come one by one come with what is sent.
+        let scattered = self.loss().filter(|p| *p > 0.0);
+        let one_by_one = self.frame_time().zip(scattered).map(|(frame, p)| frame.div_f64(p));
         LinkView {
             frame_time: self.frame_time(),
             trip: self.small_trip(),
             is_bad: self.last_burst.is_some(),
-            burst_interval: interval.max(if known.is_some() { quiet / 4 } else { quiet }),
+            burst_interval: one_by_one.map_or(bursts, |t| t.min(bursts)),
             shared: self.is_shared(now),
             mtu,
         }
