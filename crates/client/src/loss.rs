@@ -218,6 +218,34 @@ mod tests {
         assert!(wrong < 12, "{wrong} of 600 runs in bursts were taken for it");
     }
 
+    /// The verdict on small requests, each of which is lost, is asked about by `probes` that are lost,
+    /// too, and is sent again when one is answered.
+    fn after_small_requests(n: u64, probes: u64) -> Option<f64> {
+        let mut meter = LossMeter::default();
+        let mut seqs = 0..;
+        for _ in 0..n {
+            let request = seqs.next().unwrap();
+            meter.on_sent(request, 2);
+            let last = seqs.by_ref().take(probes as usize + 1).inspect(|probe| meter.on_probe_sent(*probe)).last();
+            meter.on_fate(last.unwrap(), false);
+            meter.on_fate(request, true);
+            meter.on_passed(last.unwrap());
+            for seq in seqs.by_ref().take(3) {
+                meter.on_sent(seq, 2);
+                meter.on_fate(seq, false);
+            }
+        }
+        meter.independent()
+    }
+
+    #[test]
+    fn probes_tell_whether_what_took_a_small_request_was_a_burst() {
+        assert_eq!(after_small_requests(6, 3), Some(0.0));
+        assert_eq!(after_small_requests(6, 1), Some(0.0));
+        let found = after_small_requests(6, 0).unwrap();
+        assert!((0.08..0.12).contains(&found), "{found} of one in five, two frames each");
+    }
+
     #[test]
     fn fates_count_in_the_order_of_sending_and_the_log_is_bounded() {
         let mut meter = LossMeter::default();

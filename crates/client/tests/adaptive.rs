@@ -87,6 +87,27 @@ fn a_server_that_answers_probes_but_not_the_request_is_left_in_peace() {
     // a probe or two to find out about each, and one a second to see that the server lives.
     assert!(again < 64, "{again} retransmissions in a minute to a server that is merely slow");
     assert!(probes < 200, "{probes} probes");
+    assert_eq!(w.client.loss().unwrap_or_default(), 0.0, "a request that waits is none that was lost");
+}
+
+#[test]
+fn where_frames_are_lost_one_by_one_blocks_are_short_even_after_a_long_pause() {
+    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    w.submit_reads(400);
+    let mut flying = std::collections::VecDeque::from(w.sent());
+    for nth in 1..1000 {
+        let Some(sent) = flying.pop_front() else { break };
+        w.now += MS * 12;
+        if nth % 6 != 0 {
+            w.answer(&sent);
+        }
+        flying.extend(w.pass(MS));
+    }
+    assert!(w.client.loss().is_some_and(|p| p > 0.03), "{:?}", w.client.loss());
+    w.pass(Duration::from_secs(30));
+    w.submit(getattr());
+    let block = w.client.read_block(1 << 20);
+    assert!(remora_client::fragments(block + 128) <= 2, "{block} bytes");
 }
 
 #[test]

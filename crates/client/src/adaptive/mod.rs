@@ -253,7 +253,10 @@ impl Adaptive {
 
     /// Takes note of a transmission.
     pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
-        self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
+        // A small request that is sent again and again may only be slow to be answered.
+        if call.class.is_bulk() || sent.retries == 0 {
+            self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
+        }
     }
 
     /// Something that people wait for was asked.
