@@ -10,6 +10,9 @@ use std::collections::VecDeque;
 
 /// Frames of a probe and its answer.
 const PROBE_FRAMES: u32 = 2;
+/// Losses in a row after which lost probes are counted no more: an outage is one burst, however often
+/// it was asked whether it is over.
+const RUN_MAX: u32 = 8;
 /// Transmissions whose fate is remembered until those before them have one.
 const LOG_MAX: usize = 256;
 /// Transmissions after which what was counted counts half.
@@ -44,6 +47,8 @@ pub(crate) struct LossMeter {
     after_success: Share,
     /// The fate of the one before the log's first.
     previous: Option<bool>,
+    /// Losses in a row up to there.
+    run: u32,
     frames: f64,
 }
 
@@ -106,9 +111,12 @@ impl LossMeter {
     }
 
     fn count_known(&mut self) {
-        while let Some(Entry { frames, lost: Some(lost), .. }) = self.log.front().copied() {
+        while let Some(Entry { frames, lost: Some(lost), is_probe, .. }) = self.log.front().copied() {
             self.log.pop_front();
-            self.count(frames, lost);
+            self.run = if lost { self.run.saturating_add(1) } else { 0 };
+            if !(is_probe && self.run > RUN_MAX) {
+                self.count(frames, lost);
+            }
         }
     }
 
@@ -244,6 +252,21 @@ mod tests {
         assert_eq!(after_small_requests(6, 1), Some(0.0));
         let found = after_small_requests(6, 0).unwrap();
         assert!((0.08..0.12).contains(&found), "{found} of one in five, two frames each");
+    }
+
+    #[test]
+    fn an_outage_does_not_hide_losses_one_by_one_for_long() {
+        let mut meter = LossMeter::default();
+        (0..2000).for_each(|seq| meter.on_probe_sent(seq));
+        meter.on_fate(2000, false);
+        meter.on_passed(2000);
+        let mut rng = Rng::stream(3, "after an outage");
+        for seq in 2001..2301 {
+            meter.on_sent(seq, 2);
+            meter.on_fate(seq, rng.chance(0.19));
+        }
+        let found = meter.independent().unwrap();
+        assert!((0.05..0.15).contains(&found), "{found}");
     }
 
     #[test]
