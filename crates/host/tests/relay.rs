@@ -40,12 +40,16 @@ fn relay(config: Config) -> (Relay, UdpSocket) {
 fn a_datagram_takes_its_airtime_and_delay_both_ways() {
     let config = Config { rate: Rate::mbit(1), delay: Duration::from_millis(30), ..Config::default() };
     let (relay, mobile) = relay(config);
-    let sent = Instant::now();
-    // 1000 bytes and 28 of headers: 8.224 ms in the air.
-    mobile.send(&[7; 1000]).unwrap();
     let mut buffer = [0; 2000];
-    assert_eq!(mobile.recv(&mut buffer).unwrap(), 1000);
-    let took = sent.elapsed();
+    // The best of some, on a machine that may be busy.
+    let exchanges = (0..5).map(|_| {
+        let sent = Instant::now();
+        // 1000 bytes and 28 of headers: 8.224 ms in the air.
+        mobile.send(&[7; 1000]).unwrap();
+        assert_eq!(mobile.recv(&mut buffer).unwrap(), 1000);
+        sent.elapsed()
+    });
+    let took = exchanges.min().unwrap();
     let least = 2 * Duration::from_micros(8_224 + 30_000);
     assert!(took >= least, "{took:?} is sooner than the channel allows");
     assert!(took < least * 3, "{took:?} where {least:?} were due");

@@ -141,7 +141,7 @@ fn requests_in_fragments_do_not_wait_for_one_another_for_ever() {
 
 #[test]
 fn the_longest_idle_makes_room_when_all_places_are_taken() {
-    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(50));
+    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
     let (serving, addr) = start(limited(memory(), set));
     let mut old = Tcp::connect(addr);
     let root = old.mount("/");
@@ -149,7 +149,7 @@ fn the_longest_idle_makes_room_when_all_places_are_taken() {
     second.mount("/");
     let mut refused = Tcp::connect(addr);
     assert_eq!(refused.try_receive(), None, "nobody has been idle for long enough");
-    std::thread::sleep(Duration::from_millis(60));
+    std::thread::sleep(Duration::from_millis(600));
     second.mount("/");
     let mut third = Tcp::connect(addr);
     assert_eq!(third.call(&Call::GetAttr(root)).status(), None);
