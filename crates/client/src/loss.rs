@@ -123,7 +123,7 @@ impl LossMeter {
     /// What is on its way will have no fate that says anything of the path.
     pub(crate) fn forget_flying(&mut self) {
         self.log.clear();
-        self.previous = None;
+        (self.previous, self.run) = (None, 0);
     }
 
     fn count(&mut self, frames: u32, lost: bool) {

@@ -16,9 +16,12 @@ fn loopback() -> SocketAddr {
 }
 
 fn receiver(guests: Guests) -> AtpEndpoint {
+    receiver_at(loopback(), keys::generate().unwrap(), guests)
+}
+
+fn receiver_at(listen: SocketAddr, identity: Identity, guests: Guests) -> AtpEndpoint {
     let session = Config { guests, ..Config::default() };
-    let settings = Settings { session, ..Settings::receiver(loopback()) };
-    AtpEndpoint::bind(settings, keys::generate().unwrap()).unwrap()
+    AtpEndpoint::bind(Settings { session, ..Settings::receiver(listen) }, identity).unwrap()
 }
 
 /// The address and the key of a receiver that is not there yet, and what brings it up: until then
@@ -29,8 +32,7 @@ fn later() -> (SocketAddr, PublicKey, impl FnOnce() -> AtpEndpoint) {
     let key = identity.public();
     let appear = move || {
         drop(place);
-        let session = Config { guests: Guests::Anyone, ..Config::default() };
-        AtpEndpoint::bind(Settings { session, ..Settings::receiver(address) }, identity).unwrap()
+        receiver_at(address, identity, Guests::Anyone)
     };
     (address, key, appear)
 }

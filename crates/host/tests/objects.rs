@@ -135,9 +135,10 @@ async fn a_copy_goes_on_from_another_address() {
     let translator = Translator::towards(at);
     let session = mounted(translator.at, key, Transport::Atp).await.unwrap();
     let fh = create(&session, "moved").await;
-    write(&session, &fh, |sent| translator.moved.store(sent > SIZE / 2, Relaxed)).await;
+    write(&session, &fh, |sent| translator.moved.store(sent > 0, Relaxed)).await;
     read(&session, &fh, |_| {}).await;
-    // How much of the write was still to come is a matter of luck on a busy machine.
+    // It moves with the first answer; how much of the write was on its way by then is a matter of luck on
+    // a busy machine, the read is not.
     let since = translator.passed_after.load(Relaxed);
     assert!(since > 100, "it moved too late to show anything: {since} datagrams");
     assert_eq!(session.stats().retransmissions, 0, "the connection lived");
