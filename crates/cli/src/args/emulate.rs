@@ -85,7 +85,7 @@ pub(crate) struct Emulate {
     #[arg(long, conflicts_with_all = NOT_TESTED)]
     pub(crate) self_test: bool,
     /// What to run on mobile 1 [default: $SHELL]
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -105,7 +105,27 @@ pub(crate) struct Inside {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        emulate: Emulate,
+    }
+
+    #[test]
+    fn a_flag_that_there_is_not_is_no_command() {
+        let command = |line: &[&str]| {
+            let parsed = Line::try_parse_from([&["emulate"], line].concat());
+            parsed.map(|line| line.emulate.command).ok()
+        };
+        assert_eq!(command(&["--seed", "2", "--full-duplex", "--", "true"]), None);
+        let ping = Some(["ping", "-c", "1"].map(OsString::from).to_vec());
+        assert_eq!(command(&["--seed", "2", "--", "ping", "-c", "1"]), ping);
+        assert_eq!(command(&["--seed", "2", "ping", "-c", "1"]), ping, "what follows a program is its own");
+    }
 
     #[test]
     fn mobiles_are_numbered_from_one() {
