@@ -19,7 +19,7 @@ type Result<T = ()> = std::result::Result<T, ClientError>;
 
 /// How many symbolic links a path may lead through, as on Linux.
 const LINKS_MAX: usize = 40;
-/// The most entries taken of a directory.
+/// The most entries looked at in a directory.
 const ENTRIES_MAX: usize = 10_000_000;
 /// How often a listing begins again because the directory changed.
 const LISTINGS_MAX: usize = 5;
@@ -209,25 +209,27 @@ impl Remote {
             Transport::Udp => (2048, 8192),
             Transport::Tcp | Transport::Atp => (16 << 10, 64 << 10),
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut seen) = (Vec::new(), 0);
         let (mut cookie, mut verf) = (0, [0; 8]);
         loop {
             let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
             let page = ask!(self, ReadDirPlus(query))?;
             verf = page.verf;
             match page.entries.list.last() {
+                Some(last) if last.cookie == cookie && !page.entries.eof => return Err(ClientError::Circular),
                 Some(last) => cookie = last.cookie,
                 None if page.entries.eof => {}
                 None => return Err(Status::TooSmall.into()),
             }
+            seen += page.entries.list.len();
             for found in page.entries.list {
                 entries.extend(self.entry(dir, found).await?);
             }
             if page.entries.eof {
                 return Ok(entries);
             }
-            if entries.len() > ENTRIES_MAX {
-                return Err(Status::FBig.into());
+            if seen > ENTRIES_MAX {
+                return Err(ClientError::Endless { max: ENTRIES_MAX });
             }
         }
     }

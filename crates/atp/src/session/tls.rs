@@ -80,16 +80,18 @@ impl noq_proto::TimeSource for Clock {
     }
 }
 
-/// The name under which TLS knows the owner of `key`: two labels of hexadecimal digits. It never
+/// The name under which TLS knows the owner of `key`: two labels of hexadecimal digits, and one that
+/// is no number, since names whose last label is one are refused (they may be addresses). It never
 /// goes over the wire; it tells the verifier whom to expect and the cache whose ticket it is.
 pub(super) fn name_of(key: &PublicKey) -> String {
-    let mut name = String::with_capacity(65);
+    let mut name = String::with_capacity(67);
     for (i, byte) in key.as_bytes().iter().enumerate() {
         if i == 16 {
             name.push('.');
         }
         name.push_str(&format!("{byte:02x}"));
     }
+    name.push_str(".k");
     name
 }
 
@@ -136,4 +138,17 @@ pub(super) fn server(me: &Identity, guests: Guests, clock: &Clock) -> Result<Ser
 fn provider() -> CryptoProvider {
     // One group keeps the first flight within one packet; the rest is the library's choice.
     CryptoProvider { kx_groups: vec![provider::kx_group::X25519], ..provider::default_provider() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_a_name() {
+        for byte in [0x00, 0x12, 0x9f, 0xff] {
+            let name = name_of(&PublicKey::from_bytes([byte; 32]));
+            assert!(ServerName::try_from(name.clone()).is_ok(), "{name}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::Violation;
 
@@ -113,8 +113,10 @@ pub(super) struct Inbound {
     next: u64,
     /// Frames that came too early.
     early: BTreeMap<u64, Bytes>,
-    /// In order, to be taken.
+    /// In order, to be taken; what is in `small` comes last.
     ready: VecDeque<Bytes>,
+    /// Small frames together, so that many of them cost little more than their bytes.
+    small: BytesMut,
     /// The number of the frame after the last one, once known.
     end: Option<u64>,
     window: u64,
@@ -133,6 +135,7 @@ impl Inbound {
             next: 0,
             early: BTreeMap::new(),
             ready: VecDeque::new(),
+            small: BytesMut::new(),
             end: None,
             window,
             came: 0,
@@ -172,21 +175,36 @@ impl Inbound {
         let had = self.has_something();
         while let Some(bytes) = self.early.remove(&self.next) {
             self.next += 1;
-            if !bytes.is_empty() {
-                self.ready.push_back(bytes);
-            }
+            self.line_up(bytes);
         }
         Ok(!had && self.has_something())
     }
 
+    /// Puts what is next in order behind what is ready.
+    fn line_up(&mut self, bytes: Bytes) {
+        if self.small.len() + bytes.len() > CHUNK.0 {
+            let small = self.take_small();
+            self.ready.extend(small);
+        }
+        if bytes.len() > CHUNK.0 {
+            self.ready.push_back(bytes);
+        } else {
+            self.small.extend_from_slice(&bytes);
+        }
+    }
+
+    fn take_small(&mut self) -> Option<Bytes> {
+        (!self.small.is_empty()).then(|| std::mem::take(&mut self.small).freeze())
+    }
+
     /// Whether [`take`](Inbound::take) has more than nothing.
     pub(super) fn has_something(&self) -> bool {
-        !self.ready.is_empty() || (self.end == Some(self.next) && !self.has_ended)
+        !self.ready.is_empty() || !self.small.is_empty() || (self.end == Some(self.next) && !self.has_ended)
     }
 
     /// What comes next; its place is free for more.
     pub(super) fn take(&mut self) -> Taken {
-        if let Some(bytes) = self.ready.pop_front() {
+        if let Some(bytes) = self.ready.pop_front().or_else(|| self.take_small()) {
             self.taken += bytes.len() as u64;
             return Taken::Bytes(bytes);
         }
@@ -265,10 +283,28 @@ mod tests {
         for number in 0..3 {
             assert_eq!(half.accept(number, number == 2, frame("again")), Ok(false));
         }
-        let got: Vec<Taken> = (0..5).map(|_| half.take()).collect();
-        let [a, b, c] = ["a", "b", "c"].map(|t| Taken::Bytes(frame(t)));
-        assert_eq!(got, [a, b, c, Taken::End, Taken::End]);
+        let got = [(); 3].map(|()| half.take());
+        assert_eq!(got, [Taken::Bytes(frame("abc")), Taken::End, Taken::End]);
         assert!(half.is_done() && half.kept() == 0);
+    }
+
+    #[test]
+    fn small_frames_are_kept_together() {
+        let mut half = Inbound::new(1 << 20);
+        let small = (0..20_000u64).map(|n| 1 + n as usize % 3);
+        let sizes: Vec<usize> = small.chain([CHUNK.0, CHUNK.0 + 1, 5, 1 << 16, 7]).collect();
+        let mut sent = Vec::new();
+        for (number, size) in sizes.iter().enumerate() {
+            let frame = vec![number as u8; *size];
+            sent.extend_from_slice(&frame);
+            half.accept(number as u64, false, frame.into()).unwrap();
+        }
+        assert!(half.ready.len() <= 40_000 / (CHUNK.0 - 2) + 6, "{} pieces", half.ready.len());
+        let mut got = Vec::new();
+        while let Taken::Bytes(bytes) = half.take() {
+            got.extend_from_slice(&bytes);
+        }
+        assert!(got == sent && half.kept() == 0);
     }
 
     #[test]

@@ -78,6 +78,15 @@ pub enum ClientError {
     /// The server's answers contradict each other.
     #[error(transparent)]
     Transfer(#[from] TransferError),
+    /// A directory has more entries than anybody is made to wait for.
+    #[error("the directory has more than {max} entries")]
+    Endless {
+        /// How many were taken.
+        max: usize,
+    },
+    /// A listing does not move on.
+    #[error("the server lists the same entries of the directory again and again: it is broken")]
+    Circular,
     /// Too many requests are waiting.
     #[error(transparent)]
     Busy(#[from] Busy),

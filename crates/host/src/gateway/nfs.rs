@@ -202,16 +202,16 @@ impl Relay {
             }
         };
         let mut state = self.lock();
-        if state.calls.get(&header.xid).is_some_and(|known| known.message == message) {
-            // It is on its way already, from the time before the client came back.
-            return true;
+        if let Some(known) = state.calls.get(&header.xid) {
+            // It is on its way already, from the time before the client came back; or else two
+            // calls have one xid, and nobody could tell whose the reply is.
+            return known.message == message;
         }
         if state.calls.len() >= PENDING_MAX.0 || state.bytes + message.len() > PENDING_MAX.1 {
             return false;
         }
         state.bytes += message.len();
-        let old = state.calls.insert(header.xid, Call { way, message: message.clone() });
-        state.bytes -= old.map_or(0, |old| old.message.len());
+        state.calls.insert(header.xid, Call { way, message: message.clone() });
         let upstream = state.ways.entry(way).or_insert_with(|| {
             let (calls, incoming) = mpsc::unbounded_channel();
             let task = tokio::spawn(upstream::run(self.clone(), way, server.clone(), incoming));

@@ -1,0 +1,122 @@
+//! NFS through a gateway to a server that knows only TCP.
+
+use super::*;
+
+const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
+
+async fn mounted(gateway: &Running) -> client::Session {
+    let dir = TempDir::new();
+    let own = dir.path().join("key");
+    std::fs::write(&own, identity(2).secret_text()).unwrap();
+    std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let keys = Some(Keys { server: gateway.key, own: Some(own) });
+    let (host, port) = (gateway.at.ip().to_string(), Some(gateway.at.port()));
+    let transport = Some(Transport::Atp);
+    let target = client::Target { host, port, mount_port: None, transport, keys, path: "/".into() };
+    let config = remora_client::Config { give_up: Some(PATIENCE), ..remora_client::Config::new(Transport::Atp) };
+    client::mount(&target, "/", client::Options { config, seed: 7, clock: Clock::start() }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
+    let dir = TempDir::new();
+    let first = Serving::start(options(dir.disk())).unwrap();
+    let at = first.local_addrs()[0];
+    let server = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
+    let gateway = Running::start(any(), Service::Nfs(server));
+    let session = mounted(&gateway).await;
+    let place = DirOp { dir: session.root().clone(), name: Bytes::from_static(b"file") };
+    let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
+    let reply = session.ok(Call::Create(CreateArgs { at: place, how })).await.unwrap();
+    let Reply::Create(Ok(made)) = reply else { panic!("{reply:?}") };
+    let (fh, data) = (made.fh.unwrap(), Bytes::from(bytes(3 << 20, 5)));
+    let (mut sent, mut first, mut again) = (0, Some(first), None);
+    let source = |piece: std::ops::Range<u64>| Ok(data.slice(piece.start as usize..piece.end as usize));
+    let restart = |more: u64| {
+        sent += more;
+        if sent > 1 << 20
+            && let Some(first) = first.take()
+        {
+            // In the middle of the copy, which stands still meanwhile, the server goes and comes back.
+            std::thread::spawn(|| drop(first)).join().unwrap();
+            let same = || remora_host::server::Options { listen: vec![at], ..options(dir.disk()) };
+            again = Some(soon(|| Serving::start(same())));
+        }
+    };
+    upload(&session, fh.clone(), 0..data.len() as u64, LIMITS, source, restart).await.unwrap();
+    let mut copy = vec![0; data.len()];
+    let sink = |at: u64, piece: Bytes| {
+        copy[at as usize..][..piece.len()].copy_from_slice(&piece);
+        Ok(())
+    };
+    download(&session, fh, 0..data.len() as u64, LIMITS, sink).await.unwrap();
+    assert!(copy[..] == data[..], "the copy differs");
+    assert!(again.is_some() && (gateway.report)().calls > 50);
+}
+
+/// An endpoint of the mobile's, and the gateway as it sees it.
+async fn endpoint(gateway: &Running) -> (AtpEndpoint, Remote) {
+    let endpoint = AtpEndpoint::bind(atp::Settings::receiver(any()), identity(2)).unwrap();
+    let remote = endpoint.connect(gateway.at, gateway.key).unwrap();
+    timeout(PATIENCE, remote.up()).await.unwrap().unwrap();
+    (endpoint, remote)
+}
+
+/// The next record of a stream.
+async fn record(tcp: &mut TcpStream) -> Vec<u8> {
+    let mark = tcp.read_u32().await.unwrap();
+    let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
+    tcp.read_exact(&mut record).await.unwrap();
+    record
+}
+
+fn words(words: &[u32]) -> Bytes {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_twice() {
+    let server = TcpListener::bind(any()).await.unwrap();
+    let at = server.local_addr().unwrap();
+    let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
+    let gateway = Running::start(any(), Service::Nfs(nfs));
+    // NULL calls, with nobody's credentials, and their replies.
+    let call = |xid| words(&[xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
+    let reply = |xid| words(&[xid, 1, 0, 0, 0, 0]);
+
+    let (first, remote) = endpoint(&gateway).await;
+    let _sent = remote.send(call(5), Options::default()).unwrap();
+    let (mut tcp, _) = timeout(PATIENCE, server.accept()).await.unwrap().unwrap();
+    assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), call(5));
+    // It leaves without its reply.
+    first.close().await;
+    until("the client's leave", || (gateway.report)().mobiles == 0).await;
+
+    let (second, remote) = endpoint(&gateway).await;
+    let _again = remote.send(call(5), Options::default()).unwrap();
+    let _more = remote.send(call(6), Options::default()).unwrap();
+    // What comes next over the connection that there was is the new call.
+    assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), call(6));
+    for xid in [5, 6] {
+        let reply = reply(xid);
+        tcp.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+        assert_eq!(timeout(PATIENCE, second.recv()).await.unwrap().unwrap().object, reply);
+    }
+    assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err(), "there is one connection");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_calls_with_one_xid_end_their_client() {
+    let server = TcpListener::bind(any()).await.unwrap();
+    let at = server.local_addr().unwrap();
+    let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
+    let gateway = Running::start(any(), Service::Nfs(nfs));
+    let (_first, remote) = endpoint(&gateway).await;
+    // NULL twice, for which there is no reply; then something else.
+    for (proc, calls) in [(0, 1), (0, 2), (1, 3)] {
+        assert!(remote.ended().is_none());
+        let _sent = remote.send(words(&[5, 0, 2, 100_003, 3, proc, 0, 0, 0, 0]), Options::default()).unwrap();
+        until("the call", || (gateway.report)().calls == calls).await;
+    }
+    until("its end", || remote.ended().is_some()).await;
+}
