@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
-use remora_wire::{Reader, Xdr};
+use remora_wire::Reader;
 
 use common::{Place, is_root, names, noise, skipped};
 

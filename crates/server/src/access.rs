@@ -52,15 +52,15 @@ impl Terms {
     /// As whom `caller` acts.
     pub(crate) fn cred(&self, caller: &Caller) -> Cred {
         let anonymous = || Cred { uid: self.anon_uid, gid: self.anon_gid, gids: Vec::new() };
-        let group = |gid: u32| if gid == 0 { self.anon_gid } else { gid };
-        match (caller, self.squash) {
-            (None, _) | (_, Squash::All) => anonymous(),
-            (Some(c), Squash::None) => c.clone(),
-            (Some(c), Squash::Root) if c.uid == 0 => anonymous(),
-            (Some(c), Squash::Root) => {
-                Cred { uid: c.uid, gid: group(c.gid), gids: c.gids.iter().copied().map(group).collect() }
-            }
+        let (Some(c), Squash::Root | Squash::None) = (caller, self.squash) else { return anonymous() };
+        let squashes_root = self.squash == Squash::Root;
+        if squashes_root && c.uid == 0 {
+            return anonymous();
         }
+        // The largest number is nobody's (the kernel keeps it for "no change").
+        let uid = if c.uid == u32::MAX { self.anon_uid } else { c.uid };
+        let group = |gid: u32| if gid == u32::MAX || squashes_root && gid == 0 { self.anon_gid } else { gid };
+        Cred { uid, gid: group(c.gid), gids: c.gids.iter().copied().map(group).collect() }
     }
 }
 
@@ -215,6 +215,24 @@ mod tests {
         }
         let private = Access::new(vec![rule("10.1.2.3", 1)]).unwrap();
         assert_eq!(private.terms("10.1.2.4:5000".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn who_is_anonymous() {
+        let caller = |uid, gid, gids: &[u32]| Some(Cred { uid, gid, gids: gids.to_vec() });
+        let none = Cred { uid: 7, gid: 8, gids: vec![] };
+        for (squash, caller, want) in [
+            (Squash::Root, caller(0, 0, &[0]), none.clone()),
+            (Squash::Root, caller(1, 0, &[0, 2]), Cred { uid: 1, gid: 8, gids: vec![8, 2] }),
+            (Squash::None, caller(0, 0, &[0]), Cred { uid: 0, gid: 0, gids: vec![0] }),
+            (Squash::All, caller(1, 1, &[1]), none.clone()),
+            (Squash::None, None, none.clone()),
+            (Squash::None, caller(u32::MAX, 1, &[u32::MAX]), Cred { uid: 7, gid: 1, gids: vec![8] }),
+            (Squash::Root, caller(1, u32::MAX, &[]), Cred { uid: 1, gid: 8, gids: vec![] }),
+        ] {
+            let terms = Terms { squash, anon_uid: 7, anon_gid: 8, ..Terms::default() };
+            assert_eq!(terms.cred(&caller), want, "{squash:?} {caller:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files opened for their data, and a small cache of them.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remora_wire::nfs3::{Attr, FileType, Stable, Status};
@@ -142,17 +142,18 @@ impl LocalDisk {
             FileType::Directory => return Err(Status::IsDir),
             _ => return Err(Status::Inval),
         }
-        let (flags, let_in) = match purpose {
-            For::Reading => (OFlags::RDONLY, perm::may_read as fn(&Cred, &Attr) -> bool),
-            For::Writing => (OFlags::WRONLY, perm::may_write as fn(&Cred, &Attr) -> bool),
+        let flags = match purpose {
+            For::Reading => OFlags::RDONLY,
+            For::Writing => OFlags::WRONLY,
         };
         let as_caller = {
             let _as_caller = self.disk.identity.assume(cred)?;
             reopen(object, flags)
         };
         let fd = match as_caller {
-            // A local process would have opened the file when it could. See `perm::may_read`.
-            Err(Errno::ACCESS) if self.disk.identity.honours() && let_in(cred, &object.attr) => reopen(object, flags),
+            Err(Errno::ACCESS) if self.disk.identity.honours() && self.let_in(cred, object, purpose)? => {
+                reopen(object, flags)
+            }
             done => done,
         };
         let data = Data::new(fd.map_err(errno::status)?, self.disk.identity.acting(cred));
@@ -160,16 +161,17 @@ impl LocalDisk {
         Ok(data)
     }
 
+    /// Whether one who may not open the file may use it all the same: its owner, who may have opened
+    /// it before it took its own permission away, and to read it whoever may execute it. See
+    /// [`perm::may_read`].
+    fn let_in(&self, cred: &Cred, object: &Object, purpose: For) -> Result<bool> {
+        let executes = || Ok(purpose == For::Reading && self.granted(cred, object, perm::X)? != 0);
+        if perm::owns(cred, &object.attr) { Ok(true) } else { executes() }
+    }
+
     /// Opens a regular file in any way that lets the server sync it.
     pub(super) fn open_for_sync(&self, object: &Object) -> Option<OwnedFd> {
         reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY)).ok()
-    }
-}
-
-impl Object {
-    /// A path that names this very object, whatever its names are.
-    pub(super) fn proc_path(&self) -> String {
-        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 }
 

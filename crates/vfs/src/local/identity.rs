@@ -94,3 +94,10 @@ pub(super) fn uid(raw: u32) -> Result<Uid> {
 pub(super) fn gid(raw: u32) -> Result<Gid> {
     if raw == u32::MAX { Err(Status::Inval) } else { Ok(Gid::from_raw(raw)) }
 }
+
+/// This process's umask, without setting it.
+pub(super) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0)
+}

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Status};
-use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek};
+use rustix::fs::{CWD, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek};
 use rustix::io::Errno;
 
 use super::errno::OrStatus;
@@ -46,9 +46,9 @@ pub(super) fn scan(
 }
 
 impl Folder {
-    /// Opens it to list or sync it.
+    /// Opens it to list or sync it. Not by its name `.`, which only those find who may search it.
     pub(super) fn open_dir(&self) -> Result<OwnedFd> {
-        openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).nfs()
+        openat(CWD, self.proc_path(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).nfs()
     }
 }
 

@@ -14,6 +14,7 @@
 //!
 //! Needs /proc, and Linux 5.8 for the times of symbolic links.
 
+mod access;
 mod data;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod dirs;
@@ -52,13 +53,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{
-    ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk,
-    RenameDirs, SetAttr, Stable, Status, Wcc,
+    Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
 use rustix::process::{Resource, getrlimit};
 
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names, perm};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names};
 use data::OpenFiles;
 use dirs::Dirs;
 use errno::OrStatus;
@@ -130,6 +130,8 @@ struct Disk {
     kind: Kind,
     together: Together,
     identity: Identity,
+    /// This process's, which every file made is subject to.
+    umask: u32,
     read_only: bool,
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
@@ -177,6 +179,7 @@ impl LocalDisk {
             root: object.fd,
             _found: found,
             identity: Identity::new(options.honour_credentials)?,
+            umask: identity::umask(),
             read_only: options.read_only,
             search_entries: options.search_max,
             table: Mutex::new(Table::new(stat.key, options.places_max)),
@@ -257,10 +260,7 @@ impl Vfs for LocalDisk {
     }
 
     fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
-        let attr = self.attr_of(id)?;
-        let changes = ACCESS_MODIFY | ACCESS_EXTEND | ACCESS_DELETE;
-        let possible = if self.disk.read_only { !changes } else { !0 };
-        Ok(perm::access(self.disk.identity.acting(cred), &attr) & possible & wanted)
+        self.do_access(cred, id, wanted)
     }
 
     fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {

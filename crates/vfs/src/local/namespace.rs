@@ -7,8 +7,8 @@ use std::sync::MutexGuard;
 
 use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
 use rustix::fs::{
-    AtFlags, CWD, FileType as Kind, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, renameat, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType as Kind, Mode, OFlags, chmodat, linkat, makedev, mkdirat, mknodat, openat, renameat,
+    symlinkat, unlinkat,
 };
 
 use super::errno::OrStatus;
@@ -22,6 +22,17 @@ type Step<'a> = Vec<MutexGuard<'a, ()>>;
 
 /// How often to begin again when somebody else is quicker.
 const TRIES: usize = 16;
+
+/// The largest numbers of devices.
+const MAJOR_MAX: u32 = 0xfff;
+const MINOR_MAX: u32 = 0xf_ffff;
+
+/// The mode that a new object of the mode `made` is still to get: with the bits that mkdir(2) does not
+/// set, and those that a new owner or group takes away (`moves`).
+fn rest_of_mode(wish: &SetAttr, made: u32, moves: bool) -> Option<u32> {
+    let missing = wish.mode? & !made & 0o7000;
+    (missing != 0 || moves && made & 0o6000 != 0).then_some(made | missing)
+}
 
 impl LocalDisk {
     pub(super) fn do_lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
@@ -131,6 +142,10 @@ impl LocalDisk {
         if device && !(self.disk.identity.honours() && cred.uid == 0) {
             return Err(Status::Perm);
         }
+        // What Linux has room for: any other would become another device.
+        if device && (spec.major > MAJOR_MAX || spec.minor > MINOR_MAX) {
+            return Err(Status::Inval);
+        }
         let dev = makedev(spec.major, spec.minor);
         self.new_object(cred, dir, name, attr, attrs::FILE_MODE, |dir, mode| mknodat(dir, name, kind, mode, dev))
     }
@@ -180,11 +195,16 @@ impl LocalDisk {
                 }
                 None => self.open_child(&dir, name)?,
             };
-            // The kernel has set what it could; the rest, and what the umask took, follows.
+            if let Err(status) = self.undo_umask(&mut child, wish) {
+                self.undo_make(&dir, name, child);
+                return Err(status);
+            }
+            let uid = wish.uid.filter(|uid| *uid != child.attr.uid);
+            let gid = wish.gid.filter(|gid| *gid != child.attr.gid);
             let rest = SetAttr {
-                mode: wish.mode.filter(|mode| *mode != child.attr.mode & !0o2000),
-                uid: wish.uid.filter(|uid| *uid != child.attr.uid),
-                gid: wish.gid.filter(|gid| *gid != child.attr.gid),
+                mode: rest_of_mode(wish, child.attr.mode, uid.is_some() || gid.is_some()),
+                uid,
+                gid,
                 size: wish.size.filter(|size| *size != 0),
                 ..wish.clone()
             };
@@ -199,6 +219,18 @@ impl LocalDisk {
         };
         self.sync_made(&dir, &child, at_once)?;
         Ok(Made { id: self.register(&dir, name, child.key)?, attr: child.attr, dir: wcc })
+    }
+
+    /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Only
+    /// what it may have taken: the rest was for the directory's default ACL to say.
+    fn undo_umask(&self, made: &mut Object, wish: &SetAttr) -> Result<()> {
+        let taken = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
+        if taken != 0 && made.attr.kind != FileType::SymLink {
+            // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
+            chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | taken), AtFlags::empty()).nfs()?;
+            made.attr = self.look(&made.fd)?.attr;
+        }
+        Ok(())
     }
 
     fn undo_make(&self, dir: &Folder, name: &[u8], child: Object) {

@@ -5,7 +5,7 @@
 //! and the directory stays open for a while ([`dirs`](super::dirs)). statx(2) says whether what
 //! is in it is the object meant. If not, [`search`](super::search) looks for it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use remora_wire::nfs3::{Attr, FileType, Status};
@@ -40,6 +40,11 @@ pub(super) struct Folder {
 }
 
 impl Object {
+    /// A path that names this very object, whatever its names are.
+    pub(super) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
     /// As a directory.
     pub(super) fn folder(&self) -> Folder {
         Folder { fd: self.fd.clone(), key: self.key, hint: self.hint }
@@ -47,6 +52,11 @@ impl Object {
 }
 
 impl Folder {
+    /// As [`Object::proc_path`].
+    pub(super) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
     /// Its attributes, if it is still there.
     pub(super) fn attr(&self) -> Result<Attr> {
         let attr = stat::of(&self.fd).nfs()?.attr;

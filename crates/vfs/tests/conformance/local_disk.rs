@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, FileId, Flush, Ledger, OFFSET_MAX, Vfs};
+use remora_vfs::{FileId, Flush, Ledger, OFFSET_MAX, Vfs};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, SetAttr, Stable, Status};
 
 use crate::bench::*;
@@ -337,105 +337,4 @@ fn threads_at_work_in_one_directory() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(names(fs, &root), [".", "..", "shared"]);
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
-/// Does each call as its caller. As root only: elsewhere there is nobody to become.
-fn honouring(dir: &TempDir) -> Option<LocalDisk> {
-    let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
-    match LocalDisk::open(dir.path(), options) {
-        Ok(fs) => Some(fs),
-        Err(e) => {
-            assert!(!is_root(), "{e}");
-            eprintln!("SKIPPED what takes root: {e}");
-            None
-        }
-    }
-}
-
-#[test]
-fn a_strangers_write_takes_the_set_id_bits() {
-    let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
-    let f = file(&fs, &fs.root(), "f");
-    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
-    let armed = mode(0o6777);
-    fs.setattr(&me(), &f, &armed, None).unwrap();
-    fs.write(&stranger, &f, 0, &b"x"[..].into(), Stable::Unstable).unwrap();
-    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
-    fs.setattr(&me(), &f, &armed, None).unwrap();
-    fs.setattr(&stranger, &f, &size(0), None).unwrap();
-    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
-}
-
-/// A server that is not root has no other way to write a read-only file than to keep open what
-/// it made. As root it is tried by a thread that is not.
-#[expect(clippy::disallowed_methods, reason = "a thread of another user")]
-#[test]
-fn whoever_made_a_file_read_only_may_fill_it() {
-    let dir = TempDir::new();
-    if is_root() {
-        std::os::unix::fs::chown(dir.path(), Some(5001), Some(6001)).unwrap();
-    }
-    let fill = || {
-        if is_root() {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(5001), rustix::fs::Gid::from_raw(6001));
-            rustix::thread::set_thread_groups(&[]).unwrap();
-            rustix::thread::set_thread_res_gid(None, gid, None).unwrap();
-            rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
-        }
-        let fs = export(&dir);
-        let made = fs.create(&me(), &fs.root(), b"f", &CreateHow::Guarded(mode(0o444))).unwrap();
-        write(&fs, &made.id, 0, b"four").unwrap();
-        fs.setattr(&me(), &made.id, &mode(0o400), None).unwrap();
-        write(&fs, &made.id, 4, b"teen").unwrap();
-        fs.setattr(&me(), &made.id, &size(6), None).unwrap();
-        fs.commit(&me(), &made.id, 0, 0).unwrap();
-        assert_eq!(read(&fs, &made.id), b"fourte");
-        let again = export(&dir);
-        assert_eq!(write(&again, &made.id, 0, b"x"), Err(Status::Access), "nobody has it open any more");
-    };
-    std::thread::scope(|scope| scope.spawn(fill).join().unwrap());
-}
-
-#[test]
-fn callers_are_honoured() {
-    let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
-    let root = fs.root();
-    fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
-    let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
-    let (ann, bob, eve) = (cred(5001, 6001, &[]), cred(5002, 6002, &[6001]), cred(5003, 6003, &[]));
-    let d = fs.mkdir(&ann, &root, b"d", &mode(0o750)).unwrap();
-    assert_eq!((d.attr.uid, d.attr.gid, d.attr.mode), (5001, 6001, 0o750));
-    let f = fs.create(&ann, &d.id, b"f", &CreateHow::Guarded(mode(0o640))).unwrap();
-    assert_eq!((f.attr.uid, f.attr.gid, f.attr.mode), (5001, 6001, 0o640));
-    let (d, f, data) = (d.id, f.id, &b"x"[..].into());
-    assert!(fs.lookup(&bob, &d, b"f").is_ok(), "by a further group");
-    assert_eq!(fs.lookup(&eve, &d, b"f"), Err(Status::Access));
-    assert_eq!(fs.lookup(&eve, &d, b".."), Err(Status::Access));
-    fs.write(&ann, &f, 0, data, Stable::Unstable).unwrap();
-    assert!(fs.read(&bob, &f, 0, 1).is_ok());
-    assert_eq!(fs.read(&eve, &f, 0, 1), Err(Status::Access), "not by the file that was opened for bob");
-    assert_eq!(fs.write(&bob, &f, 0, data, Stable::Unstable).unwrap_err(), Status::Access);
-    assert_eq!(fs.access(&bob, &f, ACCESS_READ | ACCESS_MODIFY), Ok(ACCESS_READ));
-    assert_eq!(fs.setattr(&bob, &f, &mode(0o666), None), Err(Status::Perm));
-    assert_eq!(fs.remove(&bob, &d, b"f"), Err(Status::Access));
-    assert_eq!(fs.remove(&eve, &d, b"none"), Err(Status::Access), "names are secret too");
-    assert_eq!(fs.rename(&eve, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
-    fs.setattr(&ann, &f, &mode(0o000), None).unwrap();
-    assert!(fs.write(&ann, &f, 0, data, Stable::Unstable).is_ok(), "owners may have opened it before");
-    assert!(fs.setattr(&ann, &f, &size(0), None).is_ok());
-    assert_eq!(fs.read(&bob, &f, 0, 1), Err(Status::Access), "a change of mode closes the file");
-    let give = SetAttr { uid: Some(5002), ..SetAttr::NONE };
-    assert_eq!(fs.setattr(&ann, &f, &give, None), Err(Status::Perm));
-    let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::NONE };
-    assert_eq!(fs.setattr(&me(), &f, &nobody, None), Err(Status::Inval));
-    assert_eq!(fs.mkdir(&cred(u32::MAX, 0, &[]), &root, b"x", &mode(0)).unwrap_err(), Status::Inval);
-    // This thread is itself again.
-    let own = fs.create(&me(), &root, b"own", &CreateHow::Guarded(mode(0o600))).unwrap();
-    assert_eq!((own.attr.uid, own.attr.gid), (0, 0));
 }

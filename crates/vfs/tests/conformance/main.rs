@@ -4,6 +4,8 @@
 mod agreement;
 mod behaviour;
 mod bench;
+#[cfg(target_os = "linux")]
+mod callers;
 mod listing;
 #[cfg(target_os = "linux")]
 mod local_disk;

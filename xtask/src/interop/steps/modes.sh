@@ -48,3 +48,20 @@ touch heirs/file
 mkdir heirs/d
 test "$(stat -c %g heirs/file)" = 5678
 test "$(stat -c '%g %a' heirs/d)" = '5678 2755'
+as sh -c 'umask 002; mkdir heirs/w'
+test "$(stat -c '%g %a' heirs/w)" = '5678 2775'
+# Who may write a file, and does not own it, writes it anew, empties it, touches it.
+echo text > common
+chmod 666 common
+as sh -c 'echo new > common'
+test "$(cat common)" = new
+as truncate -s 0 common
+test ! -s common
+as touch common
+as touch -m common
+not as touch -d '2001-02-03' common
+# A directory that may be listed and not searched.
+mkdir -m 744 list
+touch list/name
+test "$(as ls list 2>&1 | grep -c name)" -ge 1
+not as cat list/name

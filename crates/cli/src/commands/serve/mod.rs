@@ -17,6 +17,8 @@ use remora_host::portmap::Registration;
 use remora_host::server::{Objects, Options, Serving, Snapshot};
 use remora_server::Config;
 use remora_server::cache::Config as CacheConfig;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -61,6 +63,8 @@ pub(crate) async fn run(args: Serve) -> Result {
         return check::run(&args);
     }
     let args = Arc::new(args);
+    // A client's umask counts, and a directory's default ACL, not this process's umask.
+    umask(Mode::empty());
     let hangups = hangups(&args)?;
     let plan = share::plan(&args)?;
     let key = key::of(&args)?;

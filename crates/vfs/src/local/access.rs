@@ -1,0 +1,46 @@
+//! What a caller may do with an object (RFC 1813, section 3.3.4). The kernel is asked: it knows of
+//! ACLs, of read-only mounts and of files that nobody may change, of which mode bits say nothing.
+
+use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, FileType};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, fstatvfs};
+use rustix::io::Errno;
+
+use super::LocalDisk;
+use super::resolve::Object;
+use crate::perm::{self, R, W, X};
+use crate::{Cred, FileId, Result};
+
+impl LocalDisk {
+    pub(super) fn do_access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
+        let object = self.resolve(id)?;
+        let has = self.granted(cred, &object, R | W | X)?;
+        let changes = ACCESS_MODIFY | ACCESS_EXTEND | ACCESS_DELETE;
+        let possible = if self.disk.read_only { !changes } else { !0 };
+        Ok(perm::access(has, object.attr.kind) & possible & wanted)
+    }
+
+    /// Which of these permissions (`R | W | X`) the caller has.
+    pub(super) fn granted(&self, cred: &Cred, object: &Object, asked: u32) -> Result<u32> {
+        let by_mode = perm::granted(self.disk.identity.acting(cred), &object.attr);
+        if object.attr.kind == FileType::SymLink {
+            return Ok(by_mode & asked);
+        }
+        let asked = asked & perm::conceivable(self.disk.identity.acting(cred), &object.attr);
+        let path = object.proc_path();
+        let may = |bits| accessat(CWD, &*path, Access::from_bits_retain(bits), AtFlags::EACCESS);
+        let _as_caller = self.disk.identity.assume(cred)?;
+        let has = match may(asked) {
+            Ok(()) => return Ok(asked),
+            // Linux before 5.8 can only be asked for others than the caller.
+            Err(Errno::NOSYS) => return Ok(by_mode & asked),
+            Err(_) => [R, W, X].into_iter().filter(|bit| asked & bit != 0 && may(*bit).is_ok()).sum::<u32>(),
+        };
+        // Where this machine executes nothing the clients still may.
+        let runs_elsewhere = asked & X != 0 && object.attr.kind == FileType::Regular && self.is_noexec();
+        Ok(if runs_elsewhere { has | by_mode & X } else { has })
+    }
+
+    fn is_noexec(&self) -> bool {
+        fstatvfs(&self.disk.root).is_ok_and(|s| s.f_flag.contains(StatVfsMountFlags::NOEXEC))
+    }
+}

@@ -1,0 +1,247 @@
+//! Who may do what on a disk where each call is done as its caller: modes, ACLs, set-id bits.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use remora_vfs::local::{LocalDisk, Options};
+use remora_vfs::{Cred, DirQuery, Vfs};
+use remora_wire::nfs3::{
+    ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, NfsTime, NodeKind, SetAttr, SetTime, SpecData, Stable, Status,
+};
+
+use crate::bench::*;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Does each call as its caller. As root only: elsewhere there is nobody to become.
+fn honouring(dir: &TempDir) -> Option<LocalDisk> {
+    let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
+    match LocalDisk::open(dir.path(), options) {
+        Ok(fs) => Some(fs),
+        Err(e) => {
+            assert!(!is_root(), "{e}");
+            eprintln!("SKIPPED what takes root: {e}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_strangers_write_takes_the_set_id_bits() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let f = file(&fs, &fs.root(), "f");
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    let armed = mode(0o6777);
+    fs.setattr(&me(), &f, &armed, None).unwrap();
+    fs.write(&stranger, &f, 0, &b"x"[..].into(), Stable::Unstable).unwrap();
+    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
+    fs.setattr(&me(), &f, &armed, None).unwrap();
+    fs.setattr(&stranger, &f, &size(0), None).unwrap();
+    assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
+}
+
+/// A server that is not root has no other way to write a read-only file than to keep open what
+/// it made. As root it is tried by a thread that is not.
+#[expect(clippy::disallowed_methods, reason = "a thread of another user")]
+#[test]
+fn whoever_made_a_file_read_only_may_fill_it() {
+    let dir = TempDir::new();
+    if is_root() {
+        std::os::unix::fs::chown(dir.path(), Some(5001), Some(6001)).unwrap();
+    }
+    let fill = || {
+        if is_root() {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(5001), rustix::fs::Gid::from_raw(6001));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(None, gid, None).unwrap();
+            rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
+        }
+        let fs = export(&dir);
+        let made = fs.create(&me(), &fs.root(), b"f", &CreateHow::Guarded(mode(0o444))).unwrap();
+        write(&fs, &made.id, 0, b"four").unwrap();
+        fs.setattr(&me(), &made.id, &mode(0o400), None).unwrap();
+        write(&fs, &made.id, 4, b"teen").unwrap();
+        fs.setattr(&me(), &made.id, &size(6), None).unwrap();
+        fs.commit(&me(), &made.id, 0, 0).unwrap();
+        assert_eq!(read(&fs, &made.id), b"fourte");
+        let again = export(&dir);
+        assert_eq!(write(&again, &made.id, 0, b"x"), Err(Status::Access), "nobody has it open any more");
+    };
+    std::thread::scope(|scope| scope.spawn(fill).join().unwrap());
+}
+
+#[test]
+fn callers_are_honoured() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let root = fs.root();
+    fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
+    let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
+    let (ann, bob, eve) = (cred(5001, 6001, &[]), cred(5002, 6002, &[6001]), cred(5003, 6003, &[]));
+    let d = fs.mkdir(&ann, &root, b"d", &mode(0o750)).unwrap();
+    assert_eq!((d.attr.uid, d.attr.gid, d.attr.mode), (5001, 6001, 0o750));
+    let f = fs.create(&ann, &d.id, b"f", &CreateHow::Guarded(mode(0o640))).unwrap();
+    assert_eq!((f.attr.uid, f.attr.gid, f.attr.mode), (5001, 6001, 0o640));
+    let (d, f, data) = (d.id, f.id, &b"x"[..].into());
+    assert!(fs.lookup(&bob, &d, b"f").is_ok(), "by a further group");
+    assert_eq!(fs.lookup(&eve, &d, b"f"), Err(Status::Access));
+    assert_eq!(fs.lookup(&eve, &d, b".."), Err(Status::Access));
+    fs.write(&ann, &f, 0, data, Stable::Unstable).unwrap();
+    assert!(fs.read(&bob, &f, 0, 1).is_ok());
+    assert_eq!(fs.read(&eve, &f, 0, 1), Err(Status::Access), "not by the file that was opened for bob");
+    assert_eq!(fs.write(&bob, &f, 0, data, Stable::Unstable).unwrap_err(), Status::Access);
+    assert_eq!(fs.access(&bob, &f, ACCESS_READ | ACCESS_MODIFY), Ok(ACCESS_READ));
+    assert_eq!(fs.setattr(&bob, &f, &mode(0o666), None), Err(Status::Perm));
+    assert_eq!(fs.remove(&bob, &d, b"f"), Err(Status::Access));
+    assert_eq!(fs.remove(&eve, &d, b"none"), Err(Status::Access), "names are secret too");
+    assert_eq!(fs.rename(&eve, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
+    fs.setattr(&ann, &f, &mode(0o000), None).unwrap();
+    assert!(fs.write(&ann, &f, 0, data, Stable::Unstable).is_ok(), "owners may have opened it before");
+    assert!(fs.setattr(&ann, &f, &size(0), None).is_ok());
+    assert_eq!(fs.read(&bob, &f, 0, 1), Err(Status::Access), "a change of mode closes the file");
+    let give = SetAttr { uid: Some(5002), ..SetAttr::NONE };
+    assert_eq!(fs.setattr(&ann, &f, &give, None), Err(Status::Perm));
+    let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::NONE };
+    assert_eq!(fs.setattr(&me(), &f, &nobody, None), Err(Status::Inval));
+    assert_eq!(fs.mkdir(&cred(u32::MAX, 0, &[]), &root, b"x", &mode(0)).unwrap_err(), Status::Inval);
+    // This thread is itself again.
+    let own = fs.create(&me(), &root, b"own", &CreateHow::Guarded(mode(0o600))).unwrap();
+    assert_eq!((own.attr.uid, own.attr.gid), (0, 0));
+}
+
+#[test]
+fn who_may_write_a_file_may_empty_it_and_touch_it() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let f = file(&fs, &fs.root(), "f");
+    fs.setattr(&me(), &f, &mode(0o666), None).unwrap();
+    write(&fs, &f, 0, b"text").unwrap();
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    let now = SetAttr { mtime: SetTime::Server, ..SetAttr::NONE };
+    // As Linux's client opens a file to write it anew.
+    fs.setattr(&stranger, &f, &SetAttr { size: Some(0), ..now.clone() }, None).unwrap();
+    assert_eq!(fs.getattr(&f).unwrap().size, 0);
+    let past = SetTime::To(NfsTime { secs: 7, nanos: 0 });
+    let long_ago = SetAttr { atime: past, mtime: past, ..SetAttr::NONE };
+    for only in [now, SetAttr { atime: SetTime::Server, ..SetAttr::NONE }] {
+        fs.setattr(&me(), &f, &long_ago, None).unwrap();
+        fs.setattr(&stranger, &f, &only, None).unwrap();
+        let attr = fs.getattr(&f).unwrap();
+        let moved = [(only.atime, attr.atime), (only.mtime, attr.mtime)].map(|(asked, is)| (asked, is.secs > 7));
+        assert!(moved.iter().all(|(asked, moved)| *moved == (*asked == SetTime::Server)), "{moved:?}");
+    }
+    assert_eq!(fs.setattr(&stranger, &f, &long_ago, None), Err(Status::Perm), "other times are the owner's to set");
+    fs.setattr(&me(), &f, &mode(0o644), None).unwrap();
+    for attr in [SetAttr { mtime: SetTime::Server, ..SetAttr::NONE }, size(0)] {
+        assert!(fs.setattr(&stranger, &f, &attr, None).is_err(), "{attr:?}");
+    }
+}
+
+/// What setfacl(1) sets: a list of (tag, permissions, id), as in Linux's posix_acl_xattr.h.
+fn set_acl(path: &Path, which: &str, entries: &[(u16, u16, u32)]) -> bool {
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        acl.extend([&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    match rustix::fs::setxattr(path, which, &acl, rustix::fs::XattrFlags::empty()) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            eprintln!("SKIPPED: {} is on a file system without ACLs", path.display());
+            false
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+const NO_ID: u32 = u32::MAX;
+const USER_OBJ: u16 = 1;
+const USER: u16 = 2;
+const GROUP_OBJ: u16 = 4;
+const MASK: u16 = 16;
+const OTHER: u16 = 32;
+
+#[test]
+fn an_acl_counts_as_it_does_for_a_local_process() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let f = file(&fs, &fs.root(), "f");
+    let gid = SetAttr { gid: Some(6001), mode: Some(0o660), ..SetAttr::NONE };
+    fs.setattr(&me(), &f, &gid, None).unwrap();
+    let acl = [
+        (USER_OBJ, 6, NO_ID),
+        (USER, 6, 5001),
+        (USER, 0, 5002),
+        (GROUP_OBJ, 4, NO_ID),
+        (MASK, 6, NO_ID),
+        (OTHER, 0, NO_ID),
+    ];
+    if !set_acl(&dir.path().join("f"), "system.posix_acl_access", &acl) {
+        return;
+    }
+    assert_eq!(fs.getattr(&f).unwrap().mode, 0o660, "the mask is where the group's bits are");
+    let (named, banned, member) = ((5001, 9), (5002, 6001), (5003, 6001));
+    let stranger = (5004, 9);
+    for ((uid, gid), reads, writes) in
+        [(named, true, true), (banned, false, false), (member, true, false), (stranger, false, false)]
+    {
+        let cred = Cred { uid, gid, gids: vec![] };
+        let answer = if reads { ACCESS_READ } else { 0 } | if writes { ACCESS_MODIFY | ACCESS_EXTEND } else { 0 };
+        assert_eq!(fs.access(&cred, &f, 0x3f), Ok(answer), "{cred:?}");
+        assert_eq!(fs.read(&cred, &f, 0, 1).is_ok(), reads, "{cred:?}");
+        assert_eq!(fs.write(&cred, &f, 0, &b"x"[..].into(), Stable::Unstable).is_ok(), writes, "{cred:?}");
+        assert_eq!(fs.setattr(&cred, &f, &size(0), None).is_ok(), writes, "{cred:?}");
+    }
+}
+
+#[test]
+fn what_a_directory_gives_to_what_is_made_in_it_stays() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let root = fs.root();
+    let shared = fs.mkdir(&me(), &root, b"shared", &SetAttr { gid: Some(6001), ..mode(0o2777) }).unwrap();
+    assert_eq!((shared.attr.mode, shared.attr.gid), (0o2777, 6001));
+    let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
+    for (name, wish) in [("a", 0o755), ("b", 0o775), ("c", 0o1777)] {
+        let made = fs.mkdir(&maker, &shared.id, name.as_bytes(), &mode(wish)).unwrap();
+        assert_eq!((made.attr.mode, made.attr.gid), (0o2000 | wish, 6001), "{wish:o}");
+    }
+    let private = fs.mkdir(&me(), &root, b"private", &mode(0o777)).unwrap();
+    let acl = [(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 0, NO_ID), (OTHER, 0, NO_ID)];
+    if !set_acl(&dir.path().join("private"), "system.posix_acl_default", &acl) {
+        return;
+    }
+    let f = fs.create(&maker, &private.id, b"f", &CreateHow::Guarded(mode(0o644))).unwrap();
+    let d = fs.mkdir(&maker, &private.id, b"d", &mode(0o755)).unwrap();
+    assert_eq!((f.attr.mode, d.attr.mode), (0o600, 0o700));
+}
+
+#[test]
+fn a_directory_may_be_listed_by_those_who_may_not_search_it() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let d = fs.mkdir(&me(), &fs.root(), b"d", &mode(0o744)).unwrap();
+    file(&fs, &d.id, "f");
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    let query = DirQuery { cookie: 0, verf: [0; 8], objects: true };
+    let mut seen = Vec::new();
+    fs.readdir(&stranger, &d.id, query, &mut |entry| {
+        seen.push((entry.name.clone(), entry.object.is_some()));
+        true
+    })
+    .unwrap();
+    assert!(seen.iter().any(|(name, object)| &name[..] == b"f" && !object), "{seen:?}");
+    assert_eq!(fs.lookup(&stranger, &d.id, b"f"), Err(Status::Access));
+}
+
+#[test]
+fn devices_have_the_numbers_that_were_asked_for_or_are_not_made() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    for (major, minor) in [(4104, 1), (8, 1 << 20), (1 << 31, 0)] {
+        let what = NodeKind::Block(mode(0o600), SpecData { major, minor });
+        assert_eq!(fs.mknod(&me(), &fs.root(), b"disk", &what).unwrap_err(), Status::Inval, "{major}:{minor}");
+    }
+}
