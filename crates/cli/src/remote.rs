@@ -2,13 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
-use remora_client::Transport;
+use remora_client::{Failure, Transport};
 use remora_host::client::{ClientError, Limits, Session};
 use remora_wire::nfs3::{
-    Attr, Call, CreateArgs, CreateHow, DirOp, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs, ReadDirPlusArgs,
-    RenameArgs, Reply, SetAttr, SetAttrArgs, Status, SymLinkArgs,
+    Attr, Call, CreateArgs, CreateHow, DirOp, Entries, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs,
+    ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
+    SymLinkArgs,
 };
 use tokio::sync::OnceCell;
 
@@ -35,11 +37,26 @@ macro_rules! ask {
     };
 }
 
+/// A page of READDIR as one of READDIRPLUS.
+fn with_nothing_known(page: ReadDirOk) -> ReadDirPlusOk {
+    let entry = |e: remora_wire::nfs3::Entry| EntryPlus {
+        fileid: e.fileid,
+        name: e.name,
+        cookie: e.cookie,
+        attr: None,
+        fh: None,
+    };
+    let entries = Entries { list: page.entries.list.into_iter().map(entry).collect(), eof: page.entries.eof };
+    ReadDirPlusOk { dir: page.dir, verf: page.verf, entries }
+}
+
 /// A mounted server; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     session: Session,
     info: Arc<OnceCell<Info>>,
+    /// The server has no READDIRPLUS.
+    lists_names_only: Arc<AtomicBool>,
 }
 
 /// What FSINFO says.
@@ -72,7 +89,7 @@ impl Node {
 
 impl Remote {
     pub(crate) fn new(session: Session) -> Remote {
-        Remote { session, info: Arc::default() }
+        Remote { session, info: Arc::default(), lists_names_only: Arc::default() }
     }
 
     /// The connection.
@@ -204,16 +221,10 @@ impl Remote {
     }
 
     async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
-        // A page over UDP is small, because one lost fragment loses all of it.
-        let (dir_count, max_count) = match self.session.transport() {
-            Transport::Udp => (2048, 8192),
-            Transport::Tcp | Transport::Atp => (16 << 10, 64 << 10),
-        };
         let (mut entries, mut seen) = (Vec::new(), 0);
         let (mut cookie, mut verf) = (0, [0; 8]);
         loop {
-            let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
-            let page = ask!(self, ReadDirPlus(query))?;
+            let page = self.page(dir, cookie, verf).await?;
             verf = page.verf;
             match page.entries.list.last() {
                 Some(last) if last.cookie == cookie && !page.entries.eof => return Err(ClientError::Circular),
@@ -230,6 +241,28 @@ impl Remote {
             }
             if seen > ENTRIES_MAX {
                 return Err(ClientError::Endless { max: ENTRIES_MAX });
+            }
+        }
+    }
+
+    /// Some entries of a directory, with all that the server tells of them.
+    async fn page(&self, dir: &Fh, cookie: u64, verf: [u8; 8]) -> Result<ReadDirPlusOk> {
+        loop {
+            // A page over UDP is small, because one lost fragment loses all of it, if not each does.
+            let (dir_count, max_count) = match self.session.transport() {
+                Transport::Udp if self.session.drops_fragments() => (512, 1344),
+                Transport::Udp => (2048, 8192),
+                Transport::Tcp | Transport::Atp => (16 << 10, 64 << 10),
+            };
+            if self.lists_names_only.load(Relaxed) {
+                let query = ReadDirArgs { dir: dir.clone(), cookie, verf, count: max_count };
+                return ask!(self, ReadDir(query)).map(with_nothing_known);
+            }
+            let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
+            match ask!(self, ReadDirPlus(query)) {
+                Err(ClientError::Status(Status::NotSupp)) => self.lists_names_only.store(true, Relaxed),
+                Err(ClientError::Rpc(Failure::Fragments)) if max_count > 1344 => {}
+                page => return page,
             }
         }
     }

@@ -4,9 +4,10 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
-use common::Place;
 use common::trials::trial;
+use common::{Place, until};
 use libtest_mimic::Arguments;
 use serde_json::Value;
 
@@ -85,11 +86,25 @@ fn everybody_copies() {
 
 fn what_was_run_is_reported() {
     let p = Place::new();
-    let running = p.start(&arguments(&["--only", "remora", "--seeds", "1000", "--json"]));
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    let dir = p.here("");
+    let place = ["--dir", dir.to_str().unwrap()];
+    let running = p.start(&arguments(&[&["--only", "remora", "--seeds", "1000", "--json"][..], &place].concat()));
+    // Before its handler is there SIGINT ends it without a report; before the end of a run that is empty.
+    running.until_it_catches_ctrl_c();
+    until("a second run", || a_second_run_began(&dir));
     running.signal("INT");
     let out = running.finish();
     assert_eq!(out.code, 130, "{out:?}");
     let report: Value = serde_json::from_str(&out.stdout).unwrap();
     assert_eq!(report["complete"], false, "{report}");
+    let cells = report["cells"].as_array().unwrap();
+    assert!(cells.iter().any(|cell| cell["runs"].as_array().is_some_and(|runs| !runs.is_empty())), "{report}");
+}
+
+/// Whether a bench in `dir` copies another file than its first, which has then arrived.
+fn a_second_run_began(dir: &Path) -> bool {
+    let inside = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = inside(dir).flat_map(|bench| inside(&bench.path().join("mobile")));
+    let mut names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    names.any(|name| name.starts_with("file-") && name != "file-1")
 }

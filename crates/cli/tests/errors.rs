@@ -3,14 +3,8 @@
 mod common;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::thread;
+use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
-
-use bytes::Bytes;
-use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs};
-use remora_wire::rpc::CallHeader;
-use remora_wire::Reader;
 
 use common::{Place, is_root, names, noise, skipped};
 
@@ -280,40 +274,4 @@ fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
     p.run(&["cp", big.to_str().unwrap(), &relay.udp_url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
     assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
-}
-
-/// Stands between a client and the server at `server`, and asks for the first page of a directory
-/// whatever page the client wants.
-fn forgetful(server: SocketAddr) -> SocketAddr {
-    let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    far.connect(server).unwrap();
-    let addr = near.local_addr().unwrap();
-    thread::spawn(move || {
-        let mut buf = [0; 65_536];
-        while let Ok((len, client)) = near.recv_from(&mut buf) {
-            let mut r = Reader::new(Bytes::copy_from_slice(&buf[..len]));
-            let header = CallHeader::decode(&mut r).unwrap();
-            let mut call = buf[..len].to_vec();
-            if header.prog == nfs3::PROGRAM && header.proc == Proc::ReadDirPlus as u32 {
-                let Ok(Call::ReadDirPlus(args)) = Call::decode(Proc::ReadDirPlus, &mut r) else { panic!("no call") };
-                call.clear();
-                header.encode(&mut call);
-                Call::ReadDirPlus(ReadDirPlusArgs { cookie: 0, ..args }).encode(&mut call);
-            }
-            far.send(&call).unwrap();
-            let len = far.recv(&mut buf).unwrap();
-            near.send_to(&buf[..len], client).unwrap();
-        }
-    });
-    addr
-}
-
-#[test]
-fn a_listing_that_goes_round_in_circles_ends() {
-    let p = Place::new();
-    (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
-    let s = p.serve(&[]);
-    let at = s.url("").split('/').nth(2).unwrap().parse().unwrap();
-    let url = format!("nfs://{}/?proto=udp", forgetful(at));
-    p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
 }

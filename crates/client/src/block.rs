@@ -75,6 +75,12 @@ pub(crate) struct LinkView {
 }
 
 impl LinkView {
+    /// The data of a block that fits one packet with the `header` bytes beside it.
+    pub(crate) fn frame(self, header: u32) -> u32 {
+        let mtu = if PATH_MTUS.contains(&self.mtu) { self.mtu.min(MTU) } else { MTU };
+        (mtu - IP_HEADER - UDP_HEADER).saturating_sub(header).max(4) & !3
+    }
+
     fn head_of_line(self) -> Duration {
         if self.shared { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE }
     }

@@ -18,9 +18,10 @@ use remora_wire::rpc::OpaqueAuth;
 use crate::adaptive::Adaptive;
 use crate::block::{LONG_TRIP, fragments};
 use crate::config::{Config, Transport};
+use crate::fragments::Fragments;
 use crate::pending::Pending;
 use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
-use crate::window::{Flight, Window};
+use crate::window::{Flight, OBJECTS_MAX, Window};
 
 /// What READ's results have beside the data: RPC header, status, attributes, counts.
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
@@ -101,6 +102,7 @@ pub struct Client {
     resend: Lanes<u32>,
     window: Window,
     adaptive: Adaptive,
+    fragments: Fragments,
     last_heard: Time,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     now: Time,
@@ -163,8 +165,9 @@ impl Client {
             timers: BTreeSet::new(),
             waiting: Lanes::new(),
             resend: Lanes::new(),
-            window: Window::new(config.window),
+            window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             adaptive: Adaptive::new(now, &config),
+            fragments: Fragments::default(),
             last_heard: now,
             now,
             events: VecDeque::new(),
@@ -203,6 +206,7 @@ impl Client {
             expect: Expect::from(&request),
             message: Bytes::from(request.encode(xid, &self.cred)),
             reply_data: if let Request::Nfs(nfs3::Call::Read(r)) = &request { r.count } else { 0 },
+            reply_max: request.reply_max(),
             submitted: now,
             sent: None,
         };
@@ -251,7 +255,8 @@ impl Client {
 
     fn block(&self, header: u32, max: u32) -> u32 {
         let link = self.adaptive.link(self.now, self.config.path_mtu);
-        self.config.block.bytes(self.config.transport, header, link).min(max).max(1)
+        let most = if self.fragments.are_dropped() { link.frame(header) } else { u32::MAX };
+        self.config.block.bytes(self.config.transport, header, link).min(most).min(max).max(1)
     }
 
     /// What a block's request and reply come to, about.
@@ -304,6 +309,11 @@ impl Client {
     /// known. Over TCP the path's losses do not show.
     pub fn loss(&self) -> Option<f64> {
         self.adaptive.loss()
+    }
+
+    /// Whether the path carries whole packets only, so that datagrams of more than one never arrive.
+    pub fn drops_fragments(&self) -> bool {
+        self.fragments.are_dropped()
     }
 
     /// The smoothed round trip of requests for file data, if any was measured.

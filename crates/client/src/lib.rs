@@ -13,6 +13,7 @@ pub mod adaptive;
 mod block;
 mod client;
 mod config;
+mod fragments;
 mod loss;
 mod pending;
 mod probes;

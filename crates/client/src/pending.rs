@@ -17,6 +17,8 @@ pub(crate) struct Pending {
     pub(crate) message: Bytes,
     /// Bytes of data the reply is expected to bring.
     pub(crate) reply_data: u32,
+    /// Bytes that the reply may have.
+    pub(crate) reply_max: u32,
     pub(crate) submitted: Time,
     /// `None` until it was sent.
     pub(crate) sent: Option<Sent>,

@@ -41,6 +41,10 @@ pub enum Failure {
     /// The server has been silent for longer than the client may wait.
     #[error("the server does not answer")]
     TimedOut,
+    /// The request or its reply fills more than a frame, and the path drops fragments: nothing of
+    /// it arrives. Blocks are a frame long from now on.
+    #[error("the path to the server drops the fragments of datagrams that fill more than one packet; use TCP")]
+    Fragments,
 }
 
 /// What retransmission needs to know about a procedure.
@@ -91,6 +95,17 @@ impl Request {
         match self {
             Request::Nfs(nfs3::Call::Read(r)) => r.count,
             Request::Nfs(nfs3::Call::Write(w)) => u32::try_from(w.data.len()).unwrap_or(u32::MAX),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the results that it leaves room for, beside what every reply has; 0 where they are
+    /// no matter of its own.
+    pub(crate) fn reply_max(&self) -> u32 {
+        match self {
+            Request::Nfs(nfs3::Call::Read(r)) => r.count,
+            Request::Nfs(nfs3::Call::ReadDir(r)) => r.count,
+            Request::Nfs(nfs3::Call::ReadDirPlus(r)) => r.max_count,
             _ => 0,
         }
     }

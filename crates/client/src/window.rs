@@ -36,6 +36,9 @@ const REPAIRED_LEAST: Duration = Duration::from_millis(600);
 const REPAIRED_LEAST_MAX: f64 = 524_288.0;
 /// The largest window, in requests of the present size.
 const REQUESTS_MAX: u64 = 128;
+/// The largest in bytes where each request is an object that whoever is in between keeps until it is
+/// answered: half of what a gateway keeps for a client.
+pub(crate) const OBJECTS_MAX: u64 = 16 << 20;
 /// Bytes a second that a path with a long round trip is taken to carry at first: 1 Mbit/s.
 const LONG_PATH_RATE: f64 = 125_000.0;
 /// The most bytes that are sent at once at first: fewer than a device queue of 50 frames holds.
@@ -115,6 +118,8 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     rule: WindowSize,
+    /// The most bytes on their way, but for the least number of requests.
+    bytes_max: u64,
     bytes: u64,
     least: u64,
     phase: Phase,
@@ -130,9 +135,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(rule: WindowSize) -> Window {
+    pub(crate) fn new(rule: WindowSize, bytes_max: u64) -> Window {
         Window {
             rule,
+            bytes_max,
             bytes: 0,
             least: 0,
             phase: Phase::Fresh,
@@ -149,6 +155,7 @@ impl Window {
     pub(crate) fn opens_at(&self, flight: Flight, bytes: u32) -> Option<Time> {
         let total = flight.bytes.saturating_add(u64::from(bytes));
         match self.rule {
+            _ if flight.requests >= REQUESTS_MIN && total > self.bytes_max => None,
             WindowSize::Fixed(n) => (flight.requests < n.max(1)).then_some(Time::ZERO),
             WindowSize::Adaptive if flight.requests < REQUESTS_MIN || total <= self.bytes => Some(Time::ZERO),
             WindowSize::Adaptive if total <= self.most() => {
@@ -173,12 +180,13 @@ impl Window {
     /// How many more of `block` bytes may be sent, now or in a moment.
     pub(crate) fn room(&self, flight: Flight, block: u32) -> u32 {
         let least = REQUESTS_MIN.saturating_sub(flight.requests);
+        let within = |bytes: u64| {
+            let more = bytes.saturating_sub(flight.bytes) / u64::from(block.max(1));
+            least.max(u32::try_from(more).unwrap_or(u32::MAX))
+        };
         match self.rule {
-            WindowSize::Fixed(n) => n.max(1).saturating_sub(flight.requests),
-            WindowSize::Adaptive => {
-                let more = self.most().saturating_sub(flight.bytes) / u64::from(block.max(1));
-                least.max(u32::try_from(more).unwrap_or(u32::MAX))
-            }
+            WindowSize::Fixed(n) => n.max(1).saturating_sub(flight.requests).min(within(self.bytes_max)),
+            WindowSize::Adaptive => within(self.most().min(self.bytes_max)),
         }
     }
 
@@ -275,6 +283,18 @@ mod tests {
 
     const BLOCK: u32 = 4096;
 
+    #[test]
+    fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
+        for rule in [WindowSize::Fixed(1000), WindowSize::Adaptive] {
+            let mut w = Window::new(rule, 10 * u64::from(BLOCK));
+            (0..2000).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+            let mut flight = Flight::default();
+            assert_eq!(w.room(flight, BLOCK), 10, "{rule:?}");
+            (0..10).for_each(|_| flight.add(BLOCK));
+            assert_eq!((w.room(flight, BLOCK), w.opens_at(flight, BLOCK)), (0, None), "{rule:?}");
+        }
+    }
+
     fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
         let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
         Seen {
@@ -298,7 +318,7 @@ mod tests {
     /// The window after `replies` on a pipe where a request takes `service` at the bottleneck
     /// and `delay` elsewhere.
     fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
-        let mut w = Window::new(WindowSize::Adaptive);
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         let shortest = service + delay;
         for n in 0..replies {
             let rtt = shortest.max(f64::from(size(&w)) * service);
@@ -321,7 +341,7 @@ mod tests {
     #[test]
     fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
         for (trip_ms, at_once, later) in [(1, 2, 2), (60, 2, 2), (300, 12, 12), (600, 16, 24), (60_000, 16, 64)] {
-            let mut w = Window::new(WindowSize::Adaptive);
+            let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
             w.prepare(Duration::from_millis(trip_ms));
             assert_eq!(size(&w), later, "{trip_ms} ms");
             w.on_sent(Time::ZERO);
@@ -341,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_fixed_window_stays() {
-        let mut w = Window::new(WindowSize::Fixed(5));
+        let mut w = Window::new(WindowSize::Fixed(5), u64::MAX);
         w.prepare(Duration::from_secs(1));
         w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
         assert_eq!(size(&w), 5);
@@ -352,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_window_is_of_bytes_whatever_the_block() {
-        let mut w = Window::new(WindowSize::Adaptive);
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         w.prepare(Duration::from_secs(1));
         let mut flight = Flight::default();
         while admits(&w, flight, 16_384) {
@@ -363,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
-        let mut w = Window::new(WindowSize::Adaptive);
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         let tiny = Seen { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
         (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
         assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
@@ -373,7 +393,7 @@ mod tests {
 
     #[test]
     fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
-        let mut w = Window::new(WindowSize::Adaptive);
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
         let open = size(&w);
         let lost = |n: u32| u64::from(n * BLOCK);

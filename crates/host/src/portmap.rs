@@ -55,8 +55,8 @@ pub enum RegisterError {
     },
 }
 
-/// A server's entries in the portmapper. Dropping it takes them back: at once where rpcbind
-/// answers, and in about two seconds (3 tries of 0.7 s) not at all where it does not.
+/// A server's entries in the portmapper. Dropping it takes them back. If rpcbind does not answer,
+/// that is given up after about two seconds and the entries stay.
 #[derive(Debug)]
 pub struct Registration {
     rpcbind: Rpcbind,

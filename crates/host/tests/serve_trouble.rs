@@ -86,7 +86,8 @@ fn a_client_that_never_reads_is_dropped_and_others_are_served() {
 
 #[test]
 fn a_slow_reader_gets_all_of_its_replies() {
-    let (serving, addr) = start(limited(memory(), |l| l.connection_bytes_max = 2 << 20));
+    // Two READs of 1 MiB, each with a little more for its message and the reply's head.
+    let (serving, addr) = start(limited(memory(), |l| l.connection_bytes_max = (2 << 20) + (16 << 10)));
     let mut tcp = Tcp::connect(addr);
     let root = tcp.mount("/");
     let fh = tcp.create(&root, "f");
@@ -94,8 +95,13 @@ fn a_slow_reader_gets_all_of_its_replies() {
     for _ in 0..24 {
         tcp.send(&nfs_message(xid(), &read(&fh, 1 << 20)));
     }
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(serving.stats().under_way <= 2, "two replies of 1 MiB fill the connection's room");
+    // More than 2 can be seen only once there are 2.
+    wait_until(&serving, |s| s.under_way == 2);
+    let until = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < until {
+        assert!(serving.stats().under_way <= 2, "two replies of 1 MiB fill the connection's room");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     for _ in 0..24 {
         assert!(tcp.receive().len() > 1 << 20);
     }

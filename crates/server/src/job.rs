@@ -206,14 +206,6 @@ impl Job {
         self.nfs_call().map(nfs3::Call::proc)
     }
 
-    /// The path to be mounted, if the job is a mount.
-    pub fn mount_path(&self) -> Option<&Bytes> {
-        match &self.work {
-            Work::Mount { path, .. } => Some(path),
-            Work::Nfs { .. } | Work::Times(_) => None,
-        }
-    }
-
     /// Whether the job is a question of the duplicate request cache's own: as cheap as a
     /// GETATTR, and no client's.
     pub fn is_cache_check(&self) -> bool {

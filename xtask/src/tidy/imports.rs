@@ -31,9 +31,9 @@ const STACKED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "li
 /// The simulator also runs what the analytic model solves, to hold one against the other.
 const SIMULATED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model"];
 const BELOW_LAB: &[&str] =
-    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host", "mount"];
+    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host"];
 const BELOW_CLI: &[&str] =
-    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host", "mount", "lab"];
+    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host", "lab"];
 
 #[rustfmt::skip]
 const LAW: &[Law] = &[
@@ -54,7 +54,6 @@ const LAW: &[Law] = &[
     // clap: the swarm's flags. noq-proto, rustls: ATP's baselines.
     Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json", "noq-proto", "rustls"]) },
     Law { name: "host",    ours: STACKED,                 others: Any },
-    Law { name: "mount",   ours: &["base", "wire", "client"], others: Any },
     // ATP for C programs.
     Law { name: "libatp",  ours: &["base", "atp", "host"], others: Any },
     Law { name: "lab",     ours: BELOW_LAB,               others: Any },
@@ -139,7 +138,6 @@ mod tests {
             ("remora-host", "remora-sim", true, false),
             ("remora-cli", "remora-sim", false, true),
             ("remora-model", "remora-wire", false, false),
-            ("remora-mount", "remora-client", false, true),
             ("remora-libatp", "remora-host", false, true),
             ("remora-libatp", "remora-client", false, false),
             ("remora-client", "tokio", false, false),

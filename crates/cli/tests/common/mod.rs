@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// No command takes longer, or it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// No command takes longer until it has a handler for signals.
+const HANDLER_MAX: Duration = Duration::from_secs(30);
 
 /// A directory for a test: `srv` is shared, `here` is where commands run, `state` is theirs.
 pub(crate) struct Place {
@@ -134,6 +136,17 @@ impl Running {
         send_signal(&self.child, signal);
     }
 
+    /// Waits until it has a handler for SIGINT: one that comes before ends it without a word.
+    #[track_caller]
+    pub(crate) fn until_it_catches_ctrl_c(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        let started = Instant::now();
+        while !catches_ctrl_c(&fs::read_to_string(&status).unwrap()) {
+            assert!(started.elapsed() < HANDLER_MAX, "waited in vain for a handler of SIGINT");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Whether it has come to its end.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
@@ -163,6 +176,12 @@ fn read_all(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Str
         from.read_to_end(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// Whether a process of this /proc/PID/status has a handler for SIGINT, signal 2.
+fn catches_ctrl_c(status: &str) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 1) != 0
 }
 
 fn send_signal(child: &Child, signal: &str) {

@@ -105,12 +105,41 @@ impl Client {
             return;
         }
         lost.sort_unstable();
+        self.note_fragments(&lost);
+        lost.retain(|(_, xid)| self.flying.contains_key(xid));
         let calls = || lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
         self.adaptive.on_losses(now, calls().map(|(seq, call)| (seq, call.class)));
         let calls = calls().map(|(_, call)| call);
         self.window.on_losses(calls.filter(|c| c.class.is_bulk()).map(|c| u64::from(c.bytes())).sum());
         for (_, xid) in lost {
             self.queue_resend(xid);
+        }
+    }
+
+    /// These were lost. If that shows that nothing long ever arrives, everything long fails.
+    fn note_fragments(&mut self, lost: &[(u64, u32)]) {
+        for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
+            if let Some(sent) = call.sent {
+                self.fragments.on_loss(call, sent);
+            }
+        }
+        let Client { fragments, flying, flight, waiting, queued, events, .. } = self;
+        if !fragments.are_dropped() {
+            return;
+        }
+        let mut fail = |call: &Pending, count: &mut Flight| {
+            let hopeless = fragments.stop(call);
+            if hopeless {
+                if call.class.is_bulk() {
+                    count.remove(call.bytes());
+                }
+                events.push_back(Event::Done { id: call.id, result: Err(Failure::Fragments) });
+            }
+            !hopeless
+        };
+        flying.retain(|_, call| fail(call, flight));
+        for queue in [&mut waiting.foreground, &mut waiting.bulk] {
+            queue.retain(|call| fail(call, queued));
         }
     }
 
@@ -228,6 +257,7 @@ impl Core for Client {
 
     fn handle_input(&mut self, now: Time, _from: Peer, bytes: Bytes) {
         self.tick(now);
+        let len = bytes.len();
         let mut r = Reader::new(bytes);
         let Ok(header) = ReplyHeader::decode(&mut r) else {
             self.stats.garbled += 1;
@@ -235,6 +265,7 @@ impl Core for Client {
         };
         if let Some(call) = self.flying.remove(&header.xid) {
             self.heard(now);
+            self.fragments.on_answer(&call, len);
             let result = call.expect.decode(header.outcome, &mut r);
             self.on_reply(now, call, result);
         } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {

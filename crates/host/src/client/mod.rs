@@ -6,6 +6,7 @@
 
 mod driver;
 mod error;
+mod later;
 mod line;
 mod mount;
 mod objects;

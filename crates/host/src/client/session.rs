@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use super::ClientError;
+use super::later::Later;
 use super::line::Line;
 use super::streams::Streams;
 use crate::Clock;
@@ -270,8 +271,24 @@ impl Session {
         &self.shared().name
     }
 
-    /// Makes an NFS call. A reply whose status is not OK is a reply; see [`Session::ok`].
+    /// Makes an NFS call. A reply whose status is not OK is a reply; see [`Session::ok`]. Where it is
+    /// that the server asks to try again later, that is done for as long as the session has patience.
     pub async fn call(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {
+        let mut later = self.later();
+        loop {
+            match self.call_once(call.clone()).await {
+                Ok(reply) if reply.status().is_some_and(Later::is) && later.wait().await.is_ok() => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// For a server that asks for patience.
+    pub(super) fn later(&self) -> Later {
+        Later::new(self.shared().lock().core.patience())
+    }
+
+    async fn call_once(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {
         let proc = call.proc();
         match self.shared().ask(Request::Nfs(call), "").await? {
             Answer::Nfs(reply) => Ok(reply),
@@ -310,6 +327,11 @@ impl Session {
     /// Tells the client of a hand-off, as the local protocol of [`handoff`](crate::handoff) does.
     pub fn hand_off(&self, signal: Signal) {
         hand_off(self.shared(), self.streams.as_deref(), signal);
+    }
+
+    /// Whether datagrams of more than a packet never arrive; see [`Client::drops_fragments`].
+    pub fn drops_fragments(&self) -> bool {
+        self.shared().lock().core.drops_fragments()
     }
 
     /// The share of frames that the path loses one by one; see [`Client::loss`].

@@ -66,9 +66,13 @@ impl Streams {
         self.lock().lines.clone()
     }
 
-    /// Whether streams do better than the datagrams of `core`. What losses leave of a stream's window
+    /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
+    /// most. What losses leave of a stream's window
     /// does not fill a long path, and on a slow one a block takes as long as a stream may be silent.
     fn is_for(core: &Client) -> bool {
+        if core.drops_fragments() {
+            return true;
+        }
         let is_long = core.sync_tail() > 0;
         let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
         core.loss().is_some_and(|loss| LOSS.contains(&loss)) && !is_long && !is_slow

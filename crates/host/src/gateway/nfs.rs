@@ -35,7 +35,7 @@ pub(super) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes of half-received calls of a client, and of all.
 pub(super) const BUFFERS: (u64, u64) = (16 << 20, 64 << 20);
 /// Calls of a client without a reply, and their bytes. A client that has more is sent away. Ours has
-/// 128 requests for file data at most, and few others.
+/// half of that in file data at most, and few others.
 const PENDING_MAX: (usize, usize) = (2048, 32 << 20);
 /// Bytes of replies on their way to a client; then no more are read from the server.
 const REPLIES_MAX: usize = 8 << 20;

@@ -83,13 +83,20 @@ impl<'s> Flying<'s> {
     }
 
     pub(super) fn push(&mut self, piece: Piece, line: &Arc<Line>, request: nfs3::Call) -> Result<(), ClientError> {
-        let pending = line.shared.submit(Request::Nfs(request))?;
+        let (line, pending) = match line.shared.submit(Request::Nfs(request.clone())) {
+            // Another transfer has just given the stream up.
+            Err(ClientError::Closed) if self.session.is_stream_beside(line) => {
+                let own = self.session.own_line();
+                (own, own.shared.submit(Request::Nfs(request))?)
+            }
+            submitted => (line, submitted?),
+        };
         self.calls.push_back(Call { piece, pending, line: line.clone() });
         Ok(())
     }
 
     /// The next that is answered, whichever it is; without an answer if a stream failed with it
-    /// on its way, and it has to be asked for again. Once there is nothing more to ask for
+    /// on its way, or it was too long for the path, and it has to be asked for again. Once there is nothing more to ask for
     /// (`is_last`) streams that stand still are not waited for.
     pub(super) async fn next(&mut self, is_last: bool) -> Result<(Piece, Option<Answer>), ClientError> {
         let (i, result) = loop {
@@ -112,6 +119,8 @@ impl<'s> Flying<'s> {
                 self.session.give_up(&line);
                 Ok((piece, None))
             }
+            // It is asked for again in pieces that the path carries.
+            Err(ClientError::Rpc(Failure::Fragments)) if !piece.is_empty() => Ok((piece, None)),
             Err(e) => Err(silent(self.session, e)),
         }
     }

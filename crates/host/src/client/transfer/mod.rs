@@ -9,6 +9,7 @@ use remora_client::{Answer, Download, Piece, TransferError, Upload};
 use remora_wire::nfs3::{self, Fh, Reply};
 
 use super::ClientError;
+use super::later::Later;
 use super::session::Session;
 use flying::Flying;
 
@@ -56,6 +57,7 @@ pub async fn receive(
     let mut left = range.end.saturating_sub(range.start);
     let mut file = Download::new(fh, range);
     let mut flying = Flying::new(session, false);
+    let mut later = session.later();
     while !file.is_done() {
         let mut is_last = false;
         while let Some(line) = flying.line_with_room() {
@@ -67,7 +69,12 @@ pub async fn receive(
             flying.push(piece, &line, call)?;
         }
         match flying.next(is_last).await? {
+            (piece, Some(Answer::Nfs(Reply::Read(Err(fail))))) if Later::is(fail.status) => {
+                later.wait().await?;
+                file.put_back(piece);
+            }
             (piece, Some(Answer::Nfs(Reply::Read(result)))) => {
+                later.is_over();
                 let at = piece.start;
                 let data = file.on_read(piece, result.map_err(|f| f.status)?)?;
                 left = left.saturating_sub(data.len() as u64);
@@ -161,6 +168,7 @@ pub async fn send(
     let mut left = range.end.saturating_sub(range.start);
     let mut file = Upload::new(fh, range);
     let mut flying = Flying::new(session, true);
+    let mut later = session.later();
     let (mut committed, mut every) = (Instant::now(), COMMIT_EVERY.0);
     while !file.is_done() {
         let mut is_last = false;
@@ -188,7 +196,16 @@ pub async fn send(
             progress.all_sent();
         }
         match flying.next(is_last).await? {
+            (piece, Some(Answer::Nfs(Reply::Write(Err(fail))))) if Later::is(fail.status) => {
+                later.wait().await?;
+                file.put_back(piece);
+            }
+            (_, Some(Answer::Nfs(Reply::Commit(Err(fail))))) if Later::is(fail.status) => {
+                later.wait().await?;
+                flying.push(0..0, session.own_line(), commit_all(&file))?;
+            }
             (piece, Some(Answer::Nfs(Reply::Write(result)))) => {
+                later.is_over();
                 let written = result.map_err(|f| f.status)?;
                 let first = seen.is_none();
                 seen.get_or_insert_default().take(written.wcc.after.as_ref(), first);
@@ -201,15 +218,17 @@ pub async fn send(
                 file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
             }
             (_, Some(_)) => return Err(ClientError::Closed),
-            (piece, None) if piece.is_empty() => {
-                let commit = nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 };
-                flying.push(piece, session.own_line(), nfs3::Call::Commit(commit))?;
-            }
+            (piece, None) if piece.is_empty() => flying.push(piece, session.own_line(), commit_all(&file))?,
             (piece, None) => file.put_back(piece),
         }
     }
     file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
     Ok(seen.unwrap_or_default())
+}
+
+/// A COMMIT of all of the file.
+fn commit_all(file: &Upload) -> nfs3::Call {
+    nfs3::Call::Commit(nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 })
 }
 
 /// The WRITE of a piece.

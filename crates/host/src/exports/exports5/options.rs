@@ -99,7 +99,7 @@ fn other(option: &str) -> Option<Other> {
         ("auth_nlm" | "no_auth_nlm" | "secure_locks" | "insecure_locks", None) => Idle("there is no lock manager"),
         ("async", None) => Refused("what a client was told to be on stable storage is there"),
         ("nohide" | "crossmnt", None) => {
-            Refused("file systems mounted inside are listed, not entered: export each on a line of its own")
+            Refused("of what is mounted inside, clients see the directory below: export it on a line of its own")
         }
         ("mountpoint" | "mp", _) => Refused("whether it is mounted is not looked at"),
         ("sec" | "xprtsec", _) => Refused("there is neither Kerberos nor TLS: only sec=sys and xprtsec=none"),

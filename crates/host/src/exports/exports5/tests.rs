@@ -93,7 +93,7 @@ fn wrong_lines_are_refused_with_their_number_and_the_reason() {
         (
             "/a *(crossmnt)",
             1,
-            "'crossmnt' is refused: file systems mounted inside are listed, not entered: export each on a line of its own",
+            "'crossmnt' is refused: of what is mounted inside, clients see the directory below: export it on a line of its own",
         ),
         (
             "/a *(sec=krb5)",

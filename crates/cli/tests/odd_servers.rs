@@ -1,0 +1,139 @@
+//! Servers and paths that are within the rules, and unlike ours: no READDIRPLUS, a request for
+//! patience, fragments that never arrive, a listing that never ends.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use bytes::Bytes;
+use common::{Daemon, Place, noise};
+use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs, Reply, Status};
+use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr};
+
+/// What becomes of a call.
+enum Fate {
+    /// This reaches the server.
+    Pass(Call),
+    /// It is answered with this.
+    Fail(Status),
+}
+
+/// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
+/// datagrams longer than `longest` do not arrive, either way.
+fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate + Send + 'static) -> String {
+    let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    far.connect(("127.0.0.1", server.port())).unwrap();
+    let url = format!("nfs://{}/?proto=udp", near.local_addr().unwrap());
+    let client = Arc::new(Mutex::new(None::<SocketAddr>));
+    let (back, from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone());
+    thread::spawn(move || {
+        let mut buf = [0; 65_536];
+        while let Ok(len) = from.recv(&mut buf) {
+            let to = *to.lock().unwrap();
+            if let (true, Some(to)) = (len <= longest, to) {
+                back.send_to(&buf[..len], to).unwrap();
+            }
+        }
+    });
+    thread::spawn(move || {
+        let mut buf = [0; 65_536];
+        while let Ok((len, peer)) = near.recv_from(&mut buf) {
+            *client.lock().unwrap() = Some(peer);
+            let mut r = Reader::new(Bytes::copy_from_slice(&buf[..len]));
+            let header = CallHeader::decode(&mut r).unwrap();
+            let mut message = buf[..len].to_vec();
+            if header.prog == nfs3::PROGRAM {
+                let proc = Proc::from_number(header.proc).unwrap();
+                message.clear();
+                match judge(Call::decode(proc, &mut r).unwrap()) {
+                    Fate::Pass(call) => {
+                        header.encode(&mut message);
+                        call.encode(&mut message);
+                    }
+                    Fate::Fail(status) => {
+                        ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
+                        Reply::failed(proc, status).encode(&mut message);
+                        near.send_to(&message, peer).unwrap();
+                        continue;
+                    }
+                }
+            }
+            if message.len() <= longest {
+                far.send(&message).unwrap();
+            }
+        }
+    });
+    url
+}
+
+fn at(url: &str, path: &str) -> String {
+    url.replace("/?", &format!("{path}?"))
+}
+
+/// A directory of 200 files is listed, and a file goes there and back.
+fn works(p: &Place, url: &str) {
+    (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
+    let listed = p.ok(&["ls", url]);
+    assert_eq!(listed.lines().filter(|line| line.contains("file-")).count(), 200, "{listed}");
+    fs::write(p.here("up"), noise(50_000, 7)).unwrap();
+    let there = at(url, "/up");
+    p.ok(&["cp", "-q", "up", &there]);
+    p.ok(&["cp", "-q", &there, "down"]);
+    assert!(
+        fs::read(p.here("down")).unwrap() == noise(50_000, 7) && fs::read(p.srv("up")).unwrap() == noise(50_000, 7)
+    );
+}
+
+#[test]
+fn a_server_without_readdirplus() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let judge = |call| match call {
+        Call::ReadDirPlus(_) => Fate::Fail(Status::NotSupp),
+        call => Fate::Pass(call),
+    };
+    works(&p, &between(&s, usize::MAX, judge));
+}
+
+#[test]
+fn a_server_that_asks_for_patience_gets_it() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    // The third call of each procedure, and the fourth.
+    let mut calls = HashMap::new();
+    let judge = move |call: Call| {
+        let n = calls.entry(call.proc() as u32).and_modify(|n| *n += 1).or_insert(1);
+        if matches!(n, 1 | 3 | 4) && call.proc() != Proc::Null { Fate::Fail(Status::Jukebox) } else { Fate::Pass(call) }
+    };
+    works(&p, &between(&s, usize::MAX, judge));
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::Read(_) | Call::Write(_) => Fate::Fail(Status::Jukebox),
+        call => Fate::Pass(call),
+    });
+    p.run(&["cp", "-q", "--timeout", "1", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
+    p.run(&["cp", "-q", "--timeout", "1", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
+}
+
+#[test]
+fn a_path_that_drops_fragments() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    works(&p, &between(&s, 1472, Fate::Pass));
+}
+
+#[test]
+fn a_listing_that_goes_round_in_circles_ends() {
+    let p = Place::new();
+    (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::ReadDirPlus(args) => Fate::Pass(Call::ReadDirPlus(ReadDirPlusArgs { cookie: 0, ..args })),
+        call => Fate::Pass(call),
+    });
+    p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
+}

@@ -1,0 +1,73 @@
+//! Paths that carry whole packets and drop fragments, as many firewalls and address translators do.
+//!
+//! A request or a reply that fills more than one frame never arrives there, however often it is
+//! sent again, while small ones do. That is taken for proven when so much of it was found lost by
+//! what was answered meanwhile, and nothing of more than a frame has ever got through that way.
+
+use crate::block::fragments;
+use crate::pending::{Pending, Sent};
+
+/// Transmissions of more than a frame that must have been lost in a row,
+const ROW: u32 = 8;
+/// and of one request. A path that loses every fifth frame loses so many of four frames in one case
+/// of a hundred; there one frame at a time is better anyway.
+const TIMES: u32 = 3;
+/// The same where such things got through before: the path may have become another.
+const ROW_LATER: u32 = 64;
+const TIMES_LATER: u32 = 7;
+
+/// One of the two directions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// Lost in a row.
+    lost: u32,
+    /// Something has got through.
+    passed: bool,
+}
+
+/// What is known of the path. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Fragments {
+    /// Requests, replies.
+    ways: [Way; 2],
+    are_dropped: bool,
+}
+
+/// Whether the request, and its reply, fill more than a frame.
+fn long(call: &Pending) -> [bool; 2] {
+    let message = u32::try_from(call.message.len()).unwrap_or(u32::MAX);
+    [fragments(message) > 1, fragments(call.reply_max) > 1]
+}
+
+impl Fragments {
+    /// Whether the path drops them.
+    pub(crate) fn are_dropped(&self) -> bool {
+        self.are_dropped
+    }
+
+    /// `call` was answered, `reply` bytes long.
+    pub(crate) fn on_answer(&mut self, call: &Pending, reply: usize) {
+        let reply = u32::try_from(reply).unwrap_or(u32::MAX);
+        for (way, got) in self.ways.iter_mut().zip([long(call)[0], fragments(reply) > 1]) {
+            if got {
+                *way = Way { lost: 0, passed: true };
+            }
+        }
+    }
+
+    /// A transmission of `call` was found lost.
+    pub(crate) fn on_loss(&mut self, call: &Pending, sent: Sent) {
+        for (way, is_long) in self.ways.iter_mut().zip(long(call)) {
+            if is_long {
+                way.lost = way.lost.saturating_add(1);
+                let (row, times) = if way.passed { (ROW_LATER, TIMES_LATER) } else { (ROW, TIMES) };
+                self.are_dropped |= way.lost >= row && sent.retries + 1 >= times;
+            }
+        }
+    }
+
+    /// Whether `call` will never be answered.
+    pub(crate) fn stop(&self, call: &Pending) -> bool {
+        self.are_dropped && long(call).contains(&true)
+    }
+}

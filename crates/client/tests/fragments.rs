@@ -1,0 +1,97 @@
+//! Paths that drop the fragments of long datagrams, and those that only seem to.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr, read, write};
+use remora_base::Time;
+use remora_client::{Client, Config, Failure, Transport};
+use remora_wire::nfs3::Proc;
+
+const TRIP: Duration = Duration::from_millis(20);
+
+/// Lets `time` go by, with a server that answers after [`TRIP`] what `arrives`.
+fn serve(w: &mut World, time: Duration, mut arrives: impl FnMut(Time, &Sent) -> bool) {
+    let (end, mut answers) = (w.now + time, VecDeque::new());
+    while w.now < end {
+        let sent = w.pass(MS);
+        answers.extend(sent.into_iter().filter(|s| arrives(s.at, s)));
+        while answers.front().is_some_and(|s: &Sent| s.at + TRIP <= w.now) {
+            let call = answers.pop_front().unwrap();
+            w.answer(&call);
+        }
+    }
+    w.sent();
+}
+
+fn is_long(sent: &Sent) -> bool {
+    sent.proc == Proc::Read || sent.payload.len() > 1472
+}
+
+fn longest(client: &Client) -> u32 {
+    client.read_block(u32::MAX)
+}
+
+#[test]
+fn what_never_arrives_ends_and_goes_by_single_packets_from_then_on() {
+    for (requests, most) in [(vec![write(0, 5000), write(5000, 5000)], 10), (vec![read(0), read(4096), read(8192)], 10)]
+    {
+        let n = requests.len();
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit(getattr());
+        serve(&mut w, TRIP * 2, |_, _| true);
+        w.submit_all(requests);
+        serve(&mut w, Duration::from_secs(most), |_, sent| !is_long(sent));
+        assert_eq!(w.done.len(), 1 + n, "{:?}", w.client.stats());
+        assert!(w.done[1..].iter().all(|(_, result)| *result == Err(Failure::Fragments)), "{:?}", w.done);
+        assert!(w.client.drops_fragments() && w.client.is_idle() && longest(&w.client) < 1400);
+        // The window is free again.
+        w.submit(write(0, 1000));
+        serve(&mut w, TRIP * 2, |_, sent| !is_long(sent));
+        assert_eq!(w.done.len(), 2 + n);
+    }
+}
+
+#[test]
+fn an_outage_or_a_lossy_path_is_none_that_drops_them() {
+    let outage = |start: Time| move |at: Time, _: &Sent| at.since(start) > Duration::from_secs(20);
+    // Four in five of the long ones are lost, and nothing else.
+    let lossy = |_: Time| {
+        let mut n = 0;
+        move |_: Time, sent: &Sent| {
+            n += u32::from(is_long(sent));
+            !is_long(sent) || n % 5 == 0
+        }
+    };
+    for is_lossy in [false, true] {
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit(getattr());
+        serve(&mut w, TRIP * 2, |_, _| true);
+        w.submit_reads(20);
+        let start = w.now;
+        if is_lossy {
+            serve(&mut w, Duration::from_secs(300), lossy(start));
+        } else {
+            serve(&mut w, Duration::from_secs(60), outage(start));
+        }
+        assert!(
+            w.done.len() == 21 && w.done.iter().all(|(_, result)| result.is_ok()),
+            "{is_lossy}: {:?}",
+            w.client.stats()
+        );
+        assert!(!w.client.drops_fragments());
+    }
+}
+
+#[test]
+fn a_path_that_begins_to_drop_them_is_found_out_too() {
+    let mut w = World::new(Config::new(Transport::Udp));
+    w.submit_reads(4);
+    serve(&mut w, Duration::from_secs(5), |_, _| true);
+    assert_eq!(w.done.len(), 4);
+    w.submit_reads(8);
+    serve(&mut w, Duration::from_secs(300), |_, sent| !is_long(sent));
+    assert!(w.client.drops_fragments() && w.done.len() == 12, "{:?}", w.client.stats());
+}
