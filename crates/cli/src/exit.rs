@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use remora_atp::session::Refusal;
+use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
@@ -75,18 +77,19 @@ impl Error {
 
     /// A closure for `map_err` on what this machine did.
     pub(crate) fn local(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Error {
-        move |source| Error::Local { what: what.to_string(), source }
+        move |source| Error::Local { what: out::shown(what.to_string().as_bytes()), source }
     }
 
     /// It cannot be done, because of `why`.
     pub(crate) fn refused(what: impl fmt::Display, why: impl Into<String>) -> Error {
-        Error::Refused { what: what.to_string(), why: why.into() }
+        Error::Refused { what: out::shown(what.to_string().as_bytes()), why: why.into() }
     }
 
     /// The exit code; see [`HELP`].
     pub(crate) fn code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
+            Error::Remote { source: ClientError::NoKey { .. }, .. } => 2,
             Error::Remote { .. } if self.is_lost() => 3,
             Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,
             Error::Mismatch(_) => 4,
@@ -100,7 +103,12 @@ impl Error {
     pub(crate) fn is_lost(&self) -> bool {
         use ClientError::*;
         let Error::Remote { source, .. } = self else { return false };
-        matches!(source, Resolve { .. } | Connect { .. } | Silent { .. } | Rpc(_) | Closed)
+        match source {
+            // The server is there, and it is not the one meant or does not want us.
+            Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
+            Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
+            _ => false,
+        }
     }
 
     /// Whether there is no room: further files will not fit either.
@@ -162,9 +170,11 @@ impl fmt::Display for Error {
     }
 }
 
-/// Says what went wrong in `command`, and what to do about it.
+/// Says what went wrong in `command`, and what to do about it. There may be names in it that others
+/// chose, so no control character of theirs reaches the terminal; line feeds are ours.
 pub(crate) fn show(command: &str, error: &Error) {
-    out::say(format_args!("remora: {command}: {error}"));
+    let text: Vec<String> = error.to_string().split('\n').map(|line| out::shown(line.as_bytes())).collect();
+    out::say(format_args!("remora: {command}: {}", text.join("\n")));
     if let Some(hint) = error.hint() {
         out::say(format_args!("hint: {hint}"));
     }
@@ -205,6 +215,7 @@ mod tests {
     #[test]
     fn codes_are_those_of_the_help() {
         let remote = |source| Error::Remote { what: "nfs://nas/x".into(), source };
+        let atp = |source| ClientError::Atp { server: "nas:4049".into(), source };
         let gone = || io::Error::from(io::ErrorKind::ConnectionRefused);
         for (error, code) in [
             (Error::Usage(String::new()), 2),
@@ -212,6 +223,9 @@ mod tests {
             (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
             (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
             (remote(ClientError::Closed), 3),
+            (remote(ClientError::NoKey { server: "nas:4049".into() }), 2),
+            (remote(atp(AtpError::Refused(Refusal::Silent))), 3),
+            (remote(atp(AtpError::Refused(Refusal::WrongKey))), 1),
             (Error::local("x")(gone()), 1),
             (Error::refused("x", "no"), 1),
             (Error::Mismatch("x".into()), 4),
@@ -231,6 +245,7 @@ mod tests {
         assert!(full.is_full() && !full.is_lost());
         let e = Error::local("a b")(io::Error::from_raw_os_error(2));
         assert_eq!(e.to_string(), "a b: no such file or directory");
+        assert_eq!(Error::refused("x\x1b[2J\n", "is a directory").to_string(), "x\\u{1b}[2J\\n: is a directory");
     }
 
     fn remora_error(status: Status) -> Error {

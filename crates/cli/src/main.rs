@@ -7,6 +7,7 @@
 // They panic when nobody reads; see `out`.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod address;
 mod args;
 mod commands;
 mod cp;

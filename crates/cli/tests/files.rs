@@ -222,6 +222,57 @@ fn resumed_trees_do_not_copy_again_what_is_there() {
     assert_eq!(tree(&p.srv("t")), tree(&p.here("t")));
 }
 
+/// A tree's own directory, too, when the try before left it unfinished.
+#[test]
+fn resumed_trees_are_as_private_as_their_sources() {
+    let p = Place::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for dir in ["private", "private/inner"] {
+        fs::create_dir(p.srv(dir)).unwrap();
+        fs::set_permissions(p.srv(dir), fs::Permissions::from_mode(0o750)).unwrap();
+    }
+    fs::write(p.srv("private/inner/f"), "f").unwrap();
+    let s = p.serve(&[]);
+    fs::create_dir_all(p.here("dl/private/inner")).unwrap();
+    p.ok(&["cp", "-r", "-q", &s.url("/private"), "dl"]);
+    assert_eq!(mode(&p.here("dl/private")), 0o755, "the user's own");
+    p.ok(&["cp", "-r", "-q", "--resume", &s.url("/private"), "dl"]);
+    for dir in ["dl/private", "dl/private/inner"] {
+        assert_eq!(mode(&p.here(dir)), 0o750, "{dir}");
+    }
+}
+
+#[test]
+fn names_that_others_chose_play_no_tricks_with_the_terminal() {
+    let p = Place::new();
+    let name = "x\x1b]0;title\x07\x1b[2J";
+    fs::create_dir(p.srv("d")).unwrap();
+    fs::write(p.srv(&format!("d/{name}")), "").unwrap();
+    fs::create_dir_all(p.here(&format!("d/{name}"))).unwrap();
+    let s = p.serve(&[]);
+    let out = p.run(&["cp", "-r", "-q", &s.url("/d"), "."]);
+    out.expect(1, &["u{1b}", "is a directory"]);
+    assert!(!out.stderr.contains(['\x1b', '\x07']), "{:?}", out.stderr);
+}
+
+#[test]
+fn a_failure_is_counted_once() {
+    let p = Place::new();
+    fs::create_dir(p.srv("d")).unwrap();
+    fs::write(p.srv("d/f"), "f").unwrap();
+    let s = p.serve(&[]);
+    let (d, e) = (s.url("/d"), s.url("/d/f"));
+    // Nothing listens there any more.
+    s.kill();
+    let out = p.run(&["cp", "-r", "--json", "--timeout", "1", &d, &e, "."]);
+    let report: Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!(
+        (out.code, &report["failed"], report["errors"].as_array().unwrap().len()),
+        (3, &1.into(), 1),
+        "{report}"
+    );
+}
+
 #[test]
 fn directories_are_made_moved_and_removed() {
     let p = Place::new();

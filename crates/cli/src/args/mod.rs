@@ -153,7 +153,7 @@ upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora).
 
 --verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
 
---json prints one object at the end: files, directories, symlinks, skipped, failed, verified
+--json prints one object at the end, unless it is interrupted: files, directories, symlinks, skipped, failed, verified
 (counts); bytes (copied now), resumed_bytes (kept from before), seconds (of these mount_seconds until
 the first server was mounted, copy_seconds since), requests, retransmissions; errors (a list of texts).";
 

@@ -146,6 +146,9 @@ fn place(url: &str, proto: Option<Proto>) -> Result<Place> {
     };
     // What is measured shall not depend on which of the two answers first.
     target.transport = asked.or(Some(Transport::Tcp));
+    if target.transport == Some(Transport::Atp) {
+        return Err(Error::Usage(format!("{url}: bench asks over UDP and TCP only; ATP is measured by bench --atp")));
+    }
     Ok(Place { url: url.to_owned(), target })
 }
 

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use super::keys;
 use crate::args::Send;
 use crate::cp::progress::Progress;
-use crate::exit::{Error, Result, io_text};
+use crate::exit::{Error, Result};
 use crate::parcel::PART_MAX;
-use crate::{interrupt, out, units};
+use crate::{address, interrupt, out, units};
 use shipment::{Failure, Kind, Lane, Sent, Source};
 
 /// Parts in memory at once, in KiB: two of the largest, and less than a receiver keeps of a peer.
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Send) -> Result {
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
     let sources = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
-    let addr = tokio::task::block_in_place(|| resolve(to))?;
+    let addr = tokio::task::block_in_place(|| address::resolve(to, || no_receiver(to)))?;
     let endpoint = bind(addr, identity)?;
     let work = async {
         let remote = connect(&args, &endpoint, to, addr).await?;
@@ -86,15 +86,8 @@ fn sources(paths: &[String]) -> Result<Vec<Source>> {
     paths.iter().map(source).collect()
 }
 
-fn resolve(to: &str) -> Result<SocketAddr> {
-    use std::net::ToSocketAddrs;
-    let mut found = to.to_socket_addrs().map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => {
-            Error::Usage(format!("the last word is the receiver, as in host.example.net:4100, and {to} is none"))
-        }
-        _ => Error::refused(to, format!("cannot find its address: {}", io_text(&e))),
-    })?;
-    found.next().ok_or_else(|| Error::refused(to, "has no address"))
+fn no_receiver(to: &str) -> String {
+    format!("the last word is the receiver, as in host.example.net:4100, and {to} is none")
 }
 
 fn bind(to: SocketAddr, identity: Identity) -> Result<AtpEndpoint> {

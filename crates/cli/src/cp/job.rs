@@ -95,7 +95,12 @@ impl Job {
 
     /// Takes note of a failure; only what makes all that follows fail, too, is passed on.
     pub(crate) fn settle(&self, result: Result) -> Result {
-        let Err(error) = result else { return Ok(()) };
+        let error = match result {
+            Ok(()) => return Ok(()),
+            // It has been settled, and makes all that follows fail, too.
+            Err(Error::Reported(code)) => return Err(Error::Reported(code)),
+            Err(error) => error,
+        };
         let fatal = error.is_lost() || error.is_full();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.count += 1;
@@ -112,6 +117,7 @@ impl Job {
 
     /// Something that is skipped, or worth knowing.
     pub(crate) fn note(&self, text: &str) {
+        let text = out::shown(text.as_bytes());
         self.progress.suspend(|| out::say(format_args!("remora: cp: {text}")));
     }
 

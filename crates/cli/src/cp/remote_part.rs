@@ -119,6 +119,11 @@ impl RemotePart {
         })
     }
 
+    /// What it is a copy to, for people.
+    pub(crate) fn url(&self) -> &str {
+        &self.dest.url
+    }
+
     fn journal(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,21 +138,18 @@ impl RemotePart {
         self.journal().done.missing(size)
     }
 
-    /// These bytes are on the server's disk.
+    /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`.
     pub(crate) fn committed(&self, range: Range<u64>) -> io::Result<()> {
         let mut journal = self.journal();
         journal.done.insert(range);
         let saved = self.saved.load(Ordering::Relaxed);
-        match &self.journal_file {
-            // What went in one piece is copied again as fast as a journal is read.
-            Some(_) if saved == 0 && journal.is_complete() => Ok(()),
-            Some(file) => {
-                file.store(&journal)?;
-                self.saved.store(journal.done.bytes(), Ordering::Relaxed);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        // What went in one piece is copied again as fast as a journal is read.
+        let Some(file) = self.journal_file.as_ref().filter(|_| saved > 0 || !journal.is_complete()) else {
+            return Ok(());
+        };
+        file.store(&journal)?;
+        self.saved.store(journal.done.bytes(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives it its name and attributes although its last bytes are still on their way: they are

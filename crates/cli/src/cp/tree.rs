@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -46,7 +46,8 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
         let entries = match open_down(remote, &dir).await {
             Ok((is_new, entries)) => {
                 count(&job.counts.directories);
-                if is_new || dir.depth > 0 {
+                // One that is the user's own stays as it is, if it is not from an earlier try.
+                if is_new || dir.depth > 0 || job.resume {
                     finished.push((dir.dest.clone(), dir.node.attr.clone()));
                 }
                 entries
@@ -86,7 +87,8 @@ async fn open_down(remote: &Remote, dir: &Down) -> Result<(bool, Vec<Entry>)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
-    let is_new = match fs::create_dir(&dir.dest) {
+    // What is in it may be private: it opens up when all is there.
+    let is_new = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
         Ok(()) => true,
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             // Only the first may be reached through a link: further ones lead who knows where.

@@ -15,7 +15,7 @@ use super::job::{Job, count};
 use super::journal::Identity;
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
-use crate::exit::{Error, Result};
+use crate::exit::{Error, Result, io_text};
 use crate::remote::{Node, Remote};
 
 /// Where an upload goes.
@@ -189,7 +189,7 @@ async fn send(job: &Job, file: &File, part: &RemotePart, size: u64, is_free: boo
     let (tell, told) = oneshot::channel();
     let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
     let sending = async {
-        let mut sending = Sending { job, file, part, all_sent: tell.take() };
+        let mut sending = Sending { job, file, part, all_sent: tell.take(), is_warned: false };
         let mut seen = Written::default();
         for range in missing {
             let fh = part.node.fh.clone();
@@ -213,6 +213,8 @@ struct Sending<'a> {
     part: &'a RemotePart,
     /// Told when the copy may get its name.
     all_sent: Option<oneshot::Sender<()>>,
+    /// That it cannot be resumed was said.
+    is_warned: bool,
 }
 
 impl Progress for Sending<'_> {
@@ -225,7 +227,13 @@ impl Progress for Sending<'_> {
     }
 
     fn stable(&mut self, piece: Range<u64>) -> io::Result<()> {
-        self.part.committed(piece)
+        let Err(why) = self.part.committed(piece) else { return Ok(()) };
+        // The copy is worth more than that it can be resumed.
+        if !std::mem::replace(&mut self.is_warned, true) {
+            let what = "if it is interrupted, it begins anew: what has arrived could not be noted here";
+            self.job.note(&format!("{}: {what}: {}", self.part.url(), io_text(&why)));
+        }
+        Ok(())
     }
 
     fn all_sent(&mut self) {

@@ -8,6 +8,35 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use super::common::Place;
 use super::example;
 
+/// What is there already is replaced if it is a file, and nothing else.
+pub(crate) fn pages_replace_nothing_but_files() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let p = Place::new();
+    // One that fits a spreadsheet.
+    let office = example("copy89-fig10.toml");
+    fs::copy(&office, p.here("own.toml")).unwrap();
+    fs::create_dir(p.here("directory")).unwrap();
+    std::process::Command::new("mkfifo").arg(p.here("pipe")).status().unwrap();
+    symlink("nowhere", p.here("dangling")).unwrap();
+    symlink("/dev/null", p.here("device")).unwrap();
+    for flag in ["--html", "--xlsx"] {
+        for there in ["directory", "pipe", "device"] {
+            p.run(&["model", &office, flag, there]).expect(1, &[there, "not a regular file"]);
+        }
+        p.run(&["model", &office, flag, "dangling"]).expect(1, &["dangling", "no such file"]);
+        p.run(&["model", "own.toml", flag, "own.toml"]).expect(2, &["own.toml", "the model itself"]);
+    }
+    assert!(fs::symlink_metadata(p.here("device")).unwrap().is_symlink());
+    assert_eq!(fs::read(p.here("own.toml")).unwrap(), fs::read(&office).unwrap());
+    fs::write(p.here("page.html"), "old").unwrap();
+    fs::set_permissions(p.here("page.html"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("page.html", p.here("link.html")).unwrap();
+    p.ok(&["model", &office, "--html", "link.html"]);
+    assert!(fs::symlink_metadata(p.here("link.html")).unwrap().is_symlink());
+    let page = fs::metadata(p.here("page.html")).unwrap();
+    assert!(page.len() > 1000 && page.permissions().mode() & 0o777 == 0o600, "{page:?}");
+}
+
 pub(crate) fn html_is_one_file() {
     let p = Place::new();
     let text = p.ok(&["model", &example("office.toml"), "--html", "office.html"]);

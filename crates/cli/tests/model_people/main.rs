@@ -19,6 +19,7 @@ fn main() {
     let plain = |name, run| trial(name, &[], false, run, tell);
     let trials: Vec<Trial> = vec![
         plain("model::html_is_one_file", files::html_is_one_file),
+        plain("model::pages_replace_nothing_but_files", files::pages_replace_nothing_but_files),
         plain("model::sweeps", files::sweeps),
         plain("model::calibrates", files::calibrates),
         plain("model::bad_captures_and_flags", files::bad_captures_and_flags),

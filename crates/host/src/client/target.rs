@@ -51,7 +51,11 @@ impl Target {
     /// Reads a URL.
     pub fn parse(text: &str) -> Result<Target, TargetError> {
         let bad = |why: String| TargetError { url: text.to_owned(), why };
+        plain(text).map_err(|why| bad(why.into()))?;
         let url = Url::parse(text).map_err(|e| bad(e.to_string()))?;
+        if url.fragment().is_some() {
+            return Err(bad("it has a '#', which in a name is written %23".into()));
+        }
         if url.scheme() != "nfs" {
             return Err(bad(format!("its scheme is {}", url.scheme())));
         }
@@ -112,6 +116,22 @@ impl Target {
     }
 }
 
+/// Refuses what the rules for URLs pass over or resolve in silence: the file would be another than
+/// the one that was named.
+fn plain(text: &str) -> Result<(), &'static str> {
+    if text.contains(|c: char| c.is_ascii_control()) || text.starts_with(' ') || text.ends_with(' ') {
+        return Err(
+            "it has a blank at an end, a line break or the like, which in a name are written %20, %0A and so on",
+        );
+    }
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    match last.to_ascii_lowercase().replace("%2e", ".").as_str() {
+        "." | ".." => Err("its path ends in '.' or '..', which is no name; write that of the directory meant"),
+        _ => Ok(()),
+    }
+}
+
 /// What a URL over ATP must not lack.
 const NO_KEY: &str = "over ATP it needs the server's key: &key=KEY, as remora serve --atp prints it";
 
@@ -135,6 +155,8 @@ mod tests {
         let t = Target::parse("nfs://[::1]/x?nfsport=2050").unwrap();
         assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("::1", Some(2050), "/x"));
         assert_eq!(Target::parse("nfs://nas").unwrap().path, "/");
+        assert_eq!(Target::parse("nfs://nas/a/./../b").unwrap().path, "/b");
+        assert_eq!(Target::parse("nfs://nas/a%232/...%20").unwrap().path, "/a#2/... ");
         for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
             assert_eq!(Target::parse(&format!("nfs://nas/{query}")).unwrap().transport, transport);
         }
@@ -170,6 +192,16 @@ mod tests {
             ("nfs://nas/x?colour=red", "colour"),
             ("nfs://me@nas/x", "user"),
             ("nonsense", "URL"),
+            ("nfs://nas/report#2", "%23"),
+            ("nfs://nas/x#", "%23"),
+            ("nfs://nas/trail ", "%20"),
+            (" nfs://nas/x", "blank"),
+            ("nfs://nas/new\nline", "%0A"),
+            ("nfs://nas/a\tb", "line break"),
+            ("nfs://nas/a/..", "'..'"),
+            ("nfs://nas/a/../", "'..'"),
+            ("nfs://nas/a/%2E%2e?proto=udp", "'..'"),
+            ("nfs://nas/a/.", "'.'"),
         ] {
             let text = Target::parse(url).unwrap_err().to_string();
             assert!(text.contains(word), "{url}: {text}");

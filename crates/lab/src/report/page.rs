@@ -1,6 +1,6 @@
 //! An HTML page that needs nothing from anywhere, readable on a phone and in the dark.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -31,12 +31,20 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes sure that there is room for a page at `path`.
+    /// Makes sure that there is room for a page at `path`: that nothing is there but a file, which is
+    /// replaced, and keeps its mode.
     pub(crate) fn reserve(path: &Path) -> io::Result<Place> {
+        // What a link leads to is replaced, and not the link.
+        let is_link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
+        let path = if is_link { fs::canonicalize(path)? } else { path.to_owned() };
+        let readable = match fs::metadata(&path) {
+            Ok(there) if there.is_file() => there.permissions(),
+            Ok(_) => return Err(io::Error::other("it is not a regular file, and is not replaced by one")),
+            Err(_) => Permissions::from_mode(0o644),
+        };
         let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let readable = Permissions::from_mode(0o644);
         let file = Builder::new().prefix(".remora-page-").permissions(readable).tempfile_in(directory)?;
-        Ok(Place { path: path.to_owned(), file })
+        Ok(Place { path, file })
     }
 
     /// Puts the page, or what else it is, there.

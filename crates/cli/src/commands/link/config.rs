@@ -1,6 +1,6 @@
 //! Flags and file together: what an end is told.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use super::file::{File, Whose};
 use super::{key_error, load_key};
+use crate::address;
 use crate::args::tunnel::{self, Base, Ends, Mobile};
-use crate::exit::{Error, Result, io_text};
+use crate::exit::{Error, Result};
 use crate::text::{Text, Time};
 
 const DEVICE: &str = "rlink0";
@@ -71,7 +72,13 @@ pub(super) fn mobile(args: &Mobile) -> Result<Settings> {
     if keepalive < KEEPALIVE_MIN {
         return Err(Error::Usage(format!("a sign of life more often than every {KEEPALIVE_MIN:?} is too much")));
     }
-    let role = Role::Mobile { base: resolve(endpoint)?, key, secret: secret(psk)?, routes, keepalive };
+    let role = Role::Mobile {
+        base: address::resolve(endpoint, || format!("'{endpoint}': expected HOST:PORT"))?,
+        key,
+        secret: secret(psk)?,
+        routes,
+        keepalive,
+    };
     settings(&args.ends, file, role)
 }
 
@@ -162,14 +169,6 @@ fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
 
 fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
     path.map(|p| SharedSecret::load(p).map_err(|e| key_error(p, &e))).transpose()
-}
-
-fn resolve(endpoint: &str) -> Result<SocketAddr> {
-    let mut found = endpoint.to_socket_addrs().map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => Error::Usage(format!("'{endpoint}': expected HOST:PORT")),
-        _ => Error::refused(endpoint, format!("cannot find its address: {}", io_text(&e))),
-    })?;
-    found.next().ok_or_else(|| Error::refused(endpoint, "has no address"))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod write;
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -40,6 +41,11 @@ pub(crate) async fn run(args: Model) -> Result {
     let Some(path) = args.file else {
         return Err(Error::Usage("no FILE".into()));
     };
+    for output in args.html.iter().chain(&args.xlsx) {
+        if is_same(&path, output) {
+            return Err(Error::Usage(format!("{} is the model itself: write elsewhere", output.display())));
+        }
+    }
     blocking(move || match (args.compat, args.sweep) {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
         (None, Some(range)) => sweep::run(&path, &range, args.json),
@@ -47,6 +53,12 @@ pub(crate) async fn run(args: Model) -> Result {
         (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
     })
     .await
+}
+
+/// Whether both are one file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let of = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    of(a).is_some_and(|a| of(b) == Some(a))
 }
 
 /// Solving keeps a processor busy and cannot be cut short: a signal ends the process around it.
