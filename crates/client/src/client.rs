@@ -27,6 +27,8 @@ use crate::window::{Flight, OBJECTS_MAX, Window};
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 /// The most READs and WRITEs of a frame or less that pass the window at a time.
 const SMALL_MAX: u32 = 8;
+/// How many of [`Answered`] are remembered.
+const ANSWERED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
 
@@ -103,11 +105,32 @@ pub struct Client {
     window: Window,
     adaptive: Adaptive,
     fragments: Fragments,
+    answered_again: Answered,
     last_heard: Time,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     now: Time,
     events: VecDeque<Event>,
     stats: Stats,
+}
+
+/// Requests that were answered after they had been sent again, the latest of them: a second answer
+/// shows that it was for nothing (as DSACK does, RFC 3708).
+#[derive(Debug, Default)]
+struct Answered(VecDeque<u32>);
+
+impl Answered {
+    fn note(&mut self, xid: u32) {
+        if self.0.len() >= ANSWERED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(xid);
+    }
+
+    /// Whether it is one of them. Once only: further answers show nothing more.
+    fn take(&mut self, xid: u32) -> bool {
+        let place = self.0.iter().rposition(|known| *known == xid);
+        place.is_some_and(|at| self.0.remove(at).is_some())
+    }
 }
 
 /// What people wait for, and file data.
@@ -168,6 +191,7 @@ impl Client {
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             adaptive: Adaptive::new(now, &config),
             fragments: Fragments::default(),
+            answered_again: Answered::default(),
             last_heard: now,
             now,
             events: VecDeque::new(),

@@ -2,7 +2,9 @@
 //!
 //! A request or a reply that fills more than one frame never arrives there, however often it is
 //! sent again, while small ones do. That is taken for proven when so much of it was found lost by
-//! what was answered meanwhile, and nothing of more than a frame has ever got through that way.
+//! what was answered meanwhile, and nothing of more than a frame has got through that way since.
+
+use remora_base::Time;
 
 use crate::block::fragments;
 use crate::pending::{Pending, Sent};
@@ -13,16 +15,16 @@ const ROW: u32 = 8;
 /// of a hundred; there one frame at a time is better anyway.
 const TIMES: u32 = 3;
 /// The same where such things got through before: the path may have become another.
-const ROW_LATER: u32 = 64;
-const TIMES_LATER: u32 = 7;
+const ROW_LATER: u32 = 32;
+const TIMES_LATER: u32 = 5;
 
 /// One of the two directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     /// Lost in a row.
     lost: u32,
-    /// Something has got through.
-    passed: bool,
+    /// When something last got through.
+    passed: Option<Time>,
 }
 
 /// What is known of the path. See the module.
@@ -45,12 +47,12 @@ impl Fragments {
         self.are_dropped
     }
 
-    /// `call` was answered, `reply` bytes long.
-    pub(crate) fn on_answer(&mut self, call: &Pending, reply: usize) {
+    /// `call` is answered at `now`, by `reply` bytes.
+    pub(crate) fn on_answer(&mut self, now: Time, call: &Pending, reply: usize) {
         let reply = u32::try_from(reply).unwrap_or(u32::MAX);
         for (way, got) in self.ways.iter_mut().zip([long(call)[0], fragments(reply) > 1]) {
             if got {
-                *way = Way { lost: 0, passed: true };
+                *way = Way { lost: 0, passed: Some(now) };
             }
         }
     }
@@ -60,8 +62,9 @@ impl Fragments {
         for (way, is_long) in self.ways.iter_mut().zip(long(call)) {
             if is_long {
                 way.lost = way.lost.saturating_add(1);
-                let (row, times) = if way.passed { (ROW_LATER, TIMES_LATER) } else { (ROW, TIMES) };
-                self.are_dropped |= way.lost >= row && sent.retries + 1 >= times;
+                let (row, times) = if way.passed.is_some() { (ROW_LATER, TIMES_LATER) } else { (ROW, TIMES) };
+                let nothing = way.passed.is_none_or(|t| t < call.submitted);
+                self.are_dropped |= nothing && way.lost >= row && sent.retries + 1 >= times;
             }
         }
     }

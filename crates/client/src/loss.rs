@@ -110,6 +110,12 @@ impl LossMeter {
         self.count_known();
     }
 
+    /// One that was given up for lost was not.
+    pub(crate) fn take_back(&mut self) {
+        let after = if self.after_loss.lost >= 1.0 { &mut self.after_loss } else { &mut self.after_success };
+        after.lost = (after.lost - 1.0).max(0.0);
+    }
+
     fn count_known(&mut self) {
         while let Some(Entry { frames, lost: Some(lost), is_probe, .. }) = self.log.front().copied() {
             self.log.pop_front();

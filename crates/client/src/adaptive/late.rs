@@ -17,6 +17,9 @@ const PROBE_MIN: Duration = Duration::from_millis(12);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a reply is waited for before anything was measured.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
+/// How many times a request is sent again before each further time takes twice as long, whatever else
+/// is answered meanwhile.
+const RETRIES_PLAIN: u32 = 3;
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
@@ -51,11 +54,14 @@ impl Adaptive {
     /// How long a request is left alone although others have passed it.
     fn patience(&self, call: &Pending, sent: Sent) -> Duration {
         let rtt = self.rtt(call.class);
-        let doubled = |d: Duration| d.saturating_mul(1 << sent.strikes.min(16)).min(PATIENCE_MAX);
+        // What was sent for nothing so often is more likely to be in a queue than lost each time.
+        let doublings = sent.strikes.max(sent.retries.saturating_sub(RETRIES_PLAIN));
+        let doubled = |d: Duration| d.saturating_mul(1 << doublings.min(16)).min(PATIENCE_MAX);
         let base = match call.class {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();
-                shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default())
+                let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
+                shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default(), usual)
             }
             Class::Ask => self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(20),
             Class::Change => {

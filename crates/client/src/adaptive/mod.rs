@@ -98,9 +98,16 @@ struct Reorder {
 }
 
 impl Reorder {
-    fn window(&self, shortest: Duration) -> Duration {
+    /// Where a trip takes `shortest` at least and `usual` as a rule: the one without a queue, the
+    /// other with it, and what overtakes does so in the queue.
+    fn window(&self, shortest: Duration, usual: Duration) -> Duration {
         // Even a server that answers in order does not always, least of all what it writes to a disk.
-        Duration::from_millis(1) + shortest / 16 + shortest * self.steps / 4
+        Duration::from_millis(1) + shortest / 16 + shortest.max(usual) * self.steps / 4
+    }
+
+    /// Whether things have been overtaken of late, so that an answer may be to any transmission.
+    fn is_known(&self) -> bool {
+        self.steps > 0
     }
 
     fn on_spurious(&mut self) {
@@ -145,8 +152,10 @@ impl Adaptive {
         self.on_heard(now, sent.at, oldest.is_none_or(|(_, s)| s.seq >= sent.seq), oldest);
         let age = now.since(sent.at);
         let shortest = self.shortest(call);
-        // A reply sooner than the link allows answers an earlier transmission.
-        let spurious = sent.retries > 0 && shortest.is_some_and(|s| age < s * 7 / 8);
+        // A reply sooner than the link allows answers an earlier transmission; so does one sooner than
+        // the queue does.
+        let queued = self.rtt(call.class).smoothed().map_or(Duration::ZERO, |(mean, _)| mean / 4);
+        let spurious = sent.retries > 0 && shortest.is_some_and(|s| age < (s * 7 / 8).max(queued));
         // What a silence held back says nothing of the path without one.
         let is_held = self.probes.held_until(sent.at).is_some() || self.probes.kept(sent.at) > sent.at;
         let rtt = if sent.retries == 0 && !is_held { Some(age) } else { None };
@@ -159,7 +168,7 @@ impl Adaptive {
         self.loss.on_fate(sent.seq, false);
         if spurious {
             self.reorder.on_spurious();
-        } else {
+        } else if sent.retries == 0 || !self.reorder.is_known() {
             self.evidence = self.evidence.max(Some(sent.seq));
             self.loss.on_passed(sent.seq);
         }
@@ -342,6 +351,12 @@ impl Adaptive {
         self.loss.on_fate(seq, false);
         self.loss.on_passed(seq);
         true
+    }
+
+    /// A request that had been sent again was answered twice: nothing of it had been lost.
+    pub(crate) fn on_second_reply(&mut self) {
+        self.reorder.on_spurious();
+        self.loss.take_back();
     }
 
     /// Remembers that a probe was sent.

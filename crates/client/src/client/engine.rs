@@ -201,6 +201,9 @@ impl Client {
 
     fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
         if let Some(sent) = call.sent {
+            if sent.retries > 0 {
+                self.answered_again.note(call.xid);
+            }
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
             let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
             self.stats.spurious += u64::from(seen.spurious);
@@ -265,13 +268,17 @@ impl Core for Client {
         };
         if let Some(call) = self.flying.remove(&header.xid) {
             self.heard(now);
-            self.fragments.on_answer(&call, len);
+            self.fragments.on_answer(now, &call, len);
             let result = call.expect.decode(header.outcome, &mut r);
             self.on_reply(now, call, result);
         } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
             self.heard(now);
         } else {
             self.stats.bad_xid += 1;
+            if self.answered_again.take(header.xid) {
+                self.stats.spurious += 1;
+                self.adaptive.on_second_reply();
+            }
         }
         self.note_passed(now);
         self.find_losses(now);
