@@ -1,3 +1,5 @@
+//! Frames as bytes: sizes, what comes back, what is refused.
+
 use super::data::{PART, SHORT, VOID, WIDE};
 use super::*;
 
