@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use remora_wire::nfs3::{Attr, FileType, Stable, Status};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use super::ids::{self, Key};
 use super::recent::Recent;
 use super::resolve::Object;
-use super::{LocalDisk, errno};
+use super::{LocalDisk, errno, stat};
 use crate::{Cred, FileId, Result, perm};
 
 /// What a file is opened for.
@@ -28,22 +29,48 @@ pub(super) struct Data {
     cred: Cred,
     /// How often it has been taken from the cache.
     turn: u64,
+    /// When the way to it was last gone.
+    since: Instant,
 }
 
 impl Data {
     fn new(fd: OwnedFd, cred: &Cred) -> Data {
-        Data { fd: Arc::new(fd), cred: cred.clone(), turn: 0 }
+        Data { fd: Arc::new(fd), cred: cred.clone(), turn: 0, since: Instant::now() }
     }
 }
 
 /// Open files by object and purpose. An open file serves the caller that it was opened for,
-/// as a local one would. Where callers differ a change of mode or owner closes it.
-pub(super) struct OpenFiles(Mutex<Recent<(Key, For), Data>>);
+/// as a local one would, for a while: somebody else may have moved it out of the export, or have
+/// taken the caller's permission away. Where callers differ a change of mode or owner closes it.
+pub(super) struct OpenFiles {
+    kept: Mutex<Recent<(Key, For), Data>>,
+    trust_for: Duration,
+}
 
 impl OpenFiles {
-    /// Holds at most `limit` files open.
-    pub(super) fn new(limit: usize) -> OpenFiles {
-        OpenFiles(Mutex::new(Recent::new(limit)))
+    /// Holds at most `limit` files open, and goes the way to them again after `trust_for`.
+    pub(super) fn new(limit: usize, trust_for: Duration) -> OpenFiles {
+        OpenFiles { kept: Mutex::new(Recent::new(limit)), trust_for }
+    }
+
+    fn is_trusted(&self, data: &Data) -> bool {
+        data.since.elapsed() < self.trust_for
+    }
+
+    /// The way to it has been gone again.
+    fn trust_again(&self, key: Key, purpose: For) {
+        if let Some(data) = self.lock().get(&(key, purpose)) {
+            data.since = Instant::now();
+        }
+    }
+
+    /// Closes what has no name any more; whether there was any. Somebody else removed it, and its
+    /// room is not free before that.
+    pub(super) fn close_removed(&self) -> bool {
+        let mut files = self.lock();
+        let before = files.len();
+        files.retain(|data| stat::of(&data.fd).is_ok_and(|stat| stat.attr.nlink > 0));
+        files.len() < before
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
@@ -88,7 +115,7 @@ impl OpenFiles {
     }
 
     fn lock(&self) -> MutexGuard<'_, Recent<(Key, For), Data>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,11 +123,12 @@ impl LocalDisk {
     /// Opens the regular file `id` for `cred`. It may have been removed: see [`LocalDisk::still`].
     pub(super) fn data(&self, cred: &Cred, id: &FileId, purpose: For) -> Result<(Data, Key)> {
         let (key, _) = ids::decode(id).ok_or(Status::BadHandle)?;
-        if let Some(data) = self.disk.files.get(key, purpose, self.disk.identity.acting(cred)) {
+        let open = self.disk.files.get(key, purpose, self.disk.identity.acting(cred));
+        if let Some(data) = open.filter(|data| self.disk.files.is_trusted(data)) {
             return Ok((data, key));
         }
         let object = self.resolve(id)?;
-        Ok((self.open_data(cred, &object, purpose)?, key))
+        Ok((self.data_of(cred, &object, purpose)?, key))
     }
 
     /// The attributes of an open file, if it still has a name.
@@ -116,8 +144,13 @@ impl LocalDisk {
     /// An object's data, opened for `cred` now or before: regular files only.
     pub(super) fn data_of(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
         match self.disk.files.get(object.key, purpose, self.disk.identity.acting(cred)) {
-            Some(data) => Ok(data),
-            None => self.open_data(cred, object, purpose),
+            Some(data) if self.disk.files.is_trusted(&data) => Ok(data),
+            // It could not open its own file again that is read-only by now.
+            Some(data) if !self.disk.identity.honours() => {
+                self.disk.files.trust_again(object.key, purpose);
+                Ok(data)
+            }
+            _ => self.open_data(cred, object, purpose),
         }
     }
 
@@ -125,7 +158,11 @@ impl LocalDisk {
     /// whoever makes a file may, as on a local disk.
     pub(super) fn keep_made(&self, cred: &Cred, object: &Object) {
         let cred = self.disk.identity.acting(cred).clone();
-        self.disk.files.put(object.key, For::Writing, Data { fd: object.fd.clone(), cred, turn: 0 });
+        self.disk.files.put(
+            object.key,
+            For::Writing,
+            Data { fd: object.fd.clone(), cred, turn: 0, since: Instant::now() },
+        );
     }
 
     /// Makes what was written by `data` as stable as asked. With nothing left to flush the

@@ -15,6 +15,7 @@
 //! Needs /proc, and Linux 5.8 for the times of symbolic links.
 
 mod access;
+#[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
 mod data;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod dirs;
@@ -87,8 +88,8 @@ pub struct Options {
     pub open_max: usize,
     /// Directories kept open; fewer if the process may not open as many files.
     pub dirs_max: usize,
-    /// How long a directory kept open is taken to be where it was. One that somebody else moves
-    /// out of the export can be reached for that long.
+    /// How long a directory or a file kept open is taken to be where it was, and the file's mode and
+    /// owner to be what they were. What somebody else moves out of the export can be reached for that long.
     pub trust_for: Duration,
     /// Directory entries looked at in one search for an object, before it is given up as stale.
     pub search_max: usize,
@@ -183,7 +184,7 @@ impl LocalDisk {
             read_only: options.read_only,
             search_entries: options.search_max,
             table: Mutex::new(Table::new(stat.key, options.places_max)),
-            files: OpenFiles::new(options.open_max),
+            files: OpenFiles::new(options.open_max, options.trust_for),
             // Where few may be opened most are left for the server's other needs.
             dirs: Dirs::new(options.dirs_max.min(open_max / 32), options.trust_for),
             graveyard: Mutex::new(Graveyard::new(open_max, kind.ways)),
@@ -217,7 +218,7 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        if full && self.graveyard().outlive() { work() } else { done }
+        if full && (self.disk.files.close_removed() | self.graveyard().outlive()) { work() } else { done }
     }
 
     /// Takes leave of an object that lost its last name.
@@ -319,6 +320,7 @@ impl Vfs for LocalDisk {
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.resolve(id)?;
+        self.disk.files.close_removed();
         self.graveyard().clear_out();
         let s = fstatvfs(&self.disk.root).nfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);

@@ -33,6 +33,16 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
         self.young.insert(key, value);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Forgets those that `keep` does not want kept.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&V) -> bool) {
+        self.young.retain(|_, value| keep(value));
+        self.old.retain(|_, value| keep(value));
+    }
+
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         self.young.remove(key).or_else(|| self.old.remove(key))
     }

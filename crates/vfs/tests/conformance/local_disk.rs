@@ -130,6 +130,47 @@ fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
+fn a_file_kept_open_is_trusted_for_a_while_only() {
+    let (dir, outside) = (TempDir::new(), TempDir::new());
+    let options = Options { trust_for: Duration::from_millis(50), ..Options::new([0; 8]) };
+    let fs = LocalDisk::open(dir.path(), options).unwrap();
+    let (gone, stays) = (file(&fs, &fs.root(), "gone"), file(&fs, &fs.root(), "stays"));
+    for id in [&gone, &stays] {
+        write(&fs, id, 0, b"secret").unwrap();
+        assert_eq!(read(&fs, id), b"secret");
+    }
+    std::fs::rename(dir.path().join("gone"), outside.path().join("gone")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while fs.read(&me(), &gone, 0, 6).is_ok() || write(&fs, &gone, 0, b"x").is_ok() {
+        assert!(Instant::now() < until, "still reached, and again and again");
+        // Being used does not keep it.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(read(&fs, &stays), b"secret");
+    write(&fs, &stays, 0, b"public").unwrap();
+}
+
+#[test]
+fn what_somebody_else_removed_gives_its_room_back_when_somebody_asks_how_much_there_is() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let f = file(&fs, &fs.root(), "somebody-else-removed-it");
+    write(&fs, &f, 0, b"text").unwrap();
+    assert_eq!(read(&fs, &f), b"text");
+    std::fs::remove_file(dir.path().join("somebody-else-removed-it")).unwrap();
+    let held = || {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+            .filter(|to| to.to_string_lossy().ends_with("/somebody-else-removed-it (deleted)"))
+            .count()
+    };
+    assert!(held() > 0);
+    fs.fsstat(&fs.root()).unwrap();
+    assert_eq!(held(), 0);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_directory_kept_open_is_trusted_for_a_while_only() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     let options = Options { trust_for: Duration::from_millis(50), ..Options::new([0; 8]) };
