@@ -73,9 +73,16 @@ impl Servers {
 
     async fn find(&mut self, url: &str, names_left: usize) -> Result<Place> {
         let mut target = Target::parse(url)?;
-        // A URL over ATP names a port at which nothing else answers.
-        if let Some(proto) = self.link.proto.filter(|_| target.keys.is_none()) {
-            target.transport = transport(proto);
+        if let Some(proto) = self.link.proto {
+            let asked = transport(proto);
+            match target.keys.is_some() {
+                true if asked.is_some_and(|asked| asked != Transport::Atp) => {
+                    let why = "it names a port at which only ATP is answered: leave --proto out";
+                    return Err(Error::Usage(format!("{url}: {why}")));
+                }
+                true => {}
+                false => target.transport = asked,
+            }
         }
         let path = std::mem::take(&mut target.path);
         let (mounted, remote) = match self.known(&target, &path) {

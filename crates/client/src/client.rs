@@ -27,8 +27,8 @@ use crate::window::{Flight, OBJECTS_MAX, Window};
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 /// The most READs and WRITEs of a frame or less that pass the window at a time.
 const SMALL_MAX: u32 = 8;
-/// How many of [`Answered`] are remembered.
-const ANSWERED_MAX: usize = 512;
+/// How many of [`Ended`] are remembered.
+const ENDED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
 
@@ -105,7 +105,11 @@ pub struct Client {
     window: Window,
     adaptive: Adaptive,
     fragments: Fragments,
-    answered_again: Answered,
+    /// Those that were answered after they had been sent again: a second answer shows that it was
+    /// for nothing (as DSACK does, RFC 3708).
+    answered_again: Ended,
+    /// Those that failed because they were too long for the path, if they were.
+    failed_long: Ended,
     last_heard: Time,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     now: Time,
@@ -113,14 +117,13 @@ pub struct Client {
     stats: Stats,
 }
 
-/// Requests that were answered after they had been sent again, the latest of them: a second answer
-/// shows that it was for nothing (as DSACK does, RFC 3708).
+/// The latest of some requests that have ended, to know what comes for them later.
 #[derive(Debug, Default)]
-struct Answered(VecDeque<u32>);
+struct Ended(VecDeque<u32>);
 
-impl Answered {
+impl Ended {
     fn note(&mut self, xid: u32) {
-        if self.0.len() >= ANSWERED_MAX {
+        if self.0.len() >= ENDED_MAX {
             self.0.pop_front();
         }
         self.0.push_back(xid);
@@ -191,7 +194,8 @@ impl Client {
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             adaptive: Adaptive::new(now, &config),
             fragments: Fragments::default(),
-            answered_again: Answered::default(),
+            answered_again: Ended::default(),
+            failed_long: Ended::default(),
             last_heard: now,
             now,
             events: VecDeque::new(),

@@ -2,7 +2,11 @@
 //!
 //! A request or a reply that fills more than one frame never arrives there, however often it is
 //! sent again, while small ones do. That is taken for proven when so much of it was found lost by
-//! what was answered meanwhile, and nothing of more than a frame has got through that way since.
+//! what was answered meanwhile, for some time, and nothing of more than a frame has got through that way
+//! since. A server that is slow at such requests and answers others looks the same until its answers
+//! come; then all this is forgotten, and not believed again.
+
+use std::time::Duration;
 
 use remora_base::Time;
 
@@ -17,6 +21,9 @@ const TIMES: u32 = 3;
 /// The same where such things got through before: the path may have become another.
 const ROW_LATER: u32 = 32;
 const TIMES_LATER: u32 = 5;
+/// How long a request has been tried at least: slow disks take less, mostly. The same later.
+const TRIED: Duration = Duration::from_secs(4);
+const TRIED_LATER: Duration = Duration::from_secs(12);
 
 /// One of the two directions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +40,8 @@ pub(crate) struct Fragments {
     /// Requests, replies.
     ways: [Way; 2],
     are_dropped: bool,
+    /// That was wrong once.
+    is_disproved: bool,
 }
 
 /// Whether the request, and its reply, fill more than a frame.
@@ -57,13 +66,21 @@ impl Fragments {
         }
     }
 
-    /// A transmission of `call` was found lost.
-    pub(crate) fn on_loss(&mut self, call: &Pending, sent: Sent) {
+    /// Something that had failed for that reason was answered after all.
+    pub(crate) fn disprove(&mut self) {
+        *self = Fragments { is_disproved: true, ..Fragments::default() };
+    }
+
+    /// A transmission of `call` was found lost at `now`.
+    pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent) {
         for (way, is_long) in self.ways.iter_mut().zip(long(call)) {
-            if is_long {
+            if is_long && !self.is_disproved {
                 way.lost = way.lost.saturating_add(1);
-                let (row, times) = if way.passed.is_some() { (ROW_LATER, TIMES_LATER) } else { (ROW, TIMES) };
-                let nothing = way.passed.is_none_or(|t| t < call.submitted);
+                let (row, times, tried) = match way.passed {
+                    Some(_) => (ROW_LATER, TIMES_LATER, TRIED_LATER),
+                    None => (ROW, TIMES, TRIED),
+                };
+                let nothing = way.passed.is_none_or(|t| t < call.submitted) && now.since(call.submitted) >= tried;
                 self.are_dropped |= nothing && way.lost >= row && sent.retries + 1 >= times;
             }
         }

@@ -19,5 +19,6 @@ mod objects;
 pub mod portmap;
 pub mod relay;
 pub mod server;
+mod tcp;
 
 pub use clock::Clock;

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod copy;
 pub mod demo;
 pub mod drc;
+mod error;
 pub mod model;
 pub mod nfs_atp;
 pub mod raw;

@@ -145,7 +145,19 @@ impl Transfer {
     }
 
     fn take(&mut self, piece: Piece, result: &Result<Answer, Failure>) -> Result<(), TransferFailure> {
-        let Answer::Nfs(reply) = result.as_ref().map_err(Clone::clone)? else { return Ok(()) };
+        let reply = match result {
+            Ok(Answer::Nfs(reply)) => reply,
+            Ok(_) => return Ok(()),
+            // It is asked for again in pieces that the path carries.
+            Err(Failure::Fragments) => {
+                match &mut self.kind {
+                    Kind::Read { download, .. } => download.put_back(piece),
+                    Kind::Write { upload, .. } => upload.put_back(piece),
+                }
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.clone().into()),
+        };
         if let Some(status) = reply.status() {
             return Err(TransferFailure::Status(status));
         }

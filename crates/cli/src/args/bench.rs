@@ -28,7 +28,7 @@ Examples:
 skipped (operation, server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
 p90_us, p99_us, p999_us, max_us), runs (operations, seconds, per_second, bytes, entries, latency, lost,
 late, generator_busy, generator_cpus). ratio: per_second and p99 of the first server over the second.
-A summary: runs, median, low and high (95 % interval of the median), min, max, mean.
+A summary: runs, censored (none here), median, low and high (95 % interval of the median), min, max, mean.
 docs/bench.md has more.";
 
 #[derive(Args, Debug)]

@@ -71,7 +71,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) check: Option<u64>,
     /// Draw the networks of --check from this seed
-    #[arg(long, value_name = "S", default_value_t = 7, requires = "check")]
+    #[arg(long, value_name = "S", default_value_t = 7, requires = "check", conflicts_with = "file")]
     pub(crate) seed: u64,
 }
 

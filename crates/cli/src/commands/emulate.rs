@@ -4,7 +4,6 @@ mod report;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ pub(crate) async fn run(args: Emulate) -> Result {
     };
     let mut program = Program::start(&emulator, Station::Mobile(0), &command, Stdio::inherit())?;
     let ended = tokio::select! {
-        status = program.ended() => status.map(exit_code).map_err(Error::local("waiting for the command")),
+        status = program.ended() => status.map(emulate::inside::code).map_err(Error::local("waiting for the command")),
         number = &mut stop => Err(Error::Interrupted(number)),
         e = failure(&emulator) => Err(stopped(e)),
     };
@@ -127,11 +126,6 @@ fn cannot_start(e: EmulateError) -> Error {
 
 fn shell(line: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", line].map(OsString::from).to_vec()
-}
-
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
-    u8::try_from(code).unwrap_or(1)
 }
 
 /// A program in a station.

@@ -11,7 +11,7 @@ pub(crate) async fn run(args: HandOff) -> Result {
         Phase::Begin { expected } => Signal::Begin(expected),
         Phase::End => Signal::End,
     };
-    let told = announce(signal).map_err(Error::local("handoff"))?;
+    let told = announce(signal).map_err(Error::local("the signal"))?;
     out::say(format_args!("told {told} client{}", if told == 1 { "" } else { "s" }));
     Ok(())
 }

@@ -17,9 +17,6 @@ const PROBE_MIN: Duration = Duration::from_millis(12);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a reply is waited for before anything was measured.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
-/// How many times a request is sent again before each further time takes twice as long, whatever else
-/// is answered meanwhile.
-const RETRIES_PLAIN: u32 = 3;
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
@@ -54,9 +51,7 @@ impl Adaptive {
     /// How long a request is left alone although others have passed it.
     fn patience(&self, call: &Pending, sent: Sent) -> Duration {
         let rtt = self.rtt(call.class);
-        // What was sent for nothing so often is more likely to be in a queue than lost each time.
-        let doublings = sent.strikes.max(sent.retries.saturating_sub(RETRIES_PLAIN));
-        let doubled = |d: Duration| d.saturating_mul(1 << doublings.min(16)).min(PATIENCE_MAX);
+        let doubled = |d: Duration| d.saturating_mul(1 << sent.strikes.min(16)).min(PATIENCE_MAX);
         let base = match call.class {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();

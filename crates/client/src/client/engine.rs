@@ -105,7 +105,7 @@ impl Client {
             return;
         }
         lost.sort_unstable();
-        self.note_fragments(&lost);
+        self.note_fragments(now, &lost);
         lost.retain(|(_, xid)| self.flying.contains_key(xid));
         let calls = || lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
         self.adaptive.on_losses(now, calls().map(|(seq, call)| (seq, call.class)));
@@ -117,13 +117,13 @@ impl Client {
     }
 
     /// These were lost. If that shows that nothing long ever arrives, everything long fails.
-    fn note_fragments(&mut self, lost: &[(u64, u32)]) {
+    fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
             if let Some(sent) = call.sent {
-                self.fragments.on_loss(call, sent);
+                self.fragments.on_loss(now, call, sent);
             }
         }
-        let Client { fragments, flying, flight, waiting, queued, events, .. } = self;
+        let Client { fragments, flying, flight, waiting, queued, events, failed_long, .. } = self;
         if !fragments.are_dropped() {
             return;
         }
@@ -133,6 +133,7 @@ impl Client {
                 if call.class.is_bulk() {
                     count.remove(call.bytes());
                 }
+                failed_long.note(call.xid);
                 events.push_back(Event::Done { id: call.id, result: Err(Failure::Fragments) });
             }
             !hopeless
@@ -275,6 +276,9 @@ impl Core for Client {
             self.heard(now);
         } else {
             self.stats.bad_xid += 1;
+            if self.failed_long.take(header.xid) {
+                self.fragments.disprove();
+            }
             if self.answered_again.take(header.xid) {
                 self.stats.spurious += 1;
                 self.adaptive.on_second_reply();

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::atp::{AtpError, Control, Remote};
 
-pub(crate) use pump::{Tcp, harden, pump};
+pub(crate) use pump::{KEEP_ALIVE, Tcp, pump};
 
 /// How long an object for which there was no room waits before it is sent again.
 const AGAIN: Duration = Duration::from_millis(100);

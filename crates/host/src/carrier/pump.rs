@@ -12,22 +12,13 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::{Carrier, Door};
+use crate::tcp::{KeepAlive, harden};
 
 /// A connection on which nothing has come for so long is asked whether its other end still is there,
 /// every so often, and so many times. The answer is the kernel's over there; the mobile link has no
 /// part in it.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(20), 3);
-
-/// Without delays of its own, and asked now and then whether it is alive.
-pub(crate) fn harden(tcp: &TcpStream) -> io::Result<()> {
-    let (idle, between, count) = KEEPALIVE;
-    tcp.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(tcp, true)?;
-    sockopt::set_tcp_keepidle(tcp, idle)?;
-    sockopt::set_tcp_keepintvl(tcp, between)?;
-    sockopt::set_tcp_keepcnt(tcp, count)?;
-    Ok(())
-}
+pub(crate) const KEEP_ALIVE: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(60), between: Duration::from_secs(20), count: 3 };
 
 /// A TCP connection that is closed with a reset, unless it came to its end in good order: nobody is
 /// to take what came for the whole.
@@ -41,7 +32,7 @@ impl Tcp {
     /// noticed.
     pub(crate) fn new(stream: TcpStream) -> io::Result<Tcp> {
         let tcp = Tcp { stream, is_done: false };
-        harden(&tcp.stream)?;
+        harden(&tcp.stream, &KEEP_ALIVE)?;
         Ok(tcp)
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::rescue::answering_connection;
 use super::session::Shared;
+use crate::tcp::{KeepAlive, harden};
 
 /// The search for a better connection.
 type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
@@ -37,7 +38,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const TAKE_MAX: usize = 64;
 /// A stream on which nothing has come for so long is asked whether its other end still is
 /// there, every so often, and so many times: a server that lost power says no good-bye.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(30), between: Duration::from_secs(10), count: 3 };
 
 /// Moves datagrams for as long as the session lives.
 pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
@@ -167,18 +168,8 @@ pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
     let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(server))
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
-    stream.set_nodelay(true)?;
-    keep_alive(&stream)?;
+    harden(&stream, &KEEP_ALIVE)?;
     Ok(stream)
-}
-
-fn keep_alive(stream: &TcpStream) -> io::Result<()> {
-    let (idle, between, count) = KEEPALIVE;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, idle)?;
-    sockopt::set_tcp_keepintvl(stream, between)?;
-    sockopt::set_tcp_keepcnt(stream, count)?;
-    Ok(())
 }
 
 /// A stream of a session. Goes with it, and is reset if the session was closed in the middle.
@@ -272,6 +263,6 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = connect(listener.local_addr().unwrap()).await.unwrap();
         assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEPALIVE.0);
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_ALIVE.idle);
     }
 }

@@ -88,7 +88,8 @@ fn reap(child: Pid) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// The exit code that a shell gives a program that ended like this.
+pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
 }

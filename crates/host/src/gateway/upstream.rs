@@ -19,7 +19,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 use super::nfs::{NfsServer, RECORD_MAX, Relay};
-use crate::carrier::harden;
+use crate::carrier::KEEP_ALIVE;
+use crate::tcp::harden;
 
 /// Bytes written ahead of the connection; the rest waits with the relay.
 const AHEAD: usize = 256 << 10;
@@ -127,7 +128,7 @@ async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Re
     for addr in tokio::net::lookup_host((host, at)).await? {
         match in_time(CONNECT_MAX, connect_from(addr, *port)).await {
             Ok(tcp) => {
-                harden(&tcp)?;
+                harden(&tcp, &KEEP_ALIVE)?;
                 *port = Some(tcp.local_addr()?.port());
                 return Ok(tcp);
             }

@@ -5,19 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection;
 use super::hub::Hub;
+use crate::tcp::{KeepAlive, harden};
 
 /// How long to leave a listener alone that fails, for instance for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A peer that is silent for the first, and then for each of a number of probes, is gone.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_PROBES: u32 = 8;
+const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(120), between: Duration::from_secs(30), count: 8 };
 
 /// Accepts for ever.
 pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener) {
@@ -42,17 +40,8 @@ fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr) {
         return;
     }
     hub.counters.accepted.count();
-    if prepare(&stream).is_ok() {
+    if harden(&stream, &KEEP_ALIVE).is_ok() {
         let (connection, read) = connection::open(hub, stream, addr);
         tokio::spawn(connection::run(hub.clone(), connection, read));
     }
-}
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
-    Ok(())
 }

@@ -19,6 +19,8 @@ use remora_sim::atp::Trace;
 use serde::Serialize;
 
 use crate::Table;
+pub use crate::error::Error;
+use crate::error::failed;
 use crate::report::bar::bar;
 use place::Place;
 use workload::{Kind, Measured};
@@ -53,19 +55,6 @@ pub struct Options {
     pub command: String,
     /// Whether to show a progress bar (on a terminal only).
     pub bar: bool,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {why}")]
-pub struct Error {
-    what: &'static str,
-    why: String,
-}
-
-/// To say what failed.
-fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Error {
-    move |e| Error { what, why: e.to_string() }
 }
 
 /// What carries the calls.

@@ -93,80 +93,88 @@ impl Cell<'_> {
     /// What a copy's packet meets here. `mine` is what the copy itself sends in this direction;
     /// it is part of this cell, but not of its ports.
     pub(crate) fn need(&self, hop: &Hop, mine: Traffic) -> Estimate<Need> {
-        let (from, to) = (&self.ports[hop.from], &self.ports[hop.to]);
-        let sending = mine.mean_bits() / self.rate;
         match self.medium.kind {
-            Kind::Ethernet { propagation } => {
-                let own = from.sends.plus(mine);
-                let longer = (mine.mean_bits() - own.mean_bits()) / self.rate;
-                let access = ethernet::ACCESS.at(&self.sender(propagation.get(), own));
-                access.map(|a| {
-                    // The same way through, with the length of what the station sends beside the copy.
-                    let shorter = (from.sends.mean_bits() - own.mean_bits()) / self.rate;
-                    let mean = (a.time.mean + shorter).max(0.0);
-                    let second = (a.time.second - a.time.mean * a.time.mean).max(0.0) + mean * mean;
-                    let service = Moments { mean, second };
-                    let queue = Queue { arrivals_per_s: from.sends.packets_per_s(), service };
-                    // Packets of a burst have waited for one another.
-                    let mut need = Need::queue(a.next.mean + longer, queue, 0.0);
-                    let variance = (a.next.second - a.next.mean * a.next.mean).max(0.0);
-                    need.stops.iter_mut().for_each(|(stop, filled)| {
-                        stop.service_s = a.time.mean + longer;
-                        filled.variance += variance;
-                    });
-                    need
-                })
-            }
+            Kind::Ethernet { propagation } => self.ethernet_need(hop, mine, propagation.get()),
             Kind::Ring { walk, discipline } => {
+                let sending = mine.mean_bits() / self.rate;
                 let others = self.all.less(mine);
-                let mut ring = self.ring(walk.get(), discipline, others, from.sends);
+                let mut ring = self.ring(walk.get(), discipline, others, self.ports[hop.from].sends);
                 ring.turns = ring.turns.max(self.most_packets() * (sending + ring.around_s()));
                 ring::TOKEN.at(&ring).map(|wait| ring_need(&ring, wait, sending, self.way(hop)))
             }
-            Kind::Switch { latency } => {
-                let mut need = Need::queue(sending, self.link(from.sends), latency.get());
-                // What the same station sends there comes before or behind on its own line, never in between.
-                let others = self.link(to.receives.less(self.pair((hop.from, hop.to))));
-                let first = Need::queue(sending, others, 0.0).stops;
-                let all = Need::queue(sending, self.link(to.receives), 0.0).stops;
-                let longer =
-                    |(all, first): (&(Stop, Filled), &(Stop, Filled))| (all.0.wait_s - first.0.wait_s).max(0.0);
-                // Unless others hold that up at the receiver's port.
-                need.unsure_s = others.utilisation() * all.iter().zip(&first).map(longer).sum::<f64>();
-                need.stops.extend(first.into_iter().zip(all).map(|((stop, _), (_, filled))| (stop, filled)));
-                Estimate::given(need)
-            }
-            Kind::Wifi { overhead, weather } => {
-                let background = self.pair((hop.from, hop.to));
-                let airtime = sending + overhead.get();
-                let turns = self.most_packets() * airtime;
-                let station = self.station(background.plus(mine), overhead.get(), weather);
-                // What comes up for the same channel in bad periods is sent in good ones.
-                let later = weather.bad_s / weather.good_s;
-                let others = station.others + later * self.airtime(self.pair((hop.to, hop.from)), overhead.get());
-                let station = wifi::Station { turns, others, ..station };
-                let background = background.times(1.0 + later);
-                let service = background.service(self.rate, overhead.get());
-                let queue = Queue { arrivals_per_s: background.packets_per_s(), service };
-                wifi::COMPLETION.at(&station).map(|_| {
-                    let left = (1.0 - station.others).max(1e-9);
-                    let open = queue.utilisation() / left;
-                    let square = station.others_square_s + queue.arrivals_per_s * queue.service.second;
-                    let stop = Stop {
-                        service_s: airtime,
-                        wait_s: square / (2.0 * (left - queue.utilisation()).max(1e-9)),
-                        spacing_s: airtime / left,
-                        between: queue.utilisation(),
-                        delay_s: 0.0,
-                    };
-                    // Bad periods stretch the whole round; here they only make frames be sent again.
-                    let filled_s = airtime * station.attempts() / left / (1.0 - open).max(1e-9);
-                    let variance = airtime * square / (left - queue.utilisation()).max(1e-9).powi(3);
-                    let stops = vec![(stop, Filled { open, variance, filled_s })];
-                    Need { stops, weather: Some(weather), unsure_s: 0.0 }
-                })
-            }
+            Kind::Switch { latency } => Estimate::given(self.switch_need(hop, mine, latency.get())),
+            Kind::Wifi { overhead, weather } => self.wifi_need(hop, mine, overhead.get(), weather),
         }
+    }
+
+    fn ethernet_need(&self, hop: &Hop, mine: Traffic, propagation: f64) -> Estimate<Need> {
+        let from = &self.ports[hop.from];
+        let own = from.sends.plus(mine);
+        let longer = (mine.mean_bits() - own.mean_bits()) / self.rate;
+        let access = ethernet::ACCESS.at(&self.sender(propagation, own));
+        access.map(|a| {
+            // The same way through, with the length of what the station sends beside the copy.
+            let shorter = (from.sends.mean_bits() - own.mean_bits()) / self.rate;
+            let mean = (a.time.mean + shorter).max(0.0);
+            let second = (a.time.second - a.time.mean * a.time.mean).max(0.0) + mean * mean;
+            let service = Moments { mean, second };
+            let queue = Queue { arrivals_per_s: from.sends.packets_per_s(), service };
+            // Packets of a burst have waited for one another.
+            let mut need = Need::queue(a.next.mean + longer, queue, 0.0);
+            let variance = (a.next.second - a.next.mean * a.next.mean).max(0.0);
+            need.stops.iter_mut().for_each(|(stop, filled)| {
+                stop.service_s = a.time.mean + longer;
+                filled.variance += variance;
+            });
+            need
+        })
+    }
+
+    fn switch_need(&self, hop: &Hop, mine: Traffic, latency: f64) -> Need {
+        let (from, to) = (&self.ports[hop.from], &self.ports[hop.to]);
+        let sending = mine.mean_bits() / self.rate;
+        let mut need = Need::queue(sending, self.link(from.sends), latency);
+        // What the same station sends there comes before or behind on its own line, never in between.
+        let others = self.link(to.receives.less(self.pair((hop.from, hop.to))));
+        let first = Need::queue(sending, others, 0.0).stops;
+        let all = Need::queue(sending, self.link(to.receives), 0.0).stops;
+        let longer = |(all, first): (&(Stop, Filled), &(Stop, Filled))| (all.0.wait_s - first.0.wait_s).max(0.0);
+        // Unless others hold that up at the receiver's port.
+        need.unsure_s = others.utilisation() * all.iter().zip(&first).map(longer).sum::<f64>();
+        need.stops.extend(first.into_iter().zip(all).map(|((stop, _), (_, filled))| (stop, filled)));
+        need
+    }
+
+    fn wifi_need(&self, hop: &Hop, mine: Traffic, overhead: f64, weather: wifi::Weather) -> Estimate<Need> {
+        let sending = mine.mean_bits() / self.rate;
+        let background = self.pair((hop.from, hop.to));
+        let airtime = sending + overhead;
+        let turns = self.most_packets() * airtime;
+        let station = self.station(background.plus(mine), overhead, weather);
+        // What comes up for the same channel in bad periods is sent in good ones.
+        let later = weather.bad_s / weather.good_s;
+        let others = station.others + later * self.airtime(self.pair((hop.to, hop.from)), overhead);
+        let station = wifi::Station { turns, others, ..station };
+        let background = background.times(1.0 + later);
+        let service = background.service(self.rate, overhead);
+        let queue = Queue { arrivals_per_s: background.packets_per_s(), service };
+        wifi::COMPLETION.at(&station).map(|_| {
+            let left = (1.0 - station.others).max(1e-9);
+            let open = queue.utilisation() / left;
+            let square = station.others_square_s + queue.arrivals_per_s * queue.service.second;
+            let stop = Stop {
+                service_s: airtime,
+                wait_s: square / (2.0 * (left - queue.utilisation()).max(1e-9)),
+                spacing_s: airtime / left,
+                between: queue.utilisation(),
+                delay_s: 0.0,
+            };
+            // Bad periods stretch the whole round; here they only make frames be sent again.
+            let filled_s = airtime * station.attempts() / left / (1.0 - open).max(1e-9);
+            let variance = airtime * square / (left - queue.utilisation()).max(1e-9).powi(3);
+            let stops = vec![(stop, Filled { open, variance, filled_s })];
+            Need { stops, weather: Some(weather), unsure_s: 0.0 }
+        })
     }
 
     /// Whether all packets, whichever way they go, are sent one after the other by one server. On a 1-limited

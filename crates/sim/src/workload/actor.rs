@@ -73,6 +73,8 @@ struct Running {
 
 enum Work {
     Call(CallId),
+    /// To be asked for again: it seemed too long for the path.
+    Again,
     Move(Box<Transfer>),
 }
 
@@ -156,6 +158,13 @@ impl Actor {
                 self.begin(now, client, op);
             }
         }
+        let again = self.running.as_ref().filter(|r| matches!(r.work, Work::Again)).map(|r| r.op.clone());
+        if let Some(op) = again {
+            match (self.work(now, client, &op), &mut self.running) {
+                (Ok(work), Some(running)) => running.work = work,
+                _ => self.violations.push(format!("{now}: {:?} cannot begin again", Brief(&op))),
+            }
+        }
         if let Some(Running { work: Work::Move(transfer), .. }) = &mut self.running {
             transfer.drive(now, client);
         }
@@ -170,6 +179,11 @@ impl Actor {
     pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let Some(running) = &mut self.running else { return false };
         let (mine, over) = match &mut running.work {
+            Work::Call(call) if *call == id && *result == Err(Failure::Fragments) => {
+                running.work = Work::Again;
+                return true;
+            }
+            Work::Again => (false, false),
             Work::Call(call) => (*call == id, *call == id),
             Work::Move(transfer) => (transfer.on_done(id, result), transfer.is_over()),
         };
@@ -238,7 +252,7 @@ impl Actor {
         });
         let outcome = match running.work {
             Work::Move(transfer) => return self.end_transfer(now, &running.op, running.after, *transfer),
-            Work::Call(_) => match result {
+            Work::Call(_) | Work::Again => match result {
                 Ok(Answer::Nfs(reply)) => reply,
                 other => return self.violate(now, &running.op, &format!("got no NFS reply: {other:?}")),
             },

@@ -97,6 +97,7 @@ fn other(option: &str) -> Option<Other> {
         ("subtree_check", None) => Idle("no handle leaves the exported tree anyway"),
         ("fsid", Some(_)) => Idle("handles hold the export's path"),
         ("auth_nlm" | "no_auth_nlm" | "secure_locks" | "insecure_locks", None) => Idle("there is no lock manager"),
+        ("nordirplus", None) => Refused("READDIRPLUS is always answered"),
         ("async", None) => Refused("what a client was told to be on stable storage is there"),
         ("nohide" | "crossmnt", None) => {
             Refused("of what is mounted inside, clients see the directory below: export it on a line of its own")
@@ -111,5 +112,7 @@ fn other(option: &str) -> Option<Other> {
 }
 
 fn number(option: &str, text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|n| *n != u32::MAX).ok_or_else(|| format!("'{option}': expected a number from 0 on"))
+    // By custom -2 is nobody.
+    let id = text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned));
+    id.filter(|n| *n != u32::MAX).ok_or_else(|| format!("'{option}': expected a number from 0 on"))
 }

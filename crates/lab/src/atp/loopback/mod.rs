@@ -19,6 +19,8 @@ use remora_base::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+pub use crate::error::Error;
+use crate::error::failed;
 use crate::report::table::Table;
 use crate::wireless::Summary;
 
@@ -52,19 +54,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { objects: 256, size: 1 << 20, rounds: 7, seed: 1, datagram: None }
     }
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}: {why}")]
-pub struct Error {
-    what: &'static str,
-    why: String,
-}
-
-/// To say what failed.
-fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Error {
-    move |e| Error { what, why: e.to_string() }
 }
 
 /// What sends.
