@@ -311,10 +311,7 @@ impl LocalDisk {
             object.attr = self.look(&object.fd)?.attr;
             wcc(before, &dir.fd)?
         };
-        if object.attr.kind == FileType::Regular {
-            self.sync_object(&object)?;
-        }
-        self.sync_dir(&dir)?;
+        self.sync_linked(&dir, &object)?;
         Ok(LinkAttrs { attr: Some(object.attr), dir: wcc })
     }
 

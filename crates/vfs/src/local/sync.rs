@@ -20,6 +20,9 @@ use super::{Disk, LocalDisk};
 use crate::Result;
 use crate::flush::{Flush, FlushKey, Flushing, Ledger};
 
+/// The depth of a flush of the whole file system.
+const EVERYTHING: u8 = 3;
+
 /// Flushes are for somebody else to do.
 pub(super) struct Later {
     ledger: Arc<Ledger>,
@@ -74,30 +77,40 @@ impl LocalDisk {
         match object.attr.kind {
             FileType::Directory => self.sync_dir(&object.folder()),
             FileType::Regular => self.sync_shared(object.key, self.open_for_sync(object).map(Arc::new)),
-            _ => self.sync_fd(object.key, None),
+            _ => self.sync_unopenable(),
         }
     }
 
     /// Makes what was made in `dir` stable, and its name. A regular file is open for its data.
     /// `at_once`: it was made in one step.
     pub(super) fn sync_made(&self, dir: &Folder, made: &Object, at_once: bool) -> Result<()> {
-        let with_its_name = at_once && self.disk.kind.has_journal;
+        let names = self.open_to_sync(dir);
+        if at_once && self.disk.kind.has_journal {
+            return self.sync_shared(dir.key, names);
+        }
         let own = match made.attr.kind {
-            FileType::Regular if !with_its_name => Some(Some(made.fd.clone())),
-            FileType::Directory if !with_its_name => Some(made.folder().open_dir().ok().map(Arc::new)),
-            // The others cannot be synced by themselves.
+            FileType::Regular => Some(made.fd.clone()),
+            FileType::Directory => made.folder().open_dir().ok().map(Arc::new),
             _ => None,
         };
-        match (own, self.open_to_sync(dir)) {
-            (Some(Some(object)), Some(names)) if self.shares_everything() => {
-                self.sync(dir.key, What::Names(names, Some(object)))
-            }
-            (own, names) => {
-                if let Some(fd) = own {
-                    self.sync_fd(made.key, fd)?;
-                }
+        match (own, names) {
+            (Some(own), Some(names)) if self.shares_everything() => self.sync(dir.key, What::Names(names, Some(own))),
+            (Some(own), names) => {
+                self.sync_fd(made.key, Some(own))?;
                 self.sync_shared(dir.key, names)
             }
+            (None, _) => self.sync_unopenable(),
+        }
+    }
+
+    /// Makes an object stable that has got one more name, in `dir`.
+    pub(super) fn sync_linked(&self, dir: &Folder, object: &Object) -> Result<()> {
+        match object.attr.kind {
+            FileType::Regular => {
+                self.sync_object(object)?;
+                self.sync_dir(dir)
+            }
+            _ => self.sync_unopenable(),
         }
     }
 
@@ -126,9 +139,14 @@ impl LocalDisk {
     fn sync_fd(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
         match fd {
             Some(fd) => self.sync(key, What::Object(fd)),
-            // What cannot be opened goes with everything else.
-            None => self.sync(self.disk.root_key, What::Everything),
+            None => self.sync_unopenable(),
         }
+    }
+
+    /// What cannot be opened cannot be synced by itself, as symbolic links, pipes and devices: it
+    /// goes with everything else, its name too.
+    fn sync_unopenable(&self) -> Result<()> {
+        self.sync(self.disk.root_key, What::Everything)
     }
 
     fn sync(&self, key: Key, what: What) -> Result<()> {
@@ -153,7 +171,7 @@ impl Flushing for DiskFlush {
             // Whichever way it was opened: the whole object is what is flushed.
             What::Data { .. } | What::Object(_) => FlushKey { disk, object, depth: 1 },
             What::Names(..) => FlushKey { disk, object: 0, depth: 2 },
-            What::Everything => FlushKey { disk, object: 0, depth: 3 },
+            What::Everything => FlushKey { disk, object: 0, depth: EVERYTHING },
         }
     }
 
@@ -261,7 +279,8 @@ mod tests {
     use remora_wire::nfs3::SetAttr;
 
     use super::super::flush_failure::{disk, me};
-    use crate::{Flush, Ledger, Vfs};
+    use super::EVERYTHING;
+    use crate::{Flush, Ledger, NodeKind, Vfs};
     use std::sync::Arc;
 
     #[test]
@@ -280,5 +299,27 @@ mod tests {
         for (flush, sharing) in owed.iter().zip([1, 3, 3]) {
             assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));
         }
+    }
+    /// A directory's own sync writes the names in it, not what they lead to.
+    #[test]
+    fn what_cannot_be_opened_is_synced_with_everything() {
+        let (_dir, disk, _) = disk();
+        let ledger = Arc::<Ledger>::default();
+        let view = disk.deferring(&ledger).unwrap();
+        let root = disk.root();
+        let owed = || {
+            let owed = ledger.take();
+            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(1)), Ok(())));
+            owed.iter().any(|flush| flush.key().depth == EVERYTHING)
+        };
+        let link = view.symlink(&me(), &root, b"link", &SetAttr::NONE, b"a").unwrap();
+        let at_once = disk.disk.kind.has_journal;
+        assert_eq!(owed(), !at_once, "a symbolic link");
+        view.mknod(&me(), &root, b"pipe", &NodeKind::Fifo(SetAttr::NONE)).unwrap();
+        assert_eq!(owed(), !at_once, "a pipe");
+        view.link(&me(), &link.id, &root, b"another").unwrap();
+        assert!(owed(), "its number of names");
+        view.remove(&me(), &root, b"another").unwrap();
+        assert!(!owed(), "a name that is gone leads nowhere");
     }
 }
