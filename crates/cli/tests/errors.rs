@@ -6,6 +6,8 @@ use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
 use common::{Place, is_root, names, noise, skipped};
 
 #[test]
@@ -274,4 +276,33 @@ fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
     p.run(&["cp", big.to_str().unwrap(), &relay.udp_url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
     assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_may_not_write_large_files_says_so_and_goes_on() {
+    let p = Place::new();
+    let server = p.serve(&[]);
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    let limit = Rlimit { current: Some(100_000), maximum: Some(100_000) };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+    fs::write(p.here("large"), noise(300_000, 1)).unwrap();
+    p.run(&["cp", "large", &server.url("/large")]).expect(1, &["too large"]);
+    fs::write(p.here("small"), noise(30_000, 2)).unwrap();
+    p.ok(&["cp", "small", &server.url("/small")]);
+    assert_eq!(names(&p.srv("")), ["small"]);
+}
+
+#[test]
+fn a_server_that_nobody_listens_to_can_be_ended() {
+    let p = Place::new();
+    let server = p.serve(&[]);
+    // Its counters fill the pipe.
+    for _ in 0..400 {
+        server.signal("USR1");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("TERM");
+    assert_eq!(server.wait(), 143);
 }

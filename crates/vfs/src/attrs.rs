@@ -38,6 +38,14 @@ pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
     (split((v >> 32) as u32), split(v as u32))
 }
 
+/// Whether a file with these times was made with `verf`. A disk may keep whole seconds only, and
+/// there the rest has to do.
+pub(crate) fn is_exclusive(verf: [u8; 8], atime: NfsTime, mtime: NfsTime) -> bool {
+    let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || now.nanos == 0);
+    let (a, m) = exclusive_times(verf);
+    kept(a, atime) && kept(m, mtime)
+}
+
 /// The attributes of a file made with `verf`.
 pub(crate) fn for_exclusive(verf: [u8; 8]) -> SetAttr {
     let (atime, mtime) = exclusive_times(verf);
@@ -56,5 +64,21 @@ mod tests {
         }
         let (a, m) = exclusive_times([0xff; 8]);
         assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == 1));
+    }
+
+    #[test]
+    fn an_exclusive_file_is_known_where_the_disk_keeps_whole_seconds() {
+        let (a, m) = exclusive_times([0xff; 8]);
+        let whole = |t: NfsTime| NfsTime { nanos: 0, ..t };
+        for (a, m, known) in [
+            (a, m, true),
+            (whole(a), whole(m), true),
+            (NfsTime { nanos: 2, ..a }, m, false),
+            (a, NfsTime { secs: 1, ..m }, false),
+        ] {
+            assert_eq!(is_exclusive([0xff; 8], a, m), known, "{a:?} {m:?}");
+        }
+        let (a, m) = exclusive_times([0; 8]);
+        assert!(!is_exclusive([0; 8], NfsTime { nanos: 1, ..a }, m), "another's");
     }
 }

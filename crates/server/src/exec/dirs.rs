@@ -81,10 +81,13 @@ impl Exec<'_> {
             let mut room = Room::new(a.max_count.min(self.io_max()), size::EMPTY).ok_or(Status::TooSmall)?;
             let mut names = Room(a.dir_count as usize);
             let query = DirQuery { cookie: a.cookie, verf: a.verf, objects: true };
+            // One entry is taken however small `dircount` is: that is a hint, `maxcount` is the room.
+            let mut is_first = true;
             let (entries, verf) = list(dir, query, |e| {
                 let entry = plus(dir, e);
-                let fits = names.take(size::name(entry.name.len())) && room.take(plus_size(&entry));
-                fits.then_some(entry)
+                let named = names.take(size::name(entry.name.len())) || is_first;
+                is_first = false;
+                (named && room.take(plus_size(&entry))).then_some(entry)
             })?;
             Ok(ReadDirPlusOk { dir: dir.attr(), verf, entries })
         })

@@ -1,7 +1,7 @@
 //! NFSv2's calls as NFSv3's.
 
 use bytes::Bytes;
-use remora_wire::nfs2::{self, Call, DATA_MAX, Reply, Status};
+use remora_wire::nfs2::{self, Call, DATA_MAX, PATH_MAX, Reply, Status};
 use remora_wire::nfs3::{self, CreateHow, NfsTime, NodeKind, SetAttr, SetTime, Stable};
 
 use super::{device, kind};
@@ -26,11 +26,7 @@ pub(crate) fn to_v3(call: Call) -> Result<nfs3::Call, Reply> {
         Call::Remove(a) => nfs3::Call::Remove(dir_op(a)),
         Call::Rename(a) => nfs3::Call::Rename(nfs3::RenameArgs { from: dir_op(a.from), to: dir_op(a.to) }),
         Call::Link(a) => nfs3::Call::Link(nfs3::LinkArgs { fh: handle(a.fh), at: dir_op(a.at) }),
-        Call::SymLink(a) => nfs3::Call::SymLink(nfs3::SymLinkArgs {
-            at: dir_op(a.at),
-            attr: SetAttr { size: None, ..set_attr(&a.attr) },
-            target: a.target,
-        }),
+        Call::SymLink(a) => symlink(a)?,
         Call::MkDir(a) => {
             nfs3::Call::MkDir(nfs3::MkDirArgs { at: dir_op(a.at), attr: SetAttr { size: None, ..set_attr(&a.attr) } })
         }
@@ -67,6 +63,15 @@ fn write(a: nfs2::WriteArgs) -> Result<nfs3::WriteArgs, Reply> {
     }
     let offset = u64::from(a.offset);
     Ok(nfs3::WriteArgs { fh: handle(a.fh), offset, count, stable: Stable::FileSync, data })
+}
+
+/// READLINK could not tell what a longer link points at.
+fn symlink(a: nfs2::SymLinkArgs) -> Result<nfs3::Call, Reply> {
+    if a.target.len() > PATH_MAX as usize {
+        return Err(Reply::SymLink(Err(Status::NameTooLong)));
+    }
+    let attr = SetAttr { size: None, ..set_attr(&a.attr) };
+    Ok(nfs3::Call::SymLink(nfs3::SymLinkArgs { at: dir_op(a.at), attr, target: a.target }))
 }
 
 /// CREATE makes files, and by a convention that clients follow all that MKNOD makes.

@@ -126,8 +126,10 @@ fn directories_links_and_file_systems() {
     let mkdir = Call::MkDir(CreateArgs { at: at(root, "d"), attr: attr.clone() });
     let Reply::MkDir(Ok(d)) = call(&mut w, &mkdir) else { panic!() };
     assert_eq!((d.attr.kind, d.attr.mode), (FileType::Directory, 0o040_750));
-    let link = Call::SymLink(SymLinkArgs { at: at(d.fh, "l"), target: "to/there".into(), attr });
+    let link = Call::SymLink(SymLinkArgs { at: at(d.fh, "l"), target: "to/there".into(), attr: attr.clone() });
     assert_eq!(call(&mut w, &link), Reply::SymLink(Ok(())));
+    let long = SymLinkArgs { at: at(d.fh, "long"), target: vec![b'x'; 1025].into(), attr: attr.clone() };
+    assert_eq!(call(&mut w, &Call::SymLink(long)), Reply::SymLink(Err(Status::NameTooLong)), "READLINK could not tell");
     let Reply::Lookup(Ok(l)) = call(&mut w, &Call::Lookup(at(d.fh, "l"))) else { panic!() };
     assert_eq!((l.attr.kind, l.attr.mode & 0o170_000), (FileType::SymLink, 0o120_000));
     assert_eq!(call(&mut w, &Call::ReadLink(l.fh)), Reply::ReadLink(Ok(Path("to/there".into()))));

@@ -101,7 +101,7 @@ impl LocalDisk {
                 }
             }
             CreateHow::Exclusive(verf)
-                if regular && attrs::exclusive_times(*verf) == (there.attr.atime, there.attr.mtime) => {}
+                if regular && attrs::is_exclusive(*verf, there.attr.atime, there.attr.mtime) => {}
             _ => return Err(Status::Exist),
         }
         // Also when nothing changed: the first request's sync may still be under way.

@@ -52,7 +52,7 @@ impl State {
                     self.apply(number, &cut)?;
                 }
             }
-            CreateHow::Exclusive(verf) if regular && attrs::exclusive_times(*verf) == (there.atime, there.mtime) => {}
+            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, there.atime, there.mtime) => {}
             _ => return Err(Status::Exist),
         }
         Ok(Made { id: self.id(number)?, attr: self.attr(number)?, dir: self.wcc(&parent, dir)? })

@@ -65,6 +65,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     let args = Arc::new(args);
     // A client's umask counts, and a directory's default ACL, not this process's umask.
     umask(Mode::empty());
+    outlive_large_writes()?;
     let hangups = hangups(&args)?;
     let plan = share::plan(&args)?;
     let key = key::of(&args)?;
@@ -92,7 +93,23 @@ pub(crate) async fn run(args: Serve) -> Result {
         done = shutdown => done.unwrap_or_default(),
         signal = end(&args) => return Err(Error::Interrupted(signal)),
     };
-    farewell(&args, &numbers, abandoned)
+    // Nobody may be reading what it says.
+    let told = tokio::task::spawn_blocking({
+        let args = args.clone();
+        move || farewell(&args, &numbers, abandoned)
+    });
+    tokio::select! {
+        told = told => told.unwrap_or(Ok(())),
+        signal = end(&args) => Err(Error::Interrupted(signal)),
+    }
+}
+
+/// Where this process may not make files as large as a client asks for, that client is told so, and
+/// the process is not killed for it.
+fn outlive_large_writes() -> Result {
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // Once listened to, it never again does what it does by default.
+    signal(too_large).map(drop).map_err(Error::local("cannot wait for signals"))
 }
 
 /// Hang-ups from now on, where they mean that files are to be read again.
