@@ -2,6 +2,7 @@
 //! be undone. The device is not persistent: it goes with the process, however that ends, and
 //! its addresses and routes go with it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -84,8 +85,9 @@ fn open(settings: &Settings, mtu: u16) -> Result<SyncDevice, LinkError> {
     })
 }
 
-/// What goes into the tunnel, beside its own network. A mobile's routes go around its base.
-fn routes(settings: &Settings) -> Vec<IpNet> {
+/// What goes into the tunnel, beside its own network. A mobile's routes go around its base, and two that
+/// overlap are made of the same pieces there.
+fn routes(settings: &Settings) -> BTreeSet<IpNet> {
     let all: Vec<IpNet> = match &settings.role {
         Role::Base { mobiles, .. } => {
             mobiles.iter().flat_map(|m| std::iter::once(m.address.into()).chain(m.routes.iter().copied())).collect()
@@ -136,11 +138,14 @@ mod tests {
 
     #[test]
     fn a_mobiles_routes_go_around_the_base() {
-        assert_eq!(routes(&mobile(&["10.1.0.0/16", "10.78.0.0/24"])), [net("10.1.0.0/16")]);
+        assert_eq!(routes(&mobile(&["10.1.0.0/16", "10.78.0.0/24"])), [net("10.1.0.0/16")].into());
         let all = routes(&mobile(&["0.0.0.0/0"]));
         let base: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(all.len(), 32);
         assert!(!all.iter().any(|p| p.contains(&base)));
+        // The kernel has room for each once.
+        assert_eq!(routes(&mobile(&["0.0.0.0/0", "192.0.0.0/8"])), all);
+        assert_eq!(routes(&mobile(&["10.1.0.5/16", "10.1.0.0/16"])).len(), 1);
     }
 
     #[test]
@@ -153,7 +158,7 @@ mod tests {
             routes: vec![net("192.168.7.1/24")],
         };
         let base = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
-        assert_eq!(routes(&base), [net("192.168.7.0/24")], "its own address is in the tunnel's network");
+        assert_eq!(routes(&base), [net("192.168.7.0/24")].into(), "its own address is in the tunnel's network");
         let twin = Mobile { name: "twin".into(), key: Identity::generate().unwrap().public, ..one.clone() };
         let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one, twin] });
         let refused = both.table().map(|_| ()).unwrap_err().to_string();
