@@ -275,3 +275,15 @@ fn arbitrary_datagrams_are_dropped() {
     assert!(Identity::from_secret_text("nonsense").is_err());
     assert!(world.now > Time::ZERO);
 }
+
+/// QUIC's receiver gives up a connection in one of whose streams there are more than 1024 gaps.
+#[test]
+fn a_large_object_survives_gaps_without_number() {
+    let mut link = Link::new(6_000_000, 150 * MS);
+    link.halved = Some((Time::from_secs(4), Time::from_secs(6)));
+    let mut world = World::pair(11, link);
+    let client = world.meet();
+    let request = world.send(1, client, object(7, 40_000_000), Options::default());
+    within(&mut world, Duration::from_secs(120), |w| w.outcome(1, request).is_some());
+    assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}

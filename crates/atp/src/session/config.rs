@@ -42,7 +42,7 @@ pub struct Config {
     /// The same for all peers together.
     pub buffer_total: u64,
     /// Bytes a peer may have sent that were not read yet (QUIC flow control): at least the
-    /// link's rate times its round trip, or it slows the peer down.
+    /// link's rate times its round trip, or it slows the peer down. Of one object 1 MiB at most.
     pub window: u32,
     /// Objects a peer may have under way at once.
     pub streams: u32,

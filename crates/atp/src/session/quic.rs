@@ -135,11 +135,15 @@ fn server(crypto: rustls::ServerConfig, config: &Config, clock: &Clock) -> Resul
     Ok(server)
 }
 
+/// The most that may be under way of one object. The receiving end of QUIC keeps what comes behind a gap
+/// packet by packet, and gives up a connection in one of whose streams there are more than 1024 of them.
+const STREAM_WINDOW: u32 = 1 << 20;
+
 fn transport(config: &Config, valve: &Valve) -> TransportConfig {
     let mut t = TransportConfig::default();
     t.max_concurrent_bidi_streams(config.streams.into());
     t.max_concurrent_uni_streams(0u32.into());
-    t.stream_receive_window(config.window.into());
+    t.stream_receive_window(config.window.min(STREAM_WINDOW).into());
     t.receive_window(config.window.into());
     // Objects are written one packet at a time, so what is unacknowledged bounds itself.
     t.send_window(u64::MAX / 2);

@@ -33,6 +33,8 @@ pub struct Link {
     pub jitter: Duration,
     /// From, to: nothing gets through.
     pub blackouts: Vec<(Time, Time)>,
+    /// From, to: every second packet gets through, as from a queue that runs over.
+    pub halved: Option<(Time, Time)>,
 }
 
 impl Link {
@@ -46,6 +48,7 @@ impl Link {
             reorder: 0.0,
             jitter: Duration::ZERO,
             blackouts: Vec::new(),
+            halved: None,
         }
     }
 
@@ -210,7 +213,8 @@ impl World {
         node.free = start + Duration::from_secs_f64(bytes as f64 / node.link.rate_at(start) as f64);
         let link = node.link.clone();
         let (from, gone) = (node.addr, node.free);
-        if link.is_out(gone) || self.rng.chance(link.loss) {
+        let is_halved = link.halved.is_some_and(|(from, to)| from <= gone && gone < to);
+        if link.is_out(gone) || (is_halved && node.wire.1 % 2 == 0) || self.rng.chance(link.loss) {
             return;
         }
         let copies = 1 + u32::from(self.rng.chance(link.duplicate));

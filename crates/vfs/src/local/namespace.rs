@@ -100,8 +100,8 @@ impl LocalDisk {
                     there.attr = self.look(&there.fd)?.attr;
                 }
             }
-            CreateHow::Exclusive(verf)
-                if regular && attrs::is_exclusive(*verf, there.attr.atime, there.attr.mtime) => {}
+            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, there.attr.atime, there.attr.mtime) => {
+            }
             _ => return Err(Status::Exist),
         }
         // Also when nothing changed: the first request's sync may still be under way.
