@@ -24,8 +24,12 @@ use serde_json::Value;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trial = |name, run| trial(name, &["unshare"], true, run, !arguments.list);
+    let list = arguments.list;
+    let roaming =
+        trial("a_copy_goes_on_from_another_address", &["unshare", "ip"], true, copy_from_another_address, !list);
+    let trial = |name, run| trial(name, &["unshare"], true, run, !list);
     let trials = vec![
+        roaming,
         trial("the_self_test_passes", the_self_test_passes),
         trial("an_echo_comes_back_at_the_pace_of_the_channel", an_echo_comes_back_at_the_pace_of_the_channel),
         trial("a_saturated_link_carries_what_its_rate_allows", a_saturated_link_carries_what_its_rate_allows),
@@ -99,6 +103,29 @@ fn run_example(p: &Place, line: &str) {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let out = Running::start(command).finish();
     assert_eq!(out.code, 0, "{line}: {out:?}");
+}
+
+/// What happens to a machine that leaves one network for another.
+fn copy_from_another_address() {
+    let p = Place::new();
+    let content = noise(1_000_000, 5);
+    fs::write(p.srv("big"), &content).unwrap();
+    let remora = env!("CARGO_BIN_EXE_remora");
+    let (srv, state) = (p.srv("").display().to_string(), p.state().display().to_string());
+    let base = format!("exec {remora} serve {srv} --state {state} --listen 10.77.0.1:3049 --allow 10.0.0.0/8");
+    for proto in ["udp", "auto", "tcp"] {
+        let got = p.here(proto);
+        let mobile = format!(
+            "{remora} cp -q 'nfs://10.77.0.1:3049/big?proto={proto}' {} & \
+             sleep 1; ip addr del 10.77.0.2/24 dev remora0; sleep 1; ip addr add 10.77.0.9/24 dev remora0; wait $!",
+            got.display()
+        );
+        let began = Instant::now();
+        report(&p, &["--rate", "2Mbit", "--base", &base, "--", "sh", "-c", &mobile]);
+        assert!(fs::read(&got).unwrap() == content, "{proto}");
+        // 4 s of data, a second without any address, and the silence after which it looks for another.
+        assert!(began.elapsed() < Duration::from_secs(20), "{proto}: {:?}", began.elapsed());
+    }
 }
 
 fn the_examples_copy_what_they_say() {

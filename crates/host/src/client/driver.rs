@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::rescue::answering_connection;
+use super::roaming::Roaming;
 use super::session::Shared;
 use crate::tcp::{KeepAlive, harden};
 
@@ -43,43 +44,50 @@ const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(30), between
 /// Moves datagrams for as long as the session lives.
 pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
     let peer = Peer::datagram(server);
+    let mut way = Roaming::new(socket, server, shared.now());
     let mut buffer = vec![0; DATAGRAM_BUFFER];
     let mut held = None;
     loop {
-        let due = send_datagrams(&shared, &socket, &mut held);
+        let due = send_datagrams(&shared, &mut way, &mut held);
+        let look = due.map(|_| way.look_at());
         tokio::select! {
-            received = socket.recv(&mut buffer) => if let Ok(n) = received {
+            received = way.socket.recv(&mut buffer) => if let Ok(n) = received {
                 take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
                 for _ in 1..TAKE_MAX {
-                    let Ok(n) = socket.try_recv(&mut buffer) else { break };
+                    let Ok(n) = way.socket.try_recv(&mut buffer) else { break };
                     take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
                 }
+                way.heard(shared.now());
             } else {
                 // "Connection refused" and its like: the server may be back soon.
                 refused(&shared);
                 sleep(Duration::from_millis(5)).await;
             },
-            _ = socket.writable(), if held.is_some() => {}
+            _ = way.socket.writable(), if held.is_some() => {}
             () = shared.changed.notified() => {}
             () = at(&shared, due) => timeout(&shared),
+            () = at(&shared, look) => if way.look(shared.now()).await {
+                shared.moved();
+            },
         }
     }
 }
 
 /// Sends what the core has; returns when it wants to be woken. What the socket has no room for
 /// is `held`: a new socket has none until it was first found writable.
-fn send_datagrams(shared: &Shared, socket: &UdpSocket, held: &mut Option<Bytes>) -> Option<Time> {
+fn send_datagrams(shared: &Shared, way: &mut Roaming, held: &mut Option<Bytes>) -> Option<Time> {
     let mut state = shared.lock();
     let now = shared.now();
     while let Some(message) = held.take().or_else(|| state.core.poll_transmit(now).map(|t| t.payload)) {
-        match socket.try_send(&message) {
+        match way.socket.try_send(&message) {
+            Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 *held = Some(message);
                 state.deliver_events();
                 return Some(now + LOOK);
             }
             // A datagram that the kernel refuses is lost like any other.
-            _ => {}
+            Err(_) => way.refused(),
         }
     }
     state.deliver_events();

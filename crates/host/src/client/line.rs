@@ -124,7 +124,7 @@ fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
     if server.is_ipv4() { sockopt::ip_mtu(socket) } else { sockopt::ipv6_mtu(socket).map(|mtu| mtu.saturating_sub(28)) }
 }
 
-async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
+pub(super) async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(server).await?;

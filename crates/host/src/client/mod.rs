@@ -11,6 +11,7 @@ mod line;
 mod mount;
 mod objects;
 mod rescue;
+mod roaming;
 mod session;
 mod streams;
 mod target;

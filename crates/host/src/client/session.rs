@@ -173,6 +173,12 @@ impl Shared {
         self.changed.notify_one();
     }
 
+    /// The machine has another address: what is under way will not be answered at this one.
+    pub(super) fn moved(&self) {
+        self.hand_off(Signal::Begin(Duration::from_millis(1)));
+        self.hand_off(Signal::End);
+    }
+
     pub(super) async fn ask(&self, request: Request, what: &'static str) -> Result<Answer, ClientError> {
         let pending = self.submit(request)?;
         self.wait(pending, what).await
