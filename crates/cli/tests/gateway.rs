@@ -111,6 +111,46 @@ fn ports_lead_through_the_gateway_and_both_ends_say_what_they_carried() {
     assert_eq!(forward.interrupt("TERM").0, 0);
 }
 
+/// Sends without end, or takes what comes; how that ended.
+fn one_way(mut tcp: TcpStream, sends: bool) -> std::io::Result<u64> {
+    if sends {
+        loop {
+            tcp.write_all(&[7; 10_000])?;
+        }
+    }
+    std::io::copy(&mut tcp, &mut std::io::sink())
+}
+
+#[test]
+fn what_a_killed_end_carried_does_not_look_complete() {
+    for victim in ["forward", "gateway"] {
+        let place = Place::new();
+        let keys = Keys::new(&place);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let gateway = gateway(&place, &keys, &["--to", &to.to_string()]);
+        let at = format!("atp://{}", gateway.addr);
+        let ends = ["--key", &keys.gateway.1, "--identity", &keys.mobile.0, "--json"];
+        let ports = ["--listen", "0", "--to", &to.to_string()];
+        let forward = Daemon::start(place.command(&[&["forward", &at], &ends[..], &ports[..]].concat()));
+        let here = TcpStream::connect(forward.addr).unwrap();
+        let (there, _) = listener.accept().unwrap();
+        // Who is connected to the one that is killed sends nothing: bytes that nobody has read would
+        // have the kernel reset the connection.
+        let (killed, other, taker, sender) = match victim {
+            "forward" => (forward, gateway, here, there),
+            _ => (gateway, forward, there, here),
+        };
+        std::thread::spawn(move || one_way(sender, true));
+        let taken = std::thread::spawn(move || one_way(taker, false));
+        std::thread::sleep(Duration::from_secs(1));
+        killed.kill();
+        let end = taken.join().unwrap();
+        assert!(end.is_err(), "{victim}: an end in good order after {end:?} bytes");
+        other.kill();
+    }
+}
+
 #[test]
 fn what_cannot_be_is_told_with_its_exit_code() {
     let place = Place::new();

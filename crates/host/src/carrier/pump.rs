@@ -21,28 +21,24 @@ pub(crate) const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), between: Duration::from_secs(20), count: 3 };
 
 /// A TCP connection that is closed with a reset, unless it came to its end in good order: nobody is
-/// to take what came for the whole.
+/// to take what came for the whole. That is set from the beginning, for this process may be killed.
 pub(crate) struct Tcp {
     stream: TcpStream,
-    is_done: bool,
 }
 
 impl Tcp {
     /// Takes over a connection: bytes leave at once, and an end that has gone without a word is
     /// noticed.
     pub(crate) fn new(stream: TcpStream) -> io::Result<Tcp> {
-        let tcp = Tcp { stream, is_done: false };
-        harden(&tcp.stream, &KEEP_ALIVE)?;
-        Ok(tcp)
+        harden(&stream, &KEEP_ALIVE)?;
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+        Ok(Tcp { stream })
     }
-}
 
-impl Drop for Tcp {
-    fn drop(&mut self) {
-        if !self.is_done {
-            // Fails if the connection has gone, which comes to the same.
-            let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
-        }
+    /// It came to its end in good order.
+    fn close(self) {
+        // Fails if the connection has gone, and then there is nothing to close.
+        let _ = sockopt::set_socket_linger(&self.stream, None);
     }
 }
 
@@ -65,7 +61,9 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
             door.ended().await
         }
     };
-    tcp.is_done = end == End::Done;
+    if end == End::Done {
+        tcp.close();
+    }
     end
 }
 
