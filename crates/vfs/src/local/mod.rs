@@ -91,7 +91,8 @@ pub struct Options {
     /// How long a directory or a file kept open is taken to be where it was, and the file's mode and
     /// owner to be what they were. What somebody else moves out of the export can be reached for that long.
     pub trust_for: Duration,
-    /// Directory entries looked at in one search for an object, before it is given up as stale.
+    /// Directory entries looked at in one search for an object, before it is given up as stale: where
+    /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
 }
 
@@ -106,7 +107,7 @@ impl Options {
             open_max: 256,
             dirs_max: 256,
             trust_for: Duration::from_secs(1),
-            search_max: 200_000,
+            search_max: 5_000_000,
         }
     }
 }
@@ -137,6 +138,8 @@ struct Disk {
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
     search_entries: usize,
+    /// Who looks everywhere.
+    searching: Mutex<()>,
     table: Mutex<Table>,
     files: OpenFiles,
     dirs: Dirs,
@@ -183,6 +186,7 @@ impl LocalDisk {
             umask: identity::umask(),
             read_only: options.read_only,
             search_entries: options.search_max,
+            searching: Mutex::new(()),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             files: OpenFiles::new(options.open_max, options.trust_for),
             // Where few may be opened most are left for the server's other needs.

@@ -2,7 +2,7 @@
 //! restart, or when somebody else renamed.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 
 use remora_wire::nfs3::Status;
 use rustix::fs::{FileType, Mode, OFlags, openat};
@@ -37,22 +37,29 @@ impl Step {
 
 impl LocalDisk {
     /// Finds `key`: first where `hint` points, then everywhere, looking at no more entries
-    /// than the options allow. [`Status::Stale`] if it is not found.
+    /// than the options allow each time. [`Status::Stale`] if it is not found. One at a time looks
+    /// everywhere, for that may take seconds: [`Status::Jukebox`] for who comes meanwhile.
     pub(super) fn search(&self, key: Key, hint: Hint) -> Result<Object> {
         if self.table().is_missing(key) {
             return Err(Status::Stale);
         }
-        let mut left = self.disk.search_entries;
-        let guided = self.walk(key, hint, &mut left, |depth, dir| hint.leads_through(depth, dir));
-        let found = guided.or_else(|| self.walk(key, hint, &mut left, |_, _| true));
-        found.ok_or_else(|| {
+        if let Some(object) = self.walk(key, hint, |depth, dir| hint.leads_through(depth, dir)) {
+            return Ok(object);
+        }
+        let _alone = match self.disk.searching.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Status::Jukebox),
+        };
+        self.walk(key, hint, |_, _| true).ok_or_else(|| {
             self.table().not_found(key);
             Status::Stale
         })
     }
 
     /// Goes down from the root into the directories that `enter(depth, inode)` lets in.
-    fn walk(&self, key: Key, hint: Hint, left: &mut usize, enter: impl Fn(usize, u64) -> bool) -> Option<Object> {
+    fn walk(&self, key: Key, hint: Hint, enter: impl Fn(usize, u64) -> bool) -> Option<Object> {
+        let mut left = self.disk.search_entries;
         let root = Step { key: self.disk.root_key, hint: Hint::default(), depth: 0, up: None };
         let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
         while let Some(step) = todo.pop() {
@@ -61,19 +68,19 @@ impl LocalDisk {
             let mut hits = Vec::new();
             let mut deeper = Vec::new();
             let _ = listing::scan(&dir, 0, |entry| {
-                *left = left.saturating_sub(1);
+                left = left.saturating_sub(1);
                 let name = entry.file_name().to_bytes();
                 if entry.ino() == key.ino && !matches!(name, b"." | b"..") {
                     hits.push(Box::from(name));
                 } else if is_subdirectory(entry) && enter(step.depth, entry.ino()) {
                     deeper.push(Box::from(name));
                 }
-                Ok(*left > 0)
+                Ok(left > 0)
             });
             if let Some(object) = hits.iter().find_map(|name| self.hit(&step, &dir, name, key, hint)) {
                 return Some(object);
             }
-            if *left == 0 {
+            if left == 0 {
                 return None;
             }
             todo.extend(deeper.into_iter().filter_map(|name| self.step_down(&step, &dir, name)));

@@ -95,6 +95,24 @@ fn a_search_is_bounded() {
 }
 
 #[test]
+fn a_search_everywhere_is_as_long_as_one_by_the_hint() {
+    let dir = TempDir::new();
+    let id = {
+        let fs = export(&dir);
+        let [from, to] = ["from", "to"].map(|name| folder(&fs, &fs.root(), name));
+        let id = file(&fs, &from, "f");
+        fs.rename(&me(), (&from, b"f"), (&to, b"f")).unwrap();
+        for dir in [&fs.root(), &from, &to] {
+            (0..60).for_each(|i| drop(file(&fs, dir, &format!("{i}"))));
+        }
+        id
+    };
+    // The handle points at where it was; the whole are 190 entries.
+    let options = Options { search_max: 190, ..Options::new([0; 8]) };
+    assert!(LocalDisk::open(dir.path(), options).unwrap().getattr(&id).is_ok());
+}
+
+#[test]
 fn a_forgetful_table_finds_everything_again() {
     let dir = TempDir::new();
     let options = Options { places_max: 4, open_max: 2, ..Options::new([0; 8]) };
