@@ -57,6 +57,7 @@ mod objects;
 mod options;
 mod outbox;
 mod queue;
+mod relief;
 mod routes;
 mod serving;
 mod shard;

@@ -249,3 +249,21 @@ fn a_shutdown_does_not_wait_for_a_disk_that_hangs() {
     assert_eq!(serving.shutdown().abandoned, 1);
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
 }
+
+#[test]
+fn a_disk_that_hangs_keeps_nobody_from_the_others() {
+    let mut opts = sharing(vec![("/dead", slow(Duration::from_secs(60))), ("/alive", Arc::new(MemFs::new(2)))]);
+    opts.executor_threads = 2;
+    opts.limits.shutdown_max = Duration::ZERO;
+    let (serving, addr) = start(opts);
+    let (mut hopeless, mut other) = (Tcp::connect(addr), Tcp::connect(addr));
+    let dead = hopeless.mount("/dead");
+    let alive = other.mount("/alive");
+    let before = serving.stats().core.executed;
+    (0..10).for_each(|_| hopeless.send(&nfs_message(xid(), &Call::FsStat(dead.clone()))));
+    wait_until(&serving, |s| s.core.executed == before + 10);
+    let asked = Instant::now();
+    assert_eq!(other.call(&Call::GetAttr(alive)).status(), None);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    serving.shutdown();
+}

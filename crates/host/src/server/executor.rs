@@ -101,6 +101,11 @@ impl JobQueue {
         }
     }
 
+    /// See [`Queue::watch`].
+    pub(super) fn watch(&self, pause: Duration, taken: &mut usize) -> Option<bool> {
+        self.tasks.watch(pause, taken)
+    }
+
     /// Drops what waits and sends the threads home.
     pub(super) fn close(&self) {
         self.tasks.close();
@@ -126,15 +131,26 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 
 fn work(hub: &Hub) {
     while let Some(task) = hub.jobs.tasks.pop() {
-        match task {
-            Task::Execute(job) => {
-                let mut batch = Batch::default();
-                run(hub, job, &mut batch);
-                batch.finish(hub);
-            }
-            Task::Lane(lane) => work_off(hub, lane),
-            Task::Flush(turn, key) => flush(hub, turn, key),
+        do_task(hub, task);
+    }
+}
+
+/// Does what there is to do, for a thread that is not needed after that.
+pub(super) fn work_off_all(hub: &Hub) {
+    while let Some(task) = hub.jobs.tasks.take() {
+        do_task(hub, task);
+    }
+}
+
+fn do_task(hub: &Hub, task: Task) {
+    match task {
+        Task::Execute(job) => {
+            let mut batch = Batch::default();
+            run(hub, job, &mut batch);
+            batch.finish(hub);
         }
+        Task::Lane(lane) => work_off(hub, lane),
+        Task::Flush(turn, key) => flush(hub, turn, key),
     }
 }
 

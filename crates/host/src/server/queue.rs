@@ -13,6 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
@@ -39,6 +40,10 @@ pub(super) struct Queue<T> {
     waking: AtomicBool,
     sleep: Mutex<()>,
     arrived: Condvar,
+    /// For who [watches](Queue::watch).
+    ended: Condvar,
+    /// How many tasks have been taken.
+    taken: AtomicUsize,
 }
 
 /// The tasks of a turn.
@@ -62,6 +67,8 @@ impl<T> Default for Queue<T> {
             waking: AtomicBool::new(false),
             sleep: Mutex::new(()),
             arrived: Condvar::new(),
+            ended: Condvar::new(),
+            taken: AtomicUsize::new(0),
         }
     }
 }
@@ -111,14 +118,29 @@ impl<T> Queue<T> {
         while self.take().is_some() {}
         drop(self.lock());
         self.arrived.notify_all();
+        self.ended.notify_all();
+    }
+
+    /// Looks after so long whether tasks wait and none has been taken meanwhile, which `taken`
+    /// remembers. `None` once the queue is closed.
+    pub(super) fn watch(&self, pause: Duration, taken: &mut usize) -> Option<bool> {
+        let is_open = |_: &mut ()| !self.closed.load(SeqCst);
+        let waited = self.ended.wait_timeout_while(self.lock(), pause, is_open);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        if self.closed.load(SeqCst) {
+            return None;
+        }
+        let before = std::mem::replace(taken, self.taken.load(SeqCst));
+        Some(before == *taken && !self.order.is_empty())
     }
 
     /// The oldest task of the turn that is next.
-    fn take(&self) -> Option<T> {
+    pub(super) fn take(&self) -> Option<T> {
         let turn = self.order.pop()?;
         // Until the turn is back in the order nobody else takes from its line.
         let line = self.line(turn);
         let task = line.tasks.pop();
+        self.taken.fetch_add(1, SeqCst);
         if line.len.fetch_sub(1, SeqCst) > 1 {
             self.order.push(turn);
         }

@@ -18,7 +18,7 @@ use super::counters::Snapshot;
 use super::datagram::{self, DatagramSocket};
 use super::hub::Hub;
 use super::options::{Options, StartError};
-use super::{accept, bind, executor, objects};
+use super::{accept, bind, executor, objects, relief};
 use crate::atp::AtpEndpoint;
 
 /// File descriptors left for files and everything else when connections are counted; a
@@ -95,7 +95,8 @@ impl Serving {
                 core.set_portmap(list.collect());
             }
         }));
-        let executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
+        let mut executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
+        executors.push(relief::start(&hub).map_err(StartError::Threads)?);
         let io_max = hub.core_limits.stream_io_max;
         let objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
         let mut intake = start_intake(&hub, &runtime, listeners);

@@ -52,9 +52,14 @@ impl Drop for TempDir {
 
 /// Options that serve `vfs` as `/` on a free port.
 pub(crate) fn options(vfs: Arc<dyn Vfs>) -> Options {
+    sharing(vec![("/", vfs)])
+}
+
+/// Several exports.
+pub(crate) fn sharing(exports: Vec<(&str, Arc<dyn Vfs>)>) -> Options {
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
-    let export = Export { access, ..Export::new("/", vfs) };
-    let exports = Arc::new(Exports::new(vec![export], &[7; 16]).unwrap());
+    let export = |(name, vfs)| Export { access: access.clone(), ..Export::new(name, vfs) };
+    let exports = Arc::new(Exports::new(exports.into_iter().map(export).collect(), &[7; 16]).unwrap());
     let core = Config::new(exports);
     Options { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Options::new(core) }
 }
