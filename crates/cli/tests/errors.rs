@@ -4,11 +4,12 @@ mod common;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use common::{Place, is_root, names, noise, skipped};
+use common::{Daemon, Place, is_root, names, noise, skipped};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -290,6 +291,31 @@ fn a_server_that_may_not_write_large_files_says_so_and_goes_on() {
     fs::write(p.here("small"), noise(30_000, 2)).unwrap();
     p.ok(&["cp", "small", &server.url("/small")]);
     assert_eq!(names(&p.srv("")), ["small"]);
+}
+
+#[test]
+fn many_exports_share_the_files_that_may_be_open() {
+    const LIMIT: u64 = 400;
+    let p = Place::new();
+    let content = noise(5_000, 3);
+    let dirs: Vec<String> = (0..8).map(|n| p.srv(&n.to_string()).display().to_string()).collect();
+    for dir in &dirs {
+        fs::create_dir(dir).unwrap();
+        (0..60).for_each(|n| fs::write(format!("{dir}/{n}"), &content).unwrap());
+    }
+    let words =
+        [&["serve", "--listen", "127.0.0.1:0", "--json"][..], &dirs.iter().map(String::as_str).collect::<Vec<_>>()];
+    let remora = p.server_command(&words.concat());
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$0\" \"$@\"")]).arg(remora.get_program());
+    command.args(remora.get_args()).stdout(Stdio::piped());
+    let server = Daemon::start(command);
+    for dir in &dirs {
+        p.ok(&["cp", "-r", "-q", &server.url(dir), "."]);
+    }
+    let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
+    assert!(open < LIMIT / 2, "{open} of {LIMIT} are open");
+    p.ok(&["ls", &server.url(&dirs[0])]);
 }
 
 #[test]

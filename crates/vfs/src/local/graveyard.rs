@@ -68,12 +68,12 @@ struct Grave {
 }
 
 impl Graveyard {
-    /// For a process that may open `open_max` files: holds at most a sixteenth of them (range: 1 to
-    /// [`GRAVES_MAX`]) because it must, beyond which removals wait, and none because it pays while
-    /// half of them are open.
-    pub(super) fn new(open_max: usize, ways: Ways) -> Graveyard {
+    /// For a process that may open `open_max` files, `share` of them for this file system: holds at most a
+    /// sixteenth of those (range: 1 to [`GRAVES_MAX`]) because it must, beyond which removals wait, and
+    /// none because it pays while half of all are open.
+    pub(super) fn new(open_max: usize, share: usize, ways: Ways) -> Graveyard {
         let (graves, kept) = (VecDeque::new(), VecDeque::new());
-        let max = (open_max / 16).clamp(1, GRAVES_MAX);
+        let max = (share / 16).clamp(1, GRAVES_MAX);
         Graveyard { graves, max, keep_below: open_max / 2, kept, kept_bytes: 0, ways }
     }
 
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn the_short_lived_must_be_held_and_not_too_many() {
         for ways in [PLAIN, COARSE] {
-            let mut yard = Graveyard::new(OPEN_MAX, ways);
+            let mut yard = Graveyard::new(OPEN_MAX, OPEN_MAX, ways);
             bury(&mut yard, tick_ns() - AGO);
             assert_eq!(yard.graves.len(), 0, "its number may be used again at once");
             bury(&mut yard, tick_ns() + AGO);
@@ -224,7 +224,7 @@ mod tests {
     fn a_number_is_free_again_as_soon_as_no_birth_can_be_the_same() {
         let ms = 1_000_000;
         for (ways, held_ms) in [(PLAIN, 0), (COARSE, 20)] {
-            let yard = Graveyard::new(OPEN_MAX, ways);
+            let yard = Graveyard::new(OPEN_MAX, OPEN_MAX, ways);
             assert!(!yard.is_past(100 * ms, 99 * ms), "{ways:?}");
             assert!(!yard.is_past(100 * ms, (100 + held_ms) * ms), "{ways:?}");
             assert!(yard.is_past(100 * ms, (100 + held_ms) * ms + 1), "{ways:?}");
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn where_numbers_are_shunned_small_files_wait_for_the_next_to_be_made() {
-        let mut yard = Graveyard::new(OPEN_MAX, SHUNS);
+        let mut yard = Graveyard::new(OPEN_MAX, OPEN_MAX, SHUNS);
         for (kind, used, kept) in [
             (FileType::Regular, 0, 1),
             (FileType::Regular, KEPT_FILE_MAX, 2),
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((yard.kept.len(), yard.graves.len()), (1, 0), "and kept afterwards");
         (0..2 * KEPT_MAX).for_each(|_| bury(&mut yard, tick_ns() - AGO));
         assert_eq!(yard.kept.len(), KEPT_MAX.min(GRAVES));
-        let mut yard = Graveyard::new(usize::MAX, SHUNS);
+        let mut yard = Graveyard::new(usize::MAX, usize::MAX, SHUNS);
         let large = attr(FileType::Regular, KEPT_FILE_MAX);
         (0..2 * KEPT_MAX).for_each(|_| bury_as(&mut yard, tick_ns() - AGO, &large));
         assert_eq!(yard.kept.len() as u64, KEPT_BYTES_MAX / KEPT_FILE_MAX);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_makes_way_for_other_descriptors() {
-        let mut yard = Graveyard::new(OPEN_MAX, SHUNS);
+        let mut yard = Graveyard::new(OPEN_MAX, OPEN_MAX, SHUNS);
         (0..10).for_each(|_| bury(&mut yard, tick_ns() - AGO));
         yard.keep_below = 0;
         (0..10).for_each(|_| bury(&mut yard, tick_ns() - AGO));

@@ -84,10 +84,13 @@ pub struct Options {
     pub read_only: bool,
     /// Objects whose place is remembered (about 200 bytes each). Others are searched for.
     pub places_max: usize,
-    /// Files kept open for reading or writing.
+    /// Files kept open for reading or writing; fewer if the process may not open as many.
     pub open_max: usize,
-    /// Directories kept open; fewer if the process may not open as many files.
+    /// Directories kept open; fewer likewise.
     pub dirs_max: usize,
+    /// How many exports this process has, this one included (range: from 1): what it may open is
+    /// shared among them.
+    pub exports: usize,
     /// How long a directory or a file kept open is taken to be where it was, and the file's mode and
     /// owner to be what they were. What somebody else moves out of the export can be reached for that long.
     pub trust_for: Duration,
@@ -106,6 +109,7 @@ impl Options {
             places_max: 1 << 18,
             open_max: 256,
             dirs_max: 256,
+            exports: 1,
             trust_for: Duration::from_secs(1),
             search_max: 5_000_000,
         }
@@ -172,6 +176,7 @@ impl LocalDisk {
         }
         let kind = Kind::of(&object.fd, object.attr.fsid);
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
+        let share = open_max / options.exports.max(1);
         let disk = Disk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
@@ -188,10 +193,10 @@ impl LocalDisk {
             search_entries: options.search_max,
             searching: Mutex::new(()),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
-            files: OpenFiles::new(options.open_max, options.trust_for),
             // Where few may be opened most are left for the server's other needs.
-            dirs: Dirs::new(options.dirs_max.min(open_max / 32), options.trust_for),
-            graveyard: Mutex::new(Graveyard::new(open_max, kind.ways)),
+            files: OpenFiles::new(options.open_max.min(share / 8), options.trust_for),
+            dirs: Dirs::new(options.dirs_max.min(share / 32), options.trust_for),
+            graveyard: Mutex::new(Graveyard::new(open_max, share, kind.ways)),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),

@@ -103,7 +103,9 @@ fn a_search_everywhere_is_as_long_as_one_by_the_hint() {
         let id = file(&fs, &from, "f");
         fs.rename(&me(), (&from, b"f"), (&to, b"f")).unwrap();
         for dir in [&fs.root(), &from, &to] {
-            (0..60).for_each(|i| drop(file(&fs, dir, &format!("{i}"))));
+            for i in 0..60 {
+                file(&fs, dir, &i.to_string());
+            }
         }
         id
     };

@@ -37,7 +37,8 @@ struct Place {
 /// Opens what is planned. A directory that `before` has open is taken from there, with its
 /// write verifier and all that is known about its files: to clients nothing happens to it.
 pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
-    let disks = plan.shares.iter().map(|share| disk(share, before)).collect::<Result<Vec<Opened>>>()?;
+    let disks =
+        plan.shares.iter().map(|share| disk(share, plan.shares.len(), before)).collect::<Result<Vec<Opened>>>()?;
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
         vfs: opened.disk.clone(),
@@ -57,7 +58,7 @@ impl Loaded {
     }
 }
 
-fn disk(share: &Share, before: Option<&Loaded>) -> Result<Opened> {
+fn disk(share: &Share, exports: usize, before: Option<&Loaded>) -> Result<Opened> {
     let place = place(&share.dir).map_err(Error::local(share.dir.display()))?;
     if let Some(known) = before.and_then(|b| b.disks.iter().find(|d| d.place == place)) {
         return Ok(known.clone());
@@ -66,6 +67,7 @@ fn disk(share: &Share, before: Option<&Loaded>) -> Result<Opened> {
     let options = local::Options {
         // Only root can act as somebody else.
         honour_credentials: rustix::process::geteuid().is_root(),
+        exports,
         ..local::Options::new(random()?)
     };
     let disk = LocalDisk::open(&share.dir, options).map_err(Error::local(share.dir.display()))?;
