@@ -51,8 +51,9 @@ impl ByteRoom {
         self.room.available_permits() == self.units as usize
     }
 
-    fn is_short(&self) -> bool {
-        self.room.available_permits() < self.units as usize / 2
+    /// Whether less than one part in so many is free.
+    fn has_less_than(&self, part: usize) -> bool {
+        self.room.available_permits() < self.units as usize / part
     }
 }
 
@@ -90,6 +91,13 @@ struct Client {
 pub(super) struct Share {
     pub(super) room: ByteRoom,
     client: Arc<Client>,
+}
+
+impl Share {
+    /// Whether the connections of this client's address hold nearly all that they may.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.client.bytes.has_less_than(8)
+    }
 }
 
 /// The places of each client that has connections.
@@ -195,7 +203,7 @@ impl Admission {
 
     /// Whether more than half of the room is taken.
     pub(super) fn is_short(&self) -> bool {
-        self.bytes.is_short() || self.requests.available_permits() < self.requests_max / 2
+        self.bytes.has_less_than(2) || self.requests.available_permits() < self.requests_max / 2
     }
 
     /// Requests under way, from admission until their reply has been sent.
@@ -260,6 +268,20 @@ mod tests {
         assert!(now(&good).await.is_ok());
         unread.clear();
         assert!(now(&bad[3]).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_address_is_crowded_when_little_of_its_part_is_left() {
+        let adm = admission(100, 100, 64 * UNIT);
+        let share = adm.join(addr("10.0.0.1:1"), 64 * UNIT);
+        let part = 64 / CLIENT_PART;
+        let held = adm.admit(&share, part / 8 * 7 * UNIT).await;
+        assert!(!share.is_crowded());
+        let more = adm.admit(&share, UNIT).await;
+        assert!(share.is_crowded() && adm.join(addr("10.0.0.1:2"), UNIT).is_crowded());
+        assert!(!adm.join(addr("10.0.0.2:1"), UNIT).is_crowded());
+        drop((held, more));
+        assert!(!share.is_crowded());
     }
 
     #[tokio::test]

@@ -98,7 +98,7 @@ impl Connection {
         loop {
             self.outbox.halted().await;
             loop {
-                let max = hub.stall_max();
+                let max = hub.stall_max(&self.share);
                 let pause = (max / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
                 let flow = match timeout(pause, self.outbox.writable()).await {
                     Ok(Ok(())) => self.outbox.resume(),

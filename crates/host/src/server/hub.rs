@@ -12,7 +12,7 @@ use remora_base::{Core, Peer, Time};
 use remora_server::{Exports, Intake, Server, Stats};
 use tokio::sync::Notify;
 
-use super::admission::{Admission, Permit};
+use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
 use super::executor::{Done, JobQueue};
@@ -24,6 +24,9 @@ use crate::Clock;
 
 /// Stalled connections are given this long at most while room is short.
 const STALL_MAX_SHORT: Duration = Duration::from_secs(5);
+/// And this long while those of one address have taken what that may have: longer, for they may be one
+/// machine's, and its link away for a moment.
+const STALL_MAX_CROWDED: Duration = Duration::from_secs(30);
 
 /// Parts that the clients fall into.
 const SHARDS: usize = 8;
@@ -177,10 +180,13 @@ impl Hub {
         oldest.inspect(|c| c.evict()).is_some()
     }
 
-    /// How long a connection may leave replies waiting.
-    pub(super) fn stall_max(&self) -> Duration {
-        let max = self.limits.stall_max;
-        if self.admission.is_short() { max.min(STALL_MAX_SHORT) } else { max }
+    /// How long a connection with this share may leave replies waiting.
+    pub(super) fn stall_max(&self, share: &Share) -> Duration {
+        self.limits.stall_max.min(match () {
+            () if self.admission.is_short() => STALL_MAX_SHORT,
+            () if share.is_crowded() => STALL_MAX_CROWDED,
+            () => Duration::MAX,
+        })
     }
 
     /// Everything in numbers.

@@ -252,7 +252,7 @@ impl Guest {
                     under.since = hub.clock.now();
                 }
                 _ = look.tick(), if !under.controls.is_empty() => {
-                    if under.stalled_for(hub.clock.now()) >= hub.stall_max() {
+                    if under.stalled_for(hub.clock.now()) >= hub.stall_max(&self.share) {
                         return End::Stalled;
                     }
                 }

@@ -83,7 +83,8 @@ pub struct Limits {
     /// How long a request may take to arrive, from its first byte; a second more for each KiB
     /// of it that has arrived. Default 60 s.
     pub partial_max: Duration,
-    /// How long a connection may leave a reply waiting without taking a byte of it; 5 s at
+    /// How long a connection may leave a reply waiting without taking a byte of it; 30 s at most while
+    /// its client's address has taken nearly all that it may, 5 s at
     /// most while half of the core's room is taken. Default 5 min.
     pub stall_max: Duration,
     /// How long a connection may bring nothing while nothing is under way; `None` for ever
