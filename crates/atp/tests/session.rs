@@ -287,3 +287,24 @@ fn a_large_object_survives_gaps_without_number() {
     within(&mut world, Duration::from_secs(120), |w| w.outcome(1, request).is_some());
     assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
 }
+
+/// An object has a window of 1 MiB, and a peer one of 4 MiB.
+#[test]
+fn where_one_object_cannot_fill_a_long_way_others_go_beside_it() {
+    let took = |objects: usize| {
+        let mut world = World::pair(12, Link::new(20_000_000, 300 * MS));
+        let client = world.meet();
+        // So that the path is known.
+        world.send(1, client, object(0, 8_000_000), Options::default());
+        within(&mut world, Duration::from_secs(60), |w| w.finals(1).len() == 1);
+        let began = world.now;
+        for i in 0..objects {
+            world.send(1, client, object(i as u8, 16_000_000 / objects), Options::default());
+        }
+        within(&mut world, Duration::from_secs(60), |w| w.finals(1).len() == 1 + objects);
+        assert!(world.finals(1).iter().all(|f| f.outcome == Outcome::Delivered));
+        world.now.since(began)
+    };
+    let (one, four) = (took(1), took(4));
+    assert!(four < one / 2, "four {four:?}, one {one:?}");
+}

@@ -25,6 +25,10 @@ pub(super) enum Answer {
     Refused(Stop),
 }
 
+/// So many are looked at when one cannot be written: a peer with the usual windows takes a part of four
+/// objects at once.
+const BESIDE: usize = 4;
+
 #[derive(Debug)]
 struct Outgoing {
     priority: Priority,
@@ -171,10 +175,19 @@ impl Outbox {
         self.requests.get(&request).is_some_and(|out| out.stream.is_some())
     }
 
-    /// The most urgent of those that have a stream and satisfy `wanted`, the oldest first.
-    pub(super) fn most_urgent_started(&self, wanted: impl Fn(&RequestId) -> bool) -> Option<RequestId> {
-        let started = self.requests.iter().filter(|(request, out)| out.stream.is_some() && wanted(request));
-        started.min_by_key(|(request, out)| (std::cmp::Reverse(out.priority), **request)).map(|(request, _)| *request)
+    /// What could be written when `request` cannot: others that satisfy `wanted`, the most urgent first and
+    /// of those the oldest, some of them. Only those that have a stream if it has none.
+    pub(super) fn most_urgent_beside(&self, request: RequestId, wanted: impl Fn(&RequestId) -> bool) -> Vec<RequestId> {
+        let any = self.is_started(request);
+        let fits = |r: &RequestId, out: &Outgoing| *r != request && (any || out.stream.is_some()) && !out.is_written();
+        let mut others: Vec<_> = self.requests.iter().filter(|(r, out)| fits(r, out) && wanted(r)).collect();
+        let urgency = |(r, out): &(&RequestId, &Outgoing)| (std::cmp::Reverse(out.priority), **r);
+        if others.len() > BESIDE {
+            others.select_nth_unstable_by_key(BESIDE, urgency);
+            others.truncate(BESIDE);
+        }
+        others.sort_unstable_by_key(urgency);
+        others.into_iter().map(|(r, _)| *r).collect()
     }
 
     /// Whose the stream is.

@@ -171,12 +171,16 @@ impl Endpoint {
             return None;
         }
         let mut written = p.outbox.write(&mut p.conn, request, room);
-        if written.is_err() && !p.outbox.is_started(request) {
-            // The peer takes no more streams until one of those under way ends.
+        if written.is_err() {
+            // The peer takes no more of this object until what is under way has arrived, or no more
+            // streams until one of those under way ends.
             let sending = |r: &RequestId| is_sending(&lane.scheduler, *r);
-            if let Some(other) = p.outbox.most_urgent_started(sending) {
+            for other in p.outbox.most_urgent_beside(request, sending) {
                 let room = p.room(other, packets);
                 (request, written) = (other, p.outbox.write(&mut p.conn, other, room));
+                if written.is_ok() {
+                    break;
+                }
             }
         }
         let Ok(bytes) = written else {

@@ -214,7 +214,7 @@ impl World {
         let link = node.link.clone();
         let (from, gone) = (node.addr, node.free);
         let is_halved = link.halved.is_some_and(|(from, to)| from <= gone && gone < to);
-        if link.is_out(gone) || (is_halved && node.wire.1 % 2 == 0) || self.rng.chance(link.loss) {
+        if link.is_out(gone) || (is_halved && node.wire.1.is_multiple_of(2)) || self.rng.chance(link.loss) {
             return;
         }
         let copies = 1 + u32::from(self.rng.chance(link.duplicate));
