@@ -308,3 +308,23 @@ fn where_one_object_cannot_fill_a_long_way_others_go_beside_it() {
     let (one, four) = (took(1), took(4));
     assert!(four < one / 2, "four {four:?}, one {one:?}");
 }
+
+/// Nothing more of the bulk may go before the peer is heard of, and its window has room for others.
+#[test]
+fn an_urgent_object_does_not_wait_for_the_window_of_another() {
+    let rate = 20_000_000;
+    let mut world = World::pair(13, Link::new(rate, 300 * MS));
+    let peer = world.meet();
+    world.send(1, peer, object(1, 60_000_000), options(Priority::LOW));
+    world.run_for(Duration::from_secs(6));
+    for k in 0..20 {
+        // Wherever in the round trip that is.
+        world.run_for(31 * MS);
+        let (asked, before) = (world.now, world.received(0).len());
+        world.send(1, peer, object(k, 900), options(Priority::HIGH));
+        within(&mut world, Duration::from_secs(2), |w| w.received(0).len() > before);
+        let waited = world.now.since(asked) - 300 * MS;
+        assert!(waited < 80 * MS, "{k}: {waited:?}");
+    }
+    assert!(world.finals(1).len() <= 20, "the bulk is under way still");
+}

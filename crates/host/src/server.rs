@@ -32,6 +32,7 @@
 //! | anything else of a busy connection    | 40 KiB                                         |
 //! | an idle connection                    | [`IDLE_CONNECTION_BYTES_MAX`]                  |
 //! | a client that does not read replies   | [`Limits::stall_max`], 5 s while room is short |
+//! |                                       | and 30 s while it is for its address           |
 //! | a request that does not get complete  | [`Limits::partial_max`], 1 s more for each KiB |
 //!
 //! **Objects.** Over ATP ([`Objects`]) each call is an object and each reply one, as urgent as the

@@ -263,7 +263,7 @@ fn a_disk_that_hangs_keeps_nobody_from_the_others() {
     (0..10).for_each(|_| hopeless.send(&nfs_message(xid(), &Call::FsStat(dead.clone()))));
     wait_until(&serving, |s| s.core.executed == before + 10);
     let asked = Instant::now();
-    assert_eq!(other.call(&Call::GetAttr(alive)).status(), None);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    (0..1000).for_each(|_| assert_eq!(other.call(&Call::GetAttr(alive.clone())).status(), None));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     serving.shutdown();
 }

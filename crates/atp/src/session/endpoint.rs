@@ -138,6 +138,8 @@ impl Endpoint {
         let local = lane.scheduler.submit(now, peer.dest(), object.len() as u64, options);
         let request = lane.outside(local);
         p.outbox.insert(request, options.priority, object);
+        // There may be room for this one.
+        p.blocked = false;
         p.touch(now);
         self.settle(now, peer);
         Ok(request)
@@ -149,8 +151,11 @@ impl Endpoint {
         let lane = self.lanes.get_mut(&lane_of(request)).ok_or(Gone)?;
         let progress = lane.scheduler.control(now, inside(request), command)?;
         let peer = PeerId::from(progress.dest);
-        if let (Command::Prioritise(priority), Some(p)) = (command, self.peers.get_mut(&peer)) {
-            p.outbox.prioritise(&mut p.conn, request, priority);
+        if let Some(p) = self.peers.get_mut(&peer) {
+            p.blocked = false;
+            if let Command::Prioritise(priority) = command {
+                p.outbox.prioritise(&mut p.conn, request, priority);
+            }
         }
         self.settle(now, peer);
         Ok(progress)

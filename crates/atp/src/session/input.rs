@@ -309,7 +309,13 @@ impl Endpoint {
                 }
                 _ => self.read(now, id, stream),
             },
-            StreamEvent::Writable { .. } | StreamEvent::Available { .. } => {
+            StreamEvent::Writable { id: stream } => {
+                if let Some(p) = self.peers.get_mut(&id) {
+                    p.outbox.has_room(stream);
+                    p.blocked = false;
+                }
+            }
+            StreamEvent::Available { .. } => {
                 if let Some(p) = self.peers.get_mut(&id) {
                     p.blocked = false;
                 }

@@ -25,9 +25,9 @@ pub(super) enum Answer {
     Refused(Stop),
 }
 
-/// So many are looked at when one cannot be written: a peer with the usual windows takes a part of four
-/// objects at once.
-const BESIDE: usize = 4;
+/// So many objects at most are begun because others are full: twice what fills a peer's usual windows, of 4 MiB
+/// and of 1 MiB for each object.
+const BESIDE_MAX: usize = 8;
 
 #[derive(Debug)]
 struct Outgoing {
@@ -36,6 +36,8 @@ struct Outgoing {
     stream: Option<StreamId>,
     /// Bytes written, the head's included.
     written: usize,
+    /// The peer took no more of it, as far as is known.
+    is_full: bool,
 }
 
 impl Outgoing {
@@ -88,7 +90,7 @@ impl Outbox {
 
     pub(super) fn insert(&mut self, request: RequestId, priority: Priority, object: Bytes) {
         self.unwritten += 1;
-        self.requests.insert(request, Outgoing { priority, object, stream: None, written: 0 });
+        self.requests.insert(request, Outgoing { priority, object, stream: None, written: 0, is_full: false });
     }
 
     /// How many bytes a STREAM frame of this request needs besides its data, at most.
@@ -116,7 +118,9 @@ impl Outbox {
         let mut chunks = out.rest(room);
         let mut stream = conn.send_stream(stream);
         if chunks.iter().any(|c| !c.is_empty()) {
-            out.written += stream.write_chunks(&mut &mut chunks[..]).map_err(|_| Blocked)?;
+            let written = stream.write_chunks(&mut &mut chunks[..]);
+            out.is_full = written.is_err();
+            out.written += written.map_err(|_| Blocked)?;
         }
         if out.is_written() {
             self.unwritten -= usize::from(!was_written);
@@ -175,19 +179,26 @@ impl Outbox {
         self.requests.get(&request).is_some_and(|out| out.stream.is_some())
     }
 
-    /// What could be written when `request` cannot: others that satisfy `wanted`, the most urgent first and
-    /// of those the oldest, some of them. Only those that have a stream if it has none.
-    pub(super) fn most_urgent_beside(&self, request: RequestId, wanted: impl Fn(&RequestId) -> bool) -> Vec<RequestId> {
-        let any = self.is_started(request);
-        let fits = |r: &RequestId, out: &Outgoing| *r != request && (any || out.stream.is_some()) && !out.is_written();
-        let mut others: Vec<_> = self.requests.iter().filter(|(r, out)| fits(r, out) && wanted(r)).collect();
-        let urgency = |(r, out): &(&RequestId, &Outgoing)| (std::cmp::Reverse(out.priority), **r);
-        if others.len() > BESIDE {
-            others.select_nth_unstable_by_key(BESIDE, urgency);
-            others.truncate(BESIDE);
+    /// What may go when `request` cannot: the most urgent of the others that satisfy `wanted` and that have not
+    /// been found full, and of those the oldest. It has a stream already if `request` has none, or if many have:
+    /// the peer may take no more of anything, and streams are not to be taken from what comes later.
+    pub(super) fn most_urgent_beside(
+        &self,
+        request: RequestId,
+        wanted: impl Fn(&RequestId) -> bool,
+    ) -> Option<RequestId> {
+        let open = self.requests.values().filter(|out| out.stream.is_some() && !out.is_written()).count();
+        let any = self.is_started(request) && open < BESIDE_MAX;
+        let fits = |out: &Outgoing| (any || out.stream.is_some()) && !out.is_full && !out.is_written();
+        let others = self.requests.iter().filter(|(r, out)| **r != request && fits(out) && wanted(r));
+        others.min_by_key(|(r, out)| (std::cmp::Reverse(out.priority), **r)).map(|(r, _)| *r)
+    }
+
+    /// The peer takes more of what this stream carries.
+    pub(super) fn has_room(&mut self, stream: StreamId) {
+        if let Some(out) = self.request_of(stream).and_then(|r| self.requests.get_mut(&r)) {
+            out.is_full = false;
         }
-        others.sort_unstable_by_key(urgency);
-        others.into_iter().map(|(r, _)| *r).collect()
     }
 
     /// Whose the stream is.
@@ -201,6 +212,7 @@ impl Outbox {
         self.streams.clear();
         let mut again = Vec::new();
         for (request, out) in &mut self.requests {
+            out.is_full = false;
             if out.stream.take().is_some() {
                 self.unwritten += usize::from(out.is_written());
                 again.push((*request, std::mem::take(&mut out.written)));
@@ -231,7 +243,8 @@ mod tests {
     #[test]
     fn head_and_object_are_one_sequence_at_any_cut() {
         let object = Bytes::from_static(&[9, 8, 7, 6, 5, 4, 3]);
-        let mut out = Outgoing { priority: Priority::LOW, object: object.clone(), stream: None, written: 0 };
+        let mut out =
+            Outgoing { priority: Priority::LOW, object: object.clone(), stream: None, written: 0, is_full: false };
         let all: Vec<u8> = out.rest(100).concat();
         assert_eq!(all, [&[4, 0, 0, 0, 7][..], &object[..]].concat());
         for written in 0..=all.len() {

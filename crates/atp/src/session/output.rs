@@ -175,12 +175,11 @@ impl Endpoint {
             // The peer takes no more of this object until what is under way has arrived, or no more
             // streams until one of those under way ends.
             let sending = |r: &RequestId| is_sending(&lane.scheduler, *r);
-            for other in p.outbox.most_urgent_beside(request, sending) {
+            while written.is_err()
+                && let Some(other) = p.outbox.most_urgent_beside(request, sending)
+            {
                 let room = p.room(other, packets);
                 (request, written) = (other, p.outbox.write(&mut p.conn, other, room));
-                if written.is_ok() {
-                    break;
-                }
             }
         }
         let Ok(bytes) = written else {

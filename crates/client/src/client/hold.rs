@@ -62,6 +62,16 @@ impl Client {
         }
     }
 
+    /// This machine has another address, and what is under way would be answered at the old one: over UDP
+    /// it is sent again at once. Not while a hold is on, for it says when to send.
+    pub fn moved(&mut self, now: Time) {
+        self.tick(now);
+        if self.held.is_none() && self.config.transport == Transport::Udp {
+            self.adaptive.on_resume(now, false);
+            self.resend_all();
+        }
+    }
+
     /// Whether a hold is on.
     pub fn is_held(&self) -> bool {
         self.held.is_some()

@@ -49,7 +49,8 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
     let mut held = None;
     loop {
         let due = send_datagrams(&shared, &mut way, &mut held);
-        let look = due.map(|_| way.look_at());
+        // Addresses change in a hand-off, and whoever announced it says when it is over.
+        let look = due.filter(|_| !shared.lock().core.is_held()).map(|_| way.look_at());
         tokio::select! {
             received = way.socket.recv(&mut buffer) => if let Ok(n) = received {
                 take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
@@ -87,6 +88,7 @@ fn send_datagrams(shared: &Shared, way: &mut Roaming, held: &mut Option<Bytes>) 
                 return Some(now + LOOK);
             }
             // A datagram that the kernel refuses is lost like any other.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => way.refused(),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A connected socket keeps the address that it got when it was connected. Once that is not the
 //! machine's any more (Wi-Fi was left for the mobile network, the DHCP server gave another) nothing gets out,
-//! or answers go where nobody is. TCP's connections end with their addresses and are made again; here
-//! the same requests go on from a new socket.
+//! or answers go where nobody is. TCP's connections fall silent then, and are made again; here the same requests
+//! go on from a new socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -175,8 +175,8 @@ impl Shared {
 
     /// The machine has another address: what is under way will not be answered at this one.
     pub(super) fn moved(&self) {
-        self.hand_off(Signal::Begin(Duration::from_millis(1)));
-        self.hand_off(Signal::End);
+        self.lock().core.moved(self.now());
+        self.changed.notify_one();
     }
 
     pub(super) async fn ask(&self, request: Request, what: &'static str) -> Result<Answer, ClientError> {

@@ -62,13 +62,14 @@ async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
     room.clone().acquire_many_owned(n).await.expect("an open semaphore")
 }
 
-/// A request's leave to be under way.
+/// A request's leave to be under way. Given back from the widest to the narrowest, so that whoever waits
+/// for the last is not counted beside this one.
 #[derive(Debug)]
 pub(super) struct Permit {
-    _connection: Option<OwnedSemaphorePermit>,
-    _client: Option<[OwnedSemaphorePermit; 2]>,
-    _bytes: OwnedSemaphorePermit,
     _request: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+    _client: Option<[OwnedSemaphorePermit; 2]>,
+    _connection: Option<OwnedSemaphorePermit>,
 }
 
 /// Leave to hold a half-received request.
@@ -82,6 +83,7 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 struct Client {
     requests: Arc<Semaphore>,
+    requests_max: usize,
     bytes: ByteRoom,
     receiving: ByteRoom,
 }
@@ -96,7 +98,7 @@ pub(super) struct Share {
 impl Share {
     /// Whether the connections of this client's address hold nearly all that they may.
     pub(super) fn is_crowded(&self) -> bool {
-        self.client.bytes.has_less_than(8)
+        self.client.bytes.has_less_than(8) || self.client.requests.available_permits() * 8 < self.client.requests_max
     }
 }
 
@@ -155,6 +157,7 @@ impl Admission {
         let client = seat.upgrade().unwrap_or_else(|| {
             let fresh = Arc::new(Client {
                 requests: Arc::new(Semaphore::new(self.per_client_max)),
+                requests_max: self.per_client_max,
                 bytes: ByteRoom::new(self.bytes_max / CLIENT_PART),
                 receiving: ByteRoom::new(self.receive_max / CLIENT_PART),
             });
@@ -271,10 +274,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_is_crowded_when_little_of_its_part_is_left() {
-        let adm = admission(100, 100, 64 * UNIT);
-        let share = adm.join(addr("10.0.0.1:1"), 64 * UNIT);
-        let part = 64 / CLIENT_PART;
+    async fn an_address_is_crowded_when_few_bytes_or_requests_are_left_to_it() {
+        let adm = admission(100, 100, 6400 * UNIT);
+        let share = adm.join(addr("10.0.0.1:1"), 6400 * UNIT);
+        let part = 6400 / CLIENT_PART;
         let held = adm.admit(&share, part / 8 * 7 * UNIT).await;
         assert!(!share.is_crowded());
         let more = adm.admit(&share, UNIT).await;
@@ -282,6 +285,13 @@ mod tests {
         assert!(!adm.join(addr("10.0.0.2:1"), UNIT).is_crowded());
         drop((held, more));
         assert!(!share.is_crowded());
+        let mut small = Vec::new();
+        for _ in 0..87 {
+            small.push(adm.admit(&share, 1).await);
+        }
+        assert!(!share.is_crowded(), "13 of 100 requests are left");
+        small.push(adm.admit(&share, 1).await);
+        assert!(share.is_crowded());
     }
 
     #[tokio::test]

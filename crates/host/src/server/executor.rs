@@ -135,9 +135,9 @@ fn work(hub: &Hub) {
     }
 }
 
-/// Does what there is to do, for a thread that is not needed after that.
-pub(super) fn work_off_all(hub: &Hub) {
-    while let Some(task) = hub.jobs.tasks.take() {
+/// Does what there is to do, and what comes, until nothing has come for so long.
+pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
+    while let Some(task) = hub.jobs.tasks.pop_within(patience) {
         do_task(hub, task);
     }
 }

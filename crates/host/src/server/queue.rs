@@ -98,6 +98,12 @@ impl<T> Queue<T> {
 
     /// The next task, when there is one; `None` when there will be none.
     pub(super) fn pop(&self) -> Option<T> {
+        self.pop_within(Duration::MAX)
+    }
+
+    /// The same for who goes home when it has slept for so long.
+    pub(super) fn pop_within(&self, patience: Duration) -> Option<T> {
+        let mut tired = false;
         loop {
             if self.closed.load(SeqCst) {
                 return None;
@@ -108,7 +114,10 @@ impl<T> Queue<T> {
                 }
                 return Some(task);
             }
-            self.doze();
+            if tired {
+                return None;
+            }
+            tired = self.doze(patience);
         }
     }
 
@@ -135,7 +144,7 @@ impl<T> Queue<T> {
     }
 
     /// The oldest task of the turn that is next.
-    pub(super) fn take(&self) -> Option<T> {
+    fn take(&self) -> Option<T> {
         let turn = self.order.pop()?;
         // Until the turn is back in the order nobody else takes from its line.
         let line = self.line(turn);
@@ -152,16 +161,20 @@ impl<T> Queue<T> {
     }
 
     /// Sleeps unless there is something to do: a task that was added before the sleeper was
-    /// counted is seen here, and who adds one later, or puts a turn back, sees the sleeper.
-    fn doze(&self) {
+    /// counted is seen here, and who adds one later, or puts a turn back, sees the sleeper. Whether it
+    /// slept for all of `patience`.
+    fn doze(&self, patience: Duration) -> bool {
         let mut lock = self.lock();
         self.sleepers.fetch_add(1, SeqCst);
+        let mut tired = false;
         if self.order.is_empty() && !self.closed.load(SeqCst) {
-            lock = self.arrived.wait(lock).unwrap_or_else(PoisonError::into_inner);
+            let (held, timeout) = self.arrived.wait_timeout(lock, patience).unwrap_or_else(PoisonError::into_inner);
+            (lock, tired) = (held, timeout.timed_out());
         }
         self.sleepers.fetch_sub(1, SeqCst);
         self.waking.store(false, SeqCst);
         drop(lock);
+        tired
     }
 
     /// Wakes a thread, if one sleeps and none is on its way.

@@ -3,7 +3,8 @@
 //! Few threads are enough for disks that answer. One that hangs (it is dying, or its file system is
 //! frozen, or comes from a machine that has gone) keeps every thread that asks it for something. Once it has them
 //! all, everybody waits for it, also who wants something of another disk. So when tasks wait and none has been
-//! taken for a moment a thread comes, works off what there is, and goes home.
+//! taken for a moment a thread comes, and goes home when there has been nothing to do for a while. There is an end to
+//! that: who asks a disk that hangs for more than [`THREADS_MAX`] things at a time still stops everybody.
 
 use std::io;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use super::hub::Hub;
 
 /// After how long without progress.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long it stays when there is nothing to do.
+const STAY: Duration = Duration::from_secs(5);
 /// Most at a time.
 const THREADS_MAX: usize = 60;
 
@@ -38,7 +41,7 @@ fn relieve(hub: &Arc<Hub>, at_work: &Arc<AtomicUsize>) {
     at_work.fetch_add(1, Relaxed);
     let count = at_work.clone();
     let helper = Builder::new().name("disk-more".into()).spawn(move || {
-        executor::work_off_all(&hub);
+        executor::work_until_idle(&hub, STAY);
         at_work.fetch_sub(1, Relaxed);
     });
     if helper.is_err() {

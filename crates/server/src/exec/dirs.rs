@@ -85,9 +85,12 @@ impl Exec<'_> {
             let mut is_first = true;
             let (entries, verf) = list(dir, query, |e| {
                 let entry = plus(dir, e);
-                let named = names.take(size::name(entry.name.len())) || is_first;
-                is_first = false;
-                (named && room.take(plus_size(&entry))).then_some(entry)
+                let fits = names.take(size::name(entry.name.len()));
+                if !fits {
+                    names = Room(0);
+                }
+                let first = std::mem::replace(&mut is_first, false);
+                ((fits || first) && room.take(plus_size(&entry))).then_some(entry)
             })?;
             Ok(ReadDirPlusOk { dir: dir.attr(), verf, entries })
         })

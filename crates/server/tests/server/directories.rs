@@ -101,6 +101,15 @@ proptest! {
 }
 
 #[test]
+fn an_entry_beyond_the_hint_is_the_only_one() {
+    let (mut w, root) = world(&[30, 1, 2, 3]);
+    for (hint, cookie) in [(0, 0), (40, 0), (40, 1), (40, 2), (40, 3)] {
+        let p = page(&mut w, &root, true, cookie, [0; 8], (hint, 4096)).unwrap();
+        assert!(p.sizes.len() == 1 || p.sizes.iter().map(|s| s.1).sum::<usize>() <= hint as usize, "{hint} {cookie}");
+    }
+}
+
+#[test]
 fn a_byte_less_than_an_entry_needs_leaves_it_out() {
     for plus in [false, true] {
         let (mut w, root) = world(&[5, 9]);

@@ -288,6 +288,10 @@ impl LocalDisk {
         self.sync_dir(&target)?;
         if source.key != target.key {
             self.sync_dir(&source)?;
+            // Its `..` is in itself, and a journal has taken it with the names.
+            if moved.attr.kind == FileType::Directory && !self.disk.kind.has_journal {
+                self.sync_dir(&moved.folder())?;
+            }
         }
         Ok(dirs)
     }

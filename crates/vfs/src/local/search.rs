@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, TryLockError};
+use std::time::Instant;
 
 use remora_wire::nfs3::Status;
 use rustix::fs::{FileType, Mode, OFlags, openat};
@@ -51,8 +52,12 @@ impl LocalDisk {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(Status::Jukebox),
         };
+        if self.table().is_missing(key) {
+            return Err(Status::Stale);
+        }
+        let began = Instant::now();
         self.walk(key, hint, |_, _| true).ok_or_else(|| {
-            self.table().not_found(key);
+            self.table().not_found(key, began.elapsed());
             Status::Stale
         })
     }

@@ -15,6 +15,8 @@ const MISSING_MAX: usize = 4096;
 /// How long an object that a search did not find is not searched for again: it may have been
 /// moved into the tree from outside, but searches are dear.
 const MISSING_FOR: Duration = Duration::from_secs(10);
+/// And how many times as long as the search took, at least.
+const MISSING_TIMES: u32 = 60;
 
 struct Place {
     parent: Key,
@@ -114,9 +116,9 @@ impl Table {
         self.missing.insert(key, None);
     }
 
-    /// A search did not find `key`.
-    pub(super) fn not_found(&mut self, key: Key) {
-        self.missing.insert(key, Some(Instant::now() + MISSING_FOR));
+    /// A search that took so long did not find `key`.
+    pub(super) fn not_found(&mut self, key: Key, took: Duration) {
+        self.missing.insert(key, Some(Instant::now() + MISSING_FOR.max(took * MISSING_TIMES)));
     }
 
     /// Whether it is pointless to search for `key`.
