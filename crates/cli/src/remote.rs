@@ -85,6 +85,11 @@ impl Node {
     pub(crate) fn is_dir(&self) -> bool {
         self.attr.kind == FileType::Directory
     }
+
+    /// The file system, and the number there.
+    pub(crate) fn number(&self) -> (u64, u64) {
+        (self.attr.fsid, self.attr.fileid)
+    }
 }
 
 impl Remote {

@@ -23,7 +23,8 @@ pub(crate) struct Place {
     pub(crate) parts: Vec<String>,
     /// The URL as it was given, for messages.
     pub(crate) url: String,
-    name: Option<String>,
+    /// The whole path, without slashes at its ends.
+    pub(crate) path: String,
     /// The path ended in `/`: it means a directory.
     pub(crate) is_dir: bool,
 }
@@ -50,7 +51,7 @@ struct Mounted {
 impl Place {
     /// The last name in the path, whether below what is mounted or part of it.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.path.rsplit('/').next().filter(|name| !name.is_empty())
     }
 }
 
@@ -90,8 +91,9 @@ impl Servers {
             None => self.mount(target, &path, names_left).await.map_err(Error::remote(url))?,
         };
         let parts = components(&path).skip(components(&mounted).count()).map(str::to_owned).collect();
-        let name = components(&path).last().map(str::to_owned);
-        Ok(Place { remote, parts, url: url.to_owned(), name, is_dir: path.ends_with('/') })
+        let is_dir = path.ends_with('/');
+        let path = components(&path).collect::<Vec<_>>().join("/");
+        Ok(Place { remote, parts, url: url.to_owned(), path, is_dir })
     }
 
     /// What is mounted already and holds `path`. The root does not count: what an alias of an

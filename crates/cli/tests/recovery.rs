@@ -4,7 +4,8 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{Daemon, Place, names, noise, until};
@@ -65,6 +66,94 @@ fn an_interrupted_download_goes_on() {
 #[test]
 fn an_interrupted_upload_goes_on() {
     interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
+}
+
+/// A directory with two large files.
+fn two_files(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    (0..2).for_each(|n| fs::write(dir.join(format!("f{n}")), noise(SIZE, 5 + n)).unwrap());
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o750)).unwrap();
+    fs::File::open(dir).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+}
+
+fn is_copy(dir: &Path) {
+    assert_eq!(names(dir), ["f0", "f1"]);
+    (0..2).for_each(|n| assert!(fs::read(dir.join(format!("f{n}"))).unwrap() == noise(SIZE, 5 + n)));
+    let meta = fs::metadata(dir).unwrap();
+    assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o750, 1_000_000_000));
+}
+
+/// Begins a copy over a slow link and cuts it short when something of it can be resumed. Returns a
+/// fast link in its place.
+fn cut_short(p: &Place, s: &Daemon, args: impl Fn(&Daemon) -> Vec<String>) -> Daemon {
+    let relay = p.relay_at(0, s, SLOW);
+    let args = args(&relay);
+    let running = p.start(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    until("a journal", || names_below(&p.here("")).chain(names_below(&p.state())).any(|n| n.ends_with(".json")));
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "--resume"]);
+    let port = relay.port();
+    relay.kill();
+    p.relay_at(port, s, FAST)
+}
+
+/// The names of all that lies below a directory.
+fn names_below(dir: &Path) -> impl Iterator<Item = String> {
+    let list = Command::new("find").arg(dir).output().unwrap();
+    String::from_utf8(list.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// By then its directory is there, and the same command would copy into it.
+fn a_tree_goes_on_under_its_new_name(
+    args: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    let p = Place::new();
+    two_files(&source(&p));
+    let s = p.serve(&[]);
+    let begin = |relay: &Daemon| [vec!["cp".into(), "-rq".into()], args(relay).into()].concat();
+    let relay = cut_short(&p, &s, begin);
+    let [from, to] = args(&relay);
+    let (bytes, before) = resumed(&p.ok(&["cp", "-r", "--json", "--resume", &from, &to]));
+    assert!(before > 0 && bytes < 2 * SIZE, "{bytes} and {before} from before");
+    is_copy(&copy(&p));
+    assert_eq!(names(&p.state().join("remora")), [""; 0]);
+    // Now it is complete, and a directory to copy into.
+    p.ok(&["cp", "-rq", "--resume", &from, &to]);
+    is_copy(&copy(&p).join("t"));
+    fs::remove_dir_all(copy(&p)).unwrap();
+    drop(relay);
+
+    // What was begun and is gone has nothing to do with what somebody else makes there.
+    let relay = cut_short(&p, &s, begin);
+    let [from, to] = args(&relay);
+    fs::rename(copy(&p), p.state().join("away")).unwrap();
+    fs::create_dir(copy(&p)).unwrap();
+    p.ok(&["cp", "-rq", "--resume", &from, &to]);
+    is_copy(&copy(&p).join("t"));
+}
+
+#[test]
+fn an_interrupted_download_of_a_tree_goes_on() {
+    a_tree_goes_on_under_its_new_name(|s| [s.udp_url("/t"), "new".into()], |p| p.srv("t"), |p| p.here("new"));
+}
+
+#[test]
+fn an_interrupted_upload_of_a_tree_goes_on() {
+    a_tree_goes_on_under_its_new_name(|s| ["t".into(), s.udp_url("/new")], |p| p.here("t"), |p| p.srv("new"));
+}
+
+#[test]
+fn a_tree_that_is_begun_again_is_what_its_source_is() {
+    let p = Place::new();
+    two_files(&p.srv("t"));
+    fs::create_dir(p.here("into")).unwrap();
+    let s = p.serve(&[]);
+    let args = |relay: &Daemon| ["cp", "-rq", &relay.udp_url("/t"), "into"].map(str::to_owned).to_vec();
+    let relay = cut_short(&p, &s, args);
+    p.ok(&["cp", "-rq", &relay.udp_url("/t"), "into"]);
+    is_copy(&p.here("into/t"));
 }
 
 /// What a client leaves that dies in the one moment in which a copy has its name already, and

@@ -4,6 +4,7 @@
 //! when all of it is on stable storage, so that nothing partial ever has the final name. What
 //! has arrived is in a [`journal`], from which `--resume` goes on.
 
+mod begun;
 mod download;
 pub(crate) mod in_order;
 mod job;
@@ -20,6 +21,7 @@ mod verify;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
 use crate::remote::Node;
 use crate::servers::{Place, Servers};
+use begun::Begun;
 use job::Job;
 use remote_part::Early;
 use upload::Destination;
@@ -74,9 +77,25 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], de
         let place = servers.place(url).await?;
         job.mounted();
         job.progress.watch(place.remote.session());
-        job.settle(download_one(job, &place, dest, is_dir).await)?;
+        let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
+        job.settle(download_one(job, &place, dest, into).await)?;
     }
     Ok(())
+}
+
+/// Whether `dest`, a directory, is what an interrupted copy of this very place to this very name
+/// made, and is to be completed.
+fn is_begun_here(job: &Job, place: &Place, dest: &Path) -> bool {
+    let Ok(meta) = fs::metadata(dest) else { return false };
+    goes_on(job, &Begun::down(place, dest), (meta.dev(), meta.ino()))
+}
+
+/// Without `--resume` the directory is one to copy into from now on.
+fn goes_on(job: &Job, begun: &Begun, directory: begun::Directory) -> bool {
+    if !job.resume {
+        begun.forget();
+    }
+    job.resume && job.recursive && begun.is(directory)
 }
 
 async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) -> Result {
@@ -93,7 +112,9 @@ async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) ->
             let dest = fs::canonicalize(&dest).unwrap_or(dest);
             download::file(job, &place.remote, &node, url, &dest).await
         }
-        FileType::Directory if job.recursive => tree::down(job, &place.remote, node, url, &dest).await,
+        FileType::Directory if job.recursive => {
+            tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest)).await
+        }
         FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
         kind => Err(Error::refused(url, format!("is a {}, which cannot be copied", crate::object::type_name(kind)))),
     }
@@ -105,7 +126,13 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
     job.progress.watch(place.remote.session());
     // Side by side, for a round trip may be long.
     let (there, early) = tokio::join!(place.remote.walk(&place.parts, false), begin_early(job, &place, sources));
-    let into = match find_out(&place, there).await {
+    let there = find_out(&place, there).await;
+    if let Ok((_, Some(found))) = &there
+        && is_begun_there(job, &place, sources, found)
+    {
+        return go_on(job, servers, sources, url).await;
+    }
+    let into = match there {
         Ok((None, _)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
             Err(Error::refused(url, "no such directory"))
         }
@@ -117,6 +144,25 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
         early.discard(&place.remote).await;
     }
     let into = into?;
+    for source in sources {
+        job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
+    }
+    Ok(())
+}
+
+/// Whether what was found at the place is what an interrupted copy of the source to this very name
+/// made, and is to be completed.
+fn is_begun_there(job: &Job, place: &Place, sources: &[String], found: &Node) -> bool {
+    let [source] = sources else { return false };
+    found.is_dir() && goes_on(job, &Begun::up(Path::new(source), place), found.number())
+}
+
+/// Completes what was begun.
+async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
+    // It may be what was mounted, and what it lies in is needed.
+    let place = servers.entry(url).await?;
+    job.progress.watch(place.remote.session());
+    let into = Into::Name { found: None, early: None };
     for source in sources {
         job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
     }
@@ -179,7 +225,14 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     if meta.is_dir() && !job.recursive {
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
     }
-    if meta.is_dir() { tree::up(job, source, dest).await } else { tree::up_one(job, source, &dest).await }
+    if !meta.is_dir() {
+        return tree::up_one(job, source, &dest).await;
+    }
+    let begun = match into {
+        Into::Directory(_) => Begun::never(),
+        Into::Name { .. } => Begun::up(source, place),
+    };
+    tree::up(job, source, dest, &begun).await
 }
 
 /// The last name of a path, also of `.` and `dir/..`.

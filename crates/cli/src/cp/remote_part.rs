@@ -251,7 +251,8 @@ fn key(source: &Path, dest: &Destination) -> String {
     hash(&dest.remote, source, &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
 }
 
-fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
+/// Names a copy: who copies what to where.
+pub(super) fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
     let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     let server = remote.session().server();
