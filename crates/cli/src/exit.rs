@@ -111,6 +111,11 @@ impl Error {
         }
     }
 
+    /// Whether the server is in trouble that may pass: what has arrived is worth keeping.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.status(), Some(Status::Jukebox | Status::Io | Status::ServerFault | Status::Stale))
+    }
+
     /// Whether there is no room: further files will not fit either.
     pub(crate) fn is_full(&self) -> bool {
         match self {
@@ -242,7 +247,8 @@ mod tests {
     fn messages_read_as_sentences() {
         let full = remora_error(Status::NoSpc);
         assert_eq!(full.to_string(), "nfs://nas/x: no space left on the server's disk");
-        assert!(full.is_full() && !full.is_lost());
+        assert!(full.is_full() && !full.is_lost() && !full.may_pass());
+        assert!(remora_error(Status::Jukebox).may_pass() && !remora_error(Status::Access).may_pass());
         let e = Error::local("a b")(io::Error::from_raw_os_error(2));
         assert_eq!(e.to_string(), "a b: no such file or directory");
         assert_eq!(Error::refused("x\x1b[2J\n", "is a directory").to_string(), "x\\u{1b}[2J\\n: is a directory");

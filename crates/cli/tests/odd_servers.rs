@@ -6,14 +6,17 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Daemon, Place, noise};
+use common::{Daemon, Place, names, noise};
 use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs, Reply, Status};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
+use serde_json::Value;
 
 /// What becomes of a call.
 enum Fate {
@@ -117,6 +120,64 @@ fn a_server_that_asks_for_patience_gets_it() {
     });
     p.run(&["cp", "-q", "--timeout", "1", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
     p.run(&["cp", "-q", "--timeout", "1", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
+}
+
+/// What the server refuses to give its name is of no use, and nothing of it stays.
+#[test]
+fn a_copy_whose_name_is_refused_leaves_nothing() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(300_000, 5)).unwrap();
+    fs::write(p.srv("f"), "somebody else's").unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::Rename(_) => Fate::Fail(Status::Access),
+        call => Fate::Pass(call),
+    });
+    for to in ["/f", "/new"] {
+        let out = p.run(&["cp", "-q", "f", &at(&url, to)]);
+        out.expect(1, &["permission denied"]);
+        assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
+        assert_eq!((names(&p.srv("")), names(&p.state().join("remora"))), (vec!["f".to_owned()], vec![]));
+    }
+    assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
+}
+
+/// A server in trouble: after some calls of this kind, and after a COMMIT, all of them fail.
+fn in_trouble(server: &Daemon, proc: Proc, trouble: Status) -> String {
+    let (mut has_committed, mut left) = (proc == Proc::Read, 40);
+    between(server, usize::MAX, move |call| {
+        has_committed |= call.proc() == Proc::Commit;
+        if call.proc() != proc {
+            return Fate::Pass(call);
+        }
+        // Time for a COMMIT.
+        thread::sleep(Duration::from_millis(5));
+        left -= i32::from(has_committed);
+        if left < 0 { Fate::Fail(trouble) } else { Fate::Pass(call) }
+    })
+}
+
+/// The trouble may pass, and what has arrived is worth keeping.
+#[test]
+fn a_copy_that_a_server_in_trouble_ended_goes_on() {
+    for trouble in [Status::Jukebox, Status::Io, Status::ServerFault, Status::Stale] {
+        let p = Place::new();
+        fs::write(p.here("up"), noise(3_000_000, 5)).unwrap();
+        fs::write(p.srv("down"), noise(3_000_000, 6)).unwrap();
+        let s = p.serve(&[]);
+        let (up, down) = (in_trouble(&s, Proc::Write, trouble), in_trouble(&s, Proc::Read, trouble));
+        let goes_on = |first: [&str; 2], again: [&str; 2], copy: PathBuf| {
+            p.run(&[&["cp", "-q", "--timeout", "1"][..], &first].concat()).expect(1, &["kept", "--resume"]);
+            assert!(!copy.exists());
+            let report = p.ok(&[&["cp", "--json", "--resume"][..], &again].concat());
+            let report: Value = serde_json::from_str(&report).unwrap();
+            assert!(report["resumed_bytes"].as_u64() > Some(0), "{trouble:?}: {report}");
+            assert_eq!(fs::metadata(copy).unwrap().len(), 3_000_000);
+        };
+        goes_on(["up", &at(&up, "/up")], ["up", &s.udp_url("/up")], p.srv("up"));
+        goes_on([&at(&down, "/down"), "down"], [&s.udp_url("/down"), "down"], p.here("down"));
+        assert_eq!((names(&p.srv("")), names(&p.here(""))), (names(&p.here("")), vec!["down".into(), "up".into()]));
+    }
 }
 
 #[test]

@@ -332,6 +332,19 @@ fn a_bursty_link_costs_time_and_nothing_else() {
 }
 
 #[test]
+fn a_download_that_cannot_get_its_name_leaves_nothing() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", &relay.udp_url("/f"), "f"]);
+    until("a journal", || !journals(&p).is_empty());
+    fs::create_dir(p.here("f")).unwrap();
+    running.finish().expect(1, &["f: is a directory"]);
+    assert_eq!(names(&p.here("")), ["f"]);
+}
+
+#[test]
 fn sources_that_change_are_noticed() {
     for (new_len, code, word) in [(SIZE + 5000, 0, "changed while"), (5000, 1, "became shorter")] {
         let p = Place::new();

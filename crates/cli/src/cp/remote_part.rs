@@ -14,6 +14,7 @@ use super::journal::{Identity, Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
 use super::upload::Destination;
+use crate::exit::Error;
 use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
@@ -177,7 +178,7 @@ impl RemotePart {
 
     /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
     /// the attributes that it has not got yet.
-    pub(crate) async fn finish(mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
+    pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
         let dress = async {
             match attr {
                 Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
@@ -191,16 +192,33 @@ impl RemotePart {
         dressed
     }
 
-    /// Nothing can come of it any more.
-    pub(crate) async fn discard(mut self) {
-        self.forget();
+    /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else
+    /// stays, and nothing under the final name.
+    pub(crate) async fn give_up(mut self, why: &Error) {
+        if self.finished || why.is_lost() {
+            return;
+        }
         let dir = &self.dest.dir.fh;
-        // Best effort: there is nobody to tell.
+        let is_named = self.has_name().await;
+        // All of this is best effort: there is nobody to tell.
+        if why.may_pass() && self.saved.load(Ordering::Relaxed) > 0 {
+            if is_named {
+                let _ = self.remote.rename(&self.node, (dir, &self.dest.name), (dir, &self.name)).await;
+            }
+            return;
+        }
         let _ = self.remote.remove(dir, &self.name).await;
-        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
-        if self.is_named.load(Ordering::Relaxed) && self.remote.lookup(dir, &self.dest.name).await.is_ok_and(is_ours) {
+        if is_named {
             let _ = self.remote.remove(dir, &self.dest.name).await;
         }
+        self.forget();
+    }
+
+    /// Whether it has its final name already.
+    async fn has_name(&self) -> bool {
+        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
+        self.is_named.load(Ordering::Relaxed)
+            && self.remote.lookup(&self.dest.dir.fh, &self.dest.name).await.is_ok_and(is_ours)
     }
 
     fn forget(&mut self) {
