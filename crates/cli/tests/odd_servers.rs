@@ -181,6 +181,27 @@ fn a_copy_that_a_server_in_trouble_ended_goes_on() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_size_is_not_all_of_it() {
+    let p = Place::new();
+    let content = noise(3_000_000, 5);
+    let path = p.srv("f");
+    fs::write(&path, &content).unwrap();
+    let s = p.serve(&[]);
+    let mut reads = 0;
+    let url = between(&s, usize::MAX, move |call| {
+        reads += u32::from(matches!(call, Call::Read(_)));
+        if reads == 10 {
+            fs::File::options().write(true).open(&path).unwrap().set_len(2_000_000).unwrap();
+        }
+        Fate::Pass(call)
+    });
+    let out = p.run(&["cat", &at(&url, "/f")]);
+    out.expect(1, &["/f", "became shorter while it was read"]);
+    // By now it has its new size, and what grows behind it does no harm.
+    p.ok(&["cat", &at(&url, "/f")]);
+}
+
+#[test]
 fn a_path_that_drops_fragments() {
     let p = Place::new();
     let s = p.serve(&[]);
