@@ -4,9 +4,11 @@ mod common;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use common::{Place, is_root, names, noise, skipped};
+use common::{Place, Running, is_root, names, noise, skipped};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -162,7 +164,6 @@ fn users_may_not_do_what_they_may_not_do() {
     let p = Place::new();
     fs::write(p.srv("secret"), "s").unwrap();
     fs::write(p.here("g"), "g").unwrap();
-    use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(p.srv("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     // Root is squashed, so to the server we are nobody in particular.
     let srv = p.srv("");
@@ -225,9 +226,28 @@ fn full_disks_leave_nothing_behind() {
     drop(s);
     let daemon = p.server_command(&["serve", p.state().to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"]);
     let s = common::Daemon::start(daemon);
-    fs::set_permissions(&big, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs::set_permissions(&big, fs::Permissions::from_mode(0o644)).unwrap();
     p.run(&["cp", &s.url("/big"), "f"]).expect(1, &["f: no space left on device"]);
     assert_eq!(names(&p.here("")), Vec::<String>::new());
+}
+
+/// Over a long way the hidden file is made before the source is opened.
+#[test]
+fn a_source_that_cannot_be_read_leaves_nothing_far_away() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(1000, 1)).unwrap();
+    fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(p.here("..").canonicalize().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(p.srv(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "40ms"]);
+    let mut command = p.command(&["cp", "f", &relay.udp_url("/f")]);
+    if is_root() {
+        // Nobody in particular.
+        command.uid(65_534).gid(65_534);
+    }
+    Running::start(command).finish().expect(1, &["f: permission denied"]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
 }
 
 #[test]

@@ -145,7 +145,13 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
     }
     let into = into?;
     for source in sources {
-        job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
+        let done = upload_one(job, &place, &into, Path::new(source)).await;
+        if let (Into::Name { early: Some(early), .. }, Err(why)) = (&into, &done)
+            && !why.is_lost()
+        {
+            early.discard(&place.remote).await;
+        }
+        job.settle(done)?;
     }
     Ok(())
 }

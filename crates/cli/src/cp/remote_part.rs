@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remora_host::client::{ClientError, Session, Written};
 use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
@@ -47,6 +47,8 @@ pub(crate) struct RemotePart {
 pub(crate) struct Early {
     node: Node,
     name: Vec<u8>,
+    /// A copy grows in it, and decides what becomes of it.
+    is_taken: Arc<AtomicBool>,
 }
 
 impl Early {
@@ -54,13 +56,24 @@ impl Early {
     pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<Early> {
         let name = hidden_name(remote, source, name);
         let node = remote.create(remote.session().root(), &name).await.ok()?;
-        Some(Early { node, name })
+        Some(Early { node, name, is_taken: Arc::default() })
     }
 
-    /// It was not to be.
+    fn take(&self) -> Node {
+        self.is_taken.store(true, Ordering::Relaxed);
+        self.node.clone()
+    }
+
+    /// It was not to be, if no copy has taken it.
     pub(crate) async fn discard(&self, remote: &Remote) {
-        // Best effort: there is nobody to tell.
-        let _ = remote.remove(remote.session().root(), &self.name).await;
+        let dir = remote.session().root();
+        if self.is_taken.load(Ordering::Relaxed) {
+            return;
+        }
+        // Another copy may have put its own in its place. Best effort: there is nobody to tell.
+        if remote.lookup(dir, &self.name).await.is_ok_and(|found| found.attr.fileid == self.node.attr.fileid) {
+            let _ = remote.remove(dir, &self.name).await;
+        }
     }
 }
 
@@ -98,7 +111,7 @@ impl RemotePart {
             }
             None => {
                 let node = match &dest.early {
-                    Some(early) => early.node.clone(),
+                    Some(early) => early.take(),
                     None => create(dest, &name).await?,
                 };
                 let journal = Journal::new(identity.clone(), node.attr.fileid);

@@ -51,12 +51,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
     };
     if let Some(old) = &old {
-        if let Err(e) = check_replaceable(old, &dest.url) {
-            if let Some(early) = &dest.early {
-                early.discard(&dest.remote).await;
-            }
-            return Err(e);
-        }
+        check_replaceable(old, &dest.url)?;
         let is_begun = job.resume && RemotePart::is_begun(source, &identity, dest, old);
         if job.resume && !is_begun && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
             job.progress.skip(identity.size());
