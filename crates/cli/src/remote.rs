@@ -1,5 +1,6 @@
 //! A mounted server's files: paths, listings, and the calls the commands need.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -228,11 +229,13 @@ impl Remote {
     async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
         let (mut entries, mut seen) = (Vec::new(), 0);
         let (mut cookie, mut verf) = (0, [0; 8]);
+        // Where pages ended. One that does so again leads to pages that were seen.
+        let mut ends = HashSet::from([cookie]);
         loop {
             let page = self.page(dir, cookie, verf).await?;
             verf = page.verf;
             match page.entries.list.last() {
-                Some(last) if last.cookie == cookie && !page.entries.eof => return Err(ClientError::Circular),
+                Some(last) if !page.entries.eof && !ends.insert(last.cookie) => return Err(ClientError::Circular),
                 Some(last) => cookie = last.cookie,
                 None if page.entries.eof => {}
                 None => return Err(Status::TooSmall.into()),

@@ -213,9 +213,17 @@ fn a_listing_that_goes_round_in_circles_ends() {
     let p = Place::new();
     (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
     let s = p.serve(&[]);
-    let url = between(&s, usize::MAX, |call| match call {
-        Call::ReadDirPlus(args) => Fate::Pass(Call::ReadDirPlus(ReadDirPlusArgs { cookie: 0, ..args })),
-        call => Fate::Pass(call),
-    });
-    p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
+    // The circle is a page long, or two.
+    for len in [1, 2] {
+        let mut page = 0;
+        let url = between(&s, usize::MAX, move |call| match call {
+            Call::ReadDirPlus(args) => {
+                page += 1;
+                let cookie = if page % len == 0 { 0 } else { args.cookie };
+                Fate::Pass(Call::ReadDirPlus(ReadDirPlusArgs { cookie, ..args }))
+            }
+            call => Fate::Pass(call),
+        });
+        p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
+    }
 }
