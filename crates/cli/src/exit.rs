@@ -4,10 +4,12 @@ use std::fmt;
 use std::io;
 
 use remora_atp::session::Refusal;
+use remora_client::Failure;
 use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
+use remora_wire::rpc::Outcome;
 
 use crate::out;
 
@@ -106,6 +108,8 @@ impl Error {
         match source {
             // The server is there, and it is not the one meant or does not want us.
             Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
+            // It is there, and knows less than others.
+            Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
             Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
             _ => false,
         }
@@ -228,6 +232,8 @@ mod tests {
             (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
             (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
             (remote(ClientError::Closed), 3),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))), 3),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail))), 1),
             (remote(ClientError::NoKey { server: "nas:4049".into() }), 2),
             (remote(atp(AtpError::Refused(Refusal::Silent))), 3),
             (remote(atp(AtpError::Refused(Refusal::WrongKey))), 1),

@@ -13,6 +13,7 @@ use remora_wire::nfs3::{
     ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
     SymLinkArgs,
 };
+use remora_wire::rpc::Outcome;
 use tokio::sync::OnceCell;
 
 use crate::out;
@@ -111,11 +112,15 @@ impl Remote {
     /// Asked once.
     async fn info(&self) -> Result<&Info> {
         let ask = || async {
-            let info = ask!(self, FsInfo(self.session.root().clone()))?;
+            let (read_max, write_max, attr) = match ask!(self, FsInfo(self.session.root().clone())) {
+                Ok(info) => (info.read_max, info.write_max, info.attr),
+                Err(e) if is_missing(&e) => (0, 0, None),
+                Err(e) => return Err(e),
+            };
             // A server that says nothing gets blocks that every server takes.
             let known = |n: u32| if n == 0 { 8192 } else { n };
-            let limits = Limits { read_max: known(info.read_max), write_max: known(info.write_max) };
-            Ok::<_, ClientError>(Info { limits, attr: info.attr })
+            let limits = Limits { read_max: known(read_max), write_max: known(write_max) };
+            Ok::<_, ClientError>(Info { limits, attr })
         };
         self.info.get_or_try_init(ask).await
     }
@@ -268,7 +273,7 @@ impl Remote {
             }
             let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
             match ask!(self, ReadDirPlus(query)) {
-                Err(ClientError::Status(Status::NotSupp)) => self.lists_names_only.store(true, Relaxed),
+                Err(e) if is_missing(&e) => self.lists_names_only.store(true, Relaxed),
                 Err(ClientError::Rpc(Failure::Fragments)) if max_count > 1344 => {}
                 page => return page,
             }
@@ -347,6 +352,11 @@ impl Remote {
             done => done.map(|_| ()),
         }
     }
+}
+
+/// Whether the server does not have the procedure.
+fn is_missing(e: &ClientError) -> bool {
+    matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail)))
 }
 
 /// A path that does not lead anywhere.

@@ -24,6 +24,8 @@ enum Fate {
     Pass(Call),
     /// It is answered with this.
     Fail(Status),
+    /// There is no such procedure.
+    Unknown,
 }
 
 /// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
@@ -64,6 +66,11 @@ fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate 
                         near.send_to(&message, peer).unwrap();
                         continue;
                     }
+                    Fate::Unknown => {
+                        ReplyHeader { xid: header.xid, outcome: Outcome::ProcUnavail }.encode(&mut message);
+                        near.send_to(&message, peer).unwrap();
+                        continue;
+                    }
                 }
             }
             if message.len() <= longest {
@@ -93,14 +100,28 @@ fn works(p: &Place, url: &str) {
 }
 
 #[test]
-fn a_server_without_readdirplus() {
+fn a_server_without_readdirplus_and_fsinfo() {
+    for lacks in [|| Fate::Fail(Status::NotSupp), || Fate::Unknown] {
+        let p = Place::new();
+        let s = p.serve(&[]);
+        let judge = move |call| match call {
+            Call::ReadDirPlus(_) | Call::FsInfo(_) => lacks(),
+            call => Fate::Pass(call),
+        };
+        works(&p, &between(&s, usize::MAX, judge));
+    }
+}
+
+/// It is there and answers.
+#[test]
+fn a_server_without_a_procedure_that_is_needed() {
     let p = Place::new();
     let s = p.serve(&[]);
-    let judge = |call| match call {
-        Call::ReadDirPlus(_) => Fate::Fail(Status::NotSupp),
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::FsStat(_) => Fate::Unknown,
         call => Fate::Pass(call),
-    };
-    works(&p, &between(&s, usize::MAX, judge));
+    });
+    p.run(&["df", &url]).expect(1, &["no such procedure"]);
 }
 
 #[test]
