@@ -103,16 +103,7 @@ impl Error {
 
     /// Whether the server is out of reach: nothing else will work now either.
     pub(crate) fn is_lost(&self) -> bool {
-        use ClientError::*;
-        let Error::Remote { source, .. } = self else { return false };
-        match source {
-            // The server is there, and it is not the one meant or does not want us.
-            Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
-            // It is there, and knows less than others.
-            Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
-            Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
-            _ => false,
-        }
+        matches!(self, Error::Remote { source, .. } if is_lost(source))
     }
 
     /// Whether the server is in trouble that may pass: what has arrived is worth keeping.
@@ -161,6 +152,19 @@ impl Error {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+/// Whether this is what it comes to when the server is out of reach.
+pub(crate) fn is_lost(e: &ClientError) -> bool {
+    use ClientError::*;
+    match e {
+        // The server is there, and it is not the one meant or does not want us.
+        Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
+        // It is there, and knows less than others.
+        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
+        Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
+        _ => false,
     }
 }
 

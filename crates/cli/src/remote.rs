@@ -15,16 +15,22 @@ use remora_wire::nfs3::{
 };
 use remora_wire::rpc::Outcome;
 use tokio::sync::OnceCell;
+use tokio::task::{JoinError, JoinSet};
 
+use crate::exit::is_lost;
 use crate::out;
 
 /// What a server's answer comes to.
 type Result<T = ()> = std::result::Result<T, ClientError>;
+/// A name, and what has it.
+type LookedUp = (Bytes, Result<Option<Node>>);
 
 /// How many symbolic links a path may lead through, as on Linux.
 const LINKS_MAX: usize = 40;
 /// The most entries looked at in a directory.
 const ENTRIES_MAX: usize = 10_000_000;
+/// How many entries of which a listing says too little are looked up at once.
+const LOOKUPS_MAX: usize = 8;
 /// How often a listing begins again because the directory changed.
 const LISTINGS_MAX: usize = 5;
 
@@ -81,6 +87,27 @@ pub(crate) struct Node {
 pub(crate) struct Entry {
     pub(crate) name: Bytes,
     pub(crate) node: Node,
+}
+
+/// What is in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<Entry>,
+    /// Those of which nothing is known but that they are there, and why.
+    pub(crate) unknown: Vec<(Bytes, ClientError)>,
+}
+
+impl Listing {
+    /// Takes in what became of looking an entry up: it may have gone meanwhile. Fails if the server
+    /// is out of reach.
+    fn take(&mut self, name: Bytes, found: Result<Option<Node>>) -> Result {
+        match found {
+            Ok(node) => self.entries.extend(node.map(|node| Entry { name, node })),
+            Err(e) if is_lost(&e) => return Err(e),
+            Err(e) => self.unknown.push((name, e)),
+        }
+        Ok(())
+    }
 }
 
 impl Node {
@@ -220,7 +247,7 @@ impl Remote {
     }
 
     /// All entries of a directory but `.` and `..`.
-    pub(crate) async fn list(&self, dir: &Fh) -> Result<Vec<Entry>> {
+    pub(crate) async fn list(&self, dir: &Fh) -> Result<Listing> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -231,8 +258,8 @@ impl Remote {
         }
     }
 
-    async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
-        let (mut entries, mut seen) = (Vec::new(), 0);
+    async fn list_once(&self, dir: &Fh) -> Result<Listing> {
+        let (mut listing, mut seen) = (Listing::default(), 0);
         let (mut cookie, mut verf) = (0, [0; 8]);
         // Where pages ended. One that does so again leads to pages that were seen.
         let mut ends = HashSet::from([cookie]);
@@ -246,11 +273,9 @@ impl Remote {
                 None => return Err(Status::TooSmall.into()),
             }
             seen += page.entries.list.len();
-            for found in page.entries.list {
-                entries.extend(self.entry(dir, found).await?);
-            }
+            self.complete(dir, page.entries.list, &mut listing).await?;
             if page.entries.eof {
-                return Ok(entries);
+                return Ok(listing);
             }
             if seen > ENTRIES_MAX {
                 return Err(ClientError::Endless { max: ENTRIES_MAX });
@@ -280,16 +305,30 @@ impl Remote {
         }
     }
 
-    /// Completes an entry; `None` for what is not one, or has gone meanwhile.
-    async fn entry(&self, dir: &Fh, found: EntryPlus) -> Result<Option<Entry>> {
-        if matches!(&found.name[..], b"." | b"..") {
-            return Ok(None);
+    /// Takes a page into the listing. What it says too little of is looked up, some at a time.
+    async fn complete(&self, dir: &Fh, page: Vec<EntryPlus>, listing: &mut Listing) -> Result {
+        let mut asked = JoinSet::new();
+        for EntryPlus { name, fh, attr, .. } in page {
+            if matches!(&name[..], b"." | b"..") {
+                continue;
+            }
+            if let (Some(fh), Some(attr)) = (fh, attr) {
+                listing.entries.push(Entry { name, node: Node { fh, attr } });
+                continue;
+            }
+            if asked.len() >= LOOKUPS_MAX {
+                answered(asked.join_next().await, listing)?;
+            }
+            let (remote, dir) = (self.clone(), dir.clone());
+            asked.spawn(async move {
+                let found = remote.find(&dir, &name).await;
+                (name, found)
+            });
         }
-        let node = match (found.fh, found.attr) {
-            (Some(fh), Some(attr)) => Some(Node { fh, attr }),
-            _ => self.find(dir, &found.name).await?,
-        };
-        Ok(node.map(|node| Entry { name: found.name, node }))
+        while !asked.is_empty() {
+            answered(asked.join_next().await, listing)?;
+        }
+        Ok(())
     }
 
     /// Room in the file system.
@@ -352,6 +391,13 @@ impl Remote {
             done => done.map(|_| ()),
         }
     }
+}
+
+/// An entry was looked up.
+fn answered(done: Option<std::result::Result<LookedUp, JoinError>>, listing: &mut Listing) -> Result {
+    let Some(done) = done else { return Ok(()) };
+    let (name, found) = done.map_err(io::Error::other)?;
+    listing.take(name, found)
 }
 
 /// Whether the server does not have the procedure.

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{Daemon, Place, names, noise};
@@ -110,6 +110,34 @@ fn a_server_without_readdirplus_and_fsinfo() {
         };
         works(&p, &between(&s, usize::MAX, judge));
     }
+}
+
+/// One entry of which the server says nothing but its name does not hide the others. They are looked
+/// up side by side, or this would take a minute.
+#[test]
+fn an_entry_that_cannot_be_looked_up() {
+    let p = Place::new();
+    fs::create_dir(p.srv("d")).unwrap();
+    (0..300).for_each(|n| fs::write(p.srv(&format!("d/file-{n}")), "x").unwrap());
+    let s = p.serve(&[]);
+    let far = ["--rate", "1Gbit", "--duplex", "full", "--queue", "10000", "--delay", "100ms"];
+    let relay = p.relay_at(0, &s, &far);
+    let judge = |call| match call {
+        Call::ReadDirPlus(_) => Fate::Fail(Status::NotSupp),
+        Call::Lookup(at) if at.name[..] == b"file-7"[..] => Fate::Fail(Status::Io),
+        call => Fate::Pass(call),
+    };
+    let started = Instant::now();
+    let out = p.run(&["ls", &at(&between(&relay, usize::MAX, judge), "/d")]);
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
+    out.expect(1, &["file-7: input/output error"]);
+    assert_eq!(out.stdout.lines().count(), 299, "{}", out.stdout);
+
+    let url = at(&between(&s, usize::MAX, judge), "/d");
+    p.run(&["cp", "-rq", &url, "."]).expect(1, &["file-7: input/output error"]);
+    assert_eq!(names(&p.here("d")).len(), 299);
+    p.run(&["rm", "-r", &url]).expect(1, &["file-7: input/output error"]);
+    assert_eq!(names(&p.srv("d")), ["file-7"]);
 }
 
 /// It is there and answers.

@@ -22,7 +22,7 @@ use crate::exit::{Error, Result};
 use crate::object::type_name;
 use crate::out;
 use crate::pool::Pool;
-use crate::remote::{Entry, Node, Remote};
+use crate::remote::{Entry, Listing, Node, Remote};
 
 /// How deep directories may lie in one another.
 const DEPTH_MAX: usize = 256;
@@ -45,11 +45,14 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
     let mut todo = vec![Down { node, url: url.trim_end_matches('/').to_owned(), dest: dest.to_owned(), depth: 0 }];
     while let Some(dir) = todo.pop() {
         let entries = match open_down(remote, &dir, begun).await {
-            Ok((is_ours, entries)) => {
+            Ok((is_ours, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
                 // One that is the user's own stays as it is.
                 if is_ours || dir.depth > 0 || job.resume {
                     finished.push((dir.dest.clone(), dir.node.attr.clone()));
+                }
+                for (name, e) in unknown {
+                    job.settle(Err(Error::remote(format!("{}/{}", dir.url, out::shown(&name)))(e)))?;
                 }
                 entries
             }
@@ -88,7 +91,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
 
 /// Makes the directory here, and lists the one there. Says whether it is new, or the first one and
 /// from an earlier try.
-async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, Vec<Entry>)> {
+async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
