@@ -170,6 +170,8 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     running.finish();
     // And what it had sent is lost with the link.
     relay.kill();
+    // One more that was killed, and does not come again.
+    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
     let hidden = names(&p.srv("")).pop().unwrap();
     fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
     let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
@@ -181,6 +183,7 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(fs::metadata(p.srv("f")).unwrap().mtime(), fs::metadata(p.here("f")).unwrap().mtime());
     assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
+    assert_eq!(names(&p.state().join("remora")), [""; 0]);
     // Now it is whole, and known to be.
     assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
 }

@@ -33,6 +33,7 @@ use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
 use crate::remote::Node;
 use crate::servers::{Place, Servers};
+use crate::state;
 use begun::Begun;
 use job::Job;
 use remote_part::Early;
@@ -121,6 +122,9 @@ async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) ->
 }
 
 async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
+    if let Some(dir) = state::user_dir() {
+        lock::sweep(&dir);
+    }
     let place = servers.place(url).await?;
     job.mounted();
     job.progress.watch(place.remote.session());
