@@ -19,6 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::exit::is_lost;
 use crate::out;
+use crate::silence::Watch;
 
 /// What a server's answer comes to.
 type Result<T = ()> = std::result::Result<T, ClientError>;
@@ -65,6 +66,8 @@ pub(crate) struct Remote {
     info: Arc<OnceCell<Info>>,
     /// The server has no READDIRPLUS.
     lists_names_only: Arc<AtomicBool>,
+    /// Ends with the last clone.
+    _watch: Option<Arc<Watch>>,
 }
 
 /// What FSINFO says.
@@ -122,8 +125,9 @@ impl Node {
 }
 
 impl Remote {
-    pub(crate) fn new(session: Session) -> Remote {
-        Remote { session, info: Arc::default(), lists_names_only: Arc::default() }
+    /// `watch`: tells whoever waits.
+    pub(crate) fn new(session: Session, watch: Option<Watch>) -> Remote {
+        Remote { session, info: Arc::default(), lists_names_only: Arc::default(), _watch: watch.map(Arc::new) }
     }
 
     /// The connection.

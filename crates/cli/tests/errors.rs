@@ -73,6 +73,24 @@ fn a_silent_server_is_3_after_the_timeout() {
 }
 
 #[test]
+fn whoever_waits_is_told() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(3_000_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let slow = ["--rate", "16Mbit", "--duplex", "full", "--queue", "1000", "--outage", "1s+5s"];
+    for (args, is_told) in [(&["cat"][..], true), (&["cp"], true), (&["cp", "-q"], false)] {
+        let relay = p.relay_at(0, &s, &slow);
+        let to = if args[0] == "cp" { &["f"][..] } else { &[] };
+        let out = p.run(&[args, &[&relay.udp_url("/f")], to].concat());
+        assert_eq!((out.code, out.stderr.contains("silent for 3 s")), (0, is_told), "{args:?}: {}", out.stderr);
+        assert_eq!(out.stderr.contains("back after"), is_told, "{args:?}: {}", out.stderr);
+    }
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
+    p.run(&["df", "--timeout", "5", &url]).expect(3, &["127.0.0.1 is not mounted after 3 s", "does not answer"]);
+}
+
+#[test]
 fn ctrl_c_works_while_the_server_is_silent() {
     let p = Place::new();
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();

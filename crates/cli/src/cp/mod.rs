@@ -20,6 +20,7 @@ mod upload;
 mod verify;
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,10 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
         }
     };
     let job = Arc::new(Job::new(&args, kept));
-    let mut servers = Servers::new(args.link.clone());
+    // The bar says it where there is one.
+    let is_shown = !args.json && std::io::stderr().is_terminal();
+    let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
+    let mut servers = new(args.link.clone());
     let result = if download {
         download_all(&job, &mut servers, sources, Path::new(dest)).await
     } else {
