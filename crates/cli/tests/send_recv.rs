@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -117,6 +120,21 @@ fn keys_are_checked_on_both_sides() {
     to.sent(&["a"], &[]).expect(2, &["44 characters"]);
     let out = to.place.run(&["recv", ".", "--listen", "127.0.0.1:0"]);
     out.expect(2, &["--from"]);
+}
+
+/// Names there are UTF-8, but not the way to a file here.
+#[test]
+fn a_file_in_a_directory_whose_name_is_not_utf_8() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let dir = OsStr::from_bytes(b"d\xff");
+    fs::create_dir(to.place.here("").join(dir)).unwrap();
+    let file = Path::new(dir).join("a");
+    fs::write(to.place.here("").join(&file), "hello").unwrap();
+    let identity = to.place.state().join("send.key");
+    let mut command = to.place.command(&["send", "--key", &to.key, "--identity", identity.to_str().unwrap()]);
+    command.arg(&file).arg(to.daemon.addr.to_string());
+    Running::start(command).finish().expect(0, &[]);
+    assert_eq!(to.arrived("a"), b"hello");
 }
 
 /// The kind of failure that is told of each file.

@@ -228,7 +228,7 @@ pub(crate) struct Cp {
     pub(crate) quiet: bool,
     /// What to copy: URLs or local paths, and where to: the other of the two
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
 }

@@ -54,6 +54,7 @@ pub(crate) async fn run(args: Send) -> Result {
     let started = Instant::now();
     let stop = interrupt::catch();
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
+    let to = &to.to_string_lossy();
     let sources = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
     let addr = tokio::task::block_in_place(|| address::resolve(to, || no_receiver(to)))?;
@@ -74,16 +75,15 @@ pub(crate) async fn run(args: Send) -> Result {
 }
 
 /// What each file is called over there: its own name.
-fn sources(paths: &[String]) -> Result<Vec<Source>> {
+fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
     let mut names = BTreeSet::new();
-    let source = |path: &String| {
-        let path = PathBuf::from(path);
+    let source = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = name.ok_or_else(|| Error::Usage(format!("{} has no name to send it under", path.display())))?;
         if !names.insert(name.clone()) {
             return Err(Error::Usage(format!("two files are called {}", out::shown(name.as_bytes()))));
         }
-        Ok(Source { path, name })
+        Ok(Source { path: path.clone(), name })
     };
     paths.iter().map(source).collect()
 }

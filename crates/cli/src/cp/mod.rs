@@ -42,11 +42,11 @@ use upload::Destination;
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last() else { return Ok(()) };
-    let remote_sources = sources.iter().filter(|s| Target::is_url(s)).count();
-    let download = match (remote_sources, Target::is_url(dest)) {
-        (n, false) if n == sources.len() => true,
-        (0, true) => false,
-        (0, false) => {
+    let urls: Vec<&str> = sources.iter().filter_map(|s| as_url(s)).collect();
+    let upload_to = match (urls.len(), as_url(dest)) {
+        (n, None) if n == sources.len() => None,
+        (0, Some(url)) => Some(url),
+        (0, None) => {
             return Err(Error::Usage("neither source nor destination is a URL; for local copies there is cp".into()));
         }
         _ => {
@@ -60,10 +60,9 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let is_shown = !args.json && std::io::stderr().is_terminal();
     let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
     let mut servers = new(args.link.clone());
-    let result = if download {
-        download_all(&job, &mut servers, sources, Path::new(dest)).await
-    } else {
-        upload_all(&job, &mut servers, sources, dest).await
+    let result = match upload_to {
+        None => download_all(&job, &mut servers, &urls, dest).await,
+        Some(url) => upload_all(&job, &mut servers, sources, url).await,
     };
     match result {
         Ok(()) | Err(Error::Reported(_)) => {}
@@ -72,7 +71,12 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     job.finish()
 }
 
-async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], dest: &Path) -> Result {
+/// What a word of the command line means as a URL; all others are paths here.
+fn as_url(word: &Path) -> Option<&str> {
+    word.to_str().filter(|word| Target::is_url(word))
+}
+
+async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest: &Path) -> Result {
     let is_dir = fs::metadata(dest).is_ok_and(|m| m.is_dir());
     let wants_dir = urls.len() > 1 || dest.as_os_str().as_bytes().ends_with(b"/");
     if wants_dir && !is_dir && !(job.recursive && urls.len() == 1) {
@@ -125,7 +129,7 @@ async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) ->
     }
 }
 
-async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
+async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
     if let Some(dir) = state::user_dir() {
         lock::sweep(&dir);
     }
@@ -153,7 +157,7 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
     }
     let into = into?;
     for source in sources {
-        let done = upload_one(job, &place, &into, Path::new(source)).await;
+        let done = upload_one(job, &place, &into, source).await;
         if let (Into::Name { early: Some(early), .. }, Err(why)) = (&into, &done)
             && !why.is_lost()
         {
@@ -166,19 +170,19 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
 
 /// Whether what was found at the place is what an interrupted copy of the source to this very name
 /// made, and is to be completed.
-fn is_begun_there(job: &Job, place: &Place, sources: &[String], found: &Node) -> bool {
+fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -> bool {
     let [source] = sources else { return false };
-    found.is_dir() && goes_on(job, &Begun::up(Path::new(source), place), found.number())
+    found.is_dir() && goes_on(job, &Begun::up(source, place), found.number())
 }
 
 /// Completes what was begun.
-async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
+async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
     // It may be what was mounted, and what it lies in is needed.
     let place = servers.entry(url).await?;
     job.progress.watch(place.remote.session());
     let into = Into::Name { found: None, early: None };
     for source in sources {
-        job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
+        job.settle(upload_one(job, &place, &into, source).await)?;
     }
     Ok(())
 }
@@ -210,14 +214,14 @@ enum Into {
 
 /// Makes the hidden file for an upload before it is known what has its name, if that is likely
 /// all right.
-async fn begin_early(job: &Job, place: &Place, sources: &[String]) -> Option<Early> {
+async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Early> {
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
     let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
     let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
     if !is_file || !is_plain || job.resume || !place.remote.session().is_far() {
         return None;
     }
-    Early::make(&place.remote, Path::new(source), name.as_bytes()).await
+    Early::make(&place.remote, source, name.as_bytes()).await
 }
 
 async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
