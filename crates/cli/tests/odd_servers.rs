@@ -229,6 +229,29 @@ fn a_copy_that_a_server_in_trouble_ended_goes_on() {
     }
 }
 
+/// Over a long way the name is asked for behind the last bytes, and here they fail.
+#[test]
+fn a_copy_that_has_its_name_when_trouble_comes_is_hidden_again() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(2_000_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, move |call| match call {
+        Call::Write(write) if write.offset + u64::from(write.count) == 2_000_000 => Fate::Fail(Status::Io),
+        call => Fate::Pass(call),
+    });
+    let server = url.trim_start_matches("nfs://").split('/').next().unwrap();
+    let far = ["--rate", "8Mbit", "--duplex", "full", "--queue", "1000", "--delay", "110ms"];
+    let relay = ["lab", "relay", "--listen", "127.0.0.1:0", "--server", server, "--json"];
+    let relay = Daemon::start(p.command(&[&relay[..], &far].concat()));
+    p.run(&["cp", "-q", "f", &relay.udp_url("/f")]).expect(1, &["input/output error", "--resume"]);
+    assert!(names(&p.srv("")).iter().all(|name| name.starts_with(".f.remora-part")));
+    let report = p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(report["resumed_bytes"].as_u64() > Some(0), "{report}");
+    assert!(fs::read(p.srv("f")).unwrap() == noise(2_000_000, 5));
+    assert_eq!(names(&p.srv("")), ["f"]);
+}
+
 #[test]
 fn a_file_that_ends_before_its_size_is_not_all_of_it() {
     let p = Place::new();
