@@ -4,10 +4,12 @@ use std::fmt;
 use std::io;
 
 use remora_atp::session::Refusal;
+use remora_client::Failure;
 use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
+use remora_wire::rpc::Outcome;
 
 use crate::out;
 
@@ -101,14 +103,12 @@ impl Error {
 
     /// Whether the server is out of reach: nothing else will work now either.
     pub(crate) fn is_lost(&self) -> bool {
-        use ClientError::*;
-        let Error::Remote { source, .. } = self else { return false };
-        match source {
-            // The server is there, and it is not the one meant or does not want us.
-            Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
-            Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
-            _ => false,
-        }
+        matches!(self, Error::Remote { source, .. } if is_lost(source))
+    }
+
+    /// Whether the server is in trouble that may pass: what has arrived is worth keeping.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.status(), Some(Status::Jukebox | Status::Io | Status::ServerFault | Status::Stale))
     }
 
     /// Whether there is no room: further files will not fit either.
@@ -152,6 +152,19 @@ impl Error {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+/// Whether this is what it comes to when the server is out of reach.
+pub(crate) fn is_lost(e: &ClientError) -> bool {
+    use ClientError::*;
+    match e {
+        // The server is there, and it is not the one meant or does not want us.
+        Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
+        // It is there, and knows less than others.
+        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
+        Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
+        _ => false,
     }
 }
 
@@ -223,6 +236,8 @@ mod tests {
             (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
             (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
             (remote(ClientError::Closed), 3),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))), 3),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail))), 1),
             (remote(ClientError::NoKey { server: "nas:4049".into() }), 2),
             (remote(atp(AtpError::Refused(Refusal::Silent))), 3),
             (remote(atp(AtpError::Refused(Refusal::WrongKey))), 1),
@@ -242,7 +257,8 @@ mod tests {
     fn messages_read_as_sentences() {
         let full = remora_error(Status::NoSpc);
         assert_eq!(full.to_string(), "nfs://nas/x: no space left on the server's disk");
-        assert!(full.is_full() && !full.is_lost());
+        assert!(full.is_full() && !full.is_lost() && !full.may_pass());
+        assert!(remora_error(Status::Jukebox).may_pass() && !remora_error(Status::Access).may_pass());
         let e = Error::local("a b")(io::Error::from_raw_os_error(2));
         assert_eq!(e.to_string(), "a b: no such file or directory");
         assert_eq!(Error::refused("x\x1b[2J\n", "is a directory").to_string(), "x\\u{1b}[2J\\n: is a directory");

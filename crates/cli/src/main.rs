@@ -19,6 +19,7 @@ mod parcel;
 mod pool;
 mod remote;
 mod servers;
+mod silence;
 mod state;
 mod text;
 mod units;

@@ -1,5 +1,6 @@
 //! A mounted server's files: paths, listings, and the calls the commands need.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,17 +13,25 @@ use remora_wire::nfs3::{
     ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
     SymLinkArgs,
 };
+use remora_wire::rpc::Outcome;
 use tokio::sync::OnceCell;
+use tokio::task::{JoinError, JoinSet};
 
+use crate::exit::is_lost;
 use crate::out;
+use crate::silence::Watch;
 
 /// What a server's answer comes to.
 type Result<T = ()> = std::result::Result<T, ClientError>;
+/// A name, and what has it.
+type LookedUp = (Bytes, Result<Option<Node>>);
 
 /// How many symbolic links a path may lead through, as on Linux.
 const LINKS_MAX: usize = 40;
 /// The most entries looked at in a directory.
 const ENTRIES_MAX: usize = 10_000_000;
+/// How many entries of which a listing says too little are looked up at once.
+const LOOKUPS_MAX: usize = 8;
 /// How often a listing begins again because the directory changed.
 const LISTINGS_MAX: usize = 5;
 
@@ -57,6 +66,8 @@ pub(crate) struct Remote {
     info: Arc<OnceCell<Info>>,
     /// The server has no READDIRPLUS.
     lists_names_only: Arc<AtomicBool>,
+    /// Ends with the last clone.
+    _watch: Option<Arc<Watch>>,
 }
 
 /// What FSINFO says.
@@ -81,15 +92,42 @@ pub(crate) struct Entry {
     pub(crate) node: Node,
 }
 
+/// What is in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<Entry>,
+    /// Those of which nothing is known but that they are there, and why.
+    pub(crate) unknown: Vec<(Bytes, ClientError)>,
+}
+
+impl Listing {
+    /// Takes in what became of looking an entry up: it may have gone meanwhile. Fails if the server
+    /// is out of reach.
+    fn take(&mut self, name: Bytes, found: Result<Option<Node>>) -> Result {
+        match found {
+            Ok(node) => self.entries.extend(node.map(|node| Entry { name, node })),
+            Err(e) if is_lost(&e) => return Err(e),
+            Err(e) => self.unknown.push((name, e)),
+        }
+        Ok(())
+    }
+}
+
 impl Node {
     pub(crate) fn is_dir(&self) -> bool {
         self.attr.kind == FileType::Directory
     }
+
+    /// The file system, and the number there.
+    pub(crate) fn number(&self) -> (u64, u64) {
+        (self.attr.fsid, self.attr.fileid)
+    }
 }
 
 impl Remote {
-    pub(crate) fn new(session: Session) -> Remote {
-        Remote { session, info: Arc::default(), lists_names_only: Arc::default() }
+    /// `watch`: tells whoever waits.
+    pub(crate) fn new(session: Session, watch: Option<Watch>) -> Remote {
+        Remote { session, info: Arc::default(), lists_names_only: Arc::default(), _watch: watch.map(Arc::new) }
     }
 
     /// The connection.
@@ -105,11 +143,15 @@ impl Remote {
     /// Asked once.
     async fn info(&self) -> Result<&Info> {
         let ask = || async {
-            let info = ask!(self, FsInfo(self.session.root().clone()))?;
+            let (read_max, write_max, attr) = match ask!(self, FsInfo(self.session.root().clone())) {
+                Ok(info) => (info.read_max, info.write_max, info.attr),
+                Err(e) if is_missing(&e) => (0, 0, None),
+                Err(e) => return Err(e),
+            };
             // A server that says nothing gets blocks that every server takes.
             let known = |n: u32| if n == 0 { 8192 } else { n };
-            let limits = Limits { read_max: known(info.read_max), write_max: known(info.write_max) };
-            Ok::<_, ClientError>(Info { limits, attr: info.attr })
+            let limits = Limits { read_max: known(read_max), write_max: known(write_max) };
+            Ok::<_, ClientError>(Info { limits, attr })
         };
         self.info.get_or_try_init(ask).await
     }
@@ -209,7 +251,7 @@ impl Remote {
     }
 
     /// All entries of a directory but `.` and `..`.
-    pub(crate) async fn list(&self, dir: &Fh) -> Result<Vec<Entry>> {
+    pub(crate) async fn list(&self, dir: &Fh) -> Result<Listing> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -220,24 +262,24 @@ impl Remote {
         }
     }
 
-    async fn list_once(&self, dir: &Fh) -> Result<Vec<Entry>> {
-        let (mut entries, mut seen) = (Vec::new(), 0);
+    async fn list_once(&self, dir: &Fh) -> Result<Listing> {
+        let (mut listing, mut seen) = (Listing::default(), 0);
         let (mut cookie, mut verf) = (0, [0; 8]);
+        // Where pages ended. One that does so again leads to pages that were seen.
+        let mut ends = HashSet::from([cookie]);
         loop {
             let page = self.page(dir, cookie, verf).await?;
             verf = page.verf;
             match page.entries.list.last() {
-                Some(last) if last.cookie == cookie && !page.entries.eof => return Err(ClientError::Circular),
+                Some(last) if !page.entries.eof && !ends.insert(last.cookie) => return Err(ClientError::Circular),
                 Some(last) => cookie = last.cookie,
                 None if page.entries.eof => {}
                 None => return Err(Status::TooSmall.into()),
             }
             seen += page.entries.list.len();
-            for found in page.entries.list {
-                entries.extend(self.entry(dir, found).await?);
-            }
+            self.complete(dir, page.entries.list, &mut listing).await?;
             if page.entries.eof {
-                return Ok(entries);
+                return Ok(listing);
             }
             if seen > ENTRIES_MAX {
                 return Err(ClientError::Endless { max: ENTRIES_MAX });
@@ -260,23 +302,37 @@ impl Remote {
             }
             let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
             match ask!(self, ReadDirPlus(query)) {
-                Err(ClientError::Status(Status::NotSupp)) => self.lists_names_only.store(true, Relaxed),
+                Err(e) if is_missing(&e) => self.lists_names_only.store(true, Relaxed),
                 Err(ClientError::Rpc(Failure::Fragments)) if max_count > 1344 => {}
                 page => return page,
             }
         }
     }
 
-    /// Completes an entry; `None` for what is not one, or has gone meanwhile.
-    async fn entry(&self, dir: &Fh, found: EntryPlus) -> Result<Option<Entry>> {
-        if matches!(&found.name[..], b"." | b"..") {
-            return Ok(None);
+    /// Takes a page into the listing. What it says too little of is looked up, some at a time.
+    async fn complete(&self, dir: &Fh, page: Vec<EntryPlus>, listing: &mut Listing) -> Result {
+        let mut asked = JoinSet::new();
+        for EntryPlus { name, fh, attr, .. } in page {
+            if matches!(&name[..], b"." | b"..") {
+                continue;
+            }
+            if let (Some(fh), Some(attr)) = (fh, attr) {
+                listing.entries.push(Entry { name, node: Node { fh, attr } });
+                continue;
+            }
+            if asked.len() >= LOOKUPS_MAX {
+                answered(asked.join_next().await, listing)?;
+            }
+            let (remote, dir) = (self.clone(), dir.clone());
+            asked.spawn(async move {
+                let found = remote.find(&dir, &name).await;
+                (name, found)
+            });
         }
-        let node = match (found.fh, found.attr) {
-            (Some(fh), Some(attr)) => Some(Node { fh, attr }),
-            _ => self.find(dir, &found.name).await?,
-        };
-        Ok(node.map(|node| Entry { name: found.name, node }))
+        while !asked.is_empty() {
+            answered(asked.join_next().await, listing)?;
+        }
+        Ok(())
     }
 
     /// Room in the file system.
@@ -339,6 +395,18 @@ impl Remote {
             done => done.map(|_| ()),
         }
     }
+}
+
+/// An entry was looked up.
+fn answered(done: Option<std::result::Result<LookedUp, JoinError>>, listing: &mut Listing) -> Result {
+    let Some(done) = done else { return Ok(()) };
+    let (name, found) = done.map_err(io::Error::other)?;
+    listing.take(name, found)
+}
+
+/// Whether the server does not have the procedure.
+fn is_missing(e: &ClientError) -> bool {
+    matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail)))
 }
 
 /// A path that does not lead anywhere.

@@ -8,6 +8,7 @@ use remora_wire::rpc::AuthUnix;
 use crate::args::{Auto, LinkArgs, Proto, Retry};
 use crate::exit::{Error, Result};
 use crate::remote::Remote;
+use crate::silence::{Watch, until_mounted};
 
 /// How many paths are tried before the list of exports is asked for.
 const TRIES_MAX: usize = 15;
@@ -23,7 +24,8 @@ pub(crate) struct Place {
     pub(crate) parts: Vec<String>,
     /// The URL as it was given, for messages.
     pub(crate) url: String,
-    name: Option<String>,
+    /// The whole path, without slashes at its ends.
+    pub(crate) path: String,
     /// The path ended in `/`: it means a directory.
     pub(crate) is_dir: bool,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Servers {
     link: LinkArgs,
     clock: Clock,
     mounted: Vec<Mounted>,
+    /// Whoever waits for a silent server is told so.
+    tells: bool,
 }
 
 struct Mounted {
@@ -50,14 +54,19 @@ struct Mounted {
 impl Place {
     /// The last name in the path, whether below what is mounted or part of it.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.path.rsplit('/').next().filter(|name| !name.is_empty())
     }
 }
 
 impl Servers {
     /// None yet.
     pub(crate) fn new(link: LinkArgs) -> Servers {
-        Servers { link, clock: Clock::start(), mounted: Vec::new() }
+        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true }
+    }
+
+    /// None yet, and nobody is told of silence.
+    pub(crate) fn quiet(link: LinkArgs) -> Servers {
+        Servers { tells: false, ..Servers::new(link) }
     }
 
     /// The place that `url` means; mounts as much of it as can be.
@@ -87,11 +96,17 @@ impl Servers {
         let path = std::mem::take(&mut target.path);
         let (mounted, remote) = match self.known(&target, &path) {
             Some(known) => known,
-            None => self.mount(target, &path, names_left).await.map_err(Error::remote(url))?,
+            None => {
+                let (host, tells) = (target.host.clone(), self.tells);
+                let mounted = self.mount(target, &path, names_left);
+                let mounted = if tells { until_mounted(&host, mounted).await } else { mounted.await };
+                mounted.map_err(Error::remote(url))?
+            }
         };
         let parts = components(&path).skip(components(&mounted).count()).map(str::to_owned).collect();
-        let name = components(&path).last().map(str::to_owned);
-        Ok(Place { remote, parts, url: url.to_owned(), name, is_dir: path.ends_with('/') })
+        let is_dir = path.ends_with('/');
+        let path = components(&path).collect::<Vec<_>>().join("/");
+        Ok(Place { remote, parts, url: url.to_owned(), path, is_dir })
     }
 
     /// What is mounted already and holds `path`. The root does not count: what an alias of an
@@ -125,7 +140,8 @@ impl Servers {
             mounted => mounted?,
         };
         let path = paths.swap_remove(nth);
-        let remote = Remote::new(session);
+        let watch = self.tells.then(|| Watch::over(&session));
+        let remote = Remote::new(session, watch);
         self.mounted.push(Mounted { target, path: path.clone(), remote: remote.clone() });
         Ok((path, remote))
     }

@@ -4,12 +4,14 @@ mod common;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use common::{Daemon, Place, is_root, names, noise, skipped};
+use common::{Daemon, Place, Running, is_root, names, noise, skipped};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -71,6 +73,24 @@ fn a_silent_server_is_3_after_the_timeout() {
         p.run(&["ls", "--timeout", "1", &url]).expect(3, &["does not answer", "--timeout"]);
         assert!((1..6).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
     }
+}
+
+#[test]
+fn whoever_waits_is_told() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(3_000_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let slow = ["--rate", "16Mbit", "--duplex", "full", "--queue", "1000", "--outage", "1s+5s"];
+    for (args, is_told) in [(&["cat"][..], true), (&["cp"], true), (&["cp", "-q"], false)] {
+        let relay = p.relay_at(0, &s, &slow);
+        let to = if args[0] == "cp" { &["f"][..] } else { &[] };
+        let out = p.run(&[args, &[&relay.udp_url("/f")], to].concat());
+        assert_eq!((out.code, out.stderr.contains("silent for 3 s")), (0, is_told), "{args:?}: {}", out.stderr);
+        assert_eq!(out.stderr.contains("back after"), is_told, "{args:?}: {}", out.stderr);
+    }
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
+    p.run(&["df", "--timeout", "5", &url]).expect(3, &["127.0.0.1 is not mounted after 3 s", "does not answer"]);
 }
 
 #[test]
@@ -165,7 +185,6 @@ fn users_may_not_do_what_they_may_not_do() {
     let p = Place::new();
     fs::write(p.srv("secret"), "s").unwrap();
     fs::write(p.here("g"), "g").unwrap();
-    use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(p.srv("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     // Root is squashed, so to the server we are nobody in particular.
     let srv = p.srv("");
@@ -228,9 +247,28 @@ fn full_disks_leave_nothing_behind() {
     drop(s);
     let daemon = p.server_command(&["serve", p.state().to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"]);
     let s = common::Daemon::start(daemon);
-    fs::set_permissions(&big, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs::set_permissions(&big, fs::Permissions::from_mode(0o644)).unwrap();
     p.run(&["cp", &s.url("/big"), "f"]).expect(1, &["f: no space left on device"]);
     assert_eq!(names(&p.here("")), Vec::<String>::new());
+}
+
+/// Over a long way the hidden file is made before the source is opened.
+#[test]
+fn a_source_that_cannot_be_read_leaves_nothing_far_away() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(1000, 1)).unwrap();
+    fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(p.here("..").canonicalize().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(p.srv(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "40ms"]);
+    let mut command = p.command(&["cp", "f", &relay.udp_url("/f")]);
+    if is_root() {
+        // Nobody in particular.
+        command.uid(65_534).gid(65_534);
+    }
+    Running::start(command).finish().expect(1, &["f: permission denied"]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
 }
 
 #[test]

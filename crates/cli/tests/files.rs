@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Place, names, noise};
+use common::{Place, Running, names, noise};
 use serde_json::Value;
 
 fn json_lines(text: &str) -> Vec<Value> {
@@ -253,6 +254,26 @@ fn names_that_others_chose_play_no_tricks_with_the_terminal() {
     let out = p.run(&["cp", "-r", "-q", &s.url("/d"), "."]);
     out.expect(1, &["u{1b}", "is a directory"]);
     assert!(!out.stderr.contains(['\x1b', '\x07']), "{:?}", out.stderr);
+}
+
+/// A name here is any bytes.
+#[test]
+fn names_need_not_be_utf_8() {
+    let p = Place::new();
+    let name = OsStr::from_bytes(b"f\xff");
+    fs::write(p.here("").join(name), "f").unwrap();
+    let s = p.serve(&[]);
+    let cp = |from: &OsStr, to: &OsStr| {
+        let mut command = p.command(&["cp", "-q"]);
+        command.arg(from).arg(to);
+        Running::start(command).finish().expect(0, &[]);
+    };
+    cp(name, OsStr::new(&s.url("/")));
+    assert_eq!(fs::read(p.srv("").join(name)).unwrap(), b"f");
+    cp(name, OsStr::new(&s.url("/f")));
+    let down = OsStr::from_bytes(b"\xfe");
+    cp(OsStr::new(&s.url("/f")), down);
+    assert_eq!(fs::read(p.here("").join(down)).unwrap(), b"f");
 }
 
 #[test]

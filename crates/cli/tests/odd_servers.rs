@@ -6,14 +6,17 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Daemon, Place, noise};
+use common::{Daemon, Place, names, noise};
 use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs, Reply, Status};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
+use serde_json::Value;
 
 /// What becomes of a call.
 enum Fate {
@@ -21,6 +24,8 @@ enum Fate {
     Pass(Call),
     /// It is answered with this.
     Fail(Status),
+    /// There is no such procedure.
+    Unknown,
 }
 
 /// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
@@ -61,6 +66,11 @@ fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate 
                         near.send_to(&message, peer).unwrap();
                         continue;
                     }
+                    Fate::Unknown => {
+                        ReplyHeader { xid: header.xid, outcome: Outcome::ProcUnavail }.encode(&mut message);
+                        near.send_to(&message, peer).unwrap();
+                        continue;
+                    }
                 }
             }
             if message.len() <= longest {
@@ -90,14 +100,56 @@ fn works(p: &Place, url: &str) {
 }
 
 #[test]
-fn a_server_without_readdirplus() {
+fn a_server_without_readdirplus_and_fsinfo() {
+    for lacks in [|| Fate::Fail(Status::NotSupp), || Fate::Unknown] {
+        let p = Place::new();
+        let s = p.serve(&[]);
+        let judge = move |call| match call {
+            Call::ReadDirPlus(_) | Call::FsInfo(_) => lacks(),
+            call => Fate::Pass(call),
+        };
+        works(&p, &between(&s, usize::MAX, judge));
+    }
+}
+
+/// One entry of which the server says nothing but its name does not hide the others. They are looked
+/// up side by side, or this would take a minute.
+#[test]
+fn an_entry_that_cannot_be_looked_up() {
     let p = Place::new();
+    fs::create_dir(p.srv("d")).unwrap();
+    (0..300).for_each(|n| fs::write(p.srv(&format!("d/file-{n}")), "x").unwrap());
     let s = p.serve(&[]);
+    let far = ["--rate", "1Gbit", "--duplex", "full", "--queue", "10000", "--delay", "100ms"];
+    let relay = p.relay_at(0, &s, &far);
     let judge = |call| match call {
         Call::ReadDirPlus(_) => Fate::Fail(Status::NotSupp),
+        Call::Lookup(at) if at.name[..] == b"file-7"[..] => Fate::Fail(Status::Io),
         call => Fate::Pass(call),
     };
-    works(&p, &between(&s, usize::MAX, judge));
+    let started = Instant::now();
+    let out = p.run(&["ls", &at(&between(&relay, usize::MAX, judge), "/d")]);
+    assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
+    out.expect(1, &["file-7: input/output error"]);
+    assert_eq!(out.stdout.lines().count(), 299, "{}", out.stdout);
+
+    let url = at(&between(&s, usize::MAX, judge), "/d");
+    p.run(&["cp", "-rq", &url, "."]).expect(1, &["file-7: input/output error"]);
+    assert_eq!(names(&p.here("d")).len(), 299);
+    p.run(&["rm", "-r", &url]).expect(1, &["file-7: input/output error"]);
+    assert_eq!(names(&p.srv("d")), ["file-7"]);
+}
+
+/// It is there and answers.
+#[test]
+fn a_server_without_a_procedure_that_is_needed() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::FsStat(_) => Fate::Unknown,
+        call => Fate::Pass(call),
+    });
+    p.run(&["df", &url]).expect(1, &["no such procedure"]);
 }
 
 #[test]
@@ -119,6 +171,109 @@ fn a_server_that_asks_for_patience_gets_it() {
     p.run(&["cp", "-q", "--timeout", "1", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
 }
 
+/// What the server refuses to give its name is of no use, and nothing of it stays.
+#[test]
+fn a_copy_whose_name_is_refused_leaves_nothing() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(300_000, 5)).unwrap();
+    fs::write(p.srv("f"), "somebody else's").unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::Rename(_) => Fate::Fail(Status::Access),
+        call => Fate::Pass(call),
+    });
+    for to in ["/f", "/new"] {
+        let out = p.run(&["cp", "-q", "f", &at(&url, to)]);
+        out.expect(1, &["permission denied"]);
+        assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
+        assert_eq!((names(&p.srv("")), names(&p.state().join("remora"))), (vec!["f".to_owned()], vec![]));
+    }
+    assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
+}
+
+/// A server in trouble: after some calls of this kind, and after a COMMIT, all of them fail.
+fn in_trouble(server: &Daemon, proc: Proc, trouble: Status) -> String {
+    let (mut has_committed, mut left) = (proc == Proc::Read, 40);
+    between(server, usize::MAX, move |call| {
+        has_committed |= call.proc() == Proc::Commit;
+        if call.proc() != proc {
+            return Fate::Pass(call);
+        }
+        // Time for a COMMIT.
+        thread::sleep(Duration::from_millis(5));
+        left -= i32::from(has_committed);
+        if left < 0 { Fate::Fail(trouble) } else { Fate::Pass(call) }
+    })
+}
+
+/// The trouble may pass, and what has arrived is worth keeping.
+#[test]
+fn a_copy_that_a_server_in_trouble_ended_goes_on() {
+    for trouble in [Status::Jukebox, Status::Io, Status::ServerFault, Status::Stale] {
+        let p = Place::new();
+        fs::write(p.here("up"), noise(3_000_000, 5)).unwrap();
+        fs::write(p.srv("down"), noise(3_000_000, 6)).unwrap();
+        let s = p.serve(&[]);
+        let (up, down) = (in_trouble(&s, Proc::Write, trouble), in_trouble(&s, Proc::Read, trouble));
+        let goes_on = |first: [&str; 2], again: [&str; 2], copy: PathBuf| {
+            p.run(&[&["cp", "-q", "--timeout", "1"][..], &first].concat()).expect(1, &["kept", "--resume"]);
+            assert!(!copy.exists());
+            let report = p.ok(&[&["cp", "--json", "--resume"][..], &again].concat());
+            let report: Value = serde_json::from_str(&report).unwrap();
+            assert!(report["resumed_bytes"].as_u64() > Some(0), "{trouble:?}: {report}");
+            assert_eq!(fs::metadata(copy).unwrap().len(), 3_000_000);
+        };
+        goes_on(["up", &at(&up, "/up")], ["up", &s.udp_url("/up")], p.srv("up"));
+        goes_on([&at(&down, "/down"), "down"], [&s.udp_url("/down"), "down"], p.here("down"));
+        assert_eq!((names(&p.srv("")), names(&p.here(""))), (names(&p.here("")), vec!["down".into(), "up".into()]));
+    }
+}
+
+/// Over a long way the name is asked for behind the last bytes, and here they fail.
+#[test]
+fn a_copy_that_has_its_name_when_trouble_comes_is_hidden_again() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(2_000_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, move |call| match call {
+        Call::Write(write) if write.offset + u64::from(write.count) == 2_000_000 => Fate::Fail(Status::Io),
+        call => Fate::Pass(call),
+    });
+    let server = url.trim_start_matches("nfs://").split('/').next().unwrap();
+    let far = ["--rate", "8Mbit", "--duplex", "full", "--queue", "1000", "--delay", "110ms"];
+    let relay = ["lab", "relay", "--listen", "127.0.0.1:0", "--server", server, "--json"];
+    let relay = Daemon::start(p.command(&[&relay[..], &far].concat()));
+    p.run(&["cp", "-q", "f", &relay.udp_url("/f")]).expect(1, &["input/output error", "--resume"]);
+    assert!(names(&p.srv("")).iter().all(|name| name.starts_with(".f.remora-part")));
+    let report = p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(report["resumed_bytes"].as_u64() > Some(0), "{report}");
+    assert!(fs::read(p.srv("f")).unwrap() == noise(2_000_000, 5));
+    assert_eq!(names(&p.srv("")), ["f"]);
+}
+
+#[test]
+fn a_file_that_ends_before_its_size_is_not_all_of_it() {
+    let p = Place::new();
+    let content = noise(3_000_000, 5);
+    let path = p.srv("f");
+    fs::write(&path, &content).unwrap();
+    let s = p.serve(&[]);
+    let mut reads = 0;
+    let url = between(&s, usize::MAX, move |call| {
+        reads += u32::from(matches!(call, Call::Read(_)));
+        if reads == 10 {
+            fs::File::options().write(true).open(&path).unwrap().set_len(2_000_000).unwrap();
+        }
+        Fate::Pass(call)
+    });
+    let out = p.run(&["cat", &at(&url, "/f")]);
+    assert_eq!(out.code, 1, "{}", out.stderr);
+    assert!(out.stderr.contains("became shorter while it was read"), "{}", out.stderr);
+    // By now it has its new size, and what grows behind it does no harm.
+    p.ok(&["cat", &at(&url, "/f")]);
+}
+
 #[test]
 fn a_path_that_drops_fragments() {
     let p = Place::new();
@@ -131,9 +286,17 @@ fn a_listing_that_goes_round_in_circles_ends() {
     let p = Place::new();
     (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
     let s = p.serve(&[]);
-    let url = between(&s, usize::MAX, |call| match call {
-        Call::ReadDirPlus(args) => Fate::Pass(Call::ReadDirPlus(ReadDirPlusArgs { cookie: 0, ..args })),
-        call => Fate::Pass(call),
-    });
-    p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
+    // The circle is one page, or two.
+    for len in [1, 2] {
+        let mut page = 0;
+        let url = between(&s, usize::MAX, move |call| match call {
+            Call::ReadDirPlus(args) => {
+                page += 1;
+                let cookie = if (page - 1) % len == 0 { 0 } else { args.cookie };
+                Fate::Pass(Call::ReadDirPlus(ReadDirPlusArgs { cookie, ..args }))
+            }
+            call => Fate::Pass(call),
+        });
+        p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
+    }
 }

@@ -4,7 +4,8 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{Daemon, Place, names, noise, until};
@@ -67,6 +68,94 @@ fn an_interrupted_upload_goes_on() {
     interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
+/// A directory with two large files.
+fn two_files(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    (0..2).for_each(|n| fs::write(dir.join(format!("f{n}")), noise(SIZE, 5 + n)).unwrap());
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o750)).unwrap();
+    fs::File::open(dir).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+}
+
+fn is_copy(dir: &Path) {
+    assert_eq!(names(dir), ["f0", "f1"]);
+    (0..2).for_each(|n| assert!(fs::read(dir.join(format!("f{n}"))).unwrap() == noise(SIZE, 5 + n)));
+    let meta = fs::metadata(dir).unwrap();
+    assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o750, 1_000_000_000));
+}
+
+/// Begins a copy over a slow link and cuts it short when something of it can be resumed. Returns a
+/// fast link in its place.
+fn cut_short(p: &Place, s: &Daemon, args: impl Fn(&Daemon) -> Vec<String>) -> Daemon {
+    let relay = p.relay_at(0, s, SLOW);
+    let args = args(&relay);
+    let running = p.start(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    until("a journal", || names_below(&p.here("")).chain(names_below(&p.state())).any(|n| n.ends_with(".json")));
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "--resume"]);
+    let port = relay.port();
+    relay.kill();
+    p.relay_at(port, s, FAST)
+}
+
+/// The names of all that lies below a directory.
+fn names_below(dir: &Path) -> impl Iterator<Item = String> {
+    let list = Command::new("find").arg(dir).output().unwrap();
+    String::from_utf8(list.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// By then its directory is there, and the same command would copy into it.
+fn a_tree_goes_on_under_its_new_name(
+    args: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    let p = Place::new();
+    two_files(&source(&p));
+    let s = p.serve(&[]);
+    let begin = |relay: &Daemon| [vec!["cp".into(), "-rq".into()], args(relay).into()].concat();
+    let relay = cut_short(&p, &s, begin);
+    let [from, to] = args(&relay);
+    let (bytes, before) = resumed(&p.ok(&["cp", "-r", "--json", "--resume", &from, &to]));
+    assert!(before > 0 && bytes < 2 * SIZE, "{bytes} and {before} from before");
+    is_copy(&copy(&p));
+    assert_eq!(names(&p.state().join("remora")), [""; 0]);
+    // Now it is complete, and a directory to copy into.
+    p.ok(&["cp", "-rq", "--resume", &from, &to]);
+    is_copy(&copy(&p).join("t"));
+    fs::remove_dir_all(copy(&p)).unwrap();
+    drop(relay);
+
+    // What was begun and is gone has nothing to do with what somebody else makes there.
+    let relay = cut_short(&p, &s, begin);
+    let [from, to] = args(&relay);
+    fs::rename(copy(&p), p.state().join("away")).unwrap();
+    fs::create_dir(copy(&p)).unwrap();
+    p.ok(&["cp", "-rq", "--resume", &from, &to]);
+    is_copy(&copy(&p).join("t"));
+}
+
+#[test]
+fn an_interrupted_download_of_a_tree_goes_on() {
+    a_tree_goes_on_under_its_new_name(|s| [s.udp_url("/t"), "new".into()], |p| p.srv("t"), |p| p.here("new"));
+}
+
+#[test]
+fn an_interrupted_upload_of_a_tree_goes_on() {
+    a_tree_goes_on_under_its_new_name(|s| ["t".into(), s.udp_url("/new")], |p| p.here("t"), |p| p.srv("new"));
+}
+
+#[test]
+fn a_tree_that_is_begun_again_is_what_its_source_is() {
+    let p = Place::new();
+    two_files(&p.srv("t"));
+    fs::create_dir(p.here("into")).unwrap();
+    let s = p.serve(&[]);
+    let args = |relay: &Daemon| ["cp", "-rq", &relay.udp_url("/t"), "into"].map(str::to_owned).to_vec();
+    let relay = cut_short(&p, &s, args);
+    p.ok(&["cp", "-rq", &relay.udp_url("/t"), "into"]);
+    is_copy(&p.here("into/t"));
+}
+
 /// What a client leaves that dies in the one moment in which a copy has its name already, and
 /// something of its end was lost: size and time are those of the source.
 #[test]
@@ -81,6 +170,8 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     running.finish();
     // And what it had sent is lost with the link.
     relay.kill();
+    // One more that was killed, and does not come again.
+    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
     let hidden = names(&p.srv("")).pop().unwrap();
     fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
     let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
@@ -92,6 +183,7 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(fs::metadata(p.srv("f")).unwrap().mtime(), fs::metadata(p.here("f")).unwrap().mtime());
     assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
+    assert_eq!(names(&p.state().join("remora")), [""; 0]);
     // Now it is whole, and known to be.
     assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
 }
@@ -240,6 +332,19 @@ fn a_bursty_link_costs_time_and_nothing_else() {
     assert_eq!(code, 0);
     let last: Value = serde_json::from_str(numbers.lines().last().unwrap()).unwrap();
     assert!(last["down"]["frames_lost"].as_u64() > Some(0), "{last}");
+}
+
+#[test]
+fn a_download_that_cannot_get_its_name_leaves_nothing() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", &relay.udp_url("/f"), "f"]);
+    until("a journal", || !journals(&p).is_empty());
+    fs::create_dir(p.here("f")).unwrap();
+    running.finish().expect(1, &["f: is a directory"]);
+    assert_eq!(names(&p.here("")), ["f"]);
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -117,6 +120,49 @@ fn keys_are_checked_on_both_sides() {
     to.sent(&["a"], &[]).expect(2, &["44 characters"]);
     let out = to.place.run(&["recv", ".", "--listen", "127.0.0.1:0"]);
     out.expect(2, &["--from"]);
+}
+
+/// Names there are UTF-8, but not the way to a file here.
+#[test]
+fn a_file_in_a_directory_whose_name_is_not_utf_8() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let dir = OsStr::from_bytes(b"d\xff");
+    fs::create_dir(to.place.here("").join(dir)).unwrap();
+    let file = Path::new(dir).join("a");
+    fs::write(to.place.here("").join(&file), "hello").unwrap();
+    let identity = to.place.state().join("send.key");
+    let mut command = to.place.command(&["send", "--key", &to.key, "--identity", identity.to_str().unwrap()]);
+    command.arg(&file).arg(to.daemon.addr.to_string());
+    Running::start(command).finish().expect(0, &[]);
+    assert_eq!(to.arrived("a"), b"hello");
+}
+
+/// The kind of failure that is told of each file.
+fn outcomes(out: &Output) -> Vec<Value> {
+    objects(&out.stdout).into_iter().map(|object| object["outcome"].clone()).collect()
+}
+
+/// A deadline that passes first is what ended it, whoever was or was not there.
+#[test]
+fn files_that_nobody_takes_are_told_one_by_one() {
+    let mut to = Receiver::start(&["--from-anyone"]);
+    to.file("a", b"hello");
+    to.file("b", b"hello");
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nowhere = nobody.local_addr().unwrap().to_string();
+    let (here, files) = (to.daemon.addr.to_string(), ["a", "b"]);
+    for (addr, deadline) in [(&nowhere, "0.5s"), (&nowhere, "0s"), (&here, "0s")] {
+        let out = to.send(addr, &files, &["--json", "--deadline", deadline]).finish();
+        assert_eq!((out.code, outcomes(&out)), (5, vec!["expired".into(); 2]), "{out:?}");
+        assert!(objects(&out.stdout).iter().all(|object| object["why"].to_string().contains("deadline")), "{out:?}");
+    }
+    let out = to.send(&nowhere, &files, &["--json", "--timeout", "0.5"]).finish();
+    out.expect(3, &["nobody has answered for 0.5 s", "hint:"]);
+    assert_eq!(outcomes(&out), ["lost"; 2], "{out:?}");
+    to.key = keys::generate().unwrap().public().to_string();
+    let out = to.sent(&files, &["--json"]);
+    out.expect(1, &["another key"]);
+    assert_eq!(outcomes(&out), ["refused"; 2], "{out:?}");
 }
 
 #[test]

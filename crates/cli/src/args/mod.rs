@@ -146,10 +146,11 @@ A file appears under its name whole or not at all: it is copied to a hidden name
 modification are kept, owners are not. With -r symbolic links are copied as links; devices, pipes
 and sockets are skipped.
 
-A copy that was interrupted, or lost its server, keeps what has arrived; the same command with
---resume goes on from there if the source is still the same, and without it starts afresh. Any
-other failure removes what was copied. What has arrived of a download is recorded beside it, of an
-upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora).
+A copy that was interrupted, or lost its server, or met it in trouble that may pass, keeps what has
+arrived; the same command with --resume goes on from there if the source is still the same, and
+without it starts afresh. Any other failure removes what was copied. What has arrived of a download
+is recorded beside it, of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
+noted, too, which directories of -r are not complete.
 
 --verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
 
@@ -228,7 +229,7 @@ pub(crate) struct Cp {
     pub(crate) quiet: bool,
     /// What to copy: URLs or local paths, and where to: the other of the two
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
 }

@@ -35,7 +35,7 @@ evicted, lost), why, bytes, kept_bytes (which the receiver had from before), sec
 pub(crate) struct Send {
     /// What to send, and where to
     #[arg(value_name = "FILE... HOST:PORT", required = true, num_args = 2..)]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<PathBuf>,
     /// The receiver's public key, which it prints
     #[arg(long, value_name = "KEY")]
     pub(crate) key: PublicKey,

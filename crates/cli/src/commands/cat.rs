@@ -19,7 +19,11 @@ pub(crate) async fn run(args: Cat) -> Result {
             _ => return Err(Error::refused(url, "not a regular file")),
         }
         let print = |data: &[u8]| out::bytes(data);
-        in_order::read(&place.remote, &node, print).await.map_err(out::transfer_failed(url))?;
+        let end = in_order::read(&place.remote, &node, print).await.map_err(out::transfer_failed(url))?;
+        // One that grew, or whose server says that nothing is in it, was read as it was found.
+        if end < node.attr.size {
+            return Err(Error::refused(url, format!("became shorter while it was read: it ended after {end} bytes")));
+        }
     }
     Ok(())
 }

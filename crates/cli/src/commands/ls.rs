@@ -1,26 +1,27 @@
 //! `remora ls`: lists a directory, sorted by name.
 
+use bytes::Bytes;
+use remora_host::client::ClientError;
 use remora_wire::nfs3::FileType;
 
 use crate::args::Ls;
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::object::{Object, long_line};
 use crate::out;
-use crate::remote::{Entry, Remote};
+use crate::remote::{Entry, Listing, Remote};
 use crate::servers::Servers;
 
 pub(crate) async fn run(args: Ls) -> Result {
     let place = Servers::new(args.link).place(&args.url).await?;
     let failed = |e| Error::remote(&args.url)(e);
     let node = place.remote.walk(&place.parts, !args.long || place.is_dir).await.map_err(failed)?;
-    let entries = if node.is_dir() {
-        let mut entries = place.remote.list(&node.fh).await.map_err(failed)?;
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        entries
+    let Listing { mut entries, unknown } = if node.is_dir() {
+        place.remote.list(&node.fh).await.map_err(failed)?
     } else {
         let name = place.parts.last().cloned().unwrap_or_default();
-        vec![Entry { name: name.into(), node }]
+        Listing { entries: vec![Entry { name: name.into(), node }], unknown: Vec::new() }
     };
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
     let mut page = String::new();
     for entry in &entries {
         let target = if args.long || args.json { target(&place.remote, entry).await } else { None };
@@ -31,7 +32,19 @@ pub(crate) async fn run(args: Ls) -> Result {
             page.clear();
         }
     }
-    out::text(&page)
+    out::text(&page)?;
+    complain(&args.url, unknown)
+}
+
+/// What could not be looked at is told when all else is.
+fn complain(url: &str, unknown: Vec<(Bytes, ClientError)>) -> Result {
+    let mut code = 0;
+    for (name, e) in unknown {
+        let error = Error::remote(format!("{url}: {}", out::shown(&name)))(e);
+        exit::show("ls", &error);
+        code = error.code().max(code);
+    }
+    if code == 0 { Ok(()) } else { Err(Error::Reported(code)) }
 }
 
 fn line(entry: &Entry, target: Option<&[u8]>, long: bool, json: bool) -> Result<String> {
@@ -45,7 +58,7 @@ fn line(entry: &Entry, target: Option<&[u8]>, long: bool, json: bool) -> Result<
 }
 
 /// What a symbolic link points at; a link that cannot be read is shown without.
-async fn target(remote: &Remote, entry: &Entry) -> Option<bytes::Bytes> {
+async fn target(remote: &Remote, entry: &Entry) -> Option<Bytes> {
     if entry.node.attr.kind != FileType::SymLink {
         return None;
     }

@@ -8,7 +8,7 @@ use remora_wire::nfs3::{Fh, Status};
 use crate::args::Rm;
 use crate::exit::{Error, Result};
 use crate::pool::Pool;
-use crate::remote::{Node, Remote};
+use crate::remote::{Listing, Node, Remote};
 use crate::servers::Servers;
 
 /// How deep directories may lie in one another.
@@ -62,8 +62,10 @@ fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Fu
             return Err(Error::refused(url, "directories lie too deep in one another"));
         }
         let mut pool = Pool::default();
-        for entry in remote.list(&dir.fh).await.map_err(Error::remote(&url))? {
-            let inner = format!("{url}/{}", crate::out::shown(&entry.name));
+        let below = |name: &[u8]| format!("{url}/{}", crate::out::shown(name));
+        let Listing { entries, unknown } = remote.list(&dir.fh).await.map_err(Error::remote(&url))?;
+        for entry in entries {
+            let inner = below(&entry.name);
             if entry.node.is_dir() {
                 empty(remote.clone(), entry.node, inner.clone(), depth + 1).await?;
                 remote.rmdir(&dir.fh, &entry.name).await.map_err(Error::remote(inner))?;
@@ -71,7 +73,9 @@ fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Fu
                 pool.spawn(remove_one(remote.clone(), dir.fh.clone(), entry.name, inner)).await?;
             }
         }
-        pool.finish().await
+        pool.finish().await?;
+        // The directory stays, with what could not be looked at.
+        unknown.into_iter().next().map_or(Ok(()), |(name, e)| Err(Error::remote(below(&name))(e)))
     })
 }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::keys;
 use crate::args::Send;
 use crate::cp::progress::Progress;
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::parcel::PART_MAX;
 use crate::{address, interrupt, out, units};
 use shipment::{Failure, Kind, Lane, Sent, Source};
@@ -54,13 +54,16 @@ pub(crate) async fn run(args: Send) -> Result {
     let started = Instant::now();
     let stop = interrupt::catch();
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
+    let to = &to.to_string_lossy();
     let sources = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
     let addr = tokio::task::block_in_place(|| address::resolve(to, || no_receiver(to)))?;
     let endpoint = bind(addr, identity)?;
     let work = async {
-        let remote = connect(&args, &endpoint, to, addr).await?;
-        send_all(&args, &endpoint, remote, sources, started).await
+        match connect(&args, &endpoint, addr, started).await {
+            Ok(remote) => send_all(&args, &endpoint, remote, sources, started).await,
+            Err(why) => none_sent(&args, to, &sources, &why, started),
+        }
     };
     let result = tokio::select! {
         result = work => result,
@@ -72,16 +75,15 @@ pub(crate) async fn run(args: Send) -> Result {
 }
 
 /// What each file is called over there: its own name.
-fn sources(paths: &[String]) -> Result<Vec<Source>> {
+fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
     let mut names = BTreeSet::new();
-    let source = |path: &String| {
-        let path = PathBuf::from(path);
+    let source = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = name.ok_or_else(|| Error::Usage(format!("{} has no name to send it under", path.display())))?;
         if !names.insert(name.clone()) {
             return Err(Error::Usage(format!("two files are called {}", out::shown(name.as_bytes()))));
         }
-        Ok(Source { path, name })
+        Ok(Source { path: path.clone(), name })
     };
     paths.iter().map(source).collect()
 }
@@ -102,26 +104,35 @@ fn bind(to: SocketAddr, identity: Identity) -> Result<AtpEndpoint> {
 }
 
 /// Turns to the receiver; says who we are if it does not know us.
-async fn connect(args: &Send, endpoint: &AtpEndpoint, to: &str, addr: SocketAddr) -> Result<Remote> {
-    let remote = endpoint.connect(addr, args.key).map_err(|e| Error::refused(to, e.to_string()))?;
-    let patience = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
-    let patience = patience.min(args.deadline.unwrap_or(Duration::MAX));
-    let lost = |why: String| {
-        out::say(format_args!("remora: send: {to}: {why}"));
-        out::say("hint: is remora recv running there, on this port, and does UDP get through?");
-        Error::Reported(Kind::Lost.code())
-    };
-    match tokio::time::timeout(patience, remote.up()).await {
+async fn connect(args: &Send, endpoint: &AtpEndpoint, addr: SocketAddr, started: Instant) -> Result<Remote, Failure> {
+    let refused = |why: String| Failure::new(Kind::Refused, why);
+    let remote = endpoint.connect(addr, args.key).map_err(|e| refused(e.to_string()))?;
+    let timeout = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
+    let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
+    match tokio::time::timeout(timeout.min(left), remote.up()).await {
         Ok(Ok(())) => Ok(remote),
         Ok(Err(AtpError::Refused(Refusal::WrongKey))) => {
-            Err(Error::refused(to, "who answers there has another key than the one given with --key"))
+            Err(refused("who answers there has another key than the one given with --key".into()))
         }
-        Ok(Err(AtpError::Refused(Refusal::NotAdmitted))) => {
-            Err(Error::refused(to, shipment::not_let_in(endpoint.public_key())))
-        }
-        Ok(Err(e)) => Err(lost(e.to_string())),
-        Err(_) => Err(lost(format!("nobody has answered for {} s", patience.as_secs_f64()))),
+        Ok(Err(AtpError::Refused(Refusal::NotAdmitted))) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
+        Ok(Err(e)) => Err(Failure::new(Kind::Lost, e.to_string())),
+        Err(_) if left < timeout => Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered")),
+        Err(_) => Err(Failure::new(Kind::Lost, format!("nobody has answered for {} s", timeout.as_secs_f64()))),
     }
+}
+
+/// There was nobody to send the files to: says so once to people, and of each file to programs.
+fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, started: Instant) -> Result {
+    exit::show("send", &Error::refused(to, why.why.as_str()));
+    if why.kind == Kind::Lost {
+        out::say("hint: is remora recv running there, on this port, and does UDP get through?");
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    for Source { name, .. } in sources.iter().filter(|_| args.json) {
+        let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
+        out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds })?;
+    }
+    Err(Error::Reported(why.kind.code()))
 }
 
 /// Sends all files, some at once; the scheduler knows which go first.

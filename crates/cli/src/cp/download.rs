@@ -25,12 +25,18 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
         return Ok(());
     }
     let identity = Identity::of_remote(&source.attr);
-    let part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
+    let mut part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
     job.progress.skip(part.bytes());
-    match fill(job, remote, source, url, &part).await {
-        Ok(()) => part.finish(&source.attr).map_err(Error::local(dest.display()))?,
-        // Kept, for --resume.
-        Err(e) if e.is_lost() => return Err(e),
+    let done = match fill(job, remote, source, url, &part).await {
+        Ok(()) => part.finish(&source.attr).map_err(Error::local(dest.display())),
+        Err(e) => Err(e),
+    };
+    match done {
+        Ok(()) => count(&job.counts.files),
+        Err(e) if e.is_lost() || e.may_pass() => {
+            part.keep();
+            return Err(e);
+        }
         Err(e) => {
             part.discard();
             return Err(match e {
@@ -39,7 +45,6 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
             });
         }
     }
-    count(&job.counts.files);
     Ok(())
 }
 

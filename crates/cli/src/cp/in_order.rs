@@ -12,12 +12,13 @@ use crate::remote::{Node, Remote};
 /// an earlier one.
 const STEP: u64 = 16 << 20;
 
-/// Reads the file; `take` gets its bytes in order. A file that becomes shorter ends early.
+/// Reads the file as far as it was long when it was found, or as far as it goes if that is less;
+/// `take` gets its bytes in order. Returns where it ended.
 pub(crate) async fn read(
     remote: &Remote,
     file: &Node,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
-) -> Result<(), ClientError> {
+) -> Result<u64, ClientError> {
     let limits = remote.limits().await?;
     let (mut at, size) = (0, file.attr.size);
     while at < size {
@@ -34,9 +35,9 @@ pub(crate) async fn read(
         };
         let end = download(remote.session(), file.fh.clone(), step.clone(), limits, sink).await?;
         if end < step.end {
-            break;
+            return Ok(end);
         }
         at = step.end;
     }
-    Ok(())
+    Ok(size)
 }

@@ -115,6 +115,11 @@ impl Job {
         if fatal { Err(Error::Reported(failures.worst)) } else { Ok(()) }
     }
 
+    /// Whether anything has failed so far.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).count > 0
+    }
+
     /// Something that is skipped, or worth knowing.
     pub(crate) fn note(&self, text: &str) {
         let text = out::shown(text.as_bytes());

@@ -4,11 +4,20 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// How often a lock's file may go away between being opened and being locked.
+/// How often a lock's file may go away between being opened and being locked, or be held for the
+/// moment in which it is swept away.
 const TRIES_MAX: usize = 10;
+/// Longer than that moment.
+const SWEPT_AFTER: Duration = Duration::from_millis(10);
+/// How many files of the state directory are looked at for locks that were left behind.
+const SWEEP_MAX: usize = 1000;
+/// What the names of locks end in.
+const SUFFIX: &str = ".json.lock";
 
 /// Locks a file for as long as it is open; fails if another process has.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
@@ -34,14 +43,41 @@ impl LockFile {
     pub(super) fn acquire(path: &Path) -> io::Result<LockFile> {
         for _ in 0..TRIES_MAX {
             let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-            lock(&file)?;
-            // Its last owner may have removed it just before.
-            if fs::metadata(path).is_ok_and(|m| file.metadata().is_ok_and(|f| (m.dev(), m.ino()) == (f.dev(), f.ino())))
-            {
-                return Ok(LockFile { path: path.to_owned(), _locked: file });
+            match lock(&file) {
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+                    thread::sleep(SWEPT_AFTER);
+                    continue;
+                }
+                locked => locked?,
+            }
+            if let Some(lock) = LockFile::of(path, file) {
+                return Ok(lock);
             }
         }
         Err(busy())
+    }
+
+    /// With a file that is locked; `None` if its last owner removed it just before.
+    fn of(path: &Path, locked: File) -> Option<LockFile> {
+        let (there, here) = (fs::metadata(path).ok()?, locked.metadata().ok()?);
+        let is_there = (there.dev(), there.ino()) == (here.dev(), here.ino());
+        is_there.then(|| LockFile { path: path.to_owned(), _locked: locked })
+    }
+}
+
+/// Removes locks whose owners were killed. Best effort: they only take room.
+pub(super) fn sweep(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.take(SWEEP_MAX).filter_map(Result::ok) {
+        if !entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+            continue;
+        }
+        let path = entry.path();
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+        if lock(&file).is_ok() {
+            // Taken as by its next owner, and gone with it.
+            drop(LockFile::of(&path, file));
+        }
     }
 }
 
@@ -66,5 +102,26 @@ mod tests {
             drop(lock);
             assert!(!path.exists());
         }
+    }
+
+    #[test]
+    fn only_locks_without_an_owner_are_swept_away() {
+        let dir = std::env::temp_dir().join(format!("remora-locks-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let [left, held, other] = ["left.json.lock", "held.json.lock", "upload.json"].map(|name| dir.join(name));
+        let _held = LockFile::acquire(&held).unwrap();
+        [&left, &other].into_iter().for_each(|path| fs::write(path, "").unwrap());
+        sweep(&dir);
+        assert!(!left.exists() && held.exists() && other.exists());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+        let path = std::env::temp_dir().join(format!("remora-moment-{}", std::process::id()));
+        let lock = LockFile::acquire(&path).unwrap();
+        let sweeper = thread::spawn(|| drop(lock));
+        LockFile::acquire(&path).unwrap();
+        sweeper.join().unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! when all of it is on stable storage, so that nothing partial ever has the final name. What
 //! has arrived is in a [`journal`], from which `--resume` goes on.
 
+mod begun;
 mod download;
 pub(crate) mod in_order;
 mod job;
@@ -19,7 +20,9 @@ mod upload;
 mod verify;
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,17 +34,19 @@ use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
 use crate::remote::Node;
 use crate::servers::{Place, Servers};
+use crate::state;
+use begun::Begun;
 use job::Job;
 use remote_part::Early;
 use upload::Destination;
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last() else { return Ok(()) };
-    let remote_sources = sources.iter().filter(|s| Target::is_url(s)).count();
-    let download = match (remote_sources, Target::is_url(dest)) {
-        (n, false) if n == sources.len() => true,
-        (0, true) => false,
-        (0, false) => {
+    let urls: Vec<&str> = sources.iter().filter_map(|s| as_url(s)).collect();
+    let upload_to = match (urls.len(), as_url(dest)) {
+        (n, None) if n == sources.len() => None,
+        (0, Some(url)) => Some(url),
+        (0, None) => {
             return Err(Error::Usage("neither source nor destination is a URL; for local copies there is cp".into()));
         }
         _ => {
@@ -51,11 +56,13 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
         }
     };
     let job = Arc::new(Job::new(&args, kept));
-    let mut servers = Servers::new(args.link.clone());
-    let result = if download {
-        download_all(&job, &mut servers, sources, Path::new(dest)).await
-    } else {
-        upload_all(&job, &mut servers, sources, dest).await
+    // The bar says it where there is one.
+    let is_shown = !args.json && std::io::stderr().is_terminal();
+    let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
+    let mut servers = new(args.link.clone());
+    let result = match upload_to {
+        None => download_all(&job, &mut servers, &urls, dest).await,
+        Some(url) => upload_all(&job, &mut servers, sources, url).await,
     };
     match result {
         Ok(()) | Err(Error::Reported(_)) => {}
@@ -64,7 +71,12 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     job.finish()
 }
 
-async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], dest: &Path) -> Result {
+/// What a word of the command line means as a URL; all others are paths here.
+fn as_url(word: &Path) -> Option<&str> {
+    word.to_str().filter(|word| Target::is_url(word))
+}
+
+async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest: &Path) -> Result {
     let is_dir = fs::metadata(dest).is_ok_and(|m| m.is_dir());
     let wants_dir = urls.len() > 1 || dest.as_os_str().as_bytes().ends_with(b"/");
     if wants_dir && !is_dir && !(job.recursive && urls.len() == 1) {
@@ -74,9 +86,25 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[String], de
         let place = servers.place(url).await?;
         job.mounted();
         job.progress.watch(place.remote.session());
-        job.settle(download_one(job, &place, dest, is_dir).await)?;
+        let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
+        job.settle(download_one(job, &place, dest, into).await)?;
     }
     Ok(())
+}
+
+/// Whether `dest`, a directory, is what an interrupted copy of this very place to this very name
+/// made, and is to be completed.
+fn is_begun_here(job: &Job, place: &Place, dest: &Path) -> bool {
+    let Ok(meta) = fs::metadata(dest) else { return false };
+    goes_on(job, &Begun::down(place, dest), (meta.dev(), meta.ino()))
+}
+
+/// Without `--resume` the directory is one to copy into from now on.
+fn goes_on(job: &Job, begun: &Begun, directory: begun::Directory) -> bool {
+    if !job.resume {
+        begun.forget();
+    }
+    job.resume && job.recursive && begun.is(directory)
 }
 
 async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) -> Result {
@@ -93,19 +121,30 @@ async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) ->
             let dest = fs::canonicalize(&dest).unwrap_or(dest);
             download::file(job, &place.remote, &node, url, &dest).await
         }
-        FileType::Directory if job.recursive => tree::down(job, &place.remote, node, url, &dest).await,
+        FileType::Directory if job.recursive => {
+            tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest)).await
+        }
         FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
         kind => Err(Error::refused(url, format!("is a {}, which cannot be copied", crate::object::type_name(kind)))),
     }
 }
 
-async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], url: &str) -> Result {
+async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
+    if let Some(dir) = state::user_dir() {
+        lock::sweep(&dir);
+    }
     let place = servers.place(url).await?;
     job.mounted();
     job.progress.watch(place.remote.session());
     // Side by side, for a round trip may be long.
     let (there, early) = tokio::join!(place.remote.walk(&place.parts, false), begin_early(job, &place, sources));
-    let into = match find_out(&place, there).await {
+    let there = find_out(&place, there).await;
+    if let Ok((_, Some(found))) = &there
+        && is_begun_there(job, &place, sources, found)
+    {
+        return go_on(job, servers, sources, url).await;
+    }
+    let into = match there {
         Ok((None, _)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
             Err(Error::refused(url, "no such directory"))
         }
@@ -118,7 +157,32 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[String], u
     }
     let into = into?;
     for source in sources {
-        job.settle(upload_one(job, &place, &into, Path::new(source)).await)?;
+        let done = upload_one(job, &place, &into, source).await;
+        if let (Into::Name { early: Some(early), .. }, Err(why)) = (&into, &done)
+            && !why.is_lost()
+        {
+            early.discard(&place.remote).await;
+        }
+        job.settle(done)?;
+    }
+    Ok(())
+}
+
+/// Whether what was found at the place is what an interrupted copy of the source to this very name
+/// made, and is to be completed.
+fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -> bool {
+    let [source] = sources else { return false };
+    found.is_dir() && goes_on(job, &Begun::up(source, place), found.number())
+}
+
+/// Completes what was begun.
+async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
+    // It may be what was mounted, and what it lies in is needed.
+    let place = servers.entry(url).await?;
+    job.progress.watch(place.remote.session());
+    let into = Into::Name { found: None, early: None };
+    for source in sources {
+        job.settle(upload_one(job, &place, &into, source).await)?;
     }
     Ok(())
 }
@@ -150,14 +214,14 @@ enum Into {
 
 /// Makes the hidden file for an upload before it is known what has its name, if that is likely
 /// all right.
-async fn begin_early(job: &Job, place: &Place, sources: &[String]) -> Option<Early> {
+async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Early> {
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
     let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
     let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
     if !is_file || !is_plain || job.resume || !place.remote.session().is_far() {
         return None;
     }
-    Early::make(&place.remote, Path::new(source), name.as_bytes()).await
+    Early::make(&place.remote, source, name.as_bytes()).await
 }
 
 async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
@@ -179,7 +243,14 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     if meta.is_dir() && !job.recursive {
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
     }
-    if meta.is_dir() { tree::up(job, source, dest).await } else { tree::up_one(job, source, &dest).await }
+    if !meta.is_dir() {
+        return tree::up_one(job, source, &dest).await;
+    }
+    let begun = match into {
+        Into::Directory(_) => Begun::never(),
+        Into::Name { .. } => Begun::up(source, place),
+    };
+    tree::up(job, source, dest, &begun).await
 }
 
 /// The last name of a path, also of `.` and `dir/..`.

@@ -119,24 +119,28 @@ impl Part {
     pub(crate) async fn keep_saving(&self) -> io::Error {
         loop {
             tokio::time::sleep(SAVE_EVERY).await;
-            let journal = self.journal().clone();
-            let bytes = journal.done.bytes();
-            if bytes == self.saved.load(Ordering::Relaxed) {
-                continue;
-            }
-            let (file, journal_file, saved) = (self.file.clone(), self.journal_file.clone(), self.saved.clone());
-            let save = move || {
-                // The data first: the journal must not promise what a power failure takes.
-                file.sync_data()?;
-                journal_file.store(&journal)?;
-                saved.store(bytes, Ordering::Relaxed);
-                Ok(())
-            };
-            match spawn_blocking(save).await {
+            match spawn_blocking(self.saving()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(e)) => return e,
                 Err(e) => return io::Error::other(e),
             }
+        }
+    }
+
+    /// Makes what has arrived by now safe and notes it, if there is more of it than at the last time.
+    fn saving(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
+        let journal = self.journal().clone();
+        let (file, journal_file, saved) = (self.file.clone(), self.journal_file.clone(), self.saved.clone());
+        move || {
+            let bytes = journal.done.bytes();
+            if bytes == saved.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // The data first: the journal must not promise what a power failure takes.
+            file.sync_data()?;
+            journal_file.store(&journal)?;
+            saved.store(bytes, Ordering::Relaxed);
+            Ok(())
         }
     }
 
@@ -147,7 +151,7 @@ impl Part {
 
     /// All of it is here: gives it the source's mode and time, makes it safe, and then gives
     /// it its name.
-    pub(crate) fn finish(mut self, source: &Attr) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, source: &Attr) -> io::Result<()> {
         block_in_place(|| {
             let mtime = Duration::new(u64::from(source.mtime.secs), source.mtime.nanos.min(999_999_999));
             self.file.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
@@ -158,6 +162,12 @@ impl Part {
             self.journal_file.remove();
             sync_dir(&self.dest)
         })
+    }
+
+    /// It cannot go on now. What has arrived stays, for `--resume`.
+    pub(crate) fn keep(self) {
+        // What cannot be saved was not there.
+        let _ = block_in_place(self.saving());
     }
 
     /// Nothing can come of it any more.

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remora_host::client::{ClientError, Session, Written};
 use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
@@ -14,6 +14,7 @@ use super::journal::{Identity, Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
 use super::upload::Destination;
+use crate::exit::Error;
 use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
@@ -46,6 +47,8 @@ pub(crate) struct RemotePart {
 pub(crate) struct Early {
     node: Node,
     name: Vec<u8>,
+    /// A copy grows in it, and decides what becomes of it.
+    is_taken: Arc<AtomicBool>,
 }
 
 impl Early {
@@ -53,13 +56,24 @@ impl Early {
     pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<Early> {
         let name = hidden_name(remote, source, name);
         let node = remote.create(remote.session().root(), &name).await.ok()?;
-        Some(Early { node, name })
+        Some(Early { node, name, is_taken: Arc::default() })
     }
 
-    /// It was not to be.
+    fn take(&self) -> Node {
+        self.is_taken.store(true, Ordering::Relaxed);
+        self.node.clone()
+    }
+
+    /// It was not to be, if no copy has taken it.
     pub(crate) async fn discard(&self, remote: &Remote) {
-        // Best effort: there is nobody to tell.
-        let _ = remote.remove(remote.session().root(), &self.name).await;
+        let dir = remote.session().root();
+        if self.is_taken.load(Ordering::Relaxed) {
+            return;
+        }
+        // Another copy may have put its own in its place. Best effort: there is nobody to tell.
+        if remote.lookup(dir, &self.name).await.is_ok_and(|found| found.attr.fileid == self.node.attr.fileid) {
+            let _ = remote.remove(dir, &self.name).await;
+        }
     }
 }
 
@@ -97,7 +111,7 @@ impl RemotePart {
             }
             None => {
                 let node = match &dest.early {
-                    Some(early) => early.node.clone(),
+                    Some(early) => early.take(),
                     None => create(dest, &name).await?,
                 };
                 let journal = Journal::new(identity.clone(), node.attr.fileid);
@@ -177,7 +191,7 @@ impl RemotePart {
 
     /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
     /// the attributes that it has not got yet.
-    pub(crate) async fn finish(mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
+    pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
         let dress = async {
             match attr {
                 Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
@@ -191,16 +205,33 @@ impl RemotePart {
         dressed
     }
 
-    /// Nothing can come of it any more.
-    pub(crate) async fn discard(mut self) {
-        self.forget();
+    /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else
+    /// stays, and nothing under the final name.
+    pub(crate) async fn give_up(mut self, why: &Error) {
+        if self.finished || why.is_lost() {
+            return;
+        }
         let dir = &self.dest.dir.fh;
-        // Best effort: there is nobody to tell.
+        let is_named = self.has_name().await;
+        // All of this is best effort: there is nobody to tell.
+        if why.may_pass() && self.saved.load(Ordering::Relaxed) > 0 {
+            if is_named {
+                let _ = self.remote.rename(&self.node, (dir, &self.dest.name), (dir, &self.name)).await;
+            }
+            return;
+        }
         let _ = self.remote.remove(dir, &self.name).await;
-        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
-        if self.is_named.load(Ordering::Relaxed) && self.remote.lookup(dir, &self.dest.name).await.is_ok_and(is_ours) {
+        if is_named {
             let _ = self.remote.remove(dir, &self.dest.name).await;
         }
+        self.forget();
+    }
+
+    /// Whether it has its final name already.
+    async fn has_name(&self) -> bool {
+        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
+        self.is_named.load(Ordering::Relaxed)
+            && self.remote.lookup(&self.dest.dir.fh, &self.dest.name).await.is_ok_and(is_ours)
     }
 
     fn forget(&mut self) {
@@ -251,7 +282,8 @@ fn key(source: &Path, dest: &Destination) -> String {
     hash(&dest.remote, source, &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
 }
 
-fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
+/// Names a copy: who copies what to where.
+pub(super) fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
     let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     let server = remote.session().server();

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
 
+use super::begun::Begun;
 use super::download;
 use super::job::{Job, count};
 use super::names::{is_part, is_plain, part_name};
@@ -21,7 +22,7 @@ use crate::exit::{Error, Result};
 use crate::object::type_name;
 use crate::out;
 use crate::pool::Pool;
-use crate::remote::{Entry, Node, Remote};
+use crate::remote::{Entry, Listing, Node, Remote};
 
 /// How deep directories may lie in one another.
 const DEPTH_MAX: usize = 256;
@@ -37,18 +38,21 @@ struct Down {
 }
 
 /// Copies a remote directory and all that is in it to `dest`.
-pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Path) -> Result {
+pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Path, begun: &Begun) -> Result {
     let mut pool = Pool::default();
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<(PathBuf, Attr)> = Vec::new();
     let mut todo = vec![Down { node, url: url.trim_end_matches('/').to_owned(), dest: dest.to_owned(), depth: 0 }];
     while let Some(dir) = todo.pop() {
-        let entries = match open_down(remote, &dir).await {
-            Ok((is_new, entries)) => {
+        let entries = match open_down(remote, &dir, begun).await {
+            Ok((is_ours, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
-                // One that is the user's own stays as it is, if it is not from an earlier try.
-                if is_new || dir.depth > 0 || job.resume {
+                // One that is the user's own stays as it is.
+                if is_ours || dir.depth > 0 || job.resume {
                     finished.push((dir.dest.clone(), dir.node.attr.clone()));
+                }
+                for (name, e) in unknown {
+                    job.settle(Err(Error::remote(format!("{}/{}", dir.url, out::shown(&name)))(e)))?;
                 }
                 entries
             }
@@ -79,28 +83,39 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
     for (dir, attr) in finished.into_iter().rev() {
         job.settle(dress(&dir, &attr).map_err(Error::local(dir.display())))?;
     }
+    if !job.has_failed() {
+        begun.forget();
+    }
     Ok(())
 }
 
-/// Makes the directory here, and lists the one there. Says whether it is new.
-async fn open_down(remote: &Remote, dir: &Down) -> Result<(bool, Vec<Entry>)> {
+/// Makes the directory here, and lists the one there. Says whether it is new, or the first one and
+/// from an earlier try.
+async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
     // What is in it may be private: it opens up when all is there.
-    let is_new = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
-        Ok(()) => true,
+    let is_ours = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
+        Ok(()) => {
+            if dir.depth == 0
+                && let Ok(meta) = fs::metadata(&dir.dest)
+            {
+                begun.made((meta.dev(), meta.ino()));
+            }
+            true
+        }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             // Only the first may be reached through a link: further ones lead who knows where.
             let meta = if dir.depth == 0 { fs::metadata(&dir.dest) } else { fs::symlink_metadata(&dir.dest) };
-            if !meta.is_ok_and(|m| m.is_dir()) {
+            let Some(meta) = meta.ok().filter(fs::Metadata::is_dir) else {
                 return Err(Error::refused(dir.dest.display(), "exists and is not a directory"));
-            }
-            false
+            };
+            dir.depth == 0 && begun.is((meta.dev(), meta.ino()))
         }
         Err(e) => return Err(Error::local(dir.dest.display())(e)),
     };
-    Ok((is_new, remote.list(&dir.node.fh).await.map_err(Error::remote(&dir.url))?))
+    Ok((is_ours, remote.list(&dir.node.fh).await.map_err(Error::remote(&dir.url))?))
 }
 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
@@ -149,13 +164,13 @@ struct Up {
 }
 
 /// Copies a directory and all that is in it to `dest`.
-pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination) -> Result {
+pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: &Begun) -> Result {
     let mut pool = Pool::default();
     let remote = dest.remote.clone();
     let mut finished: Vec<(Node, SetAttr, String)> = Vec::new();
     let mut todo = vec![Up { source: source.to_owned(), dest, depth: 0 }];
     while let Some(dir) = todo.pop() {
-        let opened = open_up(&dir).await;
+        let opened = open_up(&dir, begun).await;
         let (node, attr) = match opened {
             Ok(found) => found,
             Err(e) => {
@@ -195,11 +210,29 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination) -> Resu
         let dressed = remote.setattr(&node.fh, attr).await.map_err(Error::remote(url));
         job.settle(dressed.map(|_| ()))?;
     }
+    if !job.has_failed() {
+        begun.forget();
+    }
     Ok(())
 }
 
 /// The directory there, made if need be, and what it is to look like in the end.
-async fn open_up(dir: &Up) -> Result<(Node, SetAttr)> {
+async fn open_up(dir: &Up, begun: &Begun) -> Result<(Node, SetAttr)> {
+    if dir.depth > 0 {
+        return make_there(dir).await;
+    }
+    begun.begin();
+    let opened = make_there(dir).await;
+    match &opened {
+        Ok((node, _)) => begun.made(node.number()),
+        // It may have been made all the same.
+        Err(e) if e.is_lost() => {}
+        Err(_) => begun.forget(),
+    }
+    opened
+}
+
+async fn make_there(dir: &Up) -> Result<(Node, SetAttr)> {
     let failed = |e| Error::remote(&dir.dest.url)(e);
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(dir.source.display(), "directories lie too deep in one another"));

@@ -51,12 +51,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
     };
     if let Some(old) = &old {
-        if let Err(e) = check_replaceable(old, &dest.url) {
-            if let Some(early) = &dest.early {
-                early.discard(&dest.remote).await;
-            }
-            return Err(e);
-        }
+        check_replaceable(old, &dest.url)?;
         let is_begun = job.resume && RemotePart::is_begun(source, &identity, dest, old);
         if job.resume && !is_begun && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
             job.progress.skip(identity.size());
@@ -64,24 +59,22 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
             return Ok(());
         }
     }
-    let part = RemotePart::open(job, source, &identity, dest, old.as_ref()).await.map_err(there)?;
+    let mut part = RemotePart::open(job, source, &identity, dest, old.as_ref()).await.map_err(there)?;
     job.progress.skip(part.bytes());
     let filled = fill(job, source, &file, &identity, &part, dest, old.is_none()).await;
-    let last = match filled {
-        Ok(last) => last,
-        // Kept, for --resume.
-        Err(e) if e.is_lost() => return Err(e),
-        Err(e) => {
-            part.discard().await;
-            return Err(match e {
-                Error::Remote { source: ClientError::Local(e), .. } => here(e),
-                e => e,
-            });
-        }
+    let done = match filled {
+        Ok(last) => part.finish(last).await.map_err(there),
+        Err(e) => Err(e),
     };
-    part.finish(last).await.map_err(there)?;
-    count(&job.counts.files);
-    Ok(())
+    let Err(why) = done else {
+        count(&job.counts.files);
+        return Ok(());
+    };
+    part.give_up(&why).await;
+    Err(match why {
+        Error::Remote { source: ClientError::Local(e), .. } => here(e),
+        why => why,
+    })
 }
 
 fn check_replaceable(old: &Node, url: &str) -> Result {
