@@ -158,7 +158,12 @@ impl Remote {
 
     /// The mounted directory.
     async fn root(&self) -> Result<Node> {
-        let attr = self.info().await.ok().and_then(|i| i.attr.clone());
+        let attr = match self.info().await {
+            Ok(info) => info.attr.clone(),
+            // GETATTR may be allowed where that is not. Who did not answer will not do it now.
+            Err(e) if e.status().is_some() => None,
+            Err(e) => return Err(e),
+        };
         self.node(self.session.root().clone(), attr).await
     }
 

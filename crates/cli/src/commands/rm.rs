@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, Status};
 
 use crate::args::Rm;
@@ -46,13 +47,21 @@ async fn remove(args: &Rm, remote: &Remote, parts: &[String], url: &str) -> Resu
         Err(e) => return gone_is_fine(e),
     };
     if !node.is_dir() {
-        return remote.remove(&dir.fh, name.as_bytes()).await.map_err(failed).or_else(gone_is_fine);
+        return gone(remote.remove(&dir.fh, name.as_bytes()).await).map_err(failed);
     }
     if !args.recursive {
         return Err(Error::refused(url, "is a directory; -r removes it with all that is in it"));
     }
     empty(remote.clone(), node, url.to_owned(), 0).await?;
-    remote.rmdir(&dir.fh, name.as_bytes()).await.map_err(failed)
+    gone(remote.rmdir(&dir.fh, name.as_bytes()).await).map_err(failed)
+}
+
+/// It was there a moment ago: somebody else, or a request of ours whose reply was lost, removed it first.
+fn gone(done: std::result::Result<(), ClientError>) -> std::result::Result<(), ClientError> {
+    match done {
+        Err(e) if e.status() == Some(Status::NoEnt) => Ok(()),
+        done => done,
+    }
 }
 
 /// Removes all that is in a directory.
@@ -68,7 +77,7 @@ fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Fu
             let inner = below(&entry.name);
             if entry.node.is_dir() {
                 empty(remote.clone(), entry.node, inner.clone(), depth + 1).await?;
-                remote.rmdir(&dir.fh, &entry.name).await.map_err(Error::remote(inner))?;
+                gone(remote.rmdir(&dir.fh, &entry.name).await).map_err(Error::remote(inner))?;
             } else {
                 pool.spawn(remove_one(remote.clone(), dir.fh.clone(), entry.name, inner)).await?;
             }
@@ -80,9 +89,5 @@ fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Fu
 }
 
 async fn remove_one(remote: Remote, dir: Fh, name: bytes::Bytes, url: String) -> Result {
-    match remote.remove(&dir, &name).await {
-        // Somebody else, or a request of ours whose reply was lost, removed it first.
-        Err(e) if e.status() == Some(Status::NoEnt) => Ok(()),
-        done => done.map_err(Error::remote(url)),
-    }
+    gone(remote.remove(&dir, &name).await).map_err(Error::remote(url))
 }

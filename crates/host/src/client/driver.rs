@@ -182,6 +182,20 @@ pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// The same for a first connection: who is on a network that is about to come back waits for that. Nobody
+/// there who listens is an answer.
+pub(super) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream> {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    loop {
+        match connect(server).await {
+            Err(e) if matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown) => {
+                sleep(RECONNECT.0).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// A stream of a session. Goes with it, and is reset if the session was closed in the middle.
 struct Stream<'s> {
     tcp: TcpStream,

@@ -86,7 +86,7 @@ impl Line {
             }
             Transport::Tcp => {
                 let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
-                let connecting = tokio::time::timeout(patience, driver::connect(server));
+                let connecting = tokio::time::timeout(patience, driver::connect_in_time(server));
                 let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
                 if is_beside {
                     tune(&stream);

@@ -1,11 +1,13 @@
 //! From a URL to a session: addresses, ports, MOUNT.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_client::{Answer, Config, Failure, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
+use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
 
 use super::line::Line;
@@ -35,6 +37,8 @@ const ADDRESSES_MAX: usize = 4;
 const SIDE_BY_SIDE: usize = 4;
 /// How long UDP is tried alone where either will do.
 const HEAD_START: Duration = Duration::from_millis(500);
+/// How long an address is tried alone where there are more.
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 /// Mounts `path` of the target's server (the target's own path says nothing here: what is
 /// mounted and what is looked up below it is the caller's choice).
@@ -52,16 +56,37 @@ pub async fn mount_first(target: &Target, paths: &[String], options: Options) ->
     let (found, line) = ask_mount_program(target, &Question::Root(paths), &options).await?;
     let Found::Root(nth, root) = found else { return Err(ClientError::Closed) };
     let nfs = SocketAddr::new(line.server.ip(), target.port.unwrap_or(nfs3::PORT));
-    let line = if line.server == nfs {
-        // It knows something of the path already, and over TCP it stands.
-        line.shared.lock().core.set_give_up(options.config.give_up);
-        line
-    } else {
-        open(line.transport, target.keys.as_ref(), nfs, options.config.clone(), &options).await?
-    };
+    // The line to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
+    let line = if line.server == nfs { line } else { nfs_line(target, line.transport, nfs, &options).await? };
+    line.shared.lock().core.set_give_up(options.config.give_up);
     let either = target.transport.is_none() && line.transport == Transport::Udp;
     let streams = either.then(|| Streams::new(options));
     Ok((nth, Session::new(line, streams, root)))
+}
+
+/// A line to a server whose MOUNT was elsewhere, and answered over `mounted`. Where either transport will do it
+/// is one over which NFS answers, too.
+async fn nfs_line(
+    target: &Target,
+    mounted: Transport,
+    nfs: SocketAddr,
+    options: &Options,
+) -> Result<Line, ClientError> {
+    let keys = target.keys.as_ref();
+    if target.transport.is_some() {
+        return reach(mounted, keys, nfs, options).await;
+    }
+    let over = async |transport| {
+        let line = reach(transport, keys, nfs, options).await?;
+        let null = Request::Nfs(nfs3::Call::Null);
+        tokio::select! {
+            answer = line.shared.ask(null, "asked whether it is there") => answer.map(drop)?,
+            e = nobody_listens(&line) => return Err(e),
+        }
+        Ok(line)
+    };
+    let other = if mounted == Transport::Udp { Transport::Tcp } else { Transport::Udp };
+    race(over(mounted), over(other), HEAD_START).await
 }
 
 /// The paths that the target's server exports, as it lists them; those that are not UTF-8
@@ -98,23 +123,32 @@ async fn ask_mount_program(
     if let Some(transport) = target.transport {
         return over(transport).await;
     }
-    let udp = over(Transport::Udp);
-    tokio::pin!(udp);
-    match tokio::time::timeout(HEAD_START, &mut udp).await {
-        Ok(Err(e)) if is_unreachable(&e) => return over(Transport::Tcp).await.map_err(|_| e),
+    race(over(Transport::Udp), over(Transport::Tcp), HEAD_START).await
+}
+
+/// The first of two ways that leads to the server. The second one is tried when the first does not, or
+/// has not within `head_start`. If neither does, an answer that was none is the error, or else the first one's.
+async fn race<T>(
+    first: impl Future<Output = Result<T, ClientError>>,
+    second: impl Future<Output = Result<T, ClientError>>,
+    head_start: Duration,
+) -> Result<T, ClientError> {
+    let told = |first, second| if matches!(second, ClientError::Rpc(_)) { second } else { first };
+    tokio::pin!(first);
+    match tokio::time::timeout(head_start, &mut first).await {
+        Ok(Err(e)) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
         Ok(answer) => return answer,
         Err(_) => {}
     }
-    let tcp = over(Transport::Tcp);
-    tokio::pin!(tcp);
+    tokio::pin!(second);
     tokio::select! {
         biased;
-        answer = &mut udp => match answer {
-            Err(e) if is_unreachable(&e) => tcp.await.map_err(|_| e),
+        answer = &mut first => match answer {
+            Err(e) if is_unreachable(&e) => second.await.map_err(|second| told(e, second)),
             answer => answer,
         },
-        answer = &mut tcp => match answer {
-            Err(e) if is_unreachable(&e) => udp.await,
+        answer = &mut second => match answer {
+            Err(e) if is_unreachable(&e) => first.await.map_err(|first| told(first, e)),
             answer => answer,
         },
     }
@@ -125,22 +159,28 @@ fn is_unreachable(e: &ClientError) -> bool {
     matches!(e, ClientError::Connect { .. } | ClientError::Silent { .. } | ClientError::Rpc(_))
 }
 
-/// A host with several addresses is tried at each until one answers.
+/// A host with several addresses is tried at one after the other, soon side by side, until one
+/// answers (the idea of RFC 8305).
 async fn ask_over(
     target: &Target,
     transport: Transport,
     question: &Question<'_>,
     options: &Options,
 ) -> Result<(Found, Line), ClientError> {
-    let mut failure = ClientError::Closed;
-    for ip in resolve(&target.host).await? {
-        match ask_mount_at(target, transport, ip, question, options).await {
-            Err(e @ (ClientError::Connect { .. } | ClientError::Silent { .. })) => failure = e,
-            answer => return answer,
-        }
+    let mut asked: Option<Asked<'_>> = None;
+    // The last one first, for each has those after it to fall back on.
+    for ip in resolve(&target.host).await?.into_iter().rev() {
+        let here = ask_mount_at(target, transport, ip, question, options);
+        asked = Some(match asked {
+            None => Box::pin(here),
+            Some(others) => Box::pin(race(here, others, NEXT_ADDRESS)),
+        });
     }
-    Err(failure)
+    asked.ok_or(ClientError::Closed)?.await
 }
+
+/// What one address, or some, will say.
+type Asked<'a> = Pin<Box<dyn Future<Output = Result<(Found, Line), ClientError>> + Send + 'a>>;
 
 async fn ask_mount_at(
     target: &Target,
@@ -153,13 +193,21 @@ async fn ask_mount_at(
     let keys = target.keys.as_ref();
     let line = reach(transport, keys, at, options).await?;
     match ask_line(&line, question).await {
-        Err(ClientError::Rpc(Failure::Rpc(_))) if target.mount_port.is_none() && keys.is_none() => {
-            let at = SocketAddr::new(ip, ask_portmapper(transport, ip, options).await?);
+        Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
+            let port = ask_portmapper(transport, ip, options).await;
+            let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
+            let at = SocketAddr::new(ip, port.map_err(|no| if none(&no) { e } else { no })?);
             let line = reach(transport, None, at, options).await?;
             Ok((ask_line(&line, question).await?, line))
         }
         answer => Ok((answer?, line)),
     }
+}
+
+/// Whether that is what is said where MOUNT is not.
+fn is_elsewhere(e: &ClientError) -> bool {
+    use Outcome::{ProcUnavail, ProgMismatch, ProgUnavail};
+    matches!(e, ClientError::Rpc(Failure::Rpc(ProgUnavail | ProgMismatch { .. } | ProcUnavail)))
 }
 
 /// The addresses of a host: at least one, and no more than [`ADDRESSES_MAX`].
@@ -272,7 +320,7 @@ async fn ask_portmapper(transport: Transport, ip: IpAddr, options: &Options) -> 
     };
     match answer? {
         Answer::Port(p) if p > 0 && p <= u32::from(u16::MAX) => Ok(p as u16),
-        _ => Err(ClientError::Rpc(Failure::Rpc(remora_wire::rpc::Outcome::ProgUnavail))),
+        _ => Err(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))),
     }
 }
 
@@ -281,7 +329,7 @@ mod tests {
     use std::time::Instant;
 
     use remora_wire::record::{RecordReader, mark};
-    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::rpc::{CallHeader, ReplyHeader};
     use remora_wire::{Reader, Xdr};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -320,5 +368,65 @@ mod tests {
         let (nth, session) = mount_first(&target, &paths, options).await.unwrap();
         assert_eq!((nth, &session.root().0[..], session.transport()), (2, &b"/b"[..], Transport::Tcp));
         assert!(began.elapsed() < HEAD_START * 3, "{:?}", began.elapsed());
+    }
+    #[tokio::test]
+    async fn of_two_ways_the_one_that_leads_there_is_taken() {
+        let ms = |n: u64| Duration::from_micros(n * 200);
+        let silent = || ClientError::Silent { server: "s".into(), what: "asked" };
+        let refused = || ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail));
+        let way = |after, end: Result<u8, ClientError>| async move {
+            tokio::time::sleep(after).await;
+            end
+        };
+        let head = ms(500);
+        assert_eq!(race(way(ms(400), Ok(1)), way(ms(0), Ok(2)), head).await.unwrap(), 1, "it is in time");
+        assert_eq!(race(way(ms(9000), Ok(1)), way(ms(100), Ok(2)), head).await.unwrap(), 2);
+        assert_eq!(race(way(ms(700), Ok(1)), way(ms(900), Ok(2)), head).await.unwrap(), 1);
+        assert_eq!(race(way(ms(100), Err(silent())), way(ms(900), Ok(2)), head).await.unwrap(), 2);
+        assert_eq!(race(way(ms(900), Ok(1)), way(ms(100), Err(silent())), head).await.unwrap(), 1);
+        for ways in [[ms(100), ms(100)], [ms(900), ms(100)], [ms(900), ms(2000)]] {
+            let [one, two] = ways;
+            let failed = race(way(one, Err(silent())), way(two, Err(refused())), head).await.unwrap_err();
+            assert!(matches!(failed, ClientError::Rpc(_)), "that is more than silence");
+            let failed = race(way(one, Err(refused())), way(two, Err(silent())), head).await.unwrap_err();
+            assert!(matches!(failed, ClientError::Rpc(_)));
+        }
+    }
+
+    /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.
+    #[tokio::test]
+    async fn nfs_is_asked_over_the_transport_that_it_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nfs = listener.local_addr().unwrap();
+        // What listens on its port over UDP says nothing.
+        let _deaf = tokio::net::UdpSocket::bind(nfs).await;
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut records = RecordReader::new(1 << 16);
+            while let Ok(1..) = stream.read_buf(records.buffer()).await {
+                while let Ok(Some(record)) = records.next_record() {
+                    let call = CallHeader::decode(&mut Reader::new(record)).unwrap();
+                    let mut reply = Vec::new();
+                    ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+                    stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+                }
+            }
+        });
+        let mountd = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nfs://{nfs}/?mountport={}", mountd.local_addr().unwrap().port());
+        tokio::spawn(async move {
+            let mut buffer = [0; 2000];
+            while let Ok((n, from)) = mountd.recv_from(&mut buffer).await {
+                let call = CallHeader::decode(&mut Reader::new(Bytes::copy_from_slice(&buffer[..n]))).unwrap();
+                let mut reply = Vec::new();
+                ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+                let mounted = mnt::Mounted { fh: Fh(Bytes::from_static(b"root")), flavors: vec![1] };
+                mnt::Reply::Mnt(Ok(mounted)).encode(&mut reply);
+                mountd.send_to(&reply, from).await.unwrap();
+            }
+        });
+        let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
+        let session = mount(&Target::parse(&url).unwrap(), "/", options).await.unwrap();
+        assert_eq!(session.transport(), Transport::Tcp);
     }
 }
