@@ -14,6 +14,17 @@ use super::resolve::{Check, Object};
 use super::{LocalDisk, listing, stat};
 use crate::Result;
 
+/// So many entries everybody may look at, whoever else does: that takes a tenth of a second.
+const SIDE_BY_SIDE: usize = 200_000;
+
+/// What a walk came to.
+enum Walk {
+    Found(Object),
+    Nowhere,
+    /// There are more entries than it was to look at.
+    Unfinished,
+}
+
 /// A directory on the way, and how it was reached.
 struct Step {
     key: Key,
@@ -38,33 +49,49 @@ impl Step {
 
 impl LocalDisk {
     /// Finds `key`: first where `hint` points, then everywhere, looking at no more entries
-    /// than the options allow each time. [`Status::Stale`] if it is not found. One at a time looks
-    /// everywhere, for that may take seconds: [`Status::Jukebox`] for who comes meanwhile.
+    /// than the options allow each time. [`Status::Stale`] if it is not found. Where there are many
+    /// entries one at a time looks at them all, for that may take seconds: [`Status::Jukebox`] for who
+    /// comes meanwhile.
     pub(super) fn search(&self, key: Key, hint: Hint) -> Result<Object> {
         if self.table().is_missing(key) {
             return Err(Status::Stale);
         }
-        if let Some(object) = self.walk(key, hint, |depth, dir| hint.leads_through(depth, dir)) {
+        let max = self.disk.search_entries;
+        if let Walk::Found(object) = self.walk(key, hint, max, |depth, dir| hint.leads_through(depth, dir)) {
             return Ok(object);
         }
+        let began = Instant::now();
+        let walk = match self.walk(key, hint, max.min(SIDE_BY_SIDE), |_, _| true) {
+            Walk::Unfinished if max > SIDE_BY_SIDE => self.walk_alone(key, hint)?,
+            walk => walk,
+        };
+        match walk {
+            Walk::Found(object) => Ok(object),
+            Walk::Unfinished | Walk::Nowhere => {
+                self.table().not_found(key, began.elapsed());
+                Err(Status::Stale)
+            }
+        }
+    }
+
+    /// Looks everywhere, if nobody else does.
+    fn walk_alone(&self, key: Key, hint: Hint) -> Result<Walk> {
         let _alone = match self.disk.searching.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(Status::Jukebox),
         };
+        // Whoever was before us may have looked for the same.
         if self.table().is_missing(key) {
-            return Err(Status::Stale);
+            Ok(Walk::Nowhere)
+        } else {
+            Ok(self.walk(key, hint, self.disk.search_entries, |_, _| true))
         }
-        let began = Instant::now();
-        self.walk(key, hint, |_, _| true).ok_or_else(|| {
-            self.table().not_found(key, began.elapsed());
-            Status::Stale
-        })
     }
 
-    /// Goes down from the root into the directories that `enter(depth, inode)` lets in.
-    fn walk(&self, key: Key, hint: Hint, enter: impl Fn(usize, u64) -> bool) -> Option<Object> {
-        let mut left = self.disk.search_entries;
+    /// Goes down from the root into the directories that `enter(depth, inode)` lets in, looking at `left` entries
+    /// at most.
+    fn walk(&self, key: Key, hint: Hint, mut left: usize, enter: impl Fn(usize, u64) -> bool) -> Walk {
         let root = Step { key: self.disk.root_key, hint: Hint::default(), depth: 0, up: None };
         let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
         while let Some(step) = todo.pop() {
@@ -83,14 +110,14 @@ impl LocalDisk {
                 Ok(left > 0)
             });
             if let Some(object) = hits.iter().find_map(|name| self.hit(&step, &dir, name, key, hint)) {
-                return Some(object);
+                return Walk::Found(object);
             }
             if left == 0 {
-                return None;
+                return Walk::Unfinished;
             }
             todo.extend(deeper.into_iter().filter_map(|name| self.step_down(&step, &dir, name)));
         }
-        None
+        Walk::Nowhere
     }
 
     fn open_step(&self, step: &Step) -> Result<OwnedFd> {
