@@ -90,6 +90,8 @@ fn cut_short(p: &Place, s: &Daemon, args: impl Fn(&Daemon) -> Vec<String>) -> Da
     let args = args(&relay);
     let running = p.start(&args.iter().map(String::as_str).collect::<Vec<_>>());
     until("a journal", || names_below(&p.here("")).chain(names_below(&p.state())).any(|n| n.ends_with(".json")));
+    // It is there a moment before the copy knows that it is.
+    std::thread::sleep(Duration::from_millis(300));
     running.signal("INT");
     running.finish().expect(130, &["interrupted", "--resume"]);
     let port = relay.port();
