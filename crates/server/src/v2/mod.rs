@@ -9,7 +9,8 @@
 //!   server's own (Sun's convention).
 //! * A mode of 0xffff in a SETATTR leaves the mode alone, as all ones do (a bug of old clients
 //!   of Sun's).
-//! * CREATE of an existing file changes its size and nothing else. With a type in its mode it
+//! * CREATE of an existing file changes its size and nothing else, and where something else than a
+//!   file is fails with NFSERR_EXIST: clients say that they mean a file. With a type in its mode it
 //!   makes that: a device whose numbers stand in the size, a socket, or a named pipe, which
 //!   may also be asked for as a character device without numbers, and is shown as one.
 //! * An error that version 2 has no number for becomes NFSERR_IO, or NFSERR_STALE if it is the

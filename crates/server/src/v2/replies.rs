@@ -2,7 +2,7 @@
 
 use remora_wire::mount::{MountError, Mounted};
 use remora_wire::nfs2::{self, Data, DirOpOk, PATH_MAX, Path, Proc, ReadOk, Reply, Res, StatFsOk, Status};
-use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, NfsTime, Reply as V3};
+use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, MadeOk, NfsTime, Reply as V3};
 
 use super::{device, kind};
 
@@ -22,9 +22,8 @@ pub(crate) fn from_v3(proc: Proc, reply: V3) -> Reply {
             Reply::Read(ok(res).and_then(|ok| Ok(ReadOk { attr: known(ok.attr)?, data: Data(ok.data) })))
         }
         (Proc::Write, V3::Write(res)) => Reply::Write(ok(res).and_then(|ok| known(ok.wcc.after))),
-        (Proc::Create, V3::Create(res) | V3::MkNod(res)) => {
-            Reply::Create(ok(res).and_then(|made| found(made.fh, made.attr)))
-        }
+        (Proc::Create, V3::Create(res)) => Reply::Create(ok(res).and_then(file)),
+        (Proc::Create, V3::MkNod(res)) => Reply::Create(ok(res).and_then(|made| found(made.fh, made.attr))),
         (Proc::MkDir, V3::MkDir(res)) => Reply::MkDir(ok(res).and_then(|made| found(made.fh, made.attr))),
         (Proc::Remove, V3::Remove(res)) => Reply::Remove(ok(res).map(drop)),
         (Proc::RmDir, V3::RmDir(res)) => Reply::RmDir(ok(res).map(drop)),
@@ -34,6 +33,14 @@ pub(crate) fn from_v3(proc: Proc, reply: V3) -> Reply {
         (Proc::StatFs, V3::FsStat(res)) => Reply::StatFs(ok(res).map(|room| stat_fs(&room))),
         // Calls are never translated to any other procedure.
         (proc, _) => Reply::failed(proc, Status::Io),
+    }
+}
+
+/// What CREATE came to. Where something else was than a file, version 3 tells what.
+fn file(made: MadeOk) -> Res<DirOpOk> {
+    match &made.attr {
+        Some(attr) if attr.kind != FileType::Regular => Err(Status::Exist),
+        _ => found(made.fh, made.attr),
     }
 }
 

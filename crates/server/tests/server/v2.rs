@@ -223,6 +223,8 @@ fn create_makes_pipes_and_sockets_but_no_devices_for_just_anybody() {
     let Reply::Create(Ok(socket)) = call(&mut w, &make("socket", 0o140_600, None)) else { panic!() };
     assert_eq!(socket.attr.kind, FileType::Socket);
     assert_eq!(call(&mut w, &make("dir", 0o040_700, None)), Reply::Create(Err(Status::Io)));
+    let file = make("pipe", 0o100_600, Some(0));
+    assert_eq!(call(&mut w, &file), Reply::Create(Err(Status::Exist)), "a file was meant");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Dirs {
         Some(fd)
     }
 
-    /// The directory was removed.
+    /// The directory was removed, or is not where it was.
     pub(super) fn close(&self, key: Key) {
         self.lock().remove(&key);
     }

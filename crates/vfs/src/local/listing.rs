@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek}
 use rustix::io::Errno;
 
 use super::errno::OrStatus;
-use super::ids::Hint;
+use super::ids::{Hint, Key};
 use super::resolve::{Folder, Object};
 use super::{LocalDisk, ids, stat};
 use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Result};
@@ -48,7 +48,20 @@ pub(super) fn scan(
 impl Folder {
     /// Opens it to list or sync it. Not by its name `.`, which only those find who may search it.
     pub(super) fn open_dir(&self) -> Result<OwnedFd> {
-        openat(CWD, self.proc_path(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).nfs()
+        self.open_with(OFlags::empty()).nfs()
+    }
+
+    /// Opens it to list it on nobody's behalf: its time of access stays, if it is the server's to say so.
+    pub(super) fn open_unnoticed(&self) -> Result<OwnedFd> {
+        match self.open_with(OFlags::NOATIME) {
+            Err(Errno::PERM) => self.open_dir(),
+            done => done.nfs(),
+        }
+    }
+
+    fn open_with(&self, more: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+        openat(CWD, self.proc_path(), flags, Mode::empty())
     }
 }
 
@@ -77,8 +90,12 @@ impl LocalDisk {
             let name = entry.file_name().to_bytes();
             let up = if name == b".." { self.above(&dir).ok() } else { None };
             let object = if objects { self.listed(&dir, below, name, &up) } else { None };
-            // What the root is in is nobody's business.
-            let fileid = up.map_or(entry.ino(), |up| up.key.ino);
+            // The name may lead elsewhere by now; and what the root is in is nobody's business.
+            let fileid = match (&object, &up) {
+                (Some((_, attr)), _) => attr.fileid,
+                (None, Some(up)) => up.key.ino,
+                (None, None) => entry.ino(),
+            };
             let cookie = entry.next_entry_cookie();
             Ok(take(DirEntry { fileid, name: Bytes::copy_from_slice(name), cookie, object }))
         })?;
@@ -102,6 +119,11 @@ impl LocalDisk {
         if dir.key == self.disk.root_key {
             return self.resolve(&self.disk.root_id);
         }
+        let known = self.table().parent(dir.key);
+        if known.is_none_or(|(parent, _)| is_elsewhere(dir, parent)) {
+            self.disk.dirs.close(dir.key);
+            self.search(dir.key, dir.hint)?;
+        }
         let (parent, hint) = self.table().parent(dir.key).ok_or(Status::Stale)?;
         self.resolve(&ids::encode(parent, &hint).ok_or(Status::ServerFault)?)
     }
@@ -110,4 +132,9 @@ impl LocalDisk {
         let hint = if object.key == self.disk.root_key { ids::Hint::default() } else { object.hint };
         ids::encode(object.key, &hint)
     }
+}
+
+/// Whether somebody else has moved `dir`, which was trusted to be in `parent`.
+fn is_elsewhere(dir: &Object, parent: Key) -> bool {
+    stat::at(&dir.fd, b"..").is_ok_and(|up| up.key.ino != parent.ino)
 }

@@ -38,18 +38,14 @@ impl LocalDisk {
     pub(super) fn do_lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
         names::component(name)?;
         match name {
-            b"." => {
-                let dir = self.resolve_dir(dir)?;
-                Ok((self.id_of(&dir).ok_or(Status::ServerFault)?, dir.attr))
-            }
-            b".." => {
+            b"." | b".." => {
                 let dir = self.resolve_dir(dir)?;
                 {
                     let _as_caller = self.disk.identity.assume(cred)?;
                     stat::at(&dir.fd, b".").nfs()?; // fails unless the caller may search
                 }
-                let up = self.above(&dir)?;
-                Ok((self.id_of(&up).ok_or(Status::ServerFault)?, up.attr))
+                let found = if name == b"." { dir } else { self.above(&dir)? };
+                Ok((self.id_of(&found).ok_or(Status::ServerFault)?, found.attr))
             }
             name => {
                 let dir = self.folder(dir)?;
@@ -93,7 +89,9 @@ impl LocalDisk {
         let mut there = self.open_child(&dir, name)?;
         let regular = there.attr.kind == FileType::Regular;
         match how {
-            CreateHow::Unchecked(attr) if regular => {
+            // Nothing was made, and nothing changes: who asked wants to know what is there.
+            CreateHow::Unchecked(_) if !regular => return self.as_made(&dir, name, there),
+            CreateHow::Unchecked(attr) => {
                 if let Some(size) = attr.size {
                     let _step = self.disk.stripes.lock(&[there.key]);
                     self.apply(cred, &there, &SetAttr { size: Some(size), ..SetAttr::NONE })?;
@@ -107,7 +105,12 @@ impl LocalDisk {
         // Also when nothing changed: the first request's sync may still be under way.
         self.sync_object(&there)?;
         self.sync_dir(&dir)?;
-        let id = self.register(&dir, name, there.key)?;
+        self.as_made(&dir, name, there)
+    }
+
+    /// What was there as `name`, as if it had been made.
+    fn as_made(&self, dir: &Folder, name: &[u8], there: Object) -> Result<Made> {
+        let id = self.register(dir, name, there.key)?;
         let after = dir.attr()?;
         Ok(Made { id, attr: there.attr, dir: Wcc { before: None, after: Some(after) } })
     }
@@ -137,9 +140,11 @@ impl LocalDisk {
             NodeKind::Fifo(attr) => (attr, Kind::Fifo, none),
             NodeKind::Other(_) => return Err(Status::BadType),
         };
+        // No device is 0:0: overlayfs takes it for a name that was removed, and Linux lets anybody make one.
+        let whiteout = kind == Kind::CharacterDevice && spec == none;
         let device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
         // In single-user mode the kernel would ask what the server may, not what the caller may.
-        if device && !(self.disk.identity.honours() && cred.uid == 0) {
+        if device && !whiteout && !(self.disk.identity.honours() && cred.uid == 0) {
             return Err(Status::Perm);
         }
         // What Linux has room for: any other would become another device.
@@ -281,7 +286,7 @@ impl LocalDisk {
         // Two names of one file: the kernel leaves both.
         if replaced.as_ref().is_none_or(|there| there.key != moved.key) {
             let hint = moved.hint;
-            self.table().put(moved.key, target.key, to.1, hint);
+            self.table().moved(moved.key, (source.key, from.1), (target.key, to.1), hint);
             replaced.into_iter().for_each(|there| self.lost_name(&target, to.1, there));
         }
         // The new name first: a crash in between must not lose the file.
@@ -312,6 +317,7 @@ impl LocalDisk {
                 // The link that is followed is /proc's, which leads to the very object.
                 linkat(CWD, object.proc_path(), &dir.fd, name, AtFlags::SYMLINK_FOLLOW).nfs()?;
             }
+            self.table().linked(object.key, dir.key, name, object.hint);
             object.attr = self.look(&object.fd)?.attr;
             wcc(before, &dir.fd)?
         };

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::dirs::Way;
 use super::errno::{self, OrStatus};
 use super::ids::{self, Hint, Key};
+use super::table::NAMES_MAX;
 use super::{LocalDisk, stat};
 use crate::{FileId, Result};
 
@@ -81,8 +82,8 @@ impl LocalDisk {
             let hint = if key == self.disk.root_key { Hint::default() } else { hint };
             return way.fd.check_still(self, hint, key);
         }
-        let place = self.table().place(key);
-        if let Some((parent, name)) = place {
+        for _ in 0..NAMES_MAX {
+            let Some((parent, name)) = self.table().place(key) else { break };
             match self.open_in(parent, &name) {
                 Ok(way) => {
                     if let Ok(object) = way.fd.check_still(self, hint, key) {
@@ -96,7 +97,7 @@ impl LocalDisk {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::STALE) => {}
                 Err(e) => return Err(errno::status(e)),
             }
-            self.table().forget(key);
+            self.table().forget_name(key, parent, &name);
         }
         self.search(key, hint)
     }

@@ -122,7 +122,7 @@ impl LocalDisk {
 
     fn open_step(&self, step: &Step) -> Result<OwnedFd> {
         let path = Arc::new(self.open_names(&step.names()).nfs()?);
-        path.check_still(self, step.hint, step.key)?.folder().open_dir()
+        path.check_still(self, step.hint, step.key)?.folder().open_unnoticed()
     }
 
     fn step_down(&self, step: &Arc<Step>, dir: &OwnedFd, name: Box<[u8]>) -> Option<Arc<Step>> {

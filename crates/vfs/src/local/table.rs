@@ -18,11 +18,64 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 /// And how many times as long as the search took, at least.
 const MISSING_TIMES: u32 = 60;
 
-struct Place {
+/// Names of one object that are remembered, at most.
+pub(super) const NAMES_MAX: usize = 2;
+
+/// A name in a directory.
+struct Name {
     parent: Key,
     name: Box<[u8]>,
+}
+
+impl Name {
+    fn new(parent: Key, name: &[u8]) -> Name {
+        Name { parent, name: name.into() }
+    }
+
+    fn is(&self, parent: Key, name: &[u8]) -> bool {
+        self.parent == parent && *self.name == *name
+    }
+}
+
+struct Place {
+    name: Name,
+    /// Another name of a file that has several: when it loses one, nobody need search for it. Boxed
+    /// because few have one.
+    also: Option<Box<Name>>,
     /// The hint in the object's id. It stays when the object moves, so that the id does too.
     hint: Hint,
+}
+
+impl Place {
+    /// It was seen under this name; it may be there under the former one, too.
+    fn seen(&mut self, parent: Key, name: &[u8]) {
+        if self.name.is(parent, name) {
+            return;
+        }
+        match &mut self.also {
+            Some(also) if also.is(parent, name) => std::mem::swap(&mut self.name, also),
+            also => {
+                let former = std::mem::replace(&mut self.name, Name::new(parent, name));
+                *also = Some(Box::new(former));
+            }
+        }
+    }
+
+    /// It has this name instead of the one it was last seen under.
+    fn moved(&mut self, parent: Key, name: &[u8]) {
+        self.name = Name::new(parent, name);
+        self.also.take_if(|also| also.is(parent, name));
+    }
+
+    /// It has this name no more. False if no other one is known.
+    fn lost(&mut self, parent: Key, name: &[u8]) -> bool {
+        if !self.name.is(parent, name) {
+            self.also.take_if(|also| also.is(parent, name));
+            return true;
+        }
+        let also = self.also.take();
+        also.map(|also| self.name = *also).is_some()
+    }
 }
 
 /// See the module.
@@ -42,14 +95,36 @@ impl Table {
     pub(super) fn put(&mut self, key: Key, parent: Key, name: &[u8], hint: Hint) -> Hint {
         self.missing.remove(&key);
         if let Some(place) = self.places.get(&key) {
-            place.parent = parent;
-            if *place.name != *name {
-                place.name = name.into();
-            }
+            place.seen(parent, name);
             return place.hint;
         }
-        self.places.insert(key, Place { parent, name: name.into(), hint });
+        self.places.insert(key, Place { name: Name::new(parent, name), also: None, hint });
         hint
+    }
+
+    /// `key` has got another name: `name` in `parent`. `hint` is that in its id.
+    pub(super) fn linked(&mut self, key: Key, parent: Key, name: &[u8], hint: Hint) {
+        match self.places.get(&key) {
+            Some(place) if place.name.is(parent, name) => {}
+            Some(place) => place.also = Some(Box::new(Name::new(parent, name))),
+            None => {
+                self.put(key, parent, name, hint);
+            }
+        }
+    }
+
+    /// `key`, which was `from`, is `to` now: each a name and the directory it is in. `hint` is for
+    /// its id, unless it has one.
+    pub(super) fn moved(&mut self, key: Key, from: (Key, &[u8]), to: (Key, &[u8]), hint: Hint) {
+        // A search that ran meanwhile may have missed it.
+        self.missing.remove(&key);
+        match self.places.get(&key) {
+            Some(place) if place.name.is(from.0, from.1) => place.moved(to.0, to.1),
+            _ => {
+                self.put(key, to.0, to.1, hint);
+                self.forget_name(key, from.0, from.1);
+            }
+        }
     }
 
     /// The names that lead from the root to `key`; `None` if any is forgotten.
@@ -58,8 +133,8 @@ impl Table {
         let mut at = key;
         while at != self.root {
             let place = self.places.get(&at)?;
-            names.push(place.name.clone());
-            at = place.parent;
+            names.push(place.name.name.clone());
+            at = place.name.parent;
             if names.len() > DEPTH_MAX {
                 return None;
             }
@@ -68,14 +143,14 @@ impl Table {
         Some(names)
     }
 
-    /// The directory `key` is in, and its name there.
+    /// The directory `key` is in, and its name there; the one seen last if it has several.
     pub(super) fn place(&mut self, key: Key) -> Option<(Key, Box<[u8]>)> {
-        self.places.get(&key).map(|place| (place.parent, place.name.clone()))
+        self.places.get(&key).map(|place| (place.name.parent, place.name.name.clone()))
     }
 
     /// The directory `key` is in, and the hint in that directory's id.
     pub(super) fn parent(&mut self, key: Key) -> Option<(Key, Hint)> {
-        let parent = self.places.get(&key)?.parent;
+        let parent = self.places.get(&key)?.name.parent;
         if parent == self.root {
             return Some((parent, Hint::default()));
         }
@@ -91,21 +166,16 @@ impl Table {
         while at != self.root {
             way.push(at.ino);
             match self.places.get(&at) {
-                Some(place) if way.len() <= DEPTH_MAX => at = place.parent,
+                Some(place) if way.len() <= DEPTH_MAX => at = place.name.parent,
                 _ => return known.below(dir.ino),
             }
         }
         way.iter().rev().fold(Hint::default(), |hint, ino| hint.below(*ino))
     }
 
-    /// `key` is not where it was.
-    pub(super) fn forget(&mut self, key: Key) {
-        self.places.remove(&key);
-    }
-
-    /// `key` has lost a name but lives on under another.
+    /// `key` has this name no more, but it may live on under another.
     pub(super) fn forget_name(&mut self, key: Key, parent: Key, name: &[u8]) {
-        if self.places.get(&key).is_some_and(|place| place.parent == parent && *place.name == *name) {
+        if self.places.get(&key).is_some_and(|place| !place.lost(parent, name)) {
             self.places.remove(&key);
         }
     }
@@ -128,5 +198,78 @@ impl Table {
             Some(Some(until)) => Instant::now() < *until,
             None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Key = Key { ino: 1, born_ns: 0 };
+    const FILE: Key = Key { ino: 2, born_ns: 0 };
+
+    /// What is known of the file, from the last seen on.
+    fn known(table: &mut Table) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some((parent, name)) = table.place(FILE) {
+            table.forget_name(FILE, parent, &name);
+            names.push(String::from_utf8(name.into()).unwrap());
+        }
+        names
+    }
+
+    fn after(change: impl FnOnce(&mut Table)) -> Vec<String> {
+        let mut table = Table::new(ROOT, 10);
+        table.put(FILE, ROOT, b"a", Hint::default());
+        change(&mut table);
+        known(&mut table)
+    }
+
+    #[test]
+    fn the_last_two_names_are_known() {
+        let hint = Hint::default();
+        let see = |table: &mut Table, name: &[u8]| {
+            table.put(FILE, ROOT, name, hint);
+        };
+        assert_eq!(after(|_| {}), ["a"]);
+        assert_eq!(after(|t| see(t, b"a")), ["a"]);
+        assert_eq!(after(|t| see(t, b"b")), ["b", "a"]);
+        assert_eq!(after(|t| ["b", "a"].iter().for_each(|n| see(t, n.as_bytes()))), ["a", "b"]);
+        assert_eq!(after(|t| ["b", "c"].iter().for_each(|n| see(t, n.as_bytes()))), ["c", "b"]);
+        assert_eq!(after(|t| t.linked(FILE, ROOT, b"b", hint)), ["a", "b"]);
+        assert_eq!(after(|t| t.linked(FILE, ROOT, b"a", hint)), ["a"]);
+        assert_eq!(after(|t| t.forget_name(FILE, ROOT, b"other")), ["a"]);
+        assert_eq!(after(|t| t.forget_name(FILE, FILE, b"a")), ["a"], "a name elsewhere");
+        let forgotten = |t: &mut Table| {
+            t.forget_name(FILE, ROOT, b"a");
+            t.linked(FILE, ROOT, b"b", hint);
+        };
+        assert_eq!(after(forgotten), ["b"]);
+    }
+
+    #[test]
+    fn a_move_takes_one_name_and_leaves_the_other() {
+        let moved = |from: &[u8], to: &[u8]| {
+            after(|t| {
+                t.linked(FILE, ROOT, b"b", Hint::default());
+                t.moved(FILE, (ROOT, from), (ROOT, to), Hint::default());
+            })
+        };
+        assert_eq!(moved(b"a", b"c"), ["c", "b"]);
+        assert_eq!(moved(b"b", b"c"), ["c", "a"]);
+        assert_eq!(moved(b"a", b"b"), ["b"]);
+        assert_eq!(moved(b"other", b"c"), ["c", "a"]);
+        let alone = after(|t| t.moved(FILE, (ROOT, b"a"), (ROOT, b"b"), Hint::default()));
+        assert_eq!(alone, ["b"], "what has one name goes on with one");
+    }
+
+    #[test]
+    fn an_object_keeps_its_hint_for_as_long_as_a_name_is_known() {
+        let [first, other] = [3, 4].map(|dir| Hint::default().below(dir));
+        let mut table = Table::new(ROOT, 10);
+        assert_eq!(table.put(FILE, ROOT, b"a", first), first);
+        table.linked(FILE, ROOT, b"b", other);
+        table.forget_name(FILE, ROOT, b"a");
+        assert_eq!(table.put(FILE, ROOT, b"c", other), first);
     }
 }

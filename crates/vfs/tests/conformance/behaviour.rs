@@ -134,8 +134,8 @@ fn symbolic_links_are_kept_and_never_followed() {
             let times = SetAttr { mtime: SetTime::To(NfsTime { secs: 77, nanos: 0 }), ..SetAttr::NONE };
             fs.setattr(&me(), &link.id, &times, None).unwrap();
             assert_eq!(fs.getattr(&link.id).unwrap().mtime.secs, 77);
-            let how = CreateHow::Unchecked(size(0));
-            assert_eq!(fs.create(&me(), &root, b"link", &how), Err(Status::Exist));
+            let met = fs.create(&me(), &root, b"link", &CreateHow::Unchecked(size(0))).unwrap();
+            assert_eq!((met.id, met.attr.kind), (link.id, FileType::SymLink), "not what it leads to");
             fs.remove(&me(), &root, b"link").unwrap();
         }
         assert_eq!(fs.readlink(&me(), &d), Err(Status::Inval));
@@ -160,11 +160,34 @@ fn create_unchecked_and_guarded() {
         let cut = fs.create(&me(), &root, b"f", &CreateHow::Unchecked(size(2))).unwrap();
         assert_eq!((cut.id, cut.attr.size), (made.id, 2));
         assert_eq!(read(fs, &made.id), b"12");
-        folder(fs, &root, "d");
-        assert_eq!(fs.create(&me(), &root, b"d", &CreateHow::Unchecked(size(0))), Err(Status::Exist));
         assert_eq!(fs.create(&me(), &made.id, b"x", &CreateHow::Unchecked(size(0))), Err(Status::NotDir));
         let all_bits = fs.create(&me(), &root, b"open", &CreateHow::Guarded(mode(0o666))).unwrap();
         assert_eq!(all_bits.attr.mode, 0o666, "the client's umask counts, not the server's");
+    });
+}
+
+/// So that open(2) on a client ends with EISDIR or ELOOP, or opens the pipe, that somebody else made
+/// a moment ago; as Linux's own server does.
+#[test]
+fn create_tells_what_is_there_instead_of_a_file() {
+    on_each(|fs| {
+        let root = fs.root();
+        folder(fs, &root, "dir");
+        fs.symlink(&me(), &root, b"link", &SetAttr::NONE, b"dir").unwrap();
+        fs.mknod(&me(), &root, b"pipe", &NodeKind::Fifo(mode(0o622))).unwrap();
+        fs.mknod(&me(), &root, b"socket", &NodeKind::Socket(mode(0o622))).unwrap();
+        let time = SetTime::To(NfsTime { secs: 7, nanos: 0 });
+        for name in [&b"dir"[..], b"link", b"pipe", b"socket"] {
+            let (id, attr) = fs.lookup(&me(), &root, name).unwrap();
+            let wish = SetAttr { size: Some(5), mtime: time, ..mode(0o777) };
+            let met = fs.create(&me(), &root, name, &CreateHow::Unchecked(wish)).unwrap();
+            assert_eq!((met.id, met.attr), (id, attr.clone()), "nothing of it changes");
+            assert_eq!(met.dir.after, fs.getattr(&root).ok());
+            assert_eq!(fs.getattr(&id), Ok(attr));
+            for how in [CreateHow::Guarded(size(0)), CreateHow::Exclusive([0; 8])] {
+                assert_eq!(fs.create(&me(), &root, name, &how), Err(Status::Exist));
+            }
+        }
     });
 }
 

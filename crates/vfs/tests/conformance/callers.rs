@@ -6,7 +6,8 @@ use std::path::Path;
 use remora_vfs::local::{LocalDisk, Options};
 use remora_vfs::{Cred, DirQuery, Vfs};
 use remora_wire::nfs3::{
-    ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, NfsTime, NodeKind, SetAttr, SetTime, SpecData, Stable, Status,
+    ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr, SetTime, SpecData,
+    Stable, Status,
 };
 
 use crate::bench::*;
@@ -233,7 +234,9 @@ fn a_directory_may_be_listed_by_those_who_may_not_search_it() {
     })
     .unwrap();
     assert!(seen.iter().any(|(name, object)| &name[..] == b"f" && !object), "{seen:?}");
-    assert_eq!(fs.lookup(&stranger, &d.id, b"f"), Err(Status::Access));
+    for name in [&b"f"[..], b".", b".."] {
+        assert_eq!(fs.lookup(&stranger, &d.id, name), Err(Status::Access));
+    }
 }
 
 #[test]
@@ -243,5 +246,40 @@ fn devices_have_the_numbers_that_were_asked_for_or_are_not_made() {
     for (major, minor) in [(4104, 1), (8, 1 << 20), (1 << 31, 0)] {
         let what = NodeKind::Block(mode(0o600), SpecData { major, minor });
         assert_eq!(fs.mknod(&me(), &fs.root(), b"disk", &what).unwrap_err(), Status::Inval, "{major}:{minor}");
+    }
+}
+
+/// What overlayfs takes for a name that was removed, and Linux lets anybody make since 5.8.
+#[test]
+fn a_whiteout_is_no_device() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    fs.setattr(&me(), &fs.root(), &mode(0o777), None).unwrap();
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    let whiteout = |minor| NodeKind::Char(mode(0o600), SpecData { major: 0, minor });
+    let made = fs.mknod(&stranger, &fs.root(), b"whiteout", &whiteout(0)).unwrap();
+    assert_eq!((made.attr.kind, made.attr.uid), (FileType::Char, 5001));
+    assert_eq!(fs.mknod(&stranger, &fs.root(), b"device", &whiteout(1)).unwrap_err(), Status::Perm);
+    let block = NodeKind::Block(mode(0o600), SpecData { major: 0, minor: 0 });
+    assert_eq!(fs.mknod(&stranger, &fs.root(), b"device", &block).unwrap_err(), Status::Perm);
+}
+
+/// As docs/exports.md says, and as a local process meets it.
+#[test]
+fn links_to_others_files_are_made_where_the_kernel_lets_a_stranger() {
+    let dir = TempDir::new();
+    let Some(fs) = honouring(&dir) else { return };
+    let root = fs.root();
+    fs.setattr(&me(), &root, &mode(0o777), None).unwrap();
+    let is_guarded = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").unwrap().trim() != "0";
+    let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
+    for (bits, may) in [(0o644, !is_guarded), (0o622, !is_guarded), (0o666, true)] {
+        let f = file(&fs, &root, "f");
+        fs.setattr(&me(), &f, &mode(bits), None).unwrap();
+        let linked = fs.link(&stranger, &f, &root, b"link").map(drop);
+        assert_eq!(linked, if may { Ok(()) } else { Err(Status::Perm) }, "{bits:o}");
+        for name in [&b"f"[..], b"link"].iter().take(1 + usize::from(may)) {
+            fs.remove(&me(), &root, name).unwrap();
+        }
     }
 }

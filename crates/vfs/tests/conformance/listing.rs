@@ -89,3 +89,34 @@ fn ten_thousand_entries_on_disk() {
         list_while_it_changes(&fs, total, make, |name| std::fs::remove_file(d.join(name)).unwrap());
     }
 }
+
+/// The kernel tells many names at once: by the time that one of them is looked at it may be another's.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_entry_is_of_one_piece_even_if_its_name_is_given_to_another() {
+    let dir = TempDir::new();
+    let fs = export(&dir);
+    let d = folder(&fs, &fs.root(), "d");
+    for i in 0..20 {
+        file(&fs, &d, &format!("f{i}"));
+    }
+    let (mut entries, mut replaced) = (Vec::new(), false);
+    let query = DirQuery { cookie: 0, verf: [0; 8], objects: true };
+    fs.readdir(&me(), &d, query, &mut |entry| {
+        if !std::mem::replace(&mut replaced, true) {
+            for i in 0..20 {
+                std::fs::write(dir.path().join("new"), b"").unwrap();
+                std::fs::rename(dir.path().join("new"), dir.path().join(format!("d/f{i}"))).unwrap();
+            }
+        }
+        entries.push(entry);
+        true
+    })
+    .unwrap();
+    entries.retain(|entry| entry.name.starts_with(b"f"));
+    assert_eq!(entries.len(), 20);
+    for entry in entries.iter().skip(1) {
+        let (id, attr) = entry.object.clone().unwrap();
+        assert_eq!((entry.fileid, fs.getattr(&id)), (attr.fileid, Ok(attr)), "{:?}", entry.name);
+    }
+}

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
 use remora_vfs::{FileId, Flush, Ledger, OFFSET_MAX, Vfs};
-use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, SetAttr, Stable, Status};
+use remora_wire::nfs3::{
+    ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, NfsTime, SetAttr, SetTime, Stable, Status,
+};
 
 use crate::bench::*;
 
@@ -83,6 +85,23 @@ fn somebody_else_renames_beneath_us() {
 }
 
 #[test]
+fn what_is_above_a_directory_is_known_at_once_when_somebody_else_moved_it() {
+    let (dir, outside) = (TempDir::new(), TempDir::new());
+    let fs = export(&dir);
+    let [a, b] = ["a", "b"].map(|name| folder(&fs, &fs.root(), name));
+    let d = folder(&fs, &a, "d");
+    assert_eq!(find(&fs, &d, ".."), Ok(a));
+    std::fs::rename(dir.path().join("a/d"), dir.path().join("b/d")).unwrap();
+    assert_eq!(find(&fs, &d, ".."), Ok(b));
+    std::fs::rename(dir.path().join("b/d"), dir.path().join("d")).unwrap();
+    std::fs::remove_dir(dir.path().join("b")).unwrap();
+    let up = |e: &remora_vfs::DirEntry| (&e.name[..] == b"..").then(|| e.object.as_ref().unwrap().0);
+    assert_eq!(list(&fs, &d, usize::MAX, true, |_| {}).iter().find_map(up), Some(fs.root()));
+    std::fs::rename(dir.path().join("d"), outside.path().join("d")).unwrap();
+    assert_eq!(find(&fs, &d, ".."), Err(Status::Stale), "out of the export");
+}
+
+#[test]
 fn a_search_is_bounded() {
     let dir = TempDir::new();
     let id = file(&export(&dir), &folder(&export(&dir), &export(&dir).root(), "d"), "f");
@@ -92,6 +111,23 @@ fn a_search_is_bounded() {
     (100..200).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{i}"))).unwrap()));
     let options = Options { search_max: 10, ..Options::new([0; 8]) };
     assert_eq!(LocalDisk::open(dir.path(), options).unwrap().getattr(&id), Err(Status::Stale));
+}
+
+#[test]
+fn a_search_leaves_the_times_of_access_alone() {
+    let dir = TempDir::on_disk();
+    let fs = export(&dir);
+    let [from, to] = ["from", "to"].map(|name| folder(&fs, &fs.root(), name));
+    let f = file(&fs, &from, "f");
+    let long_ago = SetAttr { atime: SetTime::To(NfsTime { secs: 7, nanos: 0 }), ..SetAttr::NONE };
+    std::fs::rename(dir.path().join("from/f"), dir.path().join("to/f")).unwrap();
+    for dir in [&fs.root(), &from, &to] {
+        fs.setattr(&me(), dir, &long_ago, None).unwrap();
+    }
+    assert!(fs.getattr(&f).is_ok());
+    for dir in [&fs.root(), &from, &to] {
+        assert_eq!(fs.getattr(dir).unwrap().atime.secs, 7);
+    }
 }
 
 #[test]

@@ -10,3 +10,5 @@ mod listing;
 #[cfg(target_os = "linux")]
 mod local_disk;
 mod memory;
+#[cfg(target_os = "linux")]
+mod several_names;

@@ -3,7 +3,7 @@
 use remora_base::Time;
 use remora_vfs::memory::{MemFs, OpKind};
 use remora_vfs::{Cred, Vfs};
-use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
+use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, SpecData, Stable, Status};
 
 use crate::bench::*;
 
@@ -153,7 +153,9 @@ fn mode_bits_decide_for_everybody_but_root() {
     assert_eq!((f.attr.uid, f.attr.gid), (1, 10));
     let f = f.id;
     assert_eq!(fs.lookup(&bob, &d, b"f").map(|(id, _)| id), Ok(f));
-    assert_eq!(fs.lookup(&eve, &d, b"f"), Err(Status::Access));
+    for name in [&b"f"[..], b".", b".."] {
+        assert_eq!(fs.lookup(&eve, &d, name), Err(Status::Access));
+    }
     assert!(fs.read(&bob, &f, 0, 1).is_ok());
     assert_eq!(fs.read(&eve, &f, 0, 1), Err(Status::Access));
     let data = &b"x"[..].into();
@@ -167,4 +169,7 @@ fn mode_bits_decide_for_everybody_but_root() {
     assert!(fs.setattr(&me(), &f, &give, None).is_ok());
     fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
     assert_eq!(fs.rename(&bob, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
+    let device = |minor| NodeKind::Char(mode(0o600), SpecData { major: 0, minor });
+    assert!(fs.mknod(&bob, &root, b"whiteout", &device(0)).is_ok(), "which is no device");
+    assert_eq!(fs.mknod(&bob, &root, b"device", &device(1)).unwrap_err(), Status::Perm);
 }
