@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::find;
+use crate::package::{self, entries};
+use crate::{Missing, find};
 
 /// Modules that every guest gets, roughly in the order of their loading. A kernel has some of them
 /// built in, and not every version has each.
@@ -45,10 +46,6 @@ pub struct Kernel {
     /// As in 6.1.0-56-amd64.
     pub version: String,
 }
-
-/// What is missing, and how to get it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Missing(pub String);
 
 /// A kernel module's file, compressed or not.
 #[derive(Debug)]
@@ -146,10 +143,6 @@ fn modules_in(directory: &Path, more: &[&str]) -> Option<Vec<Module>> {
     Some(MODULES.iter().chain(more).filter_map(|name| find(name).cloned().map(Module)).collect())
 }
 
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory).map(|all| all.flatten().map(|e| e.path()).collect()).unwrap_or_default()
-}
-
 /// All files below a directory; links are not followed.
 fn collect(directory: &Path, depth: u32, to: &mut Vec<PathBuf>) {
     let Some(depth) = depth.checked_sub(1) else { return };
@@ -169,31 +162,16 @@ fn is_static(program: &Path) -> bool {
     head.starts_with(b"\x7fELF") && !head.windows(8).any(|w| w == b"ld-linux" || w == b"/ld-musl")
 }
 
-/// Fetches the distribution's kernel and unpacks it where it is found the next time.
+/// Fetches the distribution's kernel; where it is unpacked.
 fn fetch(more: &[&str]) -> Result<PathBuf, String> {
-    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute()).or_else(home);
-    let cache = cache.ok_or("there is no cache directory")?.join("remora/guest");
-    if kernel_in(&cache, more).is_some() {
-        return Ok(cache);
+    let place = package::cache()?.join("guest");
+    if kernel_in(&place, more).is_some() {
+        return Ok(place);
     }
-    let io = |e: io::Error| e.to_string();
-    fs::create_dir_all(&cache).map_err(io)?;
-    let run = |program: &str, arguments: &[&str]| -> Result<String, String> {
-        let output = Command::new(program).args(arguments).current_dir(&cache).stdin(Stdio::null()).output();
-        let output = output.map_err(|_| format!("there is no {program}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() { Ok(text) } else { Err(format!("{program} {} failed", arguments.join(" "))) }
-    };
-    let depends = run("apt-cache", &["depends", "linux-image-amd64"])?;
+    let depends = package::ask("apt-cache", &["depends", "linux-image-amd64"], Path::new("/"))?;
     let package = depends.lines().find_map(|l| l.trim().strip_prefix("Depends: linux-image-"));
-    let package = format!("linux-image-{}", package.ok_or("apt-get knows no kernel")?);
-    run("apt-get", &["download", &package])?;
-    let is_package = |p: &PathBuf| p.extension().is_some_and(|e| e == "deb");
-    let file = entries(&cache).into_iter().find(is_package).ok_or("apt-get downloaded nothing")?;
-    run("dpkg-deb", &["-x", &file.to_string_lossy(), "."])?;
-    fs::remove_file(file).map_err(io)?;
-    Ok(cache)
+    package::unpack(&format!("linux-image-{}", package.ok_or("apt-get knows no kernel")?), &place)?;
+    Ok(place)
 }
 
 #[cfg(test)]

@@ -9,13 +9,15 @@
 mod console;
 mod initramfs;
 mod kernel;
+mod package;
 mod scratch;
 
 use std::path::PathBuf;
 
 pub use console::{Console, Silence, Talk};
 pub use initramfs::write as write_initramfs;
-pub use kernel::{Kernel, Missing};
+pub use kernel::Kernel;
+pub use package::unpacked;
 pub use scratch::Scratch;
 
 /// The beginning of a guest's first process: busybox's programs, the kernel's file systems, and
@@ -37,6 +39,10 @@ echo guest-ready
 while read -r line; do eval \"$line\"; echo \"guest-done $?\"; done
 poweroff -f
 ";
+
+/// What is missing, and how to get it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing(pub String);
 
 /// A program on the path, or where administrators' programs are.
 pub fn find(program: &str) -> Option<PathBuf> {

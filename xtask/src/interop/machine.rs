@@ -1,7 +1,8 @@
 //! The guest: this machine's own programs, read-only under an overlay, on the Linux kernel's NFS
 //! client.
 //!
-//! Its network is QEMU's own: 10.0.2.2 is this machine's loopback, and no privilege is needed. The
+//! Its network is QEMU's own: 10.0.2.2 is this machine's loopback, ports of which lead to the guest, and no
+//! privilege is needed. The
 //! root of this machine is shared by 9p, so that every program here runs there. A second share
 //! brings scripts in and what they say out.
 
@@ -12,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use guest::{BEGIN, CONVERSE, Console, Kernel, Scratch, Talk};
 
+use super::kernel_server::Ports;
 use super::step::{Mount, Step};
 use crate::cmd::Result;
 
-/// Kernel modules for the shares and the overlay.
-pub(super) const MODULES: &[&str] = &["9pnet", "9pnet_virtio", "9p", "overlay"];
+/// Kernel modules for the shares, the overlay, and a server.
+pub(super) const MODULES: &[&str] = &["9pnet", "9pnet_virtio", "9p", "overlay", "auth_rpcgss", "nfsd"];
 /// How long it may take to boot: every instruction is interpreted.
 const BOOT: Duration = Duration::from_secs(180);
 /// How long the guest may take to kill what has not ended in time.
@@ -65,14 +67,20 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Boots one. What QEMU says of itself goes to `log`.
-    pub(super) fn boot(kernel: &Kernel, scratch: &Scratch, log: &Path) -> Result<Machine> {
+    /// Boots one that `ports`, if there are any, lead to. What QEMU says of itself goes to `log`.
+    pub(super) fn boot(kernel: &Kernel, ports: Option<Ports>, scratch: &Scratch, log: &Path) -> Result<Machine> {
         let (initrd, io) = (scratch.path("initrd"), scratch.path("io"));
         guest::write_initramfs(&initrd, kernel, &format!("{BEGIN}{PREPARE}{CONVERSE}"))?;
         // Dies with us, however that may be.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL"]).args(kernel.command_line(&initrd, MEMORY_MIB, PROCESSORS));
-        qemu.args(["-rtc", "base=utc", "-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n"]);
+        qemu.args([
+            "-rtc",
+            "base=utc",
+            "-netdev",
+            &format!("user,id=n{}", ports.map(Ports::forwards).unwrap_or_default()),
+        ]);
+        qemu.args(["-device", "virtio-net-pci,netdev=n"]);
         qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]);
         qemu.args(["-virtfs", &format!("local,path={},mount_tag=io,security_model=none", io.display())]);
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log)?);
@@ -107,13 +115,17 @@ impl Machine {
         Ok(())
     }
 
-    /// Does a step. Its script gets `told` besides what the step tells. What its script prints is in
-    /// `step.log` of the share. An error is one that leaves the guest useless.
-    pub(super) fn run(&mut self, step: &Step, told: &str) -> Result<Ended> {
-        let (name, (mount, _), limit) = (step.name, step.mount.names(), step.seconds_max);
+    /// Does a step on a mount. Its script gets `told` besides what the step tells.
+    pub(super) fn run(&mut self, step: &Step, mount: Mount, told: &str) -> Result<Ended> {
+        let (name, (mount, _)) = (step.name, mount.names());
         let place = format!("dir=/interop/{mount}/{name}\nother=/interop/other-{mount}/{name}\nmkdir $dir\ncd $dir\n");
-        let script = format!("{PRELUDE}{told}\n{}\n{place}{}", step.told, step.script);
-        fs::write(self.io.join("step.sh"), script)?;
+        self.script(name, &format!("{told}\n{}\n{place}{}", step.told, step.script), step.seconds_max)
+    }
+
+    /// Runs a script for at most so many seconds. What it prints is in `step.log` of the share. An error is
+    /// one that leaves the guest useless.
+    pub(super) fn script(&mut self, name: &str, script: &str, limit: u64) -> Result<Ended> {
+        fs::write(self.io.join("step.sh"), format!("{PRELUDE}{script}"))?;
         let line = format!(
             "chroot /new /usr/bin/timeout -s KILL {limit} \
              /bin/sh /interop/io/step.sh </dev/null >/new/interop/io/step.log 2>&1"

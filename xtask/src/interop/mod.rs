@@ -1,9 +1,11 @@
 //! `cargo xtask interop`: the Linux kernel's NFS client, in a QEMU guest, at work on
-//! `remora serve`: what programs do with files, step by step, and two suites of others.
+//! `remora serve`: what programs do with files, step by step, and two suites of others. And the other way
+//! round, `remora` on the kernel's own server: see [`kernel_server`].
 //!
 //! Nothing is installed in the guest and nothing is changed on this machine: see [`machine`]. What
 //! the steps are is in [`step`], what they do in `steps/`.
 
+mod kernel_server;
 mod machine;
 mod outcome;
 mod posix;
@@ -33,7 +35,7 @@ const WHOLE: Duration = Duration::from_secs(15 * 60);
 pub(crate) const HELP: &str = "\
 Needs qemu-system-x86, busybox-static, make and git, which it installs as root on Debian, and a
 kernel, which it finds in /boot or downloads. Without root, only what a server without privileges
-can do is done. What the steps say is kept in target/interop/STEP.log.
+can do is done, and what is done on the guest's. What the steps say is kept in target/interop/STEP.log.
 
 Examples:
   cargo xtask interop --list
@@ -137,6 +139,8 @@ struct Means {
     tools: std::result::Result<PathBuf, String>,
     /// Whether a server may mount something.
     may_mount: bool,
+    /// Whether the guest can serve.
+    serves: std::result::Result<(), String>,
 }
 
 impl Means {
@@ -144,16 +148,18 @@ impl Means {
     fn find(options: &Options, steps: &[&Step], target: &Path) -> Means {
         let kernel = options.kernel.clone().or_else(|| std::env::var_os("REMORA_GUEST_KERNEL").map(PathBuf::from));
         let kernel = Kernel::find(kernel.as_deref(), machine::MODULES).map_err(|Missing(why)| why);
-        let wanted = |s: &&Step| s.besides != Besides::Nothing && (cmd::is_root() || !s.mount.needs_root());
+        let wanted = |s: &&Step| s.besides != Besides::Nothing && !s.lacks_root();
         let tools = if kernel.is_ok() && steps.iter().any(wanted) {
             tools::provide(target).map_err(|e| e.to_string())
         } else {
             Err("not asked for".into())
         };
-        let asked = kernel.is_ok() && cmd::is_root() && steps.iter().any(|s| s.mount.is_servers_own());
+        let asked = kernel.is_ok() && cmd::is_root() && steps.iter().any(|s| s.is_on_servers_own());
         let place = Scratch::new(&std::env::temp_dir(), "remora-interop-", &[]);
         let may_mount = asked && place.is_ok_and(|place| server::may_mount(&place.path("")));
-        Means { kernel, tools, may_mount }
+        let reversed = kernel.is_ok() && steps.iter().any(|s| s.is_reversed());
+        let serves = if reversed { kernel_server::programs().map(drop) } else { Err("not asked for".into()) };
+        Means { kernel, tools, may_mount, serves }
     }
 
     /// Why a step cannot be done.
@@ -161,8 +167,9 @@ impl Means {
         let program = || PROGRAMS.into_iter().find(|p| guest::find(p).is_none());
         match (&self.kernel, &self.tools) {
             (Err(why), _) => Some(why.clone()),
-            _ if step.mount.needs_root() && !cmd::is_root() => Some("needs root".into()),
-            _ if step.mount.is_servers_own() && !self.may_mount => Some("may not mount file systems".into()),
+            _ if step.lacks_root() => Some("needs root".into()),
+            _ if step.is_on_servers_own() && !self.may_mount => Some("may not mount file systems".into()),
+            _ if step.is_reversed() && self.serves.is_err() => self.serves.clone().err(),
             (_, Err(why)) if step.besides != Besides::Nothing => Some(why.clone()),
             _ => program().map(|p| format!("{p} is not installed")),
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use guest::{Kernel, Scratch};
 
+use super::kernel_server::{self, Ports, SERVE};
 use super::machine::{Ended, Machine};
 use super::outcome::Verdict;
 use super::posix::{self, Excused};
@@ -23,6 +24,8 @@ const ALIVE: Duration = Duration::from_secs(8);
 const AWAY: Duration = Duration::from_millis(500);
 /// How often the end of a step is looked for.
 const TICK: Duration = Duration::from_millis(100);
+/// How long the guest may take to become a server, in seconds.
+const SERVES_SECS_MAX: u64 = 60;
 /// How a script ends, after a word why, that cannot be done in this guest.
 const SKIPS: u8 = 77;
 /// How much of what a step said is repeated when it fails, in lines.
@@ -37,9 +40,11 @@ pub(super) struct Site {
     plain: Server,
     /// What scripts are told by the environment.
     told: String,
+    /// What the scripts are told that run here, on what the guest serves.
+    told_here: String,
     logs: PathBuf,
     _memory: Scratch,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Site {
@@ -73,11 +78,13 @@ impl Site {
         fs::create_dir(&mounts)?;
         let own = server::MOUNTED.map(|name| (name, mounts.join(name)));
         let mut exports = vec![("disk", &*disk), ("memory", &*in_memory)];
-        let mounts = steps.iter().any(|s| s.mount.is_servers_own()).then_some(&*mounts);
+        let mounts = steps.iter().any(|s| s.is_on_servers_own()).then_some(&*mounts);
         exports.extend(mounts.iter().flat_map(|_| &own).map(|(name, place)| (*name, &**place)));
         let root = if is_root { Some(start(Identity::Ours, "root", &exports, mounts)?) } else { None };
-        let mut machine = Machine::boot(kernel, &scratch, &logs.join("qemu.log"))?;
-        for mount in Mount::ALL.into_iter().filter(|m| steps.iter().any(|s| s.mount == *m)) {
+        let ports = if steps.iter().any(|s| s.is_reversed()) { Some(Ports::free()?) } else { None };
+        let told_here = format!("remora='{}'\n{}", binary.display(), ports.map(Ports::told).unwrap_or_default());
+        let mut machine = Machine::boot(kernel, ports, &scratch, &logs.join("qemu.log"))?;
+        for mount in Mount::ALL.into_iter().filter(|m| steps.iter().any(|s| s.mount == Some(*m))) {
             let server = if mount.needs_root() { root.as_ref().ok_or("no server as root")? } else { &plain };
             machine.mount(mount, server.port())?;
         }
@@ -86,21 +93,23 @@ impl Site {
         {
             fs::write(machine.io().join(name), settings)?;
         }
-        Ok(Site { machine, root, plain, told, logs, _memory: memory, _scratch: scratch })
+        Ok(Site { machine, root, plain, told, logs, told_here, _memory: memory, scratch })
     }
 
     /// Does a step. An error is one after which no other can be done.
     pub(super) fn run(&mut self, step: &Step) -> Result<Verdict> {
         let mut note = String::new();
-        let ended = if step.besides == Besides::Restarts {
-            let (ended, kills) = self.run_with_restarts(step)?;
-            if kills == 0 && ended == Ended::Well {
-                return Ok(Verdict::Failed("it was over before the server could be killed".into()));
+        let ended = match step.mount {
+            Some(mount) if step.besides == Besides::Restarts => {
+                let (ended, kills) = self.run_with_restarts(step, mount)?;
+                if kills == 0 && ended == Ended::Well {
+                    return Ok(Verdict::Failed("it was over before the server could be killed".into()));
+                }
+                note = format!("the server was killed {kills} times");
+                ended
             }
-            note = format!("the server was killed {kills} times");
-            ended
-        } else {
-            self.machine.run(step, &self.told)?
+            Some(mount) => self.machine.run(step, mount, &self.told)?,
+            None => self.run_here(step)?,
         };
         let log = self.keep(&format!("{}.log", step.name), "step.log");
         Ok(match ended {
@@ -112,14 +121,26 @@ impl Site {
         })
     }
 
+    /// Does a step on what the guest serves.
+    fn run_here(&mut self, step: &Step) -> Result<Ended> {
+        let programs = kernel_server::programs()?.join("usr/sbin");
+        let serves = format!("programs='{}'\n{SERVE}", programs.display());
+        match self.machine.script("serve", &serves, SERVES_SECS_MAX)? {
+            Ended::Well => {}
+            ended => return Ok(ended),
+        }
+        let io = self.machine.io();
+        let script = format!("io='{}'\n{}\nset -eux\n{}", io.display(), self.told_here, step.script);
+        kernel_server::run(&script, &self.scratch.path(step.name), step.seconds_max, &io.join("step.log"))
+    }
+
     /// Does a step while its server comes and goes; how often it went.
-    fn run_with_restarts(&mut self, step: &Step) -> Result<(Ended, u32)> {
-        let server =
-            if step.mount.needs_root() { self.root.as_mut().ok_or("no server as root")? } else { &mut self.plain };
+    fn run_with_restarts(&mut self, step: &Step, mount: Mount) -> Result<(Ended, u32)> {
+        let server = if mount.needs_root() { self.root.as_mut().ok_or("no server as root")? } else { &mut self.plain };
         let (machine, told) = (&mut self.machine, &self.told);
         let under_way = machine.io().join("under-way");
         thread::scope(|scope| {
-            let work = scope.spawn(|| machine.run(step, told).map_err(|e| e.to_string()));
+            let work = scope.spawn(|| machine.run(step, mount, told).map_err(|e| e.to_string()));
             let mut kills = 0;
             let mut alive = Duration::ZERO;
             while !work.is_finished() {

@@ -1,11 +1,14 @@
 //! The steps: what is done on which mount, and for how long at most.
 
-/// Something done in the guest, in a directory of its own on a mount.
+use crate::cmd;
+
+/// Something done in the guest, in a directory of its own on a mount, or here on what the guest serves.
 #[derive(Debug)]
 pub(super) struct Step {
     /// What it is called, on the command line too.
     pub(super) name: &'static str,
-    pub(super) mount: Mount,
+    /// Without one the guest serves what is its own, and the script runs on this machine.
+    pub(super) mount: Option<Mount>,
     /// What its script is told by the environment, as shell assignments.
     pub(super) told: &'static str,
     /// For `sh -eu`. It fails when the script does.
@@ -83,8 +86,29 @@ impl Mount {
     }
 }
 
+impl Step {
+    /// Whether it needs root and we are not.
+    pub(super) fn lacks_root(&self) -> bool {
+        self.mount.is_some_and(Mount::needs_root) && !cmd::is_root()
+    }
+
+    /// Whether the server has to have mounted something that nobody else sees.
+    pub(super) fn is_on_servers_own(&self) -> bool {
+        self.mount.is_some_and(Mount::is_servers_own)
+    }
+
+    /// Whether the guest serves.
+    pub(super) fn is_reversed(&self) -> bool {
+        self.mount.is_none()
+    }
+}
+
 const fn step(name: &'static str, mount: Mount, script: &'static str) -> Step {
-    Step { name, mount, told: "", script, seconds_max: 240, besides: Besides::Nothing }
+    Step { mount: Some(mount), ..reversed(name, script) }
+}
+
+const fn reversed(name: &'static str, script: &'static str) -> Step {
+    Step { name, mount: None, told: "", script, seconds_max: 240, besides: Besides::Nothing }
 }
 
 macro_rules! script {
@@ -124,6 +148,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { besides: Besides::Restarts, ..step("restart", Mount::Disk, script!("restart")) },
     Step { seconds_max: 360, besides: Besides::Verdicts, ..step("pjdfstest", Mount::Disk, script!("pjdfstest")) },
+    reversed("kernel-server", script!("kernel-server")),
 ];
 
 /// The steps of these names, in their order; all of them if none is named.
