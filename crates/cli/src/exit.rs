@@ -148,6 +148,13 @@ impl Error {
                 let root = if uid.is_root() { "; servers take root for nobody unless told otherwise" } else { "" };
                 format!("the server was asked as user {} and group {}{root}", uid.as_raw(), gid.as_raw())
             }
+            ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail)) => {
+                "MOUNT or NFS is at another port; where no portmapper (port 111) tells, name MOUNT's with ?mountport=N"
+                    .to_owned()
+            }
+            ClientError::Rpc(Failure::Rpc(Outcome::AuthError(Outcome::AUTH_BADCRED))) => {
+                "Linux's servers say so, too, to hosts that are on no export's list any more".to_owned()
+            }
             ClientError::Status(Status::Stale) => "it was replaced or removed meanwhile: try again".to_owned(),
             _ => return None,
         };

@@ -143,9 +143,12 @@ impl Remote {
     /// Asked once.
     async fn info(&self) -> Result<&Info> {
         let ask = || async {
-            let (read_max, write_max, attr) = match ask!(self, FsInfo(self.session.root().clone())) {
-                Ok(info) => (info.read_max, info.write_max, info.attr),
-                Err(e) if is_missing(&e) => (0, 0, None),
+            let root = self.session.root();
+            // Both at once, for a round trip may be long, and not every server tells of attributes here.
+            let (info, attr) = tokio::join!(async { ask!(self, FsInfo(root.clone())) }, self.getattr(root));
+            let (read_max, write_max, attr) = match info {
+                Ok(info) => (info.read_max, info.write_max, info.attr.or(attr.ok())),
+                Err(e) if is_missing(&e) => (0, 0, attr.ok()),
                 Err(e) => return Err(e),
             };
             // A server that says nothing gets blocks that every server takes.
@@ -157,7 +160,7 @@ impl Remote {
     }
 
     /// The mounted directory.
-    async fn root(&self) -> Result<Node> {
+    pub(crate) async fn root(&self) -> Result<Node> {
         let attr = match self.info().await {
             Ok(info) => info.attr.clone(),
             // GETATTR may be allowed where that is not. Who did not answer will not do it now.

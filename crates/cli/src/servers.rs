@@ -2,7 +2,7 @@
 
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Options, Target};
+use remora_host::client::{self, ClientError, Options, Session, Target};
 use remora_wire::rpc::AuthUnix;
 
 use crate::args::{Auto, LinkArgs, Proto, Retry};
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 /// What part of a path is an export is the server's to know, so it is asked to mount the
 /// whole path, and if it will not, what that lies in, and so on up. Servers mount
 /// directories below their exports; what is no directory, or does not exist yet, is found
-/// in, or made in, the one above.
+/// in, or made in, the one above. (Linux's mounts files, too.)
 pub(crate) struct Servers {
     link: LinkArgs,
     clock: Clock,
@@ -123,27 +123,61 @@ impl Servers {
 
     async fn mount(&mut self, target: Target, path: &str, names_left: usize) -> Result<(String, Remote), ClientError> {
         let options = self.options();
-        let mut paths = candidates(path, names_left);
-        let (nth, session) = match client::mount_first(&target, &paths, options.clone()).await {
+        let paths = candidates(path, names_left);
+        let (found, remote) = match client::mount_first(&target, &paths, options.clone()).await {
             // Deep paths of which much does not exist yet.
             Err(refusal @ ClientError::Mount { .. }) => match client::exports(&target, &options).await {
                 Ok(exports) => {
-                    paths = holding(path, exports);
+                    let paths = holding(path, exports);
                     if paths.is_empty() {
                         return Err(refusal);
                     }
                     let mounted = client::mount_first(&target, &paths, options).await;
-                    mounted.map_err(|e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e })?
+                    let refused = |e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e };
+                    self.directory(&target, path, paths, mounted.map_err(refused)?).await?
                 }
                 Err(_) => return Err(refusal),
             },
-            mounted => mounted?,
+            mounted => self.directory(&target, path, paths, mounted?).await?,
         };
-        let path = paths.swap_remove(nth);
+        self.mounted.push(Mounted { target, path: found.clone(), remote: remote.clone() });
+        Ok((found, remote))
+    }
+
+    /// What was mounted of `paths`, for `path`. If that is no directory, as servers may have it, then what it lies
+    /// in is mounted, if it may be: there it has its name.
+    async fn directory(
+        &self,
+        target: &Target,
+        path: &str,
+        mut paths: Vec<String>,
+        mounted: client::Mounted,
+    ) -> Result<(String, Remote), ClientError> {
+        let client::Mounted { nth, session, next } = mounted;
+        let remote = self.remote(session);
+        if paths.get(nth).is_none_or(|found| components(found).count() < components(path).count()) {
+            return Ok((paths.swap_remove(nth), remote));
+        }
+        match remote.root().await {
+            Ok(root) if !root.is_dir() => {}
+            // Of what cannot be looked at, something else will tell.
+            Err(e) if e.status().is_none() => return Err(e),
+            _ => return Ok((paths.swap_remove(nth), remote)),
+        }
+        let above = match next {
+            Some(above) => above,
+            None => match client::mount_first(target, paths.get(nth + 1..).unwrap_or_default(), self.options()).await {
+                Ok(client::Mounted { nth: later, session, .. }) => (nth + 1 + later, session),
+                Err(ClientError::Mount { .. } | ClientError::Closed) => return Ok((paths.swap_remove(nth), remote)),
+                Err(e) => return Err(e),
+            },
+        };
+        Ok((paths.swap_remove(above.0), self.remote(above.1)))
+    }
+
+    fn remote(&self, session: Session) -> Remote {
         let watch = self.tells.then(|| Watch::over(&session));
-        let remote = Remote::new(session, watch);
-        self.mounted.push(Mounted { target, path: path.clone(), remote: remote.clone() });
-        Ok((path, remote))
+        Remote::new(session, watch)
     }
 
     fn options(&self) -> Options {

@@ -116,7 +116,8 @@ fn copy_from_another_address() {
     for proto in ["udp", "auto", "tcp"] {
         let got = p.here(proto);
         let mobile = format!(
-            "{remora} cp -q 'nfs://10.77.0.1:3049/big?proto={proto}' {} & \
+            "until {remora} ls 'nfs://10.77.0.1:3049/' > /dev/null 2>&1; do sleep 0.1; done; \
+             {remora} cp -q 'nfs://10.77.0.1:3049/big?proto={proto}' {} & \
              sleep 1; ip addr del 10.77.0.2/24 dev remora0; sleep 1; ip addr add 10.77.0.9/24 dev remora0; wait $!",
             got.display()
         );

@@ -122,6 +122,7 @@ fn what_the_server_refuses_is_1() {
     let long = s.url(&format!("/{}", "n".repeat(256)));
     for (args, words) in [
         (&["ls", &s.url("/nope")][..], &["no such file or directory"][..]),
+        (&["ls", &s.url("/f/")], &["not a directory"]),
         (&["cat", &s.url("/d")], &["is a directory"]),
         (&["cat", &s.url("/f/x")], &["not a directory"]),
         (&["cp", &s.url("/d"), "d"], &["is a directory", "-r"]),

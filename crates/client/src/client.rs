@@ -349,6 +349,11 @@ impl Client {
         self.adaptive.round_trip(Class::Read).max(self.adaptive.round_trip(Class::Write))
     }
 
+    /// Whether the server has answered anything small, be it a probe.
+    pub fn has_answer(&self) -> bool {
+        self.adaptive.small_trip().is_some()
+    }
+
     /// How long the server has been silent while requests were unanswered.
     pub fn silence(&self, now: Time) -> Duration {
         if self.is_idle() { Duration::ZERO } else { now.since(self.last_heard) }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::FileType;
+use remora_wire::nfs3::{FileType, Status};
 
 use crate::args::Ls;
 use crate::exit::{self, Error, Result};
@@ -17,8 +17,10 @@ pub(crate) async fn run(args: Ls) -> Result {
     let node = place.remote.walk(&place.parts, !args.long || place.is_dir).await.map_err(failed)?;
     let Listing { mut entries, unknown } = if node.is_dir() {
         place.remote.list(&node.fh).await.map_err(failed)?
+    } else if place.is_dir {
+        return Err(failed(Status::NotDir.into()));
     } else {
-        let name = place.parts.last().cloned().unwrap_or_default();
+        let name = place.name().unwrap_or_default().to_owned();
         Listing { entries: vec![Entry { name: name.into(), node }], unknown: Vec::new() }
     };
     entries.sort_by(|a, b| a.name.cmp(&b.name));

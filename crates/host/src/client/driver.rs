@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::rescue::answering_connection;
 use super::roaming::Roaming;
 use super::session::Shared;
+use crate::reserved;
 use crate::tcp::{KeepAlive, harden};
 
 /// The search for a better connection.
@@ -175,7 +176,7 @@ async fn connect_patiently(shared: &Shared, server: SocketAddr) -> TcpStream {
 
 /// A connection without delays of its own, that notices when its other end has gone.
 pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(server))
+    let stream = tokio::time::timeout(CONNECT_MAX, reserved::connect(server, None))
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
     harden(&stream, &KEEP_ALIVE)?;

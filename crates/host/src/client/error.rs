@@ -137,7 +137,13 @@ fn hint(what: &str) -> String {
 
 fn mount_reason(e: &MountError) -> &'static str {
     match e {
-        MountError::Perm | MountError::Access => "permission denied (is this host on the export's list?)",
+        MountError::Perm | MountError::Access if rustix::process::geteuid().is_root() => {
+            "permission denied (is this host on the export's list?)"
+        }
+        MountError::Perm | MountError::Access => {
+            "permission denied (is this host on the export's list? Linux's servers also want root to ask, unless the \
+             export says insecure)"
+        }
         MountError::NoEnt => "no such export or directory",
         MountError::NotDir => "not a directory",
         MountError::NameTooLong => "the name is too long",

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys, driver, objects};
+use crate::reserved;
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -125,8 +126,7 @@ fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
 }
 
 pub(super) async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
-    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).await?;
+    let socket = reserved::bind(server).await?;
     socket.connect(server).await?;
     // Best effort: a whole window of replies may come at once.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);

@@ -10,6 +10,7 @@ mod later;
 mod line;
 mod mount;
 mod objects;
+mod race;
 mod rescue;
 mod roaming;
 mod session;
@@ -18,7 +19,7 @@ mod target;
 mod transfer;
 
 pub use error::ClientError;
-pub use mount::{Options, exports, mount, mount_first};
+pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
 pub use target::{Keys, Target, TargetError};
 pub use transfer::{Downloaded, Limits, Progress, Written, download, receive, send, upload};

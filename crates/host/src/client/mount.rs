@@ -11,9 +11,10 @@ use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
 
 use super::line::Line;
-use super::session::Session;
+use super::race::{Way, never, race};
+use super::session::{Pending, Session};
 use super::streams::Streams;
-use super::{ClientError, Keys, Target};
+use super::{ClientError, Target};
 use crate::Clock;
 
 /// How to mount.
@@ -29,12 +30,14 @@ pub struct Options {
 
 /// How long "nobody listens here" is doubted when mounting over UDP: a server may be starting.
 const REFUSED_MAX: Duration = Duration::from_secs(2);
-/// How long mounting may take when the session itself would wait for ever.
-const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How many addresses of a host are tried.
 const ADDRESSES_MAX: usize = 4;
 /// How many paths a server is asked for side by side.
 const SIDE_BY_SIDE: usize = 4;
+/// How much later than a path's the answer for the next one, asked for with it, may come.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// How much longer than for MOUNT one waits for an answer to NULL, which there are other ways to do without.
+const NULL_MAX: Duration = Duration::from_millis(500);
 /// How long UDP is tried alone where either will do.
 const HEAD_START: Duration = Duration::from_millis(500);
 /// How long an address is tried alone where there are more.
@@ -43,56 +46,102 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 /// Mounts `path` of the target's server (the target's own path says nothing here: what is
 /// mounted and what is looked up below it is the caller's choice).
 pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Session, ClientError> {
-    Ok(mount_first(target, &[path.to_owned()], options).await?.1)
+    Ok(mount_first(target, &[path.to_owned()], options).await?.session)
 }
 
-/// Mounts the first of `paths` that the server agrees to, and says which. They are asked for
+/// What was mounted.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Which of the paths.
+    pub nth: usize,
+    /// It.
+    pub session: Session,
+    /// The path after it, if the server said at the same time that it mounts that, too.
+    pub next: Option<(usize, Session)>,
+}
+
+/// Mounts the first of `paths` that the server agrees to. They are asked for
 /// side by side, since a round trip may be long. If it refuses all of them, what it said of the
-/// first is the error.
+/// first is the error. There are servers that mount files, too, as Linux's does.
 ///
 /// MOUNT is asked on the target's `mount_port`; without one on the NFS port, where Remora
 /// and other user-space servers answer, and if it is not there, where the portmapper says.
-pub async fn mount_first(target: &Target, paths: &[String], options: Options) -> Result<(usize, Session), ClientError> {
-    let (found, line) = ask_mount_program(target, &Question::Root(paths), &options).await?;
-    let Found::Root(nth, root) = found else { return Err(ClientError::Closed) };
-    let nfs = SocketAddr::new(line.server.ip(), target.port.unwrap_or(nfs3::PORT));
-    // The line to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
-    let line = if line.server == nfs { line } else { nfs_line(target, line.transport, nfs, &options).await? };
+pub async fn mount_first(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
+    let ips = resolve(&target.host).await?;
+    // Where it is known that MOUNT is elsewhere NFS is looked for meanwhile.
+    let meanwhile = async {
+        match ips[..] {
+            [ip] if target.mount_is_elsewhere() => nfs_line(target, ip, &options).await.map(Some),
+            _ => Ok(None),
+        }
+    };
+    let question = Question::Root(paths);
+    let asked = ask_mount_program(target, &ips, &question, &options);
+    let (Asked { found, line, nfs }, beside) = both(Box::pin(asked), Box::pin(meanwhile), Duration::MAX).await?;
+    let Found::Root((nth, root), next) = found else { return Err(ClientError::Closed) };
+    let ip = line.server.ip();
+    let line = match beside.transpose()?.flatten().or(nfs) {
+        Some(nfs) => nfs,
+        // The line to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
+        None if line.server == nfs_at(target, ip) => line,
+        None => Box::pin(nfs_line(target, ip, &options)).await?,
+    };
     line.shared.lock().core.set_give_up(options.config.give_up);
     let either = target.transport.is_none() && line.transport == Transport::Udp;
     let streams = either.then(|| Streams::new(options));
-    Ok((nth, Session::new(line, streams, root)))
+    let session = Session::new(line, streams, root);
+    let next = next.map(|(nth, root)| (nth, session.at(root)));
+    Ok(Mounted { nth, session, next })
 }
 
-/// A line to a server whose MOUNT was elsewhere, and answered over `mounted`. Where either transport will do it
-/// is one over which NFS answers, too.
-async fn nfs_line(
-    target: &Target,
-    mounted: Transport,
-    nfs: SocketAddr,
-    options: &Options,
-) -> Result<Line, ClientError> {
-    let keys = target.keys.as_ref();
-    if target.transport.is_some() {
-        return reach(mounted, keys, nfs, options).await;
+/// Where NFS is served at `ip`.
+fn nfs_at(target: &Target, ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, target.port.unwrap_or(nfs3::PORT))
+}
+
+/// What `main` comes to, and what `beside` does, which is begun at the same time: a round trip may be long. If
+/// the first fails nobody waits for the other, and else only so long.
+async fn both<A, B>(
+    mut main: impl Future<Output = Result<A, ClientError>> + Unpin,
+    mut beside: impl Future<Output = B> + Unpin,
+    patience: Duration,
+) -> Result<(A, Option<B>), ClientError> {
+    tokio::select! {
+        done = &mut main => Ok((done?, tokio::time::timeout(patience, beside).await.ok())),
+        other = &mut beside => Ok((main.await?, Some(other))),
     }
-    let over = async |transport| {
-        let line = reach(transport, keys, nfs, options).await?;
-        let null = Request::Nfs(nfs3::Call::Null);
-        tokio::select! {
-            answer = line.shared.ask(null, "asked whether it is there") => answer.map(drop)?,
-            e = nobody_listens(&line) => return Err(e),
-        }
+}
+
+/// A line to a server whose MOUNT is elsewhere. Where either transport will do it is one over which NFS
+/// answers.
+async fn nfs_line(target: &Target, ip: IpAddr, options: &Options) -> Result<Line, ClientError> {
+    let (keys, nfs) = (target.keys.as_ref(), nfs_at(target, ip));
+    if let Some(transport) = target.transport {
+        return Way::new(transport, options).reach(keys, nfs).await;
+    }
+    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
+    let over = async |way: &Way<'_>| {
+        let line = way.reach(keys, nfs).await?;
+        ask_null(&line).await?;
         Ok(line)
     };
-    let other = if mounted == Transport::Udp { Transport::Tcp } else { Transport::Udp };
-    race(over(mounted), over(other), HEAD_START).await
+    race(over(&udp), over(&tcp), HEAD_START, || udp.is_answered()).await
+}
+
+/// Asks whether NFS is there.
+async fn ask_null(line: &Line) -> Result<(), ClientError> {
+    let null = Request::Nfs(nfs3::Call::Null);
+    tokio::select! {
+        answer = line.shared.ask(null, "asked whether it is there") => answer.map(drop),
+        e = nobody_listens(line) => Err(e),
+    }
 }
 
 /// The paths that the target's server exports, as it lists them; those that are not UTF-8
 /// are left out. MOUNT is found as [`mount`] finds it.
 pub async fn exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
-    match ask_mount_program(target, &Question::Exports, options).await?.0 {
+    let ips = resolve(&target.host).await?;
+    match ask_mount_program(target, &ips, &Question::Exports, options).await?.found {
         Found::Exports(list) => Ok(list),
         Found::Root(..) => Err(ClientError::Closed),
     }
@@ -105,10 +154,29 @@ enum Question<'a> {
     Exports,
 }
 
+impl Question<'_> {
+    /// How long to wait for NFS when it has been answered.
+    fn patience(&self) -> Duration {
+        match self {
+            Question::Root(_) => NULL_MAX,
+            Question::Exports => Duration::ZERO,
+        }
+    }
+}
+
 /// What it said.
 enum Found {
-    Root(usize, Fh),
+    /// Of which path, and the next one.
+    Root((usize, Fh), Option<(usize, Fh)>),
     Exports(Vec<String>),
+}
+
+/// How MOUNT was reached and what it said.
+struct Asked {
+    found: Found,
+    line: Line,
+    /// A line to NFS, which turned up on the way.
+    nfs: Option<Line>,
 }
 
 /// Asks MOUNT, wherever it is and over what the target wants; says how it was reached. Where
@@ -116,92 +184,75 @@ enum Found {
 /// first is taken.
 async fn ask_mount_program(
     target: &Target,
+    ips: &[IpAddr],
     question: &Question<'_>,
     options: &Options,
-) -> Result<(Found, Line), ClientError> {
-    let over = |transport| ask_over(target, transport, question, options);
+) -> Result<Asked, ClientError> {
     if let Some(transport) = target.transport {
-        return over(transport).await;
+        return ask_over(target, ips, &Way::new(transport, options), question).await;
     }
-    race(over(Transport::Udp), over(Transport::Tcp), HEAD_START).await
-}
-
-/// The first of two ways that leads to the server. The second one is tried when the first does not, or
-/// has not within `head_start`. If neither does, an answer that was none is the error, or else the first one's.
-async fn race<T>(
-    first: impl Future<Output = Result<T, ClientError>>,
-    second: impl Future<Output = Result<T, ClientError>>,
-    head_start: Duration,
-) -> Result<T, ClientError> {
-    let told = |first, second| if matches!(second, ClientError::Rpc(_)) { second } else { first };
-    tokio::pin!(first);
-    match tokio::time::timeout(head_start, &mut first).await {
-        Ok(Err(e)) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
-        Ok(answer) => return answer,
-        Err(_) => {}
-    }
-    tokio::pin!(second);
-    tokio::select! {
-        biased;
-        answer = &mut first => match answer {
-            Err(e) if is_unreachable(&e) => second.await.map_err(|second| told(e, second)),
-            answer => answer,
-        },
-        answer = &mut second => match answer {
-            Err(e) if is_unreachable(&e) => first.await.map_err(|first| told(first, e)),
-            answer => answer,
-        },
-    }
-}
-
-/// Whether the server may be reached some other way.
-fn is_unreachable(e: &ClientError) -> bool {
-    matches!(e, ClientError::Connect { .. } | ClientError::Silent { .. } | ClientError::Rpc(_))
+    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
+    let (first, second) = (ask_over(target, ips, &udp, question), ask_over(target, ips, &tcp, question));
+    race(first, second, HEAD_START, || udp.is_answered()).await
 }
 
 /// A host with several addresses is tried at one after the other, soon side by side, until one
 /// answers (the idea of RFC 8305).
 async fn ask_over(
     target: &Target,
-    transport: Transport,
+    ips: &[IpAddr],
+    way: &Way<'_>,
     question: &Question<'_>,
-    options: &Options,
-) -> Result<(Found, Line), ClientError> {
-    let mut asked: Option<Asked<'_>> = None;
+) -> Result<Asked, ClientError> {
+    let mut asked: Option<Asking<'_>> = None;
     // The last one first, for each has those after it to fall back on.
-    for ip in resolve(&target.host).await?.into_iter().rev() {
-        let here = ask_mount_at(target, transport, ip, question, options);
+    for ip in ips.iter().rev() {
+        let here = ask_mount_at(target, way, *ip, question);
         asked = Some(match asked {
             None => Box::pin(here),
-            Some(others) => Box::pin(race(here, others, NEXT_ADDRESS)),
+            Some(others) => Box::pin(race(here, others, NEXT_ADDRESS, never)),
         });
     }
     asked.ok_or(ClientError::Closed)?.await
 }
 
 /// What one address, or some, will say.
-type Asked<'a> = Pin<Box<dyn Future<Output = Result<(Found, Line), ClientError>> + Send + 'a>>;
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<Asked, ClientError>> + Send + 'a>>;
 
 async fn ask_mount_at(
     target: &Target,
-    transport: Transport,
+    way: &Way<'_>,
     ip: IpAddr,
     question: &Question<'_>,
-    options: &Options,
-) -> Result<(Found, Line), ClientError> {
-    let at = SocketAddr::new(ip, target.mount_port.or(target.port).unwrap_or(nfs3::PORT));
+) -> Result<Asked, ClientError> {
+    let at = SocketAddr::new(ip, target.mount_port.unwrap_or(nfs_at(target, ip).port()));
     let keys = target.keys.as_ref();
-    let line = reach(transport, keys, at, options).await?;
+    let line = way.reach(keys, at).await?;
     match ask_line(&line, question).await {
         Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
-            let port = ask_portmapper(transport, ip, options).await;
-            let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
-            let at = SocketAddr::new(ip, port.map_err(|no| if none(&no) { e } else { no })?);
-            let line = reach(transport, None, at, options).await?;
-            Ok((ask_line(&line, question).await?, line))
+            // As a rule NFS is here all the same. Where there is a choice of transports it is to say so.
+            let null = async { if target.transport.is_some() { Ok(()) } else { ask_null(&line).await } };
+            let asked = Box::pin(ask_elsewhere(way, ip, question, e));
+            let ((found, mount), null) = both(asked, Box::pin(null), question.patience()).await?;
+            Ok(Asked { found, line: mount, nfs: null.is_some_and(|n| n.is_ok()).then_some(line) })
         }
-        answer => Ok((answer?, line)),
+        answer => Ok(Asked { found: answer?, line, nfs: None }),
     }
+}
+
+/// Asks MOUNT where the portmapper says it is. If there is no portmapper, what was `said` on the NFS port is the
+/// error.
+async fn ask_elsewhere(
+    way: &Way<'_>,
+    ip: IpAddr,
+    question: &Question<'_>,
+    said: ClientError,
+) -> Result<(Found, Line), ClientError> {
+    let port = ask_portmapper(way, ip).await;
+    let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
+    let at = SocketAddr::new(ip, port.map_err(|no| if none(&no) { said } else { no })?);
+    let line = way.reach(None, at).await?;
+    Ok((ask_line(&line, question).await?, line))
 }
 
 /// Whether that is what is said where MOUNT is not.
@@ -220,32 +271,6 @@ async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
         }
     }
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
-}
-
-/// A line over what the target wants.
-async fn open(
-    transport: Transport,
-    keys: Option<&Keys>,
-    server: SocketAddr,
-    config: Config,
-    options: &Options,
-) -> Result<Line, ClientError> {
-    match keys {
-        Some(keys) => Line::open_objects(keys, server, config, options).await,
-        None => Line::open(transport, server, config, options).await,
-    }
-}
-
-/// A line for mounting.
-async fn reach(
-    transport: Transport,
-    keys: Option<&Keys>,
-    server: SocketAddr,
-    options: &Options,
-) -> Result<Line, ClientError> {
-    let give_up = options.config.give_up.unwrap_or(MOUNT_PATIENCE);
-    let config = Config { give_up: Some(give_up), ..options.config.clone() };
-    open(transport, keys, server, config, options).await
 }
 
 async fn ask_line(line: &Line, question: &Question<'_>) -> Result<Found, ClientError> {
@@ -269,10 +294,15 @@ async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
             let call = mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes()));
             asked.push((path, line.shared.submit(Request::Mount(call))?));
         }
-        for (n, (path, pending)) in asked.into_iter().enumerate() {
+        let mut asked = asked.into_iter().zip(batch * SIDE_BY_SIDE..);
+        while let Some(((path, pending), nth)) = asked.next() {
             match line.shared.wait(pending, "asked to mount").await? {
                 Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => {
-                    return Ok(Found::Root(batch * SIDE_BY_SIDE + n, mounted.fh));
+                    let next = match asked.next() {
+                        Some(((_, pending), nth)) => at_once(line, pending).await.map(|fh| (nth, fh)),
+                        None => None,
+                    };
+                    return Ok(Found::Root((nth, mounted.fh), next));
                 }
                 Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
                     let server = line.server.to_string();
@@ -283,6 +313,14 @@ async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
         }
     }
     Err(refusal.unwrap_or(ClientError::Closed))
+}
+
+/// What was asked for beside something that has been answered, if that is answered, too.
+async fn at_once(line: &Line, pending: Pending) -> Option<Fh> {
+    match tokio::time::timeout(AT_ONCE, line.shared.wait(pending, "asked to mount")).await {
+        Ok(Ok(Answer::Mount(mnt::Reply::Mnt(Ok(mounted))))) => Some(mounted.fh),
+        _ => None,
+    }
 }
 
 async fn ask_exports(line: &Line) -> Result<Found, ClientError> {
@@ -307,13 +345,13 @@ async fn nobody_listens(line: &Line) -> ClientError {
     }
 }
 
-async fn ask_portmapper(transport: Transport, ip: IpAddr, options: &Options) -> Result<u16, ClientError> {
-    let prot = match transport {
+async fn ask_portmapper(way: &Way<'_>, ip: IpAddr) -> Result<u16, ClientError> {
+    let prot = match way.transport {
         Transport::Udp => portmap::IPPROTO_UDP,
         Transport::Tcp | Transport::Atp => portmap::IPPROTO_TCP,
     };
     let question = portmap::Mapping { prog: mnt::PROGRAM, vers: mnt::VERSION, prot, port: 0 };
-    let line = reach(transport, None, SocketAddr::new(ip, portmap::PORT), options).await?;
+    let line = way.reach(None, SocketAddr::new(ip, portmap::PORT)).await?;
     let answer = tokio::select! {
         answer = line.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
         e = nobody_listens(&line) => Err(e),
@@ -326,33 +364,61 @@ async fn ask_portmapper(transport: Transport, ip: IpAddr, options: &Options) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use remora_wire::record::{RecordReader, mark};
     use remora_wire::rpc::{CallHeader, ReplyHeader};
     use remora_wire::{Reader, Xdr};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
 
-    /// A server that mounts `/b` and nothing else, and knows no UDP.
-    async fn serve(listener: TcpListener) {
+    fn options() -> Options {
+        Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() }
+    }
+
+    /// The reply of a server that mounts `path` alone and answers NULL.
+    fn reply(call: Bytes, path: &str) -> Vec<u8> {
+        let mut r = Reader::new(call);
+        let call = CallHeader::decode(&mut r).unwrap();
+        let mut reply = Vec::new();
+        ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+        if call.prog == mnt::PROGRAM && call.proc != 0 {
+            let asked = Bytes::decode(&mut r).unwrap();
+            let fits = asked == path.as_bytes();
+            let result =
+                if fits { Ok(mnt::Mounted { fh: Fh(asked), flavors: vec![1] }) } else { Err(mnt::MountError::NoEnt) };
+            mnt::Reply::Mnt(result).encode(&mut reply);
+        }
+        reply
+    }
+
+    /// Serves one connection, from this far away.
+    async fn serve(listener: TcpListener, path: &str, away: Duration) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut records = RecordReader::new(1 << 16);
         while let Ok(1..) = stream.read_buf(records.buffer()).await {
             while let Ok(Some(record)) = records.next_record() {
-                let mut r = Reader::new(record);
-                let call = CallHeader::decode(&mut r).unwrap();
-                let path = Bytes::decode(&mut r).unwrap();
-                let result = match &path[..] {
-                    b"/b" => Ok(mnt::Mounted { fh: Fh(path), flavors: vec![1] }),
-                    _ => Err(mnt::MountError::NoEnt),
-                };
-                let mut reply = Vec::new();
-                ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
-                mnt::Reply::Mnt(result).encode(&mut reply);
+                let reply = reply(record, path);
+                tokio::time::sleep(away).await;
                 stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+            }
+        }
+    }
+
+    /// Serves over UDP, but for the first `lost` datagrams.
+    async fn serve_datagrams(socket: Arc<UdpSocket>, path: &'static str, away: Duration, lost: usize) {
+        let mut buffer = [0; 2000];
+        for nth in 0.. {
+            let (n, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let (socket, call) = (socket.clone(), Bytes::copy_from_slice(&buffer[..n]));
+            if nth >= lost {
+                tokio::spawn(async move {
+                    tokio::time::sleep(away).await;
+                    socket.send_to(&reply(call, path), from).await.unwrap();
+                });
             }
         }
     }
@@ -361,36 +427,12 @@ mod tests {
     async fn where_udp_does_not_answer_tcp_does_and_the_first_path_that_may_is_mounted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = Target::parse(&format!("nfs://{}/", listener.local_addr().unwrap())).unwrap();
-        tokio::spawn(serve(listener));
-        let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
+        tokio::spawn(serve(listener, "/b", Duration::ZERO));
         let paths = ["/a/x", "/a", "/b", "/c", "/"].map(String::from);
         let began = Instant::now();
-        let (nth, session) = mount_first(&target, &paths, options).await.unwrap();
+        let Mounted { nth, session, .. } = mount_first(&target, &paths, options()).await.unwrap();
         assert_eq!((nth, &session.root().0[..], session.transport()), (2, &b"/b"[..], Transport::Tcp));
         assert!(began.elapsed() < HEAD_START * 3, "{:?}", began.elapsed());
-    }
-    #[tokio::test]
-    async fn of_two_ways_the_one_that_leads_there_is_taken() {
-        let ms = |n: u64| Duration::from_micros(n * 200);
-        let silent = || ClientError::Silent { server: "s".into(), what: "asked" };
-        let refused = || ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail));
-        let way = |after, end: Result<u8, ClientError>| async move {
-            tokio::time::sleep(after).await;
-            end
-        };
-        let head = ms(500);
-        assert_eq!(race(way(ms(400), Ok(1)), way(ms(0), Ok(2)), head).await.unwrap(), 1, "it is in time");
-        assert_eq!(race(way(ms(9000), Ok(1)), way(ms(100), Ok(2)), head).await.unwrap(), 2);
-        assert_eq!(race(way(ms(700), Ok(1)), way(ms(900), Ok(2)), head).await.unwrap(), 1);
-        assert_eq!(race(way(ms(100), Err(silent())), way(ms(900), Ok(2)), head).await.unwrap(), 2);
-        assert_eq!(race(way(ms(900), Ok(1)), way(ms(100), Err(silent())), head).await.unwrap(), 1);
-        for ways in [[ms(100), ms(100)], [ms(900), ms(100)], [ms(900), ms(2000)]] {
-            let [one, two] = ways;
-            let failed = race(way(one, Err(silent())), way(two, Err(refused())), head).await.unwrap_err();
-            assert!(matches!(failed, ClientError::Rpc(_)), "that is more than silence");
-            let failed = race(way(one, Err(refused())), way(two, Err(silent())), head).await.unwrap_err();
-            assert!(matches!(failed, ClientError::Rpc(_)));
-        }
     }
 
     /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.
@@ -399,34 +441,54 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nfs = listener.local_addr().unwrap();
         // What listens on its port over UDP says nothing.
-        let _deaf = tokio::net::UdpSocket::bind(nfs).await;
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut records = RecordReader::new(1 << 16);
-            while let Ok(1..) = stream.read_buf(records.buffer()).await {
-                while let Ok(Some(record)) = records.next_record() {
-                    let call = CallHeader::decode(&mut Reader::new(record)).unwrap();
-                    let mut reply = Vec::new();
-                    ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
-                    stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
-                }
-            }
-        });
-        let mountd = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let _deaf = UdpSocket::bind(nfs).await;
+        tokio::spawn(serve(listener, "", Duration::ZERO));
+        let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let url = format!("nfs://{nfs}/?mountport={}", mountd.local_addr().unwrap().port());
-        tokio::spawn(async move {
-            let mut buffer = [0; 2000];
-            while let Ok((n, from)) = mountd.recv_from(&mut buffer).await {
-                let call = CallHeader::decode(&mut Reader::new(Bytes::copy_from_slice(&buffer[..n]))).unwrap();
-                let mut reply = Vec::new();
-                ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
-                let mounted = mnt::Mounted { fh: Fh(Bytes::from_static(b"root")), flavors: vec![1] };
-                mnt::Reply::Mnt(Ok(mounted)).encode(&mut reply);
-                mountd.send_to(&reply, from).await.unwrap();
-            }
-        });
-        let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
-        let session = mount(&Target::parse(&url).unwrap(), "/", options).await.unwrap();
+        tokio::spawn(serve_datagrams(mountd, "/", Duration::ZERO, 0));
+        let session = mount(&Target::parse(&url).unwrap(), "/", options()).await.unwrap();
         assert_eq!(session.transport(), Transport::Tcp);
+    }
+
+    /// On a long path the first datagram is lost, and a stream would be there sooner than the second.
+    #[tokio::test]
+    async fn a_lost_datagram_does_not_make_it_tcp() {
+        let away = Duration::from_millis(300);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let socket = Arc::new(UdpSocket::bind(at).await.unwrap());
+        tokio::spawn(serve(listener, "/", away));
+        tokio::spawn(serve_datagrams(socket, "/", away, 1));
+        let session = mount(&Target::parse(&format!("nfs://{at}/")).unwrap(), "/", options()).await.unwrap();
+        assert_eq!(session.transport(), Transport::Udp);
+    }
+
+    /// MOUNT and NFS are asked side by side where it is known where they are, so it takes one round trip.
+    #[tokio::test]
+    async fn mounting_takes_one_round_trip_wherever_mount_is() {
+        let away = Duration::from_millis(300);
+        let [nfs, mountd] = [UdpSocket::bind("127.0.0.1:0"), UdpSocket::bind("127.0.0.1:0")];
+        let [nfs, mountd] = [Arc::new(nfs.await.unwrap()), Arc::new(mountd.await.unwrap())];
+        let url = format!("nfs://{}/?mountport={}", nfs.local_addr().unwrap(), mountd.local_addr().unwrap().port());
+        for socket in [nfs, mountd] {
+            tokio::spawn(serve_datagrams(socket, "/", away, 0));
+        }
+        let began = Instant::now();
+        let session = mount(&Target::parse(&url).unwrap(), "/", options()).await.unwrap();
+        assert_eq!(session.transport(), Transport::Udp);
+        assert!(began.elapsed() < away * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_to_mount_does_not_wait_for_nfs() {
+        let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        // It takes what comes and says nothing.
+        let nfs = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nfs://{}/?mountport={}", nfs.local_addr().unwrap(), mountd.local_addr().unwrap().port());
+        tokio::spawn(serve_datagrams(mountd, "/", Duration::ZERO, 0));
+        let began = Instant::now();
+        let refused = mount(&Target::parse(&url).unwrap(), "/other", options()).await;
+        assert!(matches!(refused, Err(ClientError::Mount { .. })), "{refused:?}");
+        assert!(began.elapsed() < HEAD_START, "{:?}", began.elapsed());
     }
 }

@@ -272,6 +272,11 @@ impl Session {
         &self.root
     }
 
+    /// The same server, mounted at another directory.
+    pub(super) fn at(&self, root: Fh) -> Session {
+        Session { root, ..self.clone() }
+    }
+
     /// The server as people know it: `host:port`.
     pub fn server(&self) -> &str {
         &self.shared().name

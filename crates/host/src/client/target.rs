@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use remora_atp::session::PublicKey;
 use remora_client::Transport;
+use remora_wire::nfs3;
 use url::Url;
 
 /// What an `nfs://host[:port]/path?proto=auto|udp|tcp|atp&mountport=..` URL says.
@@ -46,6 +47,12 @@ impl Target {
     /// Whether `text` means to be such a URL, right or wrong.
     pub fn is_url(text: &str) -> bool {
         text.to_ascii_lowercase().starts_with("nfs:")
+    }
+
+    /// Whether it says itself that MOUNT is not where NFS is.
+    pub(super) fn mount_is_elsewhere(&self) -> bool {
+        let nfs = self.port.unwrap_or(nfs3::PORT);
+        self.keys.is_none() && self.mount_port.is_some_and(|mount| mount != nfs)
     }
 
     /// Reads a URL.

@@ -2,8 +2,6 @@
 //! whenever it breaks and something is unanswered.
 
 use std::io;
-use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,11 +13,12 @@ use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::nfs::{NfsServer, RECORD_MAX, Relay};
 use crate::carrier::KEEP_ALIVE;
+use crate::reserved;
 use crate::tcp::harden;
 
 /// Bytes written ahead of the connection; the rest waits with the relay.
@@ -30,11 +29,6 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 /// How long a connection may take to be made, and the portmapper to answer.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const PORTMAP_MAX: Duration = Duration::from_secs(3);
-/// The ports that only root can open, from which kernels' servers want to be asked unless told
-/// otherwise (`insecure` in exports(5)). How many are tried.
-const RESERVED: Range<u16> = 665..1024;
-const RESERVED_TRIES: u16 = 32;
-
 /// One of the programs that NFS consists of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Way {
@@ -126,7 +120,7 @@ async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Re
     };
     let mut failure = io::ErrorKind::NotFound.into();
     for addr in tokio::net::lookup_host((host, at)).await? {
-        match in_time(CONNECT_MAX, connect_from(addr, *port)).await {
+        match in_time(CONNECT_MAX, reserved::connect(addr, *port)).await {
             Ok(tcp) => {
                 harden(&tcp, &KEEP_ALIVE)?;
                 *port = Some(tcp.local_addr()?.port());
@@ -140,36 +134,6 @@ async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Re
 
 async fn in_time<T>(max: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(max, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-}
-
-/// Connects from `port` if that is free, else from one that only root can open, else from any.
-async fn connect_from(addr: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
-    let many = RESERVED.end - RESERVED.start;
-    let first = getrandom::u32().map_or(0, |n| (n % u32::from(many)) as u16);
-    let reserved = (0..RESERVED_TRIES).map(|n| RESERVED.start + (first + n) % many);
-    for port in port.into_iter().chain(reserved) {
-        match try_from(addr, port).await {
-            Err(e) if is_port_taken(&e) => {}
-            // Not root, or not allowed to: then any port is as good as another.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
-            done => return done,
-        }
-    }
-    TcpStream::connect(addr).await
-}
-
-fn is_port_taken(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
-}
-
-async fn try_from(addr: SocketAddr, port: u16) -> io::Result<TcpStream> {
-    let (socket, any): (TcpSocket, SocketAddr) = match addr {
-        SocketAddr::V4(_) => (TcpSocket::new_v4()?, ([0, 0, 0, 0], port).into()),
-        SocketAddr::V6(_) => (TcpSocket::new_v6()?, ([0u16; 8], port).into()),
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(any)?;
-    socket.connect(addr).await
 }
 
 /// Where MOUNT is, if there is a portmapper that knows (RFC 1833, section 3).

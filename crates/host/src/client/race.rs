@@ -1,0 +1,132 @@
+//! Two ways to a server, of which one will do: transports, and addresses (the idea of RFC 8305).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use remora_client::{Config, Transport};
+
+use super::line::Line;
+use super::mount::Options;
+use super::session::Shared;
+use super::{ClientError, Keys};
+
+/// How long mounting may take when the session itself would wait for ever.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// How much later than the other's the answer of a preferred way may come.
+const PREFERRED: Duration = Duration::from_secs(2);
+
+/// A transport that is tried for mounting.
+pub(super) struct Way<'a> {
+    pub(super) transport: Transport,
+    options: &'a Options,
+    /// What was opened over it.
+    lines: Mutex<Vec<Arc<Shared>>>,
+}
+
+impl Way<'_> {
+    pub(super) fn new(transport: Transport, options: &Options) -> Way<'_> {
+        Way { transport, options, lines: Mutex::default() }
+    }
+
+    /// A line to `server`.
+    pub(super) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Line, ClientError> {
+        let give_up = self.options.config.give_up.unwrap_or(MOUNT_PATIENCE);
+        let config = Config { give_up: Some(give_up), ..self.options.config.clone() };
+        let line = match keys {
+            Some(keys) => Line::open_objects(keys, server, config, self.options).await?,
+            None => Line::open(self.transport, server, config, self.options).await?,
+        };
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.shared.clone());
+        Ok(line)
+    }
+
+    /// Whether everybody who was asked over it has answered something, be it a probe. It may be that one port is
+    /// open and another is not.
+    pub(super) fn is_answered(&self) -> bool {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        !lines.is_empty() && lines.iter().all(|line| line.lock().core.has_answer())
+    }
+}
+
+/// Neither of two ways is preferred.
+pub(super) fn never() -> bool {
+    false
+}
+
+/// The first of two ways that leads to the server. The second one is tried when the first does not, or
+/// has not within `head_start`. Where the server has answered something on the first it is preferred all the same: its
+/// answer may only have been lost. If neither does, an answer that was none is the error, or else the first one's.
+pub(super) async fn race<T>(
+    first: impl Future<Output = Result<T, ClientError>>,
+    second: impl Future<Output = Result<T, ClientError>>,
+    head_start: Duration,
+    is_first_alive: impl Fn() -> bool,
+) -> Result<T, ClientError> {
+    let told = |first, second| if matches!(second, ClientError::Rpc(_)) { second } else { first };
+    tokio::pin!(first);
+    match tokio::time::timeout(head_start, &mut first).await {
+        Ok(Err(e)) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
+        Ok(answer) => return answer,
+        Err(_) => {}
+    }
+    tokio::pin!(second);
+    tokio::select! {
+        biased;
+        answer = &mut first => match answer {
+            Err(e) if is_unreachable(&e) => second.await.map_err(|second| told(e, second)),
+            answer => answer,
+        },
+        answer = &mut second => match answer {
+            Err(e) if is_unreachable(&e) => first.await.map_err(|first| told(first, e)),
+            answer if answer.is_err() || !is_first_alive() => answer,
+            answer => match tokio::time::timeout(PREFERRED, first).await {
+                Ok(Ok(preferred)) => Ok(preferred),
+                _ => answer,
+            },
+        },
+    }
+}
+
+/// Whether the server may be reached some other way.
+fn is_unreachable(e: &ClientError) -> bool {
+    matches!(e, ClientError::Connect { .. } | ClientError::Silent { .. } | ClientError::Rpc(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_client::Failure;
+    use remora_wire::rpc::Outcome;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_two_ways_the_one_that_leads_there_is_taken() {
+        let ms = |n: u64| Duration::from_micros(n * 200);
+        let silent = || ClientError::Silent { server: "s".into(), what: "asked" };
+        let refused = || ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail));
+        let way = |after, end: Result<u8, ClientError>| async move {
+            tokio::time::sleep(after).await;
+            end
+        };
+        let head = ms(500);
+        assert_eq!(race(way(ms(400), Ok(1)), way(ms(0), Ok(2)), head, never).await.unwrap(), 1, "it is in time");
+        assert_eq!(race(way(ms(9000), Ok(1)), way(ms(100), Ok(2)), head, never).await.unwrap(), 2);
+        assert_eq!(race(way(ms(700), Ok(1)), way(ms(900), Ok(2)), head, never).await.unwrap(), 1);
+        assert_eq!(race(way(ms(100), Err(silent())), way(ms(900), Ok(2)), head, never).await.unwrap(), 2);
+        assert_eq!(race(way(ms(900), Ok(1)), way(ms(100), Err(silent())), head, never).await.unwrap(), 1);
+        let alive = || true;
+        assert_eq!(race(way(ms(2000), Ok(1)), way(ms(100), Ok(2)), head, alive).await.unwrap(), 1, "it is preferred");
+        assert_eq!(race(way(ms(2000), Err(silent())), way(ms(100), Ok(2)), head, alive).await.unwrap(), 2);
+        let no = ClientError::Closed;
+        let refused_at_once = race(way(ms(2000), Ok(1)), way(ms(100), Err(no)), head, alive).await;
+        assert!(matches!(refused_at_once, Err(ClientError::Closed)), "nobody waits to be refused twice");
+        for ways in [[ms(100), ms(100)], [ms(900), ms(100)], [ms(900), ms(2000)]] {
+            let [one, two] = ways;
+            let failed = race(way(one, Err(silent())), way(two, Err(refused())), head, never).await.unwrap_err();
+            assert!(matches!(failed, ClientError::Rpc(_)), "that is more than silence");
+            let failed = race(way(one, Err(refused())), way(two, Err(silent())), head, never).await.unwrap_err();
+            assert!(matches!(failed, ClientError::Rpc(_)));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Ports that only root can open. Servers take them for a sign that a request's credentials are an
+//! administrator's word, and Linux's want nothing else unless an export says `insecure` (exports(5)). So
+//! whoever may uses one, and all others any port.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+
+/// Those that mount(8) takes, too: above most services' own.
+const PORTS: Range<u16> = 665..1024;
+/// Those in between that services have over UDP or TLS, which could not start while one is taken.
+const SERVICES: [u16; 13] = [749, 750, 751, 783, 853, 860, 873, 953, 989, 990, 992, 993, 995];
+
+/// Connects from `port` if that is free, else from a reserved one, else from any.
+pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
+    for port in port.into_iter().chain(all()) {
+        match connect_from(server, port).await {
+            Err(e) if is_taken(&e) => {}
+            // Then any port is as good as another.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+            done => return done,
+        }
+    }
+    TcpStream::connect(server).await
+}
+
+/// A socket for datagrams to `server`, at a reserved port or else at any.
+pub(crate) async fn bind(server: SocketAddr) -> io::Result<UdpSocket> {
+    for port in all() {
+        match UdpSocket::bind(any(server, port)).await {
+            Err(e) if is_taken(&e) => {}
+            Err(_) => break,
+            done => return done,
+        }
+    }
+    UdpSocket::bind(any(server, 0)).await
+}
+
+/// All of them, beginning anywhere.
+fn all() -> impl Iterator<Item = u16> {
+    let many = PORTS.end - PORTS.start;
+    let first = getrandom::u32().map_or(0, |n| (n % u32::from(many)) as u16);
+    (0..many).map(move |n| PORTS.start + (first + n) % many).filter(|port| !SERVICES.contains(port))
+}
+
+async fn connect_from(server: SocketAddr, port: u16) -> io::Result<TcpStream> {
+    let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(any(server, port))?;
+    socket.connect(server).await
+}
+
+/// Any address of the server's family.
+fn any(server: SocketAddr, port: u16) -> SocketAddr {
+    if server.is_ipv4() { ([0, 0, 0, 0], port).into() } else { ([0u16; 8], port).into() }
+}
+
+fn is_taken(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn they_are_below_1024_and_differ() {
+        let ports: std::collections::BTreeSet<u16> = all().collect();
+        assert!(ports.len() == PORTS.len() - SERVICES.len() && ports.iter().all(|p| PORTS.contains(p)), "{ports:?}");
+    }
+
+    #[tokio::test]
+    async fn who_may_asks_from_one_and_all_others_from_any() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let may = all().any(|port| std::net::UdpSocket::bind(any(server, port)).is_ok());
+        let tcp = connect(server, None).await.unwrap();
+        assert_eq!(tcp.peer_addr().unwrap(), server);
+        let local = tcp.local_addr().unwrap().port();
+        assert_eq!(PORTS.contains(&local), may, "{local}");
+        let udp = bind(server).await.unwrap().local_addr().unwrap().port();
+        assert_eq!(PORTS.contains(&udp), may, "{udp}");
+        // One that is in use is passed over.
+        let other = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let taken = other.local_addr().unwrap().port();
+        assert_ne!(connect(server, Some(taken)).await.unwrap().local_addr().unwrap().port(), taken);
+    }
+}
