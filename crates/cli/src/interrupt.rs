@@ -1,9 +1,8 @@
 //! Signals: Ctrl-C and its kin end a command at once, whatever the link does.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -12,20 +11,36 @@ use crate::exit::{Error, Result};
 /// How long interrupted work may take to tidy up.
 const TIDY_MAX: Duration = Duration::from_millis(500);
 
-/// Bytes of unfinished copies that `cp --resume` can start from.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<AtomicU64>);
+/// Tells how many bytes of unfinished copies `cp --resume` can start from. Each copy has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(Sender<u64>);
 
 impl Kept {
     /// So many more.
     pub(crate) fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        // Where nobody listens there is nobody to tell.
+        let _ = self.0.send(bytes);
     }
+}
 
-    /// How many.
+/// Hears what all copies have kept.
+#[derive(Debug)]
+pub(crate) struct KeptInAll(Receiver<u64>);
+
+impl KeptInAll {
+    /// How many bytes they have kept. Waits until all copies have tidied up: those that are cut short
+    /// do so when their threads come to it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        let until = Instant::now() + TIDY_MAX;
+        let next = || self.0.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        std::iter::from_fn(next).sum()
     }
+}
+
+/// For a command, and for who speaks of it at its end.
+pub(crate) fn kept() -> (Kept, KeptInAll) {
+    let (add, heard) = channel();
+    (Kept(add), KeptInAll(heard))
 }
 
 /// Does `work` on a task of its own until it is done or a signal comes. Work that is cut

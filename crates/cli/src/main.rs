@@ -31,26 +31,30 @@ use clap::Parser;
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
     let name = cli.command.name();
-    let kept = interrupt::Kept::default();
+    let (kept, in_all) = interrupt::kept();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(e) => return finish(name, Err(exit::Error::local("starting")(e)), &kept),
+        Err(e) => {
+            drop(kept);
+            return finish(name, Err(exit::Error::local("starting")(e)), &in_all);
+        }
     };
-    let result = runtime.block_on(commands::run(cli.command, &kept));
+    let result = runtime.block_on(commands::run(cli.command, kept));
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
-    finish(name, result, &kept)
+    finish(name, result, &in_all)
 }
 
 /// Says what went wrong, and what to do about it; picks the exit code.
-fn finish(name: &str, result: exit::Result, kept: &interrupt::Kept) -> ExitCode {
+fn finish(name: &str, result: exit::Result, kept: &interrupt::KeptInAll) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     match error {
         exit::Error::Pipe | exit::Error::Reported(_) => {}
         _ => exit::show(name, &error),
     }
-    if kept.bytes() > 0 {
-        let kept = units::human(kept.bytes());
+    let kept = kept.bytes();
+    if kept > 0 {
+        let kept = units::human(kept);
         let how = "the same command with --resume goes on from there";
         out::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
     }

@@ -35,11 +35,11 @@ use crate::exit::Result;
 use crate::interrupt::{Kept, interruptible};
 
 /// Does what the command line says.
-pub(crate) async fn run(command: Command, kept: &Kept) -> Result {
+pub(crate) async fn run(command: Command, kept: Kept) -> Result {
     match command {
         Command::Ls(args) => interruptible(ls::run(args)).await,
         Command::Cat(args) => interruptible(cat::run(args)).await,
-        Command::Cp(args) => interruptible(cp::run(args, kept.clone())).await,
+        Command::Cp(args) => interruptible(cp::run(args, kept)).await,
         Command::Mkdir(args) => interruptible(mkdir::run(args)).await,
         Command::Rm(args) => interruptible(rm::run(args)).await,
         Command::Mv(args) => interruptible(mv::run(args)).await,
