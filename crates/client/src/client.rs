@@ -19,6 +19,7 @@ use crate::adaptive::Adaptive;
 use crate::block::{LONG_TRIP, fragments};
 use crate::config::{Config, Transport};
 use crate::fragments::Fragments;
+use crate::pacer::Pacer;
 use crate::pending::Pending;
 use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
 use crate::window::{Flight, OBJECTS_MAX, Window};
@@ -103,6 +104,7 @@ pub struct Client {
     waiting: Lanes<Pending>,
     resend: Lanes<u32>,
     window: Window,
+    pacer: Pacer,
     adaptive: Adaptive,
     fragments: Fragments,
     /// Those that were answered after they had been sent again: a second answer shows that it was
@@ -192,6 +194,7 @@ impl Client {
             waiting: Lanes::new(),
             resend: Lanes::new(),
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
+            pacer: Pacer::default(),
             adaptive: Adaptive::new(now, &config),
             fragments: Fragments::default(),
             answered_again: Ended::default(),

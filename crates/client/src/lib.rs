@@ -15,6 +15,7 @@ mod client;
 mod config;
 mod fragments;
 mod loss;
+mod pacer;
 mod pending;
 mod probes;
 mod request;

@@ -12,7 +12,11 @@
 //! It begins with two requests, or on a long path with what such a path may hold; of that as much
 //! as a device queue holds goes out at once and the rest at the pace of such a path, so that the
 //! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
-//! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product).
+//! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product), by no more than
+//! [`OPENING`] requests a reply. How fast what it admits goes out is the pacer's business.
+//!
+//! Links whose stations take turns carry much at once and then nothing for a while. The wait for the next
+//! turn is in every round trip and is no queue; it is known by answers that stay away for long and then come together.
 
 use std::time::Duration;
 
@@ -34,6 +38,11 @@ const LEAST_MAX: f64 = 9_000.0;
 /// before that keeps the link busy, and its segments tell the sender what was lost.
 const REPAIRED_LEAST: Duration = Duration::from_millis(600);
 const REPAIRED_LEAST_MAX: f64 = 524_288.0;
+/// So many more requests, beside its successor, a reply may bring before the window is as large as the path:
+/// what replies say of its pace may be wrong, for some links carry much at once after a while of nothing.
+const OPENING: u64 = 7;
+/// So many times longer than the slowest hop needs for a reply nothing comes in a pause.
+pub(crate) const PAUSE: u32 = 4;
 /// The largest window, in requests of the present size.
 const REQUESTS_MAX: u64 = 128;
 /// The largest in bytes where each request is an object that whoever is in between keeps until it is
@@ -73,12 +82,17 @@ impl Flight {
 pub(crate) struct Seen {
     /// Bytes of the request and its reply.
     pub(crate) bytes: u32,
+    /// When the request was sent.
+    pub(crate) sent: Time,
     /// How long it took, if that is certain.
     pub(crate) rtt: Option<Duration>,
     /// The least that one like it takes.
     pub(crate) shortest: Option<Duration>,
     /// How long the slowest hop needs for one like it, once known.
     pub(crate) spacing: Option<Duration>,
+    /// How long nothing came before it although it had been asked for, if that was not the slowest hop
+    /// at work: zero or [`PAUSE`] times its spacing and more.
+    pub(crate) pause: Duration,
     /// The window held requests back.
     pub(crate) full: bool,
     /// It comes over a stream that was lately seen to repair itself, and nobody waits for anything
@@ -102,6 +116,8 @@ struct Round {
     lost: u64,
     /// Shortest round trip to actual one, at its best: 1 where there was no queue at all.
     best: Option<f64>,
+    /// The longest before its replies.
+    pause: Duration,
 }
 
 /// How much is known.
@@ -129,6 +145,16 @@ pub(crate) struct Window {
     began: Option<Time>,
     /// The last round lost half of what it sent.
     lossy: bool,
+    /// When the latest request was sent before the window was last made smaller. What was sent by then
+    /// waited behind more than there is now.
+    shrunk: Option<Time>,
+    /// When the latest request was sent.
+    last_sent: Time,
+    /// How long nothing comes over a link that carries much at once and then nothing, as a radio does whose
+    /// stations take turns: what was seen in each of the last two rounds, and in the last one. Waiting
+    /// for one's turn is no queue.
+    pause: Duration,
+    last_pause: Duration,
     /// What the last reply said of the stream.
     repaired: bool,
     round: Round,
@@ -145,6 +171,10 @@ impl Window {
             unanswered_max: 0,
             began: None,
             lossy: false,
+            shrunk: None,
+            last_sent: Time::ZERO,
+            pause: Duration::ZERO,
+            last_pause: Duration::ZERO,
             repaired: false,
             round: Round::default(),
         }
@@ -175,6 +205,7 @@ impl Window {
     /// Takes note that a request for file data was sent.
     pub(crate) fn on_sent(&mut self, now: Time) {
         self.began.get_or_insert(now);
+        self.last_sent = now;
     }
 
     /// How many more of `block` bytes may be sent, now or in a moment.
@@ -203,10 +234,12 @@ impl Window {
     pub(crate) fn on_reply(&mut self, seen: Seen) {
         let block = u64::from(seen.bytes.max(1));
         self.round.answered += block;
-        if let (Some(rtt), Some(shortest)) = (seen.rtt, seen.shortest) {
-            let stretch = (shortest.as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
+        let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
+        if let (Some(rtt), Some(shortest), true) = (seen.rtt, seen.shortest, is_new) {
+            let stretch = ((shortest + self.pause).as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
             self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
         }
+        self.round.pause = self.round.pause.max(seen.pause);
         if let Some(least) = seen.least() {
             self.least = least;
             self.bytes = self.bytes.max(least);
@@ -219,6 +252,7 @@ impl Window {
             self.open(block, &seen);
         }
         if self.round.answered >= self.bytes.max(block * u64::from(REQUESTS_MIN)) {
+            self.note_pause();
             self.end_round(block, seen.full);
             self.round = Round::default();
         }
@@ -241,14 +275,26 @@ impl Window {
         self.phase = Phase::Opening;
         if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
             let pipe = shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
-            self.set((pipe + QUEUED_MIN).ceil() * block as f64, block);
-            self.phase = Phase::Steady;
-            self.round = Round::default();
+            let held = (pipe + QUEUED_MIN).ceil() * block as f64;
+            let is_full = seen.rtt.is_some_and(|rtt| rtt > shortest * 2) || self.round.lost * 2 > self.round.answered;
+            let next = if is_full { self.bytes } else { self.bytes + OPENING * block };
+            if is_full || held <= next as f64 {
+                self.set(held.min(next as f64), block);
+                self.phase = Phase::Steady;
+                self.round = Round::default();
+            } else {
+                self.bytes = self.bytes.max(next.min(block * REQUESTS_MAX));
+            }
         } else if self.round.lost > 0 {
             self.phase = Phase::Steady;
         } else if seen.full {
             self.set((self.bytes + block) as f64, block);
         }
+    }
+
+    fn note_pause(&mut self) {
+        let pause = if self.round.lost > 0 { Duration::ZERO } else { self.round.pause };
+        self.pause = pause.min(std::mem::replace(&mut self.last_pause, pause));
     }
 
     fn end_round(&mut self, block: u64, full: bool) {
@@ -269,6 +315,7 @@ impl Window {
         }
         if queued > 2.0 * QUEUED_MAX {
             self.set((window * stretch + QUEUED_MAX * one).min(window), block);
+            self.shrunk = Some(self.last_sent);
         } else if queued > QUEUED_MAX {
             self.set(window - one, block);
         } else if queued < QUEUED_MIN && full {
@@ -304,6 +351,8 @@ mod tests {
             spacing: spacing_ms.map(ms),
             full: true,
             repaired: false,
+            sent: Time::ZERO,
+            pause: Duration::ZERO,
         }
     }
 
@@ -322,7 +371,9 @@ mod tests {
         let shortest = service + delay;
         for n in 0..replies {
             let rtt = shortest.max(f64::from(size(&w)) * service);
-            w.on_reply(seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)));
+            let sent = Time::from_millis(u64::from(n));
+            w.on_sent(sent);
+            w.on_reply(Seen { sent, ..seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)) });
         }
         size(&w)
     }
@@ -331,7 +382,7 @@ mod tests {
     fn keeps_the_pipe_full_and_the_queue_short() {
         for (service, delay) in [(48.0, 5.0), (48.0, 600.0), (5.0, 50.0), (1.0, 100.0)] {
             let pipe: f64 = (service + delay) / service;
-            for (paced, replies) in [(false, 5000), (true, 5000), (true, 4)] {
+            for (paced, replies) in [(false, 5000), (true, 5000), (true, 20)] {
                 let w = f64::from(settled(service, delay, paced, replies));
                 assert!(w >= pipe && w <= pipe + 3.5, "service {service}, delay {delay}: window {w}, pipe {pipe}");
             }
@@ -389,6 +440,42 @@ mod tests {
         assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
         w.on_reply(Seen { repaired: false, ..tiny });
         assert_eq!(w.bytes, 100 * REQUESTS_MAX);
+    }
+
+    /// What was sent before waited behind more than there is now.
+    #[test]
+    fn a_queue_is_answered_once() {
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+        (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+        let open = size(&w);
+        let crowded = |sent| Seen { sent, ..seen(Some(40.0), 10.0, None) };
+        w.on_sent(Time::from_millis(5));
+        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(4))));
+        let less = size(&w);
+        assert!(less < open / 2 && less > open / 5, "{less} of {open}");
+        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(5))));
+        assert_eq!(size(&w), less);
+        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(6))));
+        assert!(size(&w) < less);
+    }
+
+    /// A link that carries `each` requests every 50 ms, and nothing in between.
+    #[test]
+    fn waiting_for_a_turn_is_no_queue() {
+        let (each, turn) = (15, Duration::from_millis(50));
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+        for nth in 0..400u64 {
+            let held = size(&w);
+            for n in 0..held.min(each) {
+                // What one turn does not carry waits for the next one.
+                let turns = held.div_ceil(each);
+                let sent = Time::from_millis(nth * 50);
+                let pause = if n == 0 { turn } else { Duration::ZERO };
+                w.on_sent(sent);
+                w.on_reply(Seen { sent, pause, ..seen(Some(f64::from(turns) * 50.0), 5.0, Some(0.01)) });
+            }
+        }
+        assert!((each * 2 / 3..each * 3).contains(&size(&w)), "{}", size(&w));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A megabyte through the papers' channel, by each kind of client: it arrives byte by byte, and
 //! in a time that has a right relation to the floor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use remora_channel::{Duplex, ErrorModel};
+use remora_channel::{Duplex, ErrorModel, Opportunities, PerSide};
 use remora_client::{Config, Transport};
 use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction};
 use remora_sim::programs::median;
@@ -71,6 +72,38 @@ fn the_default_client_stays_close_on_other_links_too() {
             let config = CopyConfig { channel: channel.clone(), bytes, ..CopyConfig::new(client, direction) };
             let (median, ratios) = median_ratio((0..seeds).map(|seed| copy::run(&config, seed).expect("a copy")));
             assert!(median < median_max, "{name}, {direction:?}: {median} of {ratios:?}");
+        }
+    }
+}
+
+/// Much is on its way there, and little of it fits a queue: what goes out at once is lost.
+#[test]
+fn the_default_client_does_not_overflow_queues() {
+    let fast = |delay_ms, rate: &str| remora_channel::Config {
+        delay: Duration::from_millis(delay_ms),
+        rate: rate.parse().expect("a rate"),
+        duplex: Duplex::Full,
+        queue_frames: 50,
+        ..Default::default()
+    };
+    let bursts =
+        remora_channel::Config { errors: ErrorModel::bursts(Duration::from_millis(80)), ..fast(100, "20Mbit") };
+    // A radio whose stations take turns: 33 frames each 20 ms.
+    let turns: String = (1..3000).map(|turn| format!("{}\n", turn * 20).repeat(33)).collect();
+    let turns = Arc::new(Opportunities::parse(&turns).expect("a trace"));
+    let turns = remora_channel::Config {
+        trace: PerSide { base: Some(turns.clone()), mobile: Some(turns) },
+        ..fast(25, "1Mbit")
+    };
+    for (name, channel, ratio_max) in
+        [("a satellite", fast(300, "10Mbit"), 1.45), ("and its bursts", bursts, 1.7), ("turns", turns, 1.5)]
+    {
+        for direction in [Direction::Read, Direction::Write] {
+            let client = Config::new(Transport::Udp);
+            let config =
+                CopyConfig { channel: channel.clone(), bytes: 8_000_000, ..CopyConfig::new(client, direction) };
+            let (median, ratios) = median_ratio((0..3).map(|seed| copy::run(&config, seed).expect("a copy")));
+            assert!(median < ratio_max, "{name}, {direction:?}: {median} of {ratios:?}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub use crate::probes::PROBE_MAX;
 use crate::probes::{Heard, Probes};
 use crate::request::Class;
 use crate::rtt::{Base, Mean, Rtt};
-use crate::window::Seen;
+use crate::window::{PAUSE, Seen};
 
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
@@ -85,7 +85,7 @@ pub(crate) struct Adaptive {
 }
 
 /// Full frames' worth of airtime of messages of `bytes` bytes in all.
-fn frames(bytes: u32) -> f64 {
+pub(crate) fn frames(bytes: u32) -> f64 {
     let wire = bytes.saturating_add(20 * (fragments(bytes) + 1));
     f64::from(wire) / f64::from(FRAME_PAYLOAD + 20)
 }
@@ -165,6 +165,7 @@ impl Adaptive {
         if call.class == Class::Change {
             self.sample_behind(now, call, sent);
         }
+        let pause = self.pause(now, call, sent);
         self.loss.on_fate(sent.seq, false);
         if spurious {
             self.reorder.on_spurious();
@@ -184,9 +185,10 @@ impl Adaptive {
         }
         self.last_reply = Some(now);
         self.probes.on_real_reply();
-        let spacing = self.airtime(call.bytes()).filter(|_| self.frame_time.samples() >= SPACINGS_MIN);
+        let spacing = self.pace().map(|frame| frame.mul_f64(frames(call.bytes())));
         let repaired = self.is_repairing(now) && !self.is_shared(now);
-        let seen = Seen { bytes: 0, rtt, shortest: self.shortest(call), spacing, full: false, repaired };
+        let shortest = self.shortest(call);
+        let seen = Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, full: false, repaired };
         Observed { seen, spurious }
     }
 
@@ -197,6 +199,19 @@ impl Adaptive {
         let queue = self.airtime(ahead).unwrap_or_default();
         if now.since(sent.at) > shortest + queue + REPAIR {
             self.last_repair = Some(now);
+        }
+    }
+
+    /// How long nothing came before the answer to `call`, which waited already, if that is too long to have been
+    /// the slowest hop's work.
+    fn pause(&self, now: Time, call: &Pending, sent: Sent) -> Duration {
+        // What a stream holds back, or a loss does, is another matter.
+        let is_clear = call.class.is_bulk() && !self.is_stream && !self.disturbed;
+        let since = self.last_bulk.filter(|last| is_clear && sent.at <= *last);
+        let gap = since.map_or(Duration::ZERO, |last| now.since(last));
+        match self.pace() {
+            Some(frame) if gap > frame.mul_f64(frames(call.bytes())) * PAUSE => gap,
+            _ => Duration::ZERO,
         }
     }
 
@@ -303,9 +318,14 @@ impl Adaptive {
         self.frame_time().map(|frame| frame.mul_f64(frames(bytes)))
     }
 
-    /// How long the slowest hop needs for a full frame.
+    /// How long the slowest hop was seen to need for a full frame.
+    pub(crate) fn pace(&self) -> Option<Duration> {
+        self.frame_time.mean().filter(|_| self.frame_time.samples() >= SPACINGS_MIN)
+    }
+
+    /// The same, or a first guess.
     fn frame_time(&self) -> Option<Duration> {
-        self.frame_time.mean().filter(|_| self.frame_time.samples() >= SPACINGS_MIN).or(self.frame_guess)
+        self.pace().or(self.frame_guess)
     }
 
     /// The first of these to have been sent, of those whose fate is unknown.

@@ -8,6 +8,8 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Client, Event};
+use crate::adaptive::frames;
+use crate::config::Transport;
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
@@ -20,6 +22,7 @@ impl Client {
         if call.class.is_bulk() {
             self.bulk_sent += 1;
             self.window.on_sent(now);
+            self.pace(now, &call);
         }
         let sent = Sent {
             at: now,
@@ -45,6 +48,13 @@ impl Client {
         let transmit = Transmit { to: self.server, payload: call.message.clone() };
         self.flying.insert(call.xid, call);
         transmit
+    }
+
+    /// A stream has a pace of its own.
+    fn pace(&mut self, now: Time, call: &Pending) {
+        if let Some(frame) = self.adaptive.pace().filter(|_| self.config.transport == Transport::Udp) {
+            self.pacer.on_sent(now, frame.mul_f64(frames(call.bytes())), frame);
+        }
     }
 
     fn set_timer(&mut self, now: Time, xid: u32, retries: u32) {
@@ -210,7 +220,9 @@ impl Client {
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
                 self.flight.remove(call.bytes());
-                self.window.on_reply(Seen { bytes: call.bytes(), full, ..seen.seen });
+                let seen = Seen { bytes: call.bytes(), full, ..seen.seen };
+                self.pacer.on_reply(now, &seen);
+                self.window.on_reply(seen);
             } else if let Some(trip) = self.adaptive.small_trip() {
                 self.window.prepare(trip);
             }
@@ -228,18 +240,24 @@ impl Client {
         if let Some(call) = self.waiting.foreground.pop_front() {
             return Some(call);
         }
+        if !self.is_bulk_ready() {
+            return None;
+        }
         while let Some(xid) = self.resend.bulk.pop_front() {
             if let Some(call) = self.flying.remove(&xid) {
                 return Some(call);
             }
         }
+        // That it was ready was for one that was answered meanwhile.
         if self.is_bulk_ready() { self.waiting.bulk.pop_front() } else { None }
     }
 
-    /// When the window has room for the next request for file data, if it will have without
-    /// another reply.
+    /// When the next request for file data may be sent, if it may without another reply: what was lost
+    /// at the link's pace, others when the window has room for them, too.
     fn bulk_at(&self) -> Option<Time> {
-        self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.flight, c.bytes()))
+        let room = || self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.flight, c.bytes()));
+        let at = if self.resend.bulk.is_empty() { room()? } else { Time::ZERO };
+        Some(at.max(self.pacer.opens_at()))
     }
 
     fn is_bulk_ready(&self) -> bool {
@@ -248,7 +266,8 @@ impl Client {
 
     /// Whether something can be sent at once.
     fn is_ready(&self) -> bool {
-        self.connected && (self.is_bulk_ready() || !self.resend.is_empty() || !self.waiting.foreground.is_empty())
+        let foreground = [self.resend.foreground.is_empty(), self.waiting.foreground.is_empty()] != [true; 2];
+        self.connected && (foreground || self.is_bulk_ready())
     }
 }
 

@@ -3,12 +3,13 @@
 mod flags;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use flags::Flags;
 use remora_base::Time;
-use remora_channel::{Duplex, ErrorModel, Outage};
+use remora_channel::{Duplex, ErrorModel, Opportunities, Outage, PerSide};
 use remora_client::{BlockSize, WindowSize};
 use remora_sim::copy::{self, CopyConfig, Direction, HandOff, MobileCopy};
 use remora_sim::disk::DiskModel;
@@ -40,6 +41,9 @@ struct Args {
     /// A medium for each direction instead of one for both.
     #[arg(long)]
     full_duplex: bool,
+    /// What leaves either end does so as in this Mahimahi trace, instead of at --rate.
+    #[arg(long, value_name = "FILE", value_parser = trace)]
+    trace: Option<Arc<Opportunities>>,
     /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
@@ -91,6 +95,7 @@ impl Args {
             delay: self.delay,
             queue_frames: self.queue,
             hold: self.hold,
+            trace: PerSide { base: self.trace.clone(), mobile: self.trace.clone() },
             outages: self.outage.iter().map(|(start, length)| Outage { start: *start, length: *length }).collect(),
             duplex: if self.full_duplex { Duplex::Full } else { Duplex::Half },
             ..channel
@@ -112,6 +117,11 @@ impl Args {
         };
         if self.flags.link { config.with_link() } else { config }
     }
+}
+
+fn trace(path: &str) -> Result<Arc<Opportunities>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    Opportunities::parse(&text).map(Arc::new).map_err(|e| e.to_string())
 }
 
 fn signalled(at: Time, length: Duration) -> HandOff {

@@ -1,0 +1,137 @@
+//! How fast file data is asked for and sent: not much faster than the slowest hop carries it (RFC 9002,
+//! section 7.7), and never more at once than a device queue holds.
+//!
+//! The window alone does not see to that. When it opens on a long path, or when a window's worth was lost
+//! and is to be sent again, all of it would go out in one burst and overflow the queue in front of that hop; what is lost there
+//! would go out in one burst, too. This is the virtual scheduling of ITU-T I.371 (GCRA): each request moves the time
+//! at which the hop will be done with it, and that may run ahead by so many frames.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use crate::adaptive::frames;
+use crate::window::Seen;
+
+/// How far the queue may be filled by what is sent at once, in full frames. Devices hold 50 and more, and
+/// the block that goes last comes on top.
+const AHEAD_FRAMES: u32 = 32;
+/// Clocks and timers are no finer: so much may always go out at once.
+const AHEAD_MIN: Duration = Duration::from_millis(4);
+/// How much faster than it was seen to be the hop is taken to be, so that a better one is found.
+const GAIN: f64 = 1.05;
+/// How much faster still, after each round trip in which nothing had to wait there.
+const SEARCH: f64 = 1.25;
+const SEARCH_MAX: f64 = 64.0;
+/// So many frames' time may a round trip be longer than the shortest where nothing had to wait.
+const NO_QUEUE_FRAMES: f64 = 4.0;
+
+/// When the next request for file data may go out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pacer {
+    /// When the slowest hop is done with all that was sent, if it is as fast as it seems.
+    done_at: Time,
+    /// How far that may be ahead.
+    ahead: Duration,
+    /// How much faster the hop is tried.
+    gain: f64,
+    /// When that last changed.
+    since: Time,
+}
+
+impl Default for Pacer {
+    fn default() -> Pacer {
+        Pacer { done_at: Time::ZERO, ahead: Duration::ZERO, gain: GAIN, since: Time::ZERO }
+    }
+}
+
+impl Pacer {
+    /// From when on something more may be sent.
+    pub(crate) fn opens_at(&self) -> Time {
+        self.done_at - self.ahead
+    }
+
+    /// Something was sent that keeps the hop busy for `airtime`, in which a full frame takes `frame`.
+    pub(crate) fn on_sent(&mut self, now: Time, airtime: Duration, frame: Duration) {
+        self.ahead = (frame * AHEAD_FRAMES).max(AHEAD_MIN);
+        self.done_at = self.done_at.max(now) + airtime.div_f64(self.gain);
+    }
+
+    /// A reply to a request for file data.
+    pub(crate) fn on_reply(&mut self, now: Time, seen: &Seen) {
+        let (Some(rtt), Some(shortest), Some(spacing)) = (seen.rtt, seen.shortest, seen.spacing) else { return };
+        let wait = spacing.mul_f64(NO_QUEUE_FRAMES / frames(seen.bytes).max(1.0));
+        if rtt > shortest + wait {
+            (self.gain, self.since) = (GAIN, now);
+        } else if now.since(self.since) > rtt {
+            (self.gain, self.since) = ((self.gain * SEARCH).min(SEARCH_MAX), now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: Duration = Duration::from_millis(1);
+
+    /// When each of `n` requests of `frames` frames goes out.
+    fn times(pacer: &mut Pacer, mut now: Time, n: u32, frames: u32) -> Vec<Time> {
+        let send = |_| {
+            now = now.max(pacer.opens_at());
+            pacer.on_sent(now, FRAME * frames, FRAME);
+            now
+        };
+        (0..n).map(send).collect()
+    }
+
+    fn reply(rtt: Duration) -> Seen {
+        Seen {
+            bytes: 16_000,
+            sent: Time::ZERO,
+            rtt: Some(rtt),
+            shortest: Some(Duration::from_millis(100)),
+            spacing: Some(FRAME * 11),
+            pause: Duration::ZERO,
+            full: true,
+            repaired: false,
+        }
+    }
+
+    #[test]
+    fn no_more_goes_out_at_once_than_a_device_queue_holds_and_the_rest_as_the_hop_carries_it() {
+        let now = Time::from_secs(7);
+        let sent = times(&mut Pacer::default(), now, 500, 11);
+        let at_once = sent.iter().filter(|t| **t == now).count() as u32 * 11;
+        assert!((AHEAD_FRAMES..=AHEAD_FRAMES + 12).contains(&at_once), "{at_once}");
+        let took = sent[499].since(now).as_secs_f64();
+        let carried = 500.0 * 11.0 * FRAME.as_secs_f64();
+        let in_queue = f64::from(at_once) * FRAME.as_secs_f64();
+        assert!(took < carried && (took + in_queue) * GAIN > carried - in_queue, "{took} for {carried}");
+    }
+
+    #[test]
+    fn what_was_not_used_is_not_saved_up() {
+        let mut pacer = Pacer::default();
+        times(&mut pacer, Time::from_secs(1), 10, 11);
+        let later = Time::from_secs(60);
+        let at_once = times(&mut pacer, later, 100, 11).into_iter().filter(|t| *t == later).count() as u32;
+        assert!(at_once * 11 <= AHEAD_FRAMES + 12, "{at_once}");
+    }
+
+    #[test]
+    fn without_a_queue_a_faster_hop_is_looked_for_and_with_one_no_longer() {
+        let mut pacer = Pacer::default();
+        let second = |pacer: &mut Pacer, at| {
+            let sent = times(pacer, Time::from_secs(at), 1000, 11);
+            sent[999].since(sent[500]).as_secs_f64()
+        };
+        let at_first = second(&mut pacer, 1);
+        for n in 0..10 {
+            pacer.on_reply(Time::from_secs(100 + n), &reply(Duration::from_millis(101)));
+        }
+        assert!(second(&mut pacer, 200) < at_first / 8.0);
+        pacer.on_reply(Time::from_secs(300), &reply(Duration::from_millis(120)));
+        assert_eq!(second(&mut pacer, 400), at_first);
+    }
+}
