@@ -8,6 +8,8 @@ use remora_vfs::Cred;
 use remora_wire::rpc::{AUTH_MAX, OpaqueAuth, Outcome};
 use remora_wire::{Error, Reader, Xdr};
 
+/// The flavor of Kerberos and its like (RFC 2203), which is not spoken here.
+pub(crate) const RPCSEC_GSS: u32 = 6;
 /// Most further groups of a caller (RFC 5531, appendix A).
 const GIDS_MAX: usize = 16;
 

@@ -84,6 +84,10 @@ fn program(prog: u32, vers: u32, portmap: bool) -> Result<Program, Outcome> {
 fn call(header: CallHeader, r: Reader, portmap: bool) -> Result<Incoming, Outcome> {
     let program = program(header.prog, header.vers, portmap)?;
     if header.proc == 0 {
+        // But NULL with a credential of RPCSEC_GSS begins a context (RFC 2203, section 5.2.2).
+        if header.cred.flavor == auth::RPCSEC_GSS {
+            auth::caller(&header.cred)?;
+        }
         return Ok(Incoming::Null { xid: header.xid });
     }
     match program {
@@ -186,7 +190,9 @@ mod tests {
     #[test]
     fn pings_need_no_credential_and_noise_no_answer() {
         for (prog, vers) in [(nfs3::PROGRAM, 2), (nfs3::PROGRAM, 3), (mount::PROGRAM, 1), (mount::PROGRAM, 3)] {
-            assert!(matches!(read(message(prog, vers, 0, 6, &[]), false), Incoming::Null { xid: 5 }));
+            assert!(matches!(read(message(prog, vers, 0, 7, &[]), false), Incoming::Null { xid: 5 }));
+            let context = read(message(prog, vers, 0, auth::RPCSEC_GSS, &[]), false);
+            assert!(matches!(context, Incoming::Refused { xid: 5, outcome: Outcome::AuthError(_) }));
         }
         for noise in [&b""[..], b"abc", &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2], &[0, 0, 0, 1, 0, 0, 0, 0]] {
             assert!(matches!(read(Bytes::copy_from_slice(noise), false), Incoming::NotACall));

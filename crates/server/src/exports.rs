@@ -68,10 +68,11 @@ impl Exports {
     /// Serves `list`. Handles stay good across restarts while `key` and the exports' first
     /// names stay.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
-        let mut seen: Vec<Vec<&str>> = Vec::new();
+        let mut seen: Vec<Vec<&[u8]>> = Vec::new();
         for name in list.iter().flat_map(|e| &e.names) {
             let usable = name.starts_with('/') && name.len() <= mount::PATH_MAX as usize;
-            let parts = components(name).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
+            let parts =
+                components(name.as_bytes()).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
             if seen.contains(&parts) {
                 return Err(ExportsError::Twice(name.clone()));
             }
@@ -113,14 +114,15 @@ impl Exports {
 
     /// Whether `path` lies in an export.
     pub(crate) fn exports(&self, path: &[u8]) -> bool {
-        std::str::from_utf8(path).is_ok_and(|path| self.find(path).is_some())
+        self.find(path).is_some()
     }
 
     /// The export whose name is the longest head of `path`, and the components behind it.
-    pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Exported, Vec<&'p str>)> {
+    pub(crate) fn find<'p>(&self, path: &'p [u8]) -> Option<(&Exported, Vec<&'p [u8]>)> {
         let parts = components(path)?;
         let names = self.list.iter().flat_map(|e| e.export.names.iter().map(move |n| (e, n)));
-        let heads = names.filter_map(|(e, n)| components(n).filter(|n| parts.starts_with(n)).map(|n| (e, n.len())));
+        let heads =
+            names.filter_map(|(e, n)| components(n.as_bytes()).filter(|n| parts.starts_with(n)).map(|n| (e, n.len())));
         let (exported, len) = heads.max_by_key(|(_, len)| *len)?;
         Some((exported, parts.get(len..).unwrap_or_default().to_vec()))
     }
@@ -133,9 +135,9 @@ impl fmt::Debug for Exports {
 }
 
 /// The parts of a path without empty ones and `.`; `None` if one of them is `..`.
-fn components(path: &str) -> Option<Vec<&str>> {
-    let parts = path.split('/').filter(|c| !c.is_empty() && *c != ".");
-    parts.map(|c| (c != "..").then_some(c)).collect()
+fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
+    let parts = path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".");
+    parts.map(|c| (c != b"..").then_some(c)).collect()
 }
 
 /// An export's number in handles: a hash with a fixed key, because it must never change.
@@ -171,10 +173,11 @@ mod tests {
             ("/a/../b", None),
             ("..", None),
         ] {
-            let found = exports.find(path).map(|(e, rest)| (e.export.names[0].as_str(), rest));
+            let found = exports.find(path.as_bytes()).map(|(e, rest)| (e.export.names[0].as_str(), rest));
+            let want = want.map(|(name, rest)| (name, rest.into_iter().map(str::as_bytes).collect::<Vec<_>>()));
             assert_eq!(found, want, "{path}");
         }
-        assert!(Exports::new(vec![export("/a")], &[0; 16]).unwrap().find("/b").is_none());
+        assert!(Exports::new(vec![export("/a")], &[0; 16]).unwrap().find(b"/b").is_none());
     }
 
     #[test]

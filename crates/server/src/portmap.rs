@@ -29,9 +29,11 @@ impl Portmap {
         })
     }
 
+    /// Zero says that there is no such program. Of a version that is not there another's port is told, as
+    /// rpcbind does: the program itself says which versions it has, and rpcinfo(8) asks it that way.
     fn port(&self, wanted: Mapping) -> u32 {
-        let is_it = |m: &&Mapping| (m.prog, m.vers, m.prot) == (wanted.prog, wanted.vers, wanted.prot);
-        self.0.iter().find(is_it).map_or(0, |m| m.port)
+        let of_program = || self.0.iter().filter(|m| (m.prog, m.prot) == (wanted.prog, wanted.prot));
+        of_program().find(|m| m.vers == wanted.vers).or_else(|| of_program().last()).map_or(0, |m| m.port)
     }
 }
 
@@ -43,14 +45,16 @@ mod tests {
     #[test]
     fn it_tells_what_it_knows_and_takes_nothing_in() {
         let nfs = Mapping { prog: 100_003, vers: 3, prot: IPPROTO_TCP, port: 2049 };
-        let portmap = Portmap::new(vec![nfs]);
+        let nfs2 = Mapping { vers: 2, port: 2050, ..nfs };
+        let portmap = Portmap::new(vec![nfs2, nfs]);
         let [far, near, mapped] = ["192.0.2.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1"].map(|a| a.parse().unwrap());
         let (udp, tcp) = (Peer::datagram(far), Peer::stream(far, 1));
-        let all = Some(Reply::Dump(vec![nfs]));
+        let all = Some(Reply::Dump(vec![nfs2, nfs]));
         for (from, call, want) in [
             (udp, Call::Null, Some(Reply::Void)),
             (udp, Call::GetPort(Mapping { port: 0, ..nfs }), Some(Reply::Port(2049))),
-            (udp, Call::GetPort(Mapping { vers: 2, ..nfs }), Some(Reply::Port(0))),
+            (udp, Call::GetPort(Mapping { vers: 2, ..nfs }), Some(Reply::Port(2050))),
+            (udp, Call::GetPort(Mapping { vers: 4, ..nfs }), Some(Reply::Port(2049))),
             (udp, Call::GetPort(Mapping { prot: IPPROTO_UDP, ..nfs }), Some(Reply::Port(0))),
             (udp, Call::GetPort(Mapping { prog: 1, ..nfs }), Some(Reply::Port(0))),
             (Peer::datagram(near), Call::Set(Mapping { prog: 1, ..nfs }), Some(Reply::Done(false))),

@@ -10,7 +10,6 @@ use super::Exec;
 /// The directory at `path`: the export with the longest matching name, and from there name by
 /// name with the caller's own rights. Neither `..` nor a symbolic link is followed.
 pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
-    let path = std::str::from_utf8(path).map_err(|_| MountError::NoEnt)?;
     let (exported, rest) = exec.exports.find(path).ok_or(MountError::NoEnt)?;
     let export = &exported.export;
     let terms = export.access.terms(exec.peer.addr).ok_or(MountError::Access)?;
@@ -21,7 +20,7 @@ pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
         if kind != FileType::Directory {
             return Err(MountError::NotDir);
         }
-        let (next, attr) = export.vfs.lookup(&cred, &id, name.as_bytes()).map_err(error)?;
+        let (next, attr) = export.vfs.lookup(&cred, &id, name).map_err(error)?;
         (id, kind) = (next, attr.kind);
     }
     if kind != FileType::Directory {

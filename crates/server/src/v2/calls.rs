@@ -76,7 +76,7 @@ fn symlink(a: nfs2::SymLinkArgs) -> Result<nfs3::Call, Reply> {
 
 /// CREATE makes files, and by a convention that clients follow all that MKNOD makes.
 fn create(a: nfs2::CreateArgs) -> Result<nfs3::Call, Reply> {
-    let (mode, size) = (a.attr.mode.unwrap_or(0), a.attr.size);
+    let (mode, size) = (a.attr.mode.filter(|mode| *mode != KEEP_MODE).unwrap_or(0), a.attr.size);
     let attr = set_attr(&a.attr);
     let plain = SetAttr { size: None, ..attr.clone() };
     let spec = || device::unpack(size.unwrap_or(0));

@@ -3,16 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
 use remora_server::{ANONYMOUS, Access, Config, Export, Exports, Limits, Rule, Server, Squash, Terms, cache};
 use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount::{self, MountError};
-use remora_wire::nfs3::{Call, MkDirArgs, Proc, RenameArgs, SetAttr, Status, SymLinkArgs};
+use remora_wire::nfs3::{Call, DirOp, MkDirArgs, Proc, RenameArgs, SetAttr, Status, SymLinkArgs};
 
 use crate::world::{KEY, ROOT, World, at, create, every_procedure, everybody, only, udp};
 
-fn mnt(w: &mut World, from: Peer, path: &str) -> Result<mount::Mounted, MountError> {
-    match w.mount(from, &mount::Call::Mnt(path.to_owned().into())) {
+fn mnt(w: &mut World, from: Peer, path: impl Into<Bytes>) -> Result<mount::Mounted, MountError> {
+    match w.mount(from, &mount::Call::Mnt(path.into())) {
         mount::Reply::Mnt(res) => res,
         other => panic!("{other:?}"),
     }
@@ -42,6 +43,11 @@ fn mount_walks_down_from_an_export_and_never_out_of_it() {
     ] {
         assert_eq!(mnt(&mut w, udp(), path).err(), want, "{path}");
     }
+    // Names are bytes.
+    let latin = MkDirArgs { at: DirOp { dir: root.fh, name: Bytes::from_static(b"\xfcber") }, attr: SetAttr::NONE };
+    w.call(&Call::MkDir(latin));
+    assert!(mnt(&mut w, udp(), &b"/share/\xfcber"[..]).is_ok());
+    assert_eq!(mnt(&mut w, udp(), &b"/share/\xff"[..]).err(), Some(MountError::NoEnt));
 }
 
 #[test]

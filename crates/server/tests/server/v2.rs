@@ -222,6 +222,8 @@ fn create_makes_pipes_and_sockets_but_no_devices_for_just_anybody() {
     assert_eq!(old.attr.mode, 0o010_600);
     let Reply::Create(Ok(socket)) = call(&mut w, &make("socket", 0o140_600, None)) else { panic!() };
     assert_eq!(socket.attr.kind, FileType::Socket);
+    let Reply::Create(Ok(file)) = call(&mut w, &make("file", 0xffff, None)) else { panic!("no mode is said") };
+    assert_eq!(file.attr.kind, FileType::Regular);
     assert_eq!(call(&mut w, &make("dir", 0o040_700, None)), Reply::Create(Err(Status::Io)));
     let file = make("pipe", 0o100_600, Some(0));
     assert_eq!(call(&mut w, &file), Reply::Create(Err(Status::Exist)), "a file was meant");
