@@ -92,6 +92,8 @@ impl Error {
         match self {
             Error::Usage(_) => 2,
             Error::Remote { source: ClientError::NoKey { .. }, .. } => 2,
+            // It is there, and lets nobody like us in, to nothing.
+            Error::Remote { source: ClientError::Rpc(Failure::Rpc(Outcome::AuthError(_))), .. } => 1,
             Error::Remote { .. } if self.is_lost() => 3,
             Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,
             Error::Mismatch(_) => 4,

@@ -59,8 +59,27 @@ pub(crate) fn shown(name: &[u8]) -> String {
     text.chars().map(escape).collect()
 }
 
+/// The URL of `name` in the directory at `url`, for the terminal: before the `?` and what follows it.
+pub(crate) fn below(url: &str, name: &[u8]) -> String {
+    let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+    let name = shown(name).replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+    format!("{}/{name}{query}", path.trim_end_matches('/'))
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn urls_of_entries_can_be_used_again() {
+        for (dir, name, url) in [
+            ("nfs://h/a", &b"b"[..], "nfs://h/a/b"),
+            ("nfs://h:1/", b"b", "nfs://h:1/b"),
+            ("nfs://h/a/?proto=tcp&mountport=2", b"b", "nfs://h/a/b?proto=tcp&mountport=2"),
+            ("nfs://h/a", b"100%? #1\n", "nfs://h/a/100%25%3F %231\\n"),
+        ] {
+            assert_eq!(super::below(dir, name), url);
+        }
+    }
+
     #[test]
     fn names_cannot_play_tricks() {
         for (name, text) in [(&b"a b"[..], "a b"), ("é".as_bytes(), "é"), (b"a\x1b[2Jb\n", "a\\u{1b}[2Jb\\n")] {

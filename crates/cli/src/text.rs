@@ -1,13 +1,35 @@
-//! Files of settings in TOML: values that are written as text, and errors with their lines.
+//! Files of text that a user names: reading them; values that are written as text in those in TOML,
+//! and errors with their lines.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 pub(crate) use remora_host::exports::line_at;
 use serde::{Deserialize, Deserializer, de};
 
+use crate::exit::{self, Error};
 use crate::units;
+
+/// The longest recording of a link that can be read, in bytes: some ten million lines.
+pub(crate) const TRACE_MAX: u64 = 128 << 20;
+
+/// What is in the file at `path`, which is to be `a_what`. Reading ends at `max` bytes, whatever the path
+/// leads to.
+pub(crate) fn read(path: &Path, max: u64, a_what: &str) -> exit::Result<String> {
+    let failed = || Error::local(path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed())?;
+    file.take(max + 1).read_to_end(&mut bytes).map_err(failed())?;
+    let wrong = |why: String| Error::Usage(format!("{}: {why}", path.display()));
+    if bytes.len() as u64 > max {
+        return Err(wrong(format!("is too large for {a_what}")));
+    }
+    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()))
+}
 
 /// A value that is written as text.
 #[derive(Clone, Debug)]

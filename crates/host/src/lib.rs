@@ -18,7 +18,7 @@ pub mod load;
 mod objects;
 pub mod portmap;
 pub mod relay;
-mod reserved;
+pub mod reserved;
 pub mod server;
 mod tcp;
 

@@ -12,14 +12,14 @@ use remora_wire::portmap::{Call, Mapping, PORT, PROGRAM, Reply, VERSION};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
+use crate::reserved;
+
 /// How long one question waits for its answer.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// How often it is asked.
 const TRIES: usize = 3;
 /// Longer than any answer to what is asked here.
 const ANSWER_MAX: usize = 1024;
-/// rpcbind takes registrations from ports that only root can open. These are tried.
-const RESERVED: std::ops::Range<u16> = 600..1024;
 
 /// Why a server could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +129,7 @@ struct Rpcbind {
 impl Rpcbind {
     fn open(at: SocketAddr) -> Result<Rpcbind, RegisterError> {
         let failed = |source| RegisterError::Io { at, source };
-        let socket = reserved_socket().or_else(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).map_err(failed)?;
+        let socket = reserved::datagrams(at).map_err(failed)?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         socket.connect(at).map_err(failed)?;
         Ok(Rpcbind { at, socket })
@@ -186,18 +186,6 @@ impl Rpcbind {
             }
         }
     }
-}
-
-/// A socket on a port that shows we are root.
-fn reserved_socket() -> io::Result<UdpSocket> {
-    let mut last = io::ErrorKind::AddrInUse.into();
-    for port in RESERVED {
-        match UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
-            done => return done,
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]

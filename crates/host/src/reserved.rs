@@ -3,9 +3,11 @@
 //! whoever may uses one, and all others any port.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::ops::Range;
+use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 /// Those that mount(8) takes, too: above most services' own.
@@ -26,16 +28,47 @@ pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result
     TcpStream::connect(server).await
 }
 
-/// A socket for datagrams to `server`, at a reserved port or else at any.
-pub(crate) async fn bind(server: SocketAddr) -> io::Result<UdpSocket> {
+/// Connects in the same way, and waits for as long as that takes, or for `patience`.
+pub fn stream(server: SocketAddr, patience: Duration) -> io::Result<net::TcpStream> {
+    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     for port in all() {
-        match UdpSocket::bind(any(server, port)).await {
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // connect(2) obeys it, too.
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
+        let bound = rustix::net::bind(&socket, &any(server, port)).map_err(io::Error::from);
+        match bound.and_then(|()| Ok(rustix::net::connect(&socket, &server)?)) {
+            Err(e) if is_taken(&e) => {}
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            done => {
+                return done
+                    .and_then(|()| Ok(sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)?))
+                    .map(|()| socket.into());
+            }
+        }
+    }
+    net::TcpStream::connect_timeout(&server, patience)
+}
+
+/// A socket for datagrams to `server`, at a reserved port or else at any.
+pub fn datagrams(server: SocketAddr) -> io::Result<net::UdpSocket> {
+    for port in all() {
+        match net::UdpSocket::bind(any(server, port)) {
             Err(e) if is_taken(&e) => {}
             Err(_) => break,
             done => return done,
         }
     }
-    UdpSocket::bind(any(server, 0)).await
+    net::UdpSocket::bind(any(server, 0))
+}
+
+/// The same for who does not block.
+pub(crate) async fn bind(server: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = datagrams(server)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
 }
 
 /// All of them, beginning anywhere.
@@ -83,7 +116,8 @@ mod tests {
         let local = tcp.local_addr().unwrap().port();
         assert_eq!(PORTS.contains(&local), may, "{local}");
         let udp = bind(server).await.unwrap().local_addr().unwrap().port();
-        assert_eq!(PORTS.contains(&udp), may, "{udp}");
+        let blocking = stream(server, Duration::from_secs(5)).unwrap().local_addr().unwrap().port();
+        assert_eq!([udp, blocking].map(|port| PORTS.contains(&port)), [may; 2], "{udp} {blocking}");
         // One that is in use is passed over.
         let other = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let taken = other.local_addr().unwrap().port();

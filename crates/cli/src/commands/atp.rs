@@ -10,6 +10,7 @@ use remora_lab::atp::{self, Experiment, Options, Protocol, Trace, Workload};
 use super::lab;
 use crate::args::Atp;
 use crate::exit::{Error, Result};
+use crate::text::{self, TRACE_MAX};
 
 /// No link of two hosts takes longer, there and back.
 const RTT_MAX: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ fn options(args: &Atp) -> Result<Options> {
     let trace = match &args.trace {
         None => Trace::paper(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(Error::local(path.display()))?;
+            let text = text::read(path, TRACE_MAX, "a trace")?;
             Trace::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?
         }
     };

@@ -8,6 +8,7 @@ use remora_channel::{self as channel, Config, ErrorModel, Opportunities, Outage,
 
 use crate::args::{self, ChannelArgs};
 use crate::exit::{Error, Result};
+use crate::text::{self, TRACE_MAX};
 
 /// What the flags ask for, checked; traces are read.
 pub(super) fn config(args: &ChannelArgs) -> Result<Config> {
@@ -49,7 +50,7 @@ fn errors(args: &ChannelArgs) -> ErrorModel {
 
 fn trace(path: Option<&Path>) -> Result<Option<Arc<Opportunities>>> {
     let Some(path) = path else { return Ok(None) };
-    let text = std::fs::read_to_string(path).map_err(Error::local(path.display()))?;
+    let text = text::read(path, TRACE_MAX, "a trace")?;
     let trace = Opportunities::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
     Ok(Some(Arc::new(trace)))
 }

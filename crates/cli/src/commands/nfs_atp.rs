@@ -8,6 +8,7 @@ use remora_lab::nfs_atp::{self, Options};
 use crate::args::NfsAtp;
 use crate::exit::{Error, Result};
 use crate::out;
+use crate::text::{self, TRACE_MAX};
 
 pub(crate) async fn run(args: NfsAtp) -> Result {
     let options = options(&args)?;
@@ -26,7 +27,7 @@ fn options(args: &NfsAtp) -> Result<Options> {
     let (trace, trace_name) = match &args.trace {
         None => (Trace::paper(), "the trace of ATP 02, reconstructed".to_owned()),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(Error::local(path.display()))?;
+            let text = text::read(path, TRACE_MAX, "a trace")?;
             let trace = Trace::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
             (trace, path.display().to_string())
         }

@@ -71,7 +71,7 @@ fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Fu
             return Err(Error::refused(url, "directories lie too deep in one another"));
         }
         let mut pool = Pool::default();
-        let below = |name: &[u8]| format!("{url}/{}", crate::out::shown(name));
+        let below = |name: &[u8]| crate::out::below(&url, name);
         let Listing { entries, unknown } = remote.list(&dir.fh).await.map_err(Error::remote(&url))?;
         for entry in entries {
             let inner = below(&entry.name);

@@ -230,7 +230,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     let dest = match into {
         Into::Directory(dir) => {
             let name = local_name(source).ok_or_else(|| Error::refused(source.display(), "has no name"))?;
-            let url = format!("{}/{}", place.url.trim_end_matches('/'), crate::out::shown(&name));
+            let url = crate::out::below(&place.url, &name);
             Destination::new(&place.remote, dir, name, url)
         }
         Into::Name { found, early } => {

@@ -153,9 +153,9 @@ impl RemotePart {
     }
 
     /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`.
-    pub(crate) fn committed(&self, range: Range<u64>) -> io::Result<()> {
+    pub(crate) fn committed(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
         let mut journal = self.journal();
-        journal.done.insert(range);
+        ranges.into_iter().for_each(|range| journal.done.insert(range));
         let saved = self.saved.load(Ordering::Relaxed);
         // What went in one piece is copied again as fast as a journal is read.
         let Some(file) = self.journal_file.as_ref().filter(|_| saved > 0 || !journal.is_complete()) else {

@@ -42,7 +42,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
     let mut pool = Pool::default();
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<(PathBuf, Attr)> = Vec::new();
-    let mut todo = vec![Down { node, url: url.trim_end_matches('/').to_owned(), dest: dest.to_owned(), depth: 0 }];
+    let mut todo = vec![Down { node, url: url.to_owned(), dest: dest.to_owned(), depth: 0 }];
     while let Some(dir) = todo.pop() {
         let entries = match open_down(remote, &dir, begun).await {
             Ok((is_ours, Listing { entries, unknown })) => {
@@ -52,7 +52,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
                     finished.push((dir.dest.clone(), dir.node.attr.clone()));
                 }
                 for (name, e) in unknown {
-                    job.settle(Err(Error::remote(format!("{}/{}", dir.url, out::shown(&name)))(e)))?;
+                    job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
                 }
                 entries
             }
@@ -62,12 +62,12 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
             }
         };
         for entry in entries {
-            let name = out::shown(&entry.name);
             if !is_plain(&entry.name) {
+                let name = out::shown(&entry.name);
                 job.settle(Err(Error::refused(&dir.url, format!("the server lists the impossible name '{name}'"))))?;
                 continue;
             }
-            let url = format!("{}/{name}", dir.url);
+            let url = out::below(&dir.url, &entry.name);
             let dest = dir.dest.join(OsStr::from_bytes(&entry.name));
             if is_part(&entry.name) {
                 skip(job, &url, UNFINISHED);
@@ -191,7 +191,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
         };
         for entry in entries {
             let name = entry.file_name().as_bytes().to_vec();
-            let url = format!("{}/{}", dir.dest.url.trim_end_matches('/'), out::shown(&name));
+            let url = out::below(&dir.dest.url, &name);
             if is_part(&name) {
                 skip(job, &entry.path().display().to_string(), UNFINISHED);
                 continue;

@@ -219,8 +219,8 @@ impl Progress for Sending<'_> {
         self.job.progress.add(bytes);
     }
 
-    fn stable(&mut self, piece: Range<u64>) -> io::Result<()> {
-        let Err(why) = self.part.committed(piece) else { return Ok(()) };
+    fn stable(&mut self, pieces: Vec<Range<u64>>) -> io::Result<()> {
+        let Err(why) = self.part.committed(pieces) else { return Ok(()) };
         // The copy is worth more than that it can be resumed.
         if !std::mem::replace(&mut self.is_warned, true) {
             let what = "if it is interrupted, it begins anew: what has arrived could not be noted here";

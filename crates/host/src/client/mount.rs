@@ -11,7 +11,7 @@ use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
 
 use super::line::Line;
-use super::race::{Way, never, race};
+use super::race::{Way, never, race, until_answered};
 use super::session::{Pending, Session};
 use super::streams::Streams;
 use super::{ClientError, Target};
@@ -67,6 +67,10 @@ pub struct Mounted {
 /// MOUNT is asked on the target's `mount_port`; without one on the NFS port, where Remora
 /// and other user-space servers answer, and if it is not there, where the portmapper says.
 pub async fn mount_first(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
+    until_answered(options.config.give_up, || Box::pin(try_to_mount(target, paths, options.clone()))).await
+}
+
+async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
     let ips = resolve(&target.host).await?;
     // Where it is known that MOUNT is elsewhere NFS is looked for meanwhile.
     let meanwhile = async {

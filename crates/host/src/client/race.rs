@@ -11,7 +11,7 @@ use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys};
 
-/// How long mounting may take when the session itself would wait for ever.
+/// How long a try to mount may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
 /// How much later than the other's the answer of a preferred way may come.
 const PREFERRED: Duration = Duration::from_secs(2);
@@ -49,6 +49,19 @@ impl Way<'_> {
     }
 }
 
+/// What `attempt` comes to; without `give_up` it is made again while nobody answers.
+pub(super) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>>(
+    give_up: Option<Duration>,
+    attempt: impl Fn() -> F,
+) -> Result<T, ClientError> {
+    loop {
+        match attempt().await {
+            Err(ClientError::Silent { .. }) if give_up.is_none() => {}
+            done => return done,
+        }
+    }
+}
+
 /// Neither of two ways is preferred.
 pub(super) fn never() -> bool {
     false
@@ -63,7 +76,11 @@ pub(super) async fn race<T>(
     head_start: Duration,
     is_first_alive: impl Fn() -> bool,
 ) -> Result<T, ClientError> {
-    let told = |first, second| if matches!(second, ClientError::Rpc(_)) { second } else { first };
+    // That a port is closed over one says less than that nobody answers over the other.
+    let told = |first, second| match (&first, &second) {
+        (_, ClientError::Rpc(_)) | (ClientError::Connect { .. }, ClientError::Silent { .. }) => second,
+        _ => first,
+    };
     tokio::pin!(first);
     match tokio::time::timeout(head_start, &mut first).await {
         Ok(Err(e)) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
@@ -95,10 +112,30 @@ fn is_unreachable(e: &ClientError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use remora_client::Failure;
     use remora_wire::rpc::Outcome;
 
     use super::*;
+
+    #[tokio::test]
+    async fn who_never_gives_up_asks_until_somebody_answers() {
+        let tries = Cell::new(0);
+        let attempt = || async {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 {
+                Err(ClientError::Silent { server: "s".into(), what: "asked" })
+            } else {
+                Ok(tries.get())
+            }
+        };
+        assert_eq!(until_answered(None, &attempt).await.unwrap(), 3);
+        tries.set(0);
+        assert!(matches!(until_answered(Some(MOUNT_PATIENCE), &attempt).await, Err(ClientError::Silent { .. })));
+        let refused = until_answered(None, || async { Err::<(), _>(ClientError::Closed) }).await;
+        assert!(matches!(refused, Err(ClientError::Closed)));
+    }
 
     #[tokio::test]
     async fn of_two_ways_the_one_that_leads_there_is_taken() {
@@ -121,6 +158,10 @@ mod tests {
         let no = ClientError::Closed;
         let refused_at_once = race(way(ms(2000), Ok(1)), way(ms(100), Err(no)), head, alive).await;
         assert!(matches!(refused_at_once, Err(ClientError::Closed)), "nobody waits to be refused twice");
+        let closed =
+            || ClientError::Connect { server: "s".into(), source: std::io::ErrorKind::ConnectionRefused.into() };
+        let failed = race(way(ms(900), Err(closed())), way(ms(100), Err(silent())), head, never).await.unwrap_err();
+        assert!(matches!(failed, ClientError::Silent { .. }), "somebody may be there");
         for ways in [[ms(100), ms(100)], [ms(900), ms(100)], [ms(900), ms(2000)]] {
             let [one, two] = ways;
             let failed = race(way(one, Err(silent())), way(two, Err(refused())), head, never).await.unwrap_err();

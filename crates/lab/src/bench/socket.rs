@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use remora_client::Transport;
+use remora_host::reserved;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg, sendmsg, sockopt};
 
@@ -113,15 +114,14 @@ impl Socket {
 }
 
 fn stream(server: SocketAddr) -> io::Result<Socket> {
-    let socket = TcpStream::connect_timeout(&server, CONNECT_MAX)?;
+    let socket = reserved::stream(server, CONNECT_MAX)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(TURN))?;
     Ok(Socket::Stream(socket, Box::default()))
 }
 
 fn datagram(server: SocketAddr, batch: usize) -> io::Result<Socket> {
-    let any: SocketAddr = if server.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any)?;
+    let socket = reserved::datagrams(server)?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(TURN))?;
     // What the system does not allow is done without; lost datagrams are counted.

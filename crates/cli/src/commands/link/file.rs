@@ -11,8 +11,11 @@ use toml::Spanned;
 
 use crate::args::Duplex;
 use crate::args::tunnel::{Mode, Scheduler};
-use crate::exit::{Error, Result, io_text};
-use crate::text::{Text, Time, line_at};
+use crate::exit::{Error, Result};
+use crate::text::{self, Text, Time, line_at};
+
+/// Nobody has a longer one.
+const BYTES_MAX: u64 = 1 << 20;
 
 pub(super) const BASE_EXAMPLE: &str = r#"# The base of a link: remora link base --config FILE. Flags come before this file.
 
@@ -134,7 +137,7 @@ impl File {
     /// Reads the file at `path`; without one, nothing is set.
     pub(super) fn load(path: Option<&Path>, whose: Whose) -> Result<File> {
         let Some(path) = path else { return Ok(File::default()) };
-        let text = std::fs::read_to_string(path).map_err(|e| Error::refused(path.display(), io_text(&e)))?;
+        let text = text::read(path, BYTES_MAX, "the settings of a link")?;
         let mut file = File::parse(&text, whose).map_err(|why| Error::Usage(format!("{}: {why}", path.display())))?;
         file.beside(path.parent().unwrap_or(Path::new("")));
         Ok(file)

@@ -1,7 +1,6 @@
 //! A network in TOML. Unknown keys, keys of another type of medium and values out of range are
 //! errors that name their line.
 
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -139,14 +138,7 @@ pub(super) fn read(path: &Path) -> Result<(Topology, Network)> {
 
 /// What is in the file at `path`.
 pub(super) fn text(path: &Path) -> Result<String> {
-    let failed = || Error::local(path.display());
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(failed())?;
-    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(failed())?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(Error::Usage(format!("{}: is too large for a network", path.display())));
-    }
-    Ok(text)
+    crate::text::read(path, BYTES_MAX, "a network")
 }
 
 /// The network in `text`, which is that of the file at `path`.

@@ -1,6 +1,5 @@
 //! Exports files: from a path to what it says.
 
-use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 
@@ -8,21 +7,14 @@ use remora_host::exports::{self, Format, Parsed, Wrong};
 
 use crate::args::ExportsFormat;
 use crate::exit::{Error, Result, io_text};
+use crate::text;
 
 /// Nobody has a longer one. Reading ends there, whatever the path leads to.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the file at `path`. Blocks, also while it asks for the addresses of hosts.
 pub(super) fn read(path: &Path, format: Option<ExportsFormat>) -> Result<Parsed> {
-    let failed = || Error::local(path.display());
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed())?;
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed())?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(Error::Usage(format!("{}: is too large for an exports file", path.display())));
-    }
-    let text = String::from_utf8(bytes);
-    let text = text.map_err(|_| Error::Usage(format!("{}: is not UTF-8 text", path.display())))?;
+    let text = text::read(path, BYTES_MAX, "an exports file")?;
     let is_toml = path.extension().is_some_and(|e| e == "toml");
     let format = match format {
         Some(ExportsFormat::Toml) => Format::Toml,

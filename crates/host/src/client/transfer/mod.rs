@@ -15,6 +15,8 @@ use flying::Flying;
 
 /// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// How long what a server made stable without a COMMIT goes untold.
+const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// The largest blocks the server takes, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +98,7 @@ pub trait Progress {
     fn sent(&mut self, bytes: u64);
 
     /// These bytes will outlive a crash of the server. Not for every WRITE.
-    fn stable(&mut self, piece: Piece) -> std::io::Result<()>;
+    fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()>;
 
     /// The path is long, nothing was lost on it, and all is on its way; what is asked for
     /// now arrives behind it. Told at most once, and never if it does not come to that.
@@ -149,7 +151,7 @@ impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plai
         (self.progress)(bytes);
     }
 
-    fn stable(&mut self, _piece: Piece) -> std::io::Result<()> {
+    fn stable(&mut self, _pieces: Vec<Piece>) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -170,6 +172,7 @@ pub async fn send(
     let mut flying = Flying::new(session, true);
     let mut later = session.later();
     let (mut committed, mut every) = (Instant::now(), COMMIT_EVERY.0);
+    let mut told = Instant::now();
     while !file.is_done() {
         let mut is_last = false;
         let tail = session.shared().lock().core.sync_tail();
@@ -212,18 +215,29 @@ pub async fn send(
                 let bytes = file.on_write(piece, &written)?;
                 left = left.saturating_sub(bytes);
                 progress.sent(bytes);
+                // Many servers write all to the disk at once, whatever they are asked.
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    tell_stable(&mut file, progress)?;
+                }
             }
             (_, Some(Answer::Nfs(Reply::Commit(result)))) => {
                 file.on_commit(&result.map_err(|f| f.status)?)?;
-                file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
+                tell_stable(&mut file, progress)?;
             }
             (_, Some(_)) => return Err(ClientError::Closed),
             (piece, None) if piece.is_empty() => flying.push(piece, session.own_line(), commit_all(&file))?,
             (piece, None) => file.put_back(piece),
         }
     }
-    file.take_stable().into_iter().try_for_each(|p| progress.stable(p))?;
+    tell_stable(&mut file, progress)?;
     Ok(seen.unwrap_or_default())
+}
+
+/// Tells of what became stable since it was last told.
+fn tell_stable(file: &mut Upload, progress: &mut impl Progress) -> std::io::Result<()> {
+    let pieces = file.take_stable();
+    if pieces.is_empty() { Ok(()) } else { progress.stable(pieces) }
 }
 
 /// A COMMIT of all of the file.
@@ -329,7 +343,7 @@ mod tests {
             self.answered += bytes;
         }
 
-        fn stable(&mut self, _piece: Piece) -> std::io::Result<()> {
+        fn stable(&mut self, _pieces: Vec<Piece>) -> std::io::Result<()> {
             Ok(())
         }
 
