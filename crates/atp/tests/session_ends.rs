@@ -70,6 +70,36 @@ fn a_half_open_connection_makes_room_when_it_has_had_its_time() {
     assert_eq!(world.with(0, |e, _| e.usage().peers), 1);
 }
 
+/// Who went without a word makes room long before its place is given up, and who is only idle does not.
+#[test]
+fn a_silent_peer_makes_room_and_an_idle_one_does_not() {
+    for is_gone in [true, false] {
+        let mut world = World::new(34);
+        let link = Link::new(50_000, 20 * MS);
+        let idle = Duration::from_secs(60);
+        world.add(Config { peers: 1, idle, ..server() }, link.clone());
+        world.add(Config { idle: Duration::from_secs(86_400), ..config() }, link.clone());
+        world.add(config(), link);
+        world.connect(1, 0);
+        world.run_for(Duration::from_secs(1));
+        if is_gone {
+            let from = world.now;
+            world.nodes[1].link.blackouts.push((from, Time::MAX));
+        }
+        world.run_for(Duration::from_secs(50));
+        world.connect(2, 0);
+        world.run_for(Duration::from_secs(5));
+        assert!(is_told(&world, 2, |e| matches!(e, Event::Refused { why: Refusal::Full, .. })));
+        if is_gone {
+            world.run_for(Duration::from_secs(70));
+            world.connect(2, 0);
+            world.run_for(Duration::from_secs(5));
+            assert!(world.is_up(2));
+            assert!(is_told(&world, 0, |e| matches!(e, Event::Down { why: Ending::Silent, .. })));
+        }
+    }
+}
+
 /// A client that moved, and knows it, uses another connection id of its peer's; that the peer knows
 /// nothing of the connection any more is told all the same.
 #[test]

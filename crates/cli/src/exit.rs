@@ -170,8 +170,9 @@ pub(crate) fn is_lost(e: &ClientError) -> bool {
     match e {
         // The server is there, and it is not the one meant or does not want us.
         Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
-        // It is there, and knows less than others.
-        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
+        // It is there, and does not know what to do with this, or we do not with its answer.
+        Rpc(Failure::Rpc(Outcome::ProcUnavail | Outcome::GarbageArgs | Outcome::SystemErr)) => false,
+        Rpc(Failure::Garbled(_)) => false,
         Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
         _ => false,
     }

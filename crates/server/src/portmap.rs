@@ -33,7 +33,7 @@ impl Portmap {
     /// rpcbind does: the program itself says which versions it has, and rpcinfo(8) asks it that way.
     fn port(&self, wanted: Mapping) -> u32 {
         let of_program = || self.0.iter().filter(|m| (m.prog, m.prot) == (wanted.prog, wanted.prot));
-        of_program().find(|m| m.vers == wanted.vers).or_else(|| of_program().last()).map_or(0, |m| m.port)
+        of_program().find(|m| m.vers == wanted.vers).or_else(|| of_program().next_back()).map_or(0, |m| m.port)
     }
 }
 

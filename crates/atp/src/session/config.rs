@@ -46,7 +46,8 @@ pub struct Config {
     pub window: u32,
     /// Objects a peer may have under way at once.
     pub streams: u32,
-    /// Connections at once; more are refused.
+    /// Connections at once. Who has been silent for [`idle`](Config::idle) and a minute makes room for a
+    /// newcomer; else more are refused.
     pub peers: usize,
     /// How long a silent peer is held before it counts as lost, objects and all.
     pub hold: Duration,

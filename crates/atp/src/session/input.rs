@@ -1,6 +1,7 @@
 //! What comes in: datagrams and timeouts, and what QUIC makes of them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use noq_proto::{
@@ -25,6 +26,9 @@ const REPLIES_MAX: usize = 64;
 /// Handshakes under way from which a client is asked to prove its address first (RFC 9000,
 /// section 8.1.2), so that floods from forged addresses make no state.
 const HALF_OPEN_MAX: usize = 32;
+
+/// How long an idle peer may take to answer that it is there, links that are down for a moment included.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 impl Endpoint {
     /// As [`handle_input`](remora_base::Core::handle_input), for datagrams that came from one address
@@ -134,13 +138,16 @@ impl Endpoint {
         }
     }
 
-    /// Gives up the connection that has been half open for longest, if for long enough; whether
-    /// there was one.
+    /// Gives up the connection that has been half open for longest, if for long enough, or that to the
+    /// peer that has been silent for longest although it was asked; whether there was one.
     fn make_room(&mut self, now: Time) -> bool {
-        let overdue = self.peers.values().filter(|p| p.is_overdue(now));
-        let Some(id) = overdue.min_by_key(|p| p.handshake.since()).map(|p| p.id) else { return false };
+        let overdue = self.peers.values().filter(|p| p.is_overdue(now)).min_by_key(|p| p.handshake.since());
+        let unheard = self.config.idle + ANSWER_MAX;
+        let silent = || self.peers.values().filter(|p| p.is_lost(now, unheard)).min_by_key(|p| p.heard_at());
+        let half_open = overdue.map(|p| (p.id, Ending::Closed));
+        let Some((id, why)) = half_open.or_else(|| silent().map(|p| (p.id, Ending::Silent))) else { return false };
         self.counters.turned_away += 1;
-        self.end(now, id, Ending::Closed);
+        self.end(now, id, why);
         let mut buf = Vec::new();
         if let Some(p) = self.peers.get_mut(&id)
             && let Some(transmit) = p.take(now, self.epoch, &mut buf)

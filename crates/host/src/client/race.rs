@@ -13,6 +13,8 @@ use super::{ClientError, Keys};
 
 /// How long a try to mount may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long UDP is tried alone where either will do.
+const HEAD_START: Duration = Duration::from_millis(500);
 /// How much later than the other's the answer of a preferred way may come.
 const PREFERRED: Duration = Duration::from_secs(2);
 
@@ -39,6 +41,19 @@ impl Way<'_> {
         };
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.shared.clone());
         Ok(line)
+    }
+
+    /// How long it is tried alone: until [`HEAD_START`] is over, or the kernel says that nobody listens there. (That
+    /// is doubted for a while, but meanwhile the other way may be tried.)
+    pub(super) async fn head_start(&self) {
+        let turn = HEAD_START / 50;
+        for _ in 0..50 {
+            tokio::time::sleep(turn).await;
+            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.iter().any(|line| line.lock().refused_since.is_some()) {
+                return;
+            }
+        }
     }
 
     /// Whether everybody who was asked over it has answered something, be it a probe. It may be that one port is
@@ -68,12 +83,12 @@ pub(super) fn never() -> bool {
 }
 
 /// The first of two ways that leads to the server. The second one is tried when the first does not, or
-/// has not within `head_start`. Where the server has answered something on the first it is preferred all the same: its
+/// has not before `head_start` is over. Where the server has answered something on the first it is preferred all the same: its
 /// answer may only have been lost. If neither does, an answer that was none is the error, or else the first one's.
 pub(super) async fn race<T>(
     first: impl Future<Output = Result<T, ClientError>>,
     second: impl Future<Output = Result<T, ClientError>>,
-    head_start: Duration,
+    head_start: impl Future<Output = ()>,
     is_first_alive: impl Fn() -> bool,
 ) -> Result<T, ClientError> {
     // That a port is closed over one says less than that nobody answers over the other.
@@ -82,10 +97,13 @@ pub(super) async fn race<T>(
         _ => first,
     };
     tokio::pin!(first);
-    match tokio::time::timeout(head_start, &mut first).await {
-        Ok(Err(e)) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
-        Ok(answer) => return answer,
-        Err(_) => {}
+    tokio::select! {
+        biased;
+        answer = &mut first => match answer {
+            Err(e) if is_unreachable(&e) => return second.await.map_err(|second| told(e, second)),
+            answer => return answer,
+        },
+        () = head_start => {}
     }
     tokio::pin!(second);
     tokio::select! {
@@ -146,27 +164,27 @@ mod tests {
             tokio::time::sleep(after).await;
             end
         };
-        let head = ms(500);
-        assert_eq!(race(way(ms(400), Ok(1)), way(ms(0), Ok(2)), head, never).await.unwrap(), 1, "it is in time");
-        assert_eq!(race(way(ms(9000), Ok(1)), way(ms(100), Ok(2)), head, never).await.unwrap(), 2);
-        assert_eq!(race(way(ms(700), Ok(1)), way(ms(900), Ok(2)), head, never).await.unwrap(), 1);
-        assert_eq!(race(way(ms(100), Err(silent())), way(ms(900), Ok(2)), head, never).await.unwrap(), 2);
-        assert_eq!(race(way(ms(900), Ok(1)), way(ms(100), Err(silent())), head, never).await.unwrap(), 1);
+        let head = || tokio::time::sleep(ms(500));
+        assert_eq!(race(way(ms(400), Ok(1)), way(ms(0), Ok(2)), head(), never).await.unwrap(), 1, "it is in time");
+        assert_eq!(race(way(ms(9000), Ok(1)), way(ms(100), Ok(2)), head(), never).await.unwrap(), 2);
+        assert_eq!(race(way(ms(700), Ok(1)), way(ms(900), Ok(2)), head(), never).await.unwrap(), 1);
+        assert_eq!(race(way(ms(100), Err(silent())), way(ms(900), Ok(2)), head(), never).await.unwrap(), 2);
+        assert_eq!(race(way(ms(900), Ok(1)), way(ms(100), Err(silent())), head(), never).await.unwrap(), 1);
         let alive = || true;
-        assert_eq!(race(way(ms(2000), Ok(1)), way(ms(100), Ok(2)), head, alive).await.unwrap(), 1, "it is preferred");
-        assert_eq!(race(way(ms(2000), Err(silent())), way(ms(100), Ok(2)), head, alive).await.unwrap(), 2);
+        assert_eq!(race(way(ms(2000), Ok(1)), way(ms(100), Ok(2)), head(), alive).await.unwrap(), 1, "it is preferred");
+        assert_eq!(race(way(ms(2000), Err(silent())), way(ms(100), Ok(2)), head(), alive).await.unwrap(), 2);
         let no = ClientError::Closed;
-        let refused_at_once = race(way(ms(2000), Ok(1)), way(ms(100), Err(no)), head, alive).await;
+        let refused_at_once = race(way(ms(2000), Ok(1)), way(ms(100), Err(no)), head(), alive).await;
         assert!(matches!(refused_at_once, Err(ClientError::Closed)), "nobody waits to be refused twice");
         let closed =
             || ClientError::Connect { server: "s".into(), source: std::io::ErrorKind::ConnectionRefused.into() };
-        let failed = race(way(ms(900), Err(closed())), way(ms(100), Err(silent())), head, never).await.unwrap_err();
+        let failed = race(way(ms(900), Err(closed())), way(ms(100), Err(silent())), head(), never).await.unwrap_err();
         assert!(matches!(failed, ClientError::Silent { .. }), "somebody may be there");
         for ways in [[ms(100), ms(100)], [ms(900), ms(100)], [ms(900), ms(2000)]] {
             let [one, two] = ways;
-            let failed = race(way(one, Err(silent())), way(two, Err(refused())), head, never).await.unwrap_err();
+            let failed = race(way(one, Err(silent())), way(two, Err(refused())), head(), never).await.unwrap_err();
             assert!(matches!(failed, ClientError::Rpc(_)), "that is more than silence");
-            let failed = race(way(one, Err(refused())), way(two, Err(silent())), head, never).await.unwrap_err();
+            let failed = race(way(one, Err(refused())), way(two, Err(silent())), head(), never).await.unwrap_err();
             assert!(matches!(failed, ClientError::Rpc(_)));
         }
     }

@@ -83,7 +83,7 @@ pub struct Options {
     pub honour_credentials: bool,
     /// Refuse every change with [`Status::RoFs`].
     pub read_only: bool,
-    /// Objects whose place is remembered (about 200 bytes each, and 100 more where a second name is
+    /// So many objects used last have their place remembered, and as many others at most (about 200 bytes each, and 100 more where a second name is
     /// known). Others are searched for.
     pub places_max: usize,
     /// Files kept open for reading or writing; fewer if the process may not open as many.

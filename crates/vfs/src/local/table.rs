@@ -10,8 +10,8 @@ use super::recent::Recent;
 
 /// Directories above one another, at most.
 const DEPTH_MAX: usize = 4096;
-/// Objects remembered as not to be found.
-const MISSING_MAX: usize = 4096;
+/// Objects remembered as not to be found, half of them at least.
+const MISSING_MAX: usize = 1 << 18;
 /// How long an object that a search did not find is not searched for again: it may have been
 /// moved into the tree from outside, but searches are dear.
 const MISSING_FOR: Duration = Duration::from_secs(10);
@@ -87,8 +87,9 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// The `limit` places that were used last are never forgotten.
     pub(super) fn new(root: Key, limit: usize) -> Table {
-        Table { root, places: Recent::new(limit), missing: Recent::new(MISSING_MAX) }
+        Table { root, places: Recent::new(limit.saturating_mul(2)), missing: Recent::new(MISSING_MAX) }
     }
 
     /// `key` is `name` in `parent`. Returns the hint for its id: `hint`, unless it has one.

@@ -59,6 +59,11 @@ impl Peer {
         self.idle.ask_at(config.idle).filter(|_| self.is_idle())
     }
 
+    /// When it was last heard.
+    pub(in crate::session) fn heard_at(&self) -> Time {
+        self.heard_at
+    }
+
     /// Whether it has been silent for longer than it is held.
     pub(in crate::session) fn is_lost(&self, now: Time, hold: Duration) -> bool {
         self.heard_at + hold <= now

@@ -289,7 +289,8 @@ mod tests {
         reply
     }
 
-    fn answer(message: Bytes) -> Option<(Proc, Vec<u8>)> {
+    /// A server answers so; if it `syncs`, it writes all to the disk at once.
+    fn answer(message: Bytes, syncs: bool) -> Option<(Proc, Vec<u8>)> {
         let mut r = Reader::new(message);
         let call = CallHeader::decode(&mut r).ok()?;
         let proc =
@@ -297,7 +298,8 @@ mod tests {
         let body = match Call::decode(proc, &mut r).ok()? {
             Call::Write(w) => {
                 let wcc = Wcc { before: None, after: Some(attr(w.offset + u64::from(w.count), 1)) };
-                Reply::Write(Ok(WriteOk { wcc, count: w.count, committed: w.stable, verf: [1; 8] }))
+                let committed = if syncs { nfs3::Stable::FileSync } else { w.stable };
+                Reply::Write(Ok(WriteOk { wcc, count: w.count, committed, verf: [1; 8] }))
             }
             Call::Commit(_) => Reply::Commit(Ok(nfs3::CommitOk { wcc: Wcc::NONE, verf: [1; 8] })),
             Call::GetAttr(_) => Reply::GetAttr(Ok(attr(0, 1))),
@@ -307,13 +309,13 @@ mod tests {
     }
 
     /// A server at `trip` from here, which never sees the first WRITE if `loses`.
-    async fn serve(trip: Duration, mut loses: bool) -> SocketAddr {
+    async fn serve(trip: Duration, mut loses: bool, syncs: bool) -> SocketAddr {
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let at = socket.local_addr().unwrap();
         tokio::spawn(async move {
             let mut buffer = vec![0; 65_536];
             while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
-                let Some((proc, reply)) = answer(Bytes::copy_from_slice(&buffer[..n])) else { continue };
+                let Some((proc, reply)) = answer(Bytes::copy_from_slice(&buffer[..n]), syncs) else { continue };
                 if proc == Proc::Write && std::mem::take(&mut loses) {
                     continue;
                 }
@@ -332,6 +334,8 @@ mod tests {
     struct Owner {
         answered: u64,
         all_sent_after: Vec<u64>,
+        /// How much had been answered when it was told so many pieces.
+        stable_after: Vec<(u64, usize)>,
     }
 
     impl Progress for Owner {
@@ -343,7 +347,8 @@ mod tests {
             self.answered += bytes;
         }
 
-        fn stable(&mut self, _pieces: Vec<Piece>) -> std::io::Result<()> {
+        fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()> {
+            self.stable_after.push((self.answered, pieces.len()));
             Ok(())
         }
 
@@ -352,14 +357,29 @@ mod tests {
         }
     }
 
+    async fn session(at: SocketAddr, config: Config) -> Session {
+        let options = Options { config, seed: 1, clock: Clock::start() };
+        let line = Line::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+        Session::new(line, None, Fh(Bytes::from_static(b"file")))
+    }
+
+    /// Then no COMMIT tells of it.
+    #[tokio::test]
+    async fn the_owner_hears_what_a_server_made_stable_by_itself_while_it_goes_on() {
+        let config = Config { window: remora_client::WindowSize::Fixed(2), ..Config::new(Transport::Udp) };
+        let session = session(serve(Duration::from_millis(100), false, true).await, config).await;
+        let limits = Limits { read_max: 8192, write_max: 8192 };
+        let mut owner = Owner::default();
+        send(&session, session.root().clone(), 0..SIZE, limits, &mut owner).await.unwrap();
+        let told = &owner.stable_after;
+        assert!(told[0].0 < SIZE && told.last().unwrap().0 == SIZE && told.len() < 10, "{told:?}");
+    }
+
     #[tokio::test]
     async fn the_owner_hears_when_all_is_on_its_way_over_a_long_path_without_loss() {
         for (trip, loses, times) in [(TRIP, false, 1), (TRIP, true, 0), (Duration::from_millis(60), false, 0)] {
-            let at = serve(trip, loses).await;
-            let options = Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() };
-            let line = Line::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
-            let fh = Fh(Bytes::from_static(b"file"));
-            let session = Session::new(line, None, fh.clone());
+            let session = session(serve(trip, loses, false).await, Config::new(Transport::Udp)).await;
+            let fh = session.root().clone();
             session.call(nfs3::Call::GetAttr(fh.clone())).await.unwrap();
             let limits = Limits { read_max: 8192, write_max: 8192 };
             let mut owner = Owner::default();
