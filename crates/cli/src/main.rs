@@ -17,6 +17,7 @@ mod object;
 mod out;
 mod parcel;
 mod pool;
+mod printer;
 mod remote;
 mod servers;
 mod silence;

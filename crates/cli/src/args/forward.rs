@@ -34,8 +34,8 @@ Exit codes:
   3    the gateway does not answer for --timeout at first; later it is waited for
 
 --json prints an object when ready: listen (a list), gateway, key; one for each change: event (up,
-silent, heard, down, failed), why, to, connections; and each second in which something happened, and
-at the end: up, sessions, connections, asked, done, refused, reset, sent_bytes, received_bytes.";
+silent, heard, down, failed), why, to, connections (or missed, with the lines that were not read in
+time); and each second in which something happened, and at the end: up, sessions, connections, asked, done, refused, reset, sent_bytes, received_bytes.";
 
 /// `remora forward`.
 #[derive(Args, Debug)]

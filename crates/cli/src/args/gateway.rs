@@ -34,7 +34,7 @@ servers ask for.
 Ctrl-C ends it, and resets what it carries (exit code 0).
 
 --json prints an object when ready: listen, key; one for each change: event (came, left), key, addr,
-why; and each second in which something happened, and at the end: mobiles, connections, asked, done,
+why (or missed, with the lines that were not read in time); and each second in which something happened, and at the end: mobiles, connections, asked, done,
 refused, reset, sent_bytes, received_bytes (to and from mobiles), calls (of NFS), turned_away,
 violations.";
 

@@ -10,10 +10,11 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
 
-use super::gateway::{Carried, EVERY};
+use super::gateway::{Carried, EVERY, Missed};
 use super::keys;
 use crate::args::Forward;
 use crate::exit::{Error, Result, io_text};
+use crate::printer::Printer;
 use crate::{interrupt, out};
 
 /// Silence that is worth a line.
@@ -75,10 +76,11 @@ pub(crate) async fn run(args: Forward) -> Result {
     let ready = Ready { listen: forward.local_addrs(), gateway: args.gateway.to_string(), key: key.to_string() };
     let watch = forward.watch();
     let (tell, news) = mpsc::unbounded_channel();
+    let mut printer = if args.json { Printer::start() } else { Printer::beside() }?;
     let result = {
         // Nobody hears the last news.
         let run = forward.run(move |n| drop(tell.send(n)));
-        let talk = Talk { args: &args, silent: None, is_said: false };
+        let mut talk = Talk { args: &args, printer: &mut printer, silent: None, is_said: false };
         let talking = talk.run(news, ready, &watch);
         tokio::select! {
             _ = stop => Ok(()),
@@ -89,8 +91,10 @@ pub(crate) async fn run(args: Forward) -> Result {
     forward.close().await;
     let end = watch();
     if args.json {
-        out::json(&Figures::from(end))?;
-    } else if result.is_ok() {
+        printer.print(out::json_line(&Figures::from(end))?);
+    }
+    printer.finish().await;
+    if !args.json && result.is_ok() {
         out::text(&(Carried::from(end.stats).to_text("the gateway") + "\n"))?;
     }
     result
@@ -142,6 +146,7 @@ fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
 /// What is said while it runs.
 struct Talk<'a> {
     args: &'a Forward,
+    printer: &'a mut Printer,
     /// Since when nothing is heard of the gateway, and whether that was said.
     silent: Option<Instant>,
     is_said: bool,
@@ -150,7 +155,7 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// Talks until something goes wrong.
     async fn run(
-        mut self,
+        &mut self,
         mut news: mpsc::UnboundedReceiver<News>,
         ready: Ready,
         watch: &impl Fn() -> Report,
@@ -204,8 +209,9 @@ impl Talk<'_> {
         let mut last = Report::default();
         loop {
             let said = tokio::select! {
+                e = self.printer.failed() => Err(e),
                 Some(n) = news.recv() => self.tell(n),
-                () = self.long_silence() => {
+                () = long_silence(self.silent.filter(|_| !self.is_said)) => {
                     self.is_said = true;
                     self.say(format!("link silent since {} s; holding what is open", SILENCE.as_secs()));
                     Ok(())
@@ -213,19 +219,13 @@ impl Talk<'_> {
                 _ = figures.tick(), if self.args.json => {
                     let now = watch();
                     let is_news = std::mem::replace(&mut last, now) != now;
-                    if is_news { out::json(&Figures::from(now)) } else { Ok(()) }
+                    if is_news { self.print(&Figures::from(now)) } else { Ok(()) }
                 }
             };
-            if let Err(e) = said {
+            let json = self.args.json;
+            if let Err(e) = said.and_then(|()| self.printer.own_up(|lines| Missed::line(json, lines))) {
                 return e;
             }
-        }
-    }
-
-    async fn long_silence(&self) {
-        match self.silent.filter(|_| !self.is_said) {
-            Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
-            None => std::future::pending().await,
         }
     }
 
@@ -258,12 +258,25 @@ impl Talk<'_> {
                 ("failed", Some(why), Some(target.to_string()), None)
             }
         };
-        if self.args.json { out::json(&Change { event, why, to, connections }) } else { Ok(()) }
+        if self.args.json { self.print(&Change { event, why, to, connections }) } else { Ok(()) }
     }
 
-    fn say(&self, text: String) {
+    fn print(&mut self, object: &impl Serialize) -> Result {
+        self.printer.print(out::json_line(object)?);
+        Ok(())
+    }
+
+    fn say(&mut self, text: String) {
         if !self.args.quiet && !self.args.json {
-            out::say(format_args!("remora: forward: {text}"));
+            self.printer.print(format!("remora: forward: {text}"));
         }
+    }
+}
+
+/// Waits until nothing was heard for [`SILENCE`], if there is silence.
+async fn long_silence(silent: Option<Instant>) {
+    match silent {
+        Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
+        None => std::future::pending().await,
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::keys;
 use crate::args::Gateway;
 use crate::exit::{Error, Result};
+use crate::printer::Printer;
 use crate::{interrupt, out, units};
 
 /// How often figures are looked at.
@@ -23,6 +24,22 @@ pub(super) const EVERY: Duration = Duration::from_secs(1);
 struct Ready {
     listen: SocketAddr,
     key: String,
+}
+
+/// What `--json` prints when whoever reads has not kept up.
+#[derive(Serialize)]
+pub(super) struct Missed {
+    event: &'static str,
+    lines: u64,
+}
+
+impl Missed {
+    pub(super) fn line(json: bool, lines: u64) -> Result<String> {
+        match json {
+            true => out::json_line(&Missed { event: "missed", lines }),
+            false => Ok(format!("{lines} lines are missing: they were not read in time")),
+        }
+    }
 }
 
 /// What `--json` prints of a mobile that comes or leaves.
@@ -84,6 +101,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     announce(&args, &gateway)?;
     let watch = gateway.watch();
     let (tell, mut news) = mpsc::unbounded_channel();
+    let mut printer = if args.json { Printer::start() } else { Printer::beside() }?;
     let result = {
         // Nobody hears the last news.
         let run = gateway.run(move |n| drop(tell.send(n)));
@@ -94,23 +112,27 @@ pub(crate) async fn run(args: Gateway) -> Result {
             tokio::select! {
                 _ = &mut stop => break Ok(()),
                 e = &mut run => break Err(Error::refused("stopped", e.to_string())),
-                Some(n) = news.recv() => say(&args, n)?,
+                e = printer.failed() => break Err(e),
+                Some(n) = news.recv() => printer.print(line(&args, n)?),
                 _ = figures.tick(), if args.json => {
                     let now = watch();
                     if now != last {
-                        out::json(&Figures::from(now))?;
+                        printer.print(out::json_line(&Figures::from(now))?);
                     }
                     last = now;
                 }
             }
+            printer.own_up(|lines| Missed::line(args.json, lines))?;
         }
     };
     gateway.close().await;
     let end = watch();
     if args.json {
-        out::json(&Figures::from(end))?
-    } else {
-        out::text(&summary(&args, end))?
+        printer.print(out::json_line(&Figures::from(end))?);
+    }
+    printer.finish().await;
+    if !args.json {
+        out::text(&summary(&args, end))?;
     }
     result
 }
@@ -159,19 +181,18 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
     out::text(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
 }
 
-fn say(args: &Gateway, news: News) -> Result {
+fn line(args: &Gateway, news: News) -> Result<String> {
     let (event, key, addr, why) = match news {
         News::Came { key, addr } => ("came", key, Some(addr), None),
         News::Left { key, why } => ("left", key, None, Some(why)),
     };
     if args.json {
-        return out::json(&Change { event, key: key.to_string(), addr, why });
+        return out::json_line(&Change { event, key: key.to_string(), addr, why });
     }
-    match (addr, why) {
-        (Some(addr), _) => out::say(format_args!("{key} is there, at {addr}")),
-        (None, why) => out::say(format_args!("{key} has left: {}", why.unwrap_or_default())),
-    }
-    Ok(())
+    Ok(match (addr, why) {
+        (Some(addr), _) => format!("{key} is there, at {addr}"),
+        (None, why) => format!("{key} has left: {}", why.unwrap_or_default()),
+    })
 }
 
 fn summary(args: &Gateway, end: Report) -> String {

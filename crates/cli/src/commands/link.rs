@@ -2,7 +2,6 @@
 
 mod config;
 mod file;
-mod printer;
 mod running;
 mod status;
 mod view;

@@ -9,7 +9,6 @@ use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Client, Event};
 use crate::adaptive::frames;
-use crate::config::Transport;
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
@@ -50,9 +49,9 @@ impl Client {
         transmit
     }
 
-    /// A stream has a pace of its own.
+    /// A stream has a pace of its own, and the clients of old have none.
     fn pace(&mut self, now: Time, call: &Pending) {
-        if let Some(frame) = self.adaptive.pace().filter(|_| self.config.transport == Transport::Udp) {
+        if let Some(frame) = self.adaptive.pace().filter(|_| self.is_adaptive()) {
             self.pacer.on_sent(now, frame.mul_f64(frames(call.bytes())), frame);
         }
     }

@@ -7,10 +7,10 @@ use remora_host::link::control::{ControlSocket, directory};
 use remora_host::link::{Daemon, Settings};
 use serde::Serialize;
 
-use super::printer::Printer;
 use super::{link_error, view};
 use crate::args::tunnel::Ends;
 use crate::exit::{Error, Result, io_text};
+use crate::printer::Printer;
 use crate::{interrupt, out};
 
 /// How often notices are looked for.

@@ -1,4 +1,4 @@
-//! Lines for standard output, printed by a thread of their own: a reader that has stopped
+//! Lines for standard output or standard error, printed by a thread of their own: a reader that has stopped
 //! reading holds up that thread and nothing else. What it does not read in time is dropped,
 //! and counted.
 
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The thread's other end.
-pub(super) struct Printer {
+pub(crate) struct Printer {
     lines: SyncSender<String>,
     /// Comes when the thread has ended; bears what went wrong, if anything did.
     ended: Option<oneshot::Receiver<Error>>,
@@ -24,8 +24,16 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    pub(super) fn start() -> Result<Printer> {
+    pub(crate) fn start() -> Result<Printer> {
         Printer::start_with(|line| out::text(&line))
+    }
+
+    /// For standard error, where it is nobody's loss if nobody reads.
+    pub(crate) fn beside() -> Result<Printer> {
+        Printer::start_with(|line| {
+            out::say(line.trim_end());
+            Ok(())
+        })
     }
 
     fn start_with(print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
@@ -46,7 +54,7 @@ impl Printer {
     }
 
     /// Has a line printed, unless too many wait.
-    pub(super) fn print(&mut self, line: String) {
+    pub(crate) fn print(&mut self, line: String) {
         match self.lines.try_send(line) {
             Err(TrySendError::Full(_)) => self.missed += 1,
             // Why it has ended is told by `failed`.
@@ -55,7 +63,7 @@ impl Printer {
     }
 
     /// Has it said how many lines were dropped, where some were and there is room again.
-    pub(super) fn own_up(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
+    pub(crate) fn own_up(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
         if self.missed > 0 && self.lines.try_send(line(self.missed)?).is_ok() {
             self.missed = 0;
         }
@@ -63,7 +71,7 @@ impl Printer {
     }
 
     /// Waits for printing to fail.
-    pub(super) async fn failed(&mut self) -> Error {
+    pub(crate) async fn failed(&mut self) -> Error {
         let Some(ended) = &mut self.ended else { return std::future::pending().await };
         let failed = ended.await;
         self.ended = None;
@@ -74,7 +82,7 @@ impl Printer {
     }
 
     /// Gives the lines that wait a moment to be printed.
-    pub(super) async fn finish(self) {
+    pub(crate) async fn finish(self) {
         drop(self.lines);
         if let Some(ended) = self.ended {
             let _ = tokio::time::timeout(PATIENCE, ended).await;
