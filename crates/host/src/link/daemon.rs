@@ -12,6 +12,7 @@ use remora_link::{Config, Link};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
+use super::check;
 use super::device::Device;
 use super::error::LinkError;
 use super::party::{Known, Party};
@@ -60,6 +61,7 @@ impl Daemon {
     /// Makes the device and begins.
     pub fn start(settings: Settings) -> Result<Daemon, LinkError> {
         let table = settings.table()?;
+        check::settings(&settings)?;
         let config = config(&settings)?;
         let mtu = u16::try_from(config.packet_max()).unwrap_or(u16::MAX);
         let (socket, listen) = open(&settings.role)?;
