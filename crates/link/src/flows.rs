@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::Class;
 use crate::codel::Codel;
 use crate::queue::Waiting;
 
@@ -29,6 +30,9 @@ pub(crate) struct Flow {
     line: Line,
     /// Its place in that line.
     ticket: u64,
+    /// Its place when it was given its credit. Where that is still its place, the credit is for its
+    /// turn there.
+    given_at: u64,
 }
 
 /// Where a flow waits for its turn.
@@ -90,8 +94,12 @@ impl Flows {
         if !self.all.contains_key(&id) {
             let line = if self.all.len() < FLOWS_MAX { Line::Fresh } else { Line::Standing };
             let (packets, codel) = (VecDeque::new(), Codel::default());
-            self.all.insert(id, Flow { packets, codel, bytes: 0, credit: share, share, line, ticket: 0 });
+            let flow = Flow { packets, codel, bytes: 0, credit: share, share, line, ticket: 0, given_at: 0 };
+            self.all.insert(id, flow);
             self.line_up(id, line);
+            self.give(id, share);
+        } else if waiting.packet.class == Class::Interactive {
+            self.freshen(id, share);
         }
         self.change(id, |flow| {
             flow.share = share;
@@ -128,8 +136,9 @@ impl Flows {
             if flow.credit > 0 {
                 return Some(id);
             }
-            flow.credit = flow.credit.saturating_add(flow.share);
+            let credit = flow.credit.saturating_add(flow.share);
             self.line_up(id, Line::Standing);
+            self.give(id, credit);
         }
     }
 
@@ -170,6 +179,27 @@ impl Flows {
     pub(crate) fn due(&self, is_due: impl Fn(&Waiting) -> bool) -> Vec<u64> {
         let due = |(id, flow): (&u64, &Flow)| flow.packets.front().is_some_and(&is_due).then_some(*id);
         self.all.iter().filter_map(due).collect()
+    }
+
+    /// An interactive flow that had nothing goes before the standing ones again: a round of many takes
+    /// longer than its packets live. Its credit bounds that, which is full once in each round and no
+    /// more: when all that stood as it was given have had their turn.
+    fn freshen(&mut self, id: u64, share: i64) {
+        let Some(flow) = self.all.get(&id).filter(|f| f.line == Line::Standing && f.packets.is_empty()) else { return };
+        let is_next_round = self.standing.keys().next().is_some_and(|first| *first > flow.given_at);
+        let has_credit = flow.credit > 0 && flow.given_at < flow.ticket;
+        if is_next_round || has_credit {
+            self.line_up(id, Line::Fresh);
+        }
+        if is_next_round {
+            self.give(id, share);
+        }
+    }
+
+    fn give(&mut self, id: u64, credit: i64) {
+        if let Some(flow) = self.all.get_mut(&id) {
+            (flow.credit, flow.given_at) = (credit, flow.ticket);
+        }
     }
 
     /// Puts a flow at the end of a line, wherever it was.

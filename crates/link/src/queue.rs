@@ -327,4 +327,33 @@ mod tests {
         let order = pop_all(&mut queue, Time::ZERO, &config);
         assert_eq!(order.last(), Some(&(1, 50)), "{order:?}");
     }
+
+    #[test]
+    fn interactive_flows_go_first_once_in_a_round_of_the_others() {
+        // A packet with every second one that is sent, always, and only where none waits: without a
+        // bound half of all would be that flow's.
+        for (class, len, only_if_none, least, most) in [
+            (Class::Interactive, 200, false, 490, 500),
+            (Class::Interactive, 1400, false, 150, 340),
+            (Class::Interactive, 1400, true, 150, 340),
+            (Class::Default, 200, false, 200, 340),
+        ] {
+            let config = Config { queue_packets_max: 100_000, queue_bytes_max: 1 << 30, ..Config::default() };
+            let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+            let mut queue = Queue::new(Time::ZERO);
+            for n in 0..20 * 1000 {
+                queue.push(Time::ZERO, packet(n % 20, 1400, Class::Default), &config);
+            }
+            (0..20).for_each(|_| drop(queue.pop(Time::ZERO, &aim, &config)));
+            let (mut pushed, mut sent) = (0, 0);
+            for n in 0..1000 {
+                if n % 2 == 0 && !(only_if_none && pushed > sent) {
+                    queue.push(Time::ZERO, packet(99, len, class), &config);
+                    pushed += 1;
+                }
+                sent += i32::from(queue.pop(Time::ZERO, &aim, &config).is_some_and(|w| w.packet.flow == 99));
+            }
+            assert!((least..=most).contains(&sent), "{class:?}, {len} B, {only_if_none}: {sent} of 1000");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Medium, World, packet};
 use remora_base::{Rate, Time};
-use remora_link::{Class, Config, Scheduler};
+use remora_link::{Class, Config, Packet, Scheduler};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -103,6 +103,34 @@ fn a_small_call_does_not_wait_behind_a_bulk_flow() {
         waits.sort();
         assert!(waits.len() >= 45, "{} of {} calls", waits.len(), calls.len());
         assert!(waits[waits.len() * 19 / 20] <= MS(limit), "{class:?}, both ways: {both_ways}: {waits:?}");
+    }
+}
+
+#[test]
+fn a_call_is_heard_beside_many_standing_flows() {
+    // Twenty flows offer twice what the hop carries; a round of them takes 240 ms, more than an
+    // interactive packet lives. One packet every 20 ms is a voice; one every 2 ms is a flood of all
+    // that the hop carries, which is to have its four shares of twenty-four, and as much in between.
+    for (every, heard_least, others_least) in [(MS(20), 0.99, 0.8), (MS(2), 0.0, 0.6)] {
+        let mut world = World::new(&config(), Medium::new(1), 2);
+        let (mut standing, mut calls) = (0u32, Vec::new());
+        world.run(Time::from_secs(20), |w| {
+            while w.now >= Time::ZERO + MS(5) * standing {
+                w.send(0, 1, packet(100 + standing % 20, standing, 1400, Class::Default));
+                standing += 1;
+            }
+            while w.now >= Time::from_secs(2) + every * calls.len() as u32 {
+                let voice = packet(2, calls.len() as u32, 200, Class::Interactive);
+                w.send(0, 1, Packet { responsive: false, ..voice });
+                calls.push(w.now);
+            }
+        });
+        let (heard, others): (Vec<_>, Vec<_>) =
+            world.delivered[1].iter().partition(|(_, _, p)| common::label(p).0 == 2);
+        let share = heard.len() as f64 / calls.len() as f64;
+        assert!(share >= heard_least, "one every {every:?}: {share:.3} heard");
+        let used = others.iter().map(|(_, _, p)| p.len() as f64).sum::<f64>() * 8.0 / 20e6;
+        assert!(used >= others_least, "one every {every:?}: the others have {used:.3}");
     }
 }
 

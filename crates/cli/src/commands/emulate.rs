@@ -119,7 +119,10 @@ fn setup(args: &Emulate) -> Result<Setup> {
 
 fn cannot_start(e: EmulateError) -> Error {
     match e {
-        EmulateError::Config(_) | EmulateError::Mobiles(_) | EmulateError::Network(_) => Error::Usage(e.to_string()),
+        EmulateError::Config(_)
+        | EmulateError::Mobiles(_)
+        | EmulateError::Network(_)
+        | EmulateError::NotForStations(_) => Error::Usage(e.to_string()),
         _ => Error::refused("cannot emulate", e.to_string()),
     }
 }

@@ -106,6 +106,12 @@ pub enum EmulateError {
     /// The network has too few addresses.
     #[error("{0} is too small a network: it must be a /28 or larger")]
     Network(Ipv4Net),
+    /// Packets to these addresses never leave a machine, or are for many.
+    #[error(
+        "{0} cannot be the stations' network: 0.0.0.0, 127.0.0.0/8 and what is multicast are no station's; choose a \
+         private one, as 10.77.0.0/24"
+    )]
+    NotForStations(Ipv4Net),
     /// This user may not.
     #[error("cannot make {what}: {source} (it takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
     NotPermitted {
@@ -188,6 +194,9 @@ impl Emulator {
         }
         if setup.network.prefix_len() > 28 {
             return Err(EmulateError::Network(setup.network));
+        }
+        if !is_for_stations(setup.network) {
+            return Err(EmulateError::NotForStations(setup.network));
         }
         let links =
             stations(setup.mobiles).map(|station| Link::make(station, &setup)).collect::<Result<Vec<_>, _>>()?;
@@ -281,6 +290,32 @@ impl Emulator {
     }
 }
 
+fn is_for_stations(network: Ipv4Net) -> bool {
+    let first = network.network();
+    !(first.is_unspecified() || first.is_loopback() || first.is_multicast())
+}
+
 fn stations(mobiles: usize) -> impl Iterator<Item = Station> {
     std::iter::once(Station::Base).chain((0..mobiles).map(Station::Mobile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stations_have_addresses_that_lead_to_them() {
+        for (network, may) in [
+            ("10.77.0.0/24", true),
+            ("10.77.0.5/24", true),
+            ("126.0.0.0/8", true),
+            ("0.0.0.0/0", false),
+            ("0.0.0.9/24", false),
+            ("127.0.0.0/8", false),
+            ("127.3.0.0/28", false),
+            ("239.1.0.0/16", false),
+        ] {
+            assert_eq!(is_for_stations(network.parse().unwrap()), may, "{network}");
+        }
+    }
 }

@@ -2,14 +2,14 @@
 //! it. Times are the channel's own, so the files of two runs with the same traffic agree.
 //!
 //! A thread of its own writes, so that a slow disk delays no frame; what it cannot keep up
-//! with is left out and counted.
+//! with is left out and counted, and so is what a full one does not take.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -23,8 +23,8 @@ use remora_channel::Fate;
 
 use super::station::{DEVICE, Station};
 
-/// Batches on their way to the writer.
-const BATCHES_MAX: usize = 4096;
+/// Orders on their way to the writer.
+const ORDERS_MAX: usize = 4096;
 
 /// What a station did with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,11 +71,18 @@ struct Batch {
     complete: Duration,
 }
 
+/// What the writer is told.
+enum Order {
+    Write(Batch),
+    /// To give the disk all it has, and to say how many frames that did not take.
+    Settle(Sender<u64>),
+}
+
 /// The capture files of all stations.
 #[derive(Debug)]
 pub(super) struct Captures {
     entries: Vec<Entry>,
-    batches: Option<SyncSender<Batch>>,
+    orders: Option<SyncSender<Order>>,
     writer: Option<JoinHandle<()>>,
     missed: u64,
 }
@@ -91,9 +98,9 @@ impl Captures {
     pub(super) fn create(dir: &Path, stations: impl Iterator<Item = Station>) -> io::Result<Captures> {
         fs::create_dir_all(dir)?;
         let files = stations.map(|s| open(&dir.join(file_name(s)))).collect::<io::Result<Vec<_>>>()?;
-        let (batches, incoming) = sync_channel(BATCHES_MAX);
+        let (orders, incoming) = sync_channel(ORDERS_MAX);
         let writer = std::thread::Builder::new().name("captures".into()).spawn(move || write_all(files, &incoming))?;
-        Ok(Captures { entries: Vec::new(), batches: Some(batches), writer: Some(writer), missed: 0 })
+        Ok(Captures { entries: Vec::new(), orders: Some(orders), writer: Some(writer), missed: 0 })
     }
 
     /// What `station` did at `at` of a channel that began at `wall`.
@@ -103,15 +110,23 @@ impl Captures {
 
     /// Gives the writer what there is; there will be nothing from before `now`.
     pub(super) fn pass_on(&mut self, wall: SystemTime, now: Time) {
-        let (Some(batches), false) = (&self.batches, self.entries.is_empty()) else { return };
+        let (Some(orders), false) = (&self.orders, self.entries.is_empty()) else { return };
         let batch = Batch { entries: std::mem::take(&mut self.entries), complete: since_1970(wall, now) };
         let n = batch.entries.len() as u64;
-        if batches.try_send(batch).is_err() {
+        if orders.try_send(Order::Write(batch)).is_err() {
             self.missed += n;
         }
     }
 
-    /// Frames left out.
+    /// Has all that was passed on written. How many frames the disk did not take comes when that is
+    /// done; nothing comes where the writer is far behind.
+    pub(super) fn settle(&self) -> Receiver<u64> {
+        let (told, settled) = channel();
+        let _ = self.orders.as_ref().map(|orders| orders.try_send(Order::Settle(told)));
+        settled
+    }
+
+    /// Frames left out as the writer could not keep up.
     pub(super) fn missed(&self) -> u64 {
         self.missed
     }
@@ -119,7 +134,7 @@ impl Captures {
 
 impl Drop for Captures {
     fn drop(&mut self) {
-        self.batches = None;
+        self.orders = None;
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
@@ -137,29 +152,93 @@ fn file_name(station: Station) -> String {
     }
 }
 
-type Pcap = PcapNgWriter<BufWriter<File>>;
+/// A capture that is written.
+struct Capture<W: Write> {
+    /// Until an error: what comes after that would not be where readers look for it.
+    file: Option<PcapNgWriter<BufWriter<W>>>,
+    /// Frames that the disk has not been given yet, all or in part.
+    held: u64,
+    /// Frames that are not in the file.
+    missed: u64,
+}
 
-fn open(path: &Path) -> io::Result<Pcap> {
-    let interface = InterfaceDescriptionBlock {
-        linktype: DataLink::RAW, // an IP packet without anything before it
-        snaplen: 0,
-        options: vec![
-            InterfaceDescriptionOption::IfName(Cow::Borrowed(DEVICE)),
-            InterfaceDescriptionOption::IfTsResol(9), // nanoseconds
-        ],
-    };
-    let mut pcap = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
-    pcap.write_pcapng_block(interface).map_err(io::Error::other)?;
-    pcap.get_mut().flush()?;
-    Ok(pcap)
+fn open(path: &Path) -> io::Result<Capture<File>> {
+    Capture::new(File::create(path)?)
+}
+
+impl<W: Write> Capture<W> {
+    fn new(file: W) -> io::Result<Capture<W>> {
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::RAW, // an IP packet without anything before it
+            snaplen: 0,
+            options: vec![
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(DEVICE)),
+                InterfaceDescriptionOption::IfTsResol(9), // nanoseconds
+            ],
+        };
+        let mut pcap = PcapNgWriter::new(BufWriter::new(file)).map_err(io::Error::other)?;
+        pcap.write_pcapng_block(interface).map_err(io::Error::other)?;
+        pcap.get_mut().flush()?;
+        Ok(Capture { file: Some(pcap), held: 0, missed: 0 })
+    }
+
+    fn write(&mut self, entry: &Entry) {
+        let Some(file) = &mut self.file else { return self.missed += 1 };
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: entry.at,
+            original_len: u32::try_from(entry.packet.len()).unwrap_or(u32::MAX),
+            data: Cow::Borrowed(&entry.packet),
+            options: vec![
+                EnhancedPacketOption::Comment(Cow::Borrowed(entry.moment.comment())),
+                EnhancedPacketOption::Flags(entry.moment.flags()),
+            ],
+        };
+        let before = file.get_ref().buffer().len();
+        let written = file.write_pcapng_block(block);
+        self.held += 1;
+        match written {
+            // The buffer was given to the disk, and holds the end of this frame at most.
+            Ok(bytes) if file.get_ref().buffer().len() < before + bytes => self.held = 1,
+            Ok(_) => {}
+            Err(_) => self.fail(),
+        }
+    }
+
+    fn flush(&mut self) {
+        match self.file.as_mut().map(|file| file.get_mut().flush()) {
+            Some(Err(_)) => self.fail(),
+            Some(Ok(())) | None => self.held = 0,
+        }
+    }
+
+    /// A full disk ends a capture, not the run.
+    fn fail(&mut self) {
+        self.file = None;
+        self.missed += std::mem::take(&mut self.held);
+    }
 }
 
 /// Writes entries in the order of their times: fates are known when a frame starts, and a
 /// frame that is held starts later than it is recorded.
-fn write_all(mut files: Vec<Pcap>, incoming: &Receiver<Batch>) {
+fn write_all<W: Write>(mut files: Vec<Capture<W>>, incoming: &Receiver<Order>) {
     let mut waiting: BTreeMap<(Duration, u64), Entry> = BTreeMap::new();
     let mut number = 0u64;
-    while let Ok(batch) = incoming.recv() {
+    let write = |files: &mut Vec<Capture<W>>, entry: Entry| {
+        if let Some(file) = files.get_mut(entry.station) {
+            file.write(&entry);
+        }
+    };
+    while let Ok(order) = incoming.recv() {
+        let batch = match order {
+            Order::Write(batch) => batch,
+            Order::Settle(told) => {
+                files.iter_mut().for_each(Capture::flush);
+                // Whoever asked is waiting, or gone.
+                let _ = told.send(files.iter().map(|f| f.missed).sum());
+                continue;
+            }
+        };
         for entry in batch.entries {
             waiting.insert((entry.at, number), entry);
             number += 1;
@@ -172,23 +251,69 @@ fn write_all(mut files: Vec<Pcap>, incoming: &Receiver<Batch>) {
     for entry in waiting.into_values() {
         write(&mut files, entry);
     }
-    for file in &mut files {
-        let _ = file.get_mut().flush();
-    }
+    files.iter_mut().for_each(Capture::flush);
 }
 
-/// A full disk ends a capture, not the run.
-fn write(files: &mut [Pcap], entry: Entry) {
-    let Some(file) = files.get_mut(entry.station) else { return };
-    let block = EnhancedPacketBlock {
-        interface_id: 0,
-        timestamp: entry.at,
-        original_len: u32::try_from(entry.packet.len()).unwrap_or(u32::MAX),
-        data: Cow::Borrowed(&entry.packet),
-        options: vec![
-            EnhancedPacketOption::Comment(Cow::Borrowed(entry.moment.comment())),
-            EnhancedPacketOption::Flags(entry.moment.flags()),
-        ],
-    };
-    let _ = file.write_pcapng_block(block);
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use pcap_file::pcapng::{Block, PcapNgReader};
+
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    #[derive(Clone)]
+    struct Disk {
+        room: usize,
+        bytes: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut kept = self.bytes.lock().unwrap();
+            match bytes.len().min(self.room - kept.len()) {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                fits => {
+                    kept.extend_from_slice(&bytes[..fits]);
+                    Ok(fits)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Whole frames in a capture.
+    fn frames(bytes: &[u8]) -> u64 {
+        let mut reader = PcapNgReader::new(bytes).unwrap();
+        let blocks = std::iter::from_fn(|| reader.next_block()?.ok().map(|b| matches!(b, Block::EnhancedPacket(_))));
+        blocks.filter(|is_frame| *is_frame).count() as u64
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted() {
+        for (room, len, all) in [(1 << 20, 100, true), (20_000, 100, false), (20_000, 9000, false), (500, 100, false)] {
+            let disk = Disk { room, bytes: Arc::default() };
+            let files = vec![Capture::new(disk.clone()).unwrap()];
+            let (orders, incoming) = channel();
+            let at = Duration::from_secs;
+            for n in 0..200 {
+                let packet = Bytes::from(vec![0x45; len]);
+                let entry = Entry { station: 0, at: at(n), moment: Moment::Received, packet };
+                orders.send(Order::Write(Batch { entries: vec![entry], complete: at(n + 1) })).unwrap();
+            }
+            let (told, settled) = channel();
+            orders.send(Order::Settle(told)).unwrap();
+            drop(orders);
+            write_all(files, &incoming);
+            let (there, missed) = (frames(&disk.bytes.lock().unwrap()), settled.recv().unwrap());
+            // Of what was held as the disk was full some may be there, and is not counted on.
+            let held = 8192 / len as u64 + 1;
+            assert!((200..=200 + held).contains(&(there + missed)), "room for {room}: {there} of {len} B, {missed}");
+            assert_eq!((there == 200, missed == 0), (all, all));
+        }
+    }
 }

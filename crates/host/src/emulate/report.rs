@@ -32,7 +32,7 @@ pub struct Report {
     pub strays: u64,
     /// Packets that came through and that the kernel did not take.
     pub refused: u64,
-    /// Frames missing from the captures, since the emulator started: the disk was too slow.
+    /// Frames missing from the captures, since the emulator started: the disk was too slow, or full.
     pub captures_missed: u64,
     /// The first packets and their fates.
     pub journal: Journal,

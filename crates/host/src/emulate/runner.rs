@@ -39,11 +39,15 @@ const PRIORITY: u8 = 10;
 
 /// What is asked of the thread.
 enum Request {
-    Begin(Box<Run>, Sender<Report>),
-    Report(Sender<Report>),
+    Begin(Box<Run>, Sender<Reported>),
+    Report(Sender<Reported>),
     Clock(Sender<Clock>),
     Stop,
 }
+
+/// A report, and what comes when the captures are written: how many frames are not in them that the report
+/// does not count. The thread does not wait for that.
+type Reported = (Report, Option<Receiver<u64>>);
 
 /// The thread's owner; dropping it stops the channel.
 #[derive(Debug)]
@@ -94,11 +98,11 @@ impl Runner {
 
     pub(super) fn begin(&self, config: Config, seed: u64) -> Result<Report, EmulateError> {
         let run = Box::new(Run::new(&self.setup, config, seed)?);
-        self.ask(|reply| Request::Begin(run, reply))
+        self.ask(|reply| Request::Begin(run, reply)).map(settled)
     }
 
     pub(super) fn report(&self) -> Result<Report, EmulateError> {
-        self.ask(Request::Report)
+        self.ask(Request::Report).map(settled)
     }
 
     pub(super) fn clock(&self) -> Result<Clock, EmulateError> {
@@ -127,6 +131,11 @@ impl Runner {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Ok(())
     }
+}
+
+fn settled((mut report, captures): Reported) -> Report {
+    report.captures_missed += captures.and_then(|c| c.recv().ok()).unwrap_or_default();
+    report
 }
 
 impl Drop for Runner {
@@ -304,9 +313,9 @@ impl Worker {
         std::ops::ControlFlow::Continue(())
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> Reported {
         let missed = self.captures.as_ref().map_or(0, Captures::missed);
-        Report { captures_missed: missed, ..self.run.report() }
+        (Report { captures_missed: missed, ..self.run.report() }, self.captures.as_ref().map(Captures::settle))
     }
 
     /// Packets that were sent into the old channel do not belong in the new one.

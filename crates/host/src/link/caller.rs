@@ -29,6 +29,7 @@ pub(super) struct Call {
     again_at: Time,
     wait: Duration,
     told: bool,
+    told_secret: bool,
 }
 
 /// What a call wants at a moment.
@@ -46,8 +47,9 @@ impl Call {
     /// A call whose question is sent now; `since` and `wait` go on where an earlier question
     /// had no answer.
     pub(super) fn new(now: Time, question: Initiation, index: u32, earlier: Option<&Call>, rng: &mut Rng) -> Call {
-        let (since, wait, told) = earlier.map_or((now, WAIT_MIN, false), |c| (c.since, c.wait, c.told));
-        Call { question, index, asked: now, since, again_at: now + spread(wait, rng), wait, told }
+        let (since, wait) = earlier.map_or((now, WAIT_MIN), |c| (c.since, c.wait));
+        let (told, told_secret) = earlier.map_or((false, false), |c| (c.told, c.told_secret));
+        Call { question, index, asked: now, since, again_at: now + spread(wait, rng), wait, told, told_secret }
     }
 
     /// What is to be done now; counts a sending if that is the answer.
@@ -70,6 +72,12 @@ impl Call {
         let news = !self.told && now.since(self.since) >= TELL_AFTER;
         self.told |= news;
         news
+    }
+
+    /// Takes note of an answer that does not open; true once. That there is none is not told after that.
+    pub(super) fn is_news_of_secret(&mut self) -> bool {
+        self.told = true;
+        !std::mem::replace(&mut self.told_secret, true)
     }
 }
 

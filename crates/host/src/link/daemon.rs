@@ -10,7 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use remora_base::Time;
 use remora_link::{Config, Link};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
+use super::check;
 use super::device::Device;
 use super::error::LinkError;
 use super::party::{Known, Party};
@@ -59,6 +61,7 @@ impl Daemon {
     /// Makes the device and begins.
     pub fn start(settings: Settings) -> Result<Daemon, LinkError> {
         let table = settings.table()?;
+        check::settings(&settings)?;
         let config = config(&settings)?;
         let mtu = u16::try_from(config.packet_max()).unwrap_or(u16::MAX);
         let (socket, listen) = open(&settings.role)?;
@@ -199,6 +202,9 @@ fn open(role: &Role) -> Result<(UdpSocket, SocketAddr), LinkError> {
     let failed = |source| LinkError::Socket { at, source };
     let socket = UdpSocket::bind(at).map_err(failed)?;
     socket.set_nonblocking(true).map_err(failed)?;
+    // A hop that carries less than `--mtu`, and whose complaints are filtered, would lose every large
+    // datagram for ever; so it may cut them. (In IPv6 hops never do.) Systems that refuse go on as before.
+    let _ = rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT);
     // Best effort: what does not fit is lost and sent again.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
     let listen = socket.local_addr().map_err(failed)?;
@@ -235,6 +241,21 @@ fn ends(settings: &Settings) -> Vec<End> {
             .collect(),
         Role::Mobile { base, key, .. } => {
             vec![End { name: "the base".into(), key: *key, address: None, peer: peer_at(base.ip()) }]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt::ip_mtu_discover;
+
+    #[test]
+    fn hops_may_cut_datagrams() {
+        for at in ["127.0.0.1:0", "[::]:0"] {
+            let base = Role::Base { listen: at.parse().unwrap(), mobiles: Vec::new() };
+            let (socket, _) = open(&base).unwrap();
+            assert_eq!(ip_mtu_discover(&socket).unwrap(), Ipv4PathMtuDiscovery::DONT, "{at}");
         }
     }
 }

@@ -9,6 +9,7 @@
 //! secure tunnel as a state machine (Noise, sessions, roaming), without clock or socket.
 
 mod caller;
+mod check;
 mod classify;
 pub mod control;
 mod daemon;

@@ -57,6 +57,11 @@ pub enum Notice {
         /// Where it should be.
         base: SocketAddr,
     },
+    /// The base answers, and not with this end's secret.
+    OtherSecret {
+        /// Where it is.
+        base: SocketAddr,
+    },
     /// Somebody with another key called.
     Stranger {
         /// The key.
@@ -105,6 +110,9 @@ impl fmt::Display for Notice {
                 "no answer from {base}: is the base running there, does it know this end's key, and is --base-key \
                  its own?"
             ),
+            Notice::OtherSecret { base } => {
+                write!(f, "{base} answers, but not with this end's secret: is psk the same at both ends?")
+            }
             Notice::Stranger { key, from } => write!(f, "refused: {from} called with key {key}, which is not known"),
             Notice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
             Notice::Network => f.write_str("can send again"),

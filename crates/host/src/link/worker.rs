@@ -255,6 +255,11 @@ impl Worker {
                     self.notify(Notice::NoAnswer { base });
                 }
             }
+            party::Event::OtherSecret => {
+                if let Some(base) = self.party.address(0) {
+                    self.notify(Notice::OtherSecret { base });
+                }
+            }
             party::Event::Stranger { key, from } => {
                 if now >= turn.stranger_at {
                     turn.stranger_at = now + STRANGER_EVERY;

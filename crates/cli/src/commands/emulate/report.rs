@@ -161,7 +161,7 @@ pub(super) fn text(r: &Report) -> String {
     for (count, what) in [
         (r.strays, "packets for no station, or not IPv4"),
         (r.refused, "packets that the kernel did not take"),
-        (r.captures_missed, "frames missing from the captures: the disk was too slow"),
+        (r.captures_missed, "frames missing from the captures: the disk was too slow, or full"),
     ] {
         if count > 0 {
             let _ = writeln!(text, "  {count} {what}");

@@ -60,6 +60,11 @@ impl Party {
         };
         match under_way.question.read(message) {
             None => {
+                // Only who holds the key that was called finds out where to answer, or who listens on the
+                // way; the keys are right, then, and the secret is all that is left.
+                if under_way.is_news_of_secret() {
+                    self.events.push_back(Event::OtherSecret);
+                }
                 *call = Some(under_way);
                 self.counters.refused += 1;
             }

@@ -66,6 +66,8 @@ pub enum Event {
     },
     /// The base does not answer.
     NoAnswer,
+    /// The base's answer does not open: the secret shared with it is another one there.
+    OtherSecret,
     /// Somebody whose key is not known called.
     Stranger {
         /// Proven to be theirs.

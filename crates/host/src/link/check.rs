@@ -1,0 +1,302 @@
+//! Settings that can never work. Without this they would make a link that starts and then carries
+//! nothing, or half of what it should.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::error::LinkError;
+use super::key::{KEY_LEN, PublicKey};
+use super::settings::{Mobile, Role, Settings};
+use super::table::around;
+
+/// Both ends forget each other after 180 s of silence, and signs of life get lost.
+const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
+
+/// Addresses that are no end's, and nobody's whom a tunnel could lead to.
+const UNUSABLE: [(&str, &str); 9] = [
+    ("0.0.0.0/32", "unspecified"),
+    ("::/128", "unspecified"),
+    ("127.0.0.0/8", "loopback"),
+    ("::1/128", "loopback"),
+    ("224.0.0.0/4", "multicast"),
+    ("ff00::/8", "multicast"),
+    ("255.255.255.255/32", "broadcast"),
+    ("fe80::/10", "link-local"),
+    ("::ffff:0:0/96", "IPv4-mapped"),
+];
+
+/// What is wrong with them, and what to do.
+pub(super) fn settings(settings: &Settings) -> Result<(), LinkError> {
+    let own = &settings.addresses;
+    let result = own_addresses(own).and_then(|()| match &settings.role {
+        Role::Base { listen, mobiles } => {
+            listens(*listen)?;
+            mobiles.iter().enumerate().try_for_each(|(i, m)| {
+                let earlier = mobiles.get(..i).unwrap_or_default();
+                mobile(m, earlier, own, &settings.identity.public)
+            })
+        }
+        Role::Mobile { base, key, routes, keepalive, .. } => {
+            calls(*base)?;
+            other_key("--base-key", key, &settings.identity.public)?;
+            routes.iter().try_for_each(|r| {
+                route("--route", *r, own)?;
+                let nothing_left = around(*r, base.ip().to_canonical()).is_empty();
+                refuse(nothing_left, || {
+                    format!("--route {r} is the base's own address, which no tunnel to it can carry")
+                })
+            })?;
+            refuse(*keepalive > KEEPALIVE_MAX, || {
+                format!(
+                    "--keepalive: {keepalive:?} is too long, as the ends forget each other: at most {KEEPALIVE_MAX:?}"
+                )
+            })
+        }
+    });
+    result.map_err(LinkError::Settings)
+}
+
+fn refuse(is_wrong: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if is_wrong { Err(why()) } else { Ok(()) }
+}
+
+fn own_addresses(own: &[IpNet]) -> Result<(), String> {
+    own.iter().enumerate().try_for_each(|(i, net)| {
+        refuse(net.prefix_len() == 0, || {
+            format!("--address {net}: the tunnel's network cannot be everything; say its length, as in 10.78.0.1/24")
+        })?;
+        usable("--address", net.addr())?;
+        of_an_end("--address", net.addr(), *net)?;
+        let again = own.iter().take(i).any(|other| other.addr() == net.addr());
+        refuse(again, || format!("--address {}: it is given twice; leave one out", net.addr()))
+    })
+}
+
+fn mobile(m: &Mobile, earlier: &[Mobile], own: &[IpNet], base: &PublicKey) -> Result<(), String> {
+    let what = format!("mobile {}", m.name);
+    refuse(earlier.iter().any(|other| other.name == m.name), || {
+        format!("two mobiles are called {}: give each a name of its own", m.name)
+    })?;
+    other_key(&what, &m.key, base)?;
+    usable(&what, m.address)?;
+    own.iter().try_for_each(|net| of_an_end(&what, m.address, *net))?;
+    m.routes.iter().try_for_each(|r| route(&what, *r, own))
+}
+
+fn other_key(what: &str, key: &PublicKey, own: &PublicKey) -> Result<(), String> {
+    refuse(key == own, || {
+        format!("{what}: {key} is this end's own key; give the other's, as remora link keys prints it there")
+    })?;
+    refuse(key.0 == [0; KEY_LEN], || format!("{what}: {key} is nobody's key; remora link keys prints it there"))
+}
+
+fn listens(at: SocketAddr) -> Result<(), String> {
+    let nobodys = is_for_many(at.ip());
+    refuse(nobodys, || format!("--listen {at}: mobiles call one base; give an address of its own, or 0.0.0.0"))
+}
+
+fn calls(base: SocketAddr) -> Result<(), String> {
+    let nobodys = base.ip().to_canonical().is_unspecified() || is_for_many(base.ip());
+    refuse(nobodys, || format!("--base {base}: a base is at one address; give that of its machine"))?;
+    refuse(base.port() == 0, || format!("--base {base}: nobody listens on port 0; the base prints its own (51900)"))
+}
+
+fn is_for_many(addr: IpAddr) -> bool {
+    let addr = addr.to_canonical();
+    addr.is_multicast() || matches!(addr, IpAddr::V4(v4) if v4.is_broadcast())
+}
+
+fn route(what: &str, net: IpNet, own: &[IpNet]) -> Result<(), String> {
+    refuse_unusable(what, net, &net)?;
+    let is_own = net.prefix_len() == net.max_prefix_len() && own.iter().any(|o| o.addr() == net.addr());
+    refuse(is_own, || format!("{what}: {net} is this end's own address; name networks behind the other end"))
+}
+
+fn usable(what: &str, addr: IpAddr) -> Result<(), String> {
+    refuse_unusable(what, addr.into(), &addr)
+}
+
+fn refuse_unusable(what: &str, net: IpNet, shown: &dyn std::fmt::Display) -> Result<(), String> {
+    let holds = |all: &str| all.parse::<IpNet>().is_ok_and(|all| all.contains(&net));
+    match UNUSABLE.iter().find(|(all, _)| holds(all)) {
+        Some((_, kind)) => {
+            Err(format!("{what}: {shown} is {kind}, which no tunnel carries; give one as 10.78.0.1 or fd78::1"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where a network has more than two addresses its first is the network's, and IPv4's last is for all.
+fn of_an_end(what: &str, addr: IpAddr, net: IpNet) -> Result<(), String> {
+    if net.max_prefix_len() - net.prefix_len() < 2 {
+        return Ok(());
+    }
+    let why = match net {
+        _ if addr == net.network() => "a network's address",
+        IpNet::V4(v4) if addr == v4.broadcast() => "its network's broadcast address",
+        _ => return Ok(()),
+    };
+    Err(format!("{what}: {addr} is {why}: one of an end is needed, as in 10.78.0.1/24"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::Identity;
+    use super::super::settings::Tuning;
+    use super::*;
+
+    /// What is changed in settings that are right; the words of the refusal, or none.
+    type Case<'a> = (&'a dyn Fn(&mut Settings), &'a [&'a str]);
+
+    fn of(role: Role, address: &str) -> Settings {
+        Settings {
+            identity: Identity::generate().unwrap(),
+            role,
+            device: "rlink0".into(),
+            addresses: vec![address.parse().unwrap()],
+            outer_mtu: 1500,
+            forward: false,
+            tuning: Tuning::default(),
+        }
+    }
+
+    fn a_mobile(name: &str, address: &str) -> Mobile {
+        let key = Identity::generate().unwrap().public;
+        Mobile { name: name.into(), key, secret: None, address: address.parse().unwrap(), routes: Vec::new() }
+    }
+
+    fn base() -> Settings {
+        let mobiles = vec![a_mobile("robot", "10.78.0.2"), a_mobile("cart", "10.78.0.3")];
+        of(Role::Base { listen: "0.0.0.0:51900".parse().unwrap(), mobiles }, "10.78.0.1/24")
+    }
+
+    fn mobile() -> Settings {
+        let role = Role::Mobile {
+            base: "192.0.2.1:51900".parse().unwrap(),
+            key: Identity::generate().unwrap().public,
+            secret: None,
+            routes: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+            keepalive: Duration::from_secs(5),
+        };
+        of(role, "10.78.0.2/24")
+    }
+
+    fn check(right: fn() -> Settings, cases: &[Case<'_>]) {
+        for (i, (change, words)) in cases.iter().enumerate() {
+            let mut changed = right();
+            change(&mut changed);
+            match settings(&changed) {
+                Ok(()) => assert!(words.is_empty(), "case {i} is taken: {words:?}"),
+                Err(LinkError::Settings(why)) => {
+                    assert!(!words.is_empty() && words.iter().all(|w| why.contains(w)), "case {i}: {why}");
+                }
+                Err(other) => panic!("case {i}: {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_an_ends() {
+        for (address, words) in [
+            ("10.78.0.1/24", &[][..]),
+            ("10.78.0.0/31", &[]),
+            ("10.78.0.255/32", &[]),
+            ("fd78::1/64", &[]),
+            ("10.78.0.1/0", &["--address 10.78.0.1/0", "length"]),
+            ("fd78::1/0", &["--address fd78::1/0", "length"]),
+            ("0.0.0.0/32", &["--address: 0.0.0.0 is unspecified"]),
+            ("::/64", &["--address: :: is unspecified"]),
+            ("127.0.0.2/24", &["loopback"]),
+            ("::1/64", &["loopback"]),
+            ("239.1.2.3/24", &["multicast"]),
+            ("ff02::7/64", &["multicast"]),
+            ("255.255.255.255/32", &["broadcast"]),
+            ("fe80::7/64", &["link-local"]),
+            ("::ffff:10.78.0.1/120", &["IPv4-mapped"]),
+            ("10.78.0.0/24", &["--address: 10.78.0.0", "a network's address"]),
+            ("10.78.0.255/24", &["--address: 10.78.0.255", "broadcast"]),
+            ("fd78::/64", &["a network's address"]),
+        ] {
+            for end in [base, mobile] {
+                let set = |s: &mut Settings| {
+                    s.addresses = vec![address.parse().unwrap()];
+                    if let Role::Base { mobiles, .. } = &mut s.role {
+                        mobiles.clear();
+                    }
+                };
+                check(end, &[(&set, words)]);
+            }
+        }
+        let twice = |s: &mut Settings| s.addresses.push("10.78.0.2/16".parse().unwrap());
+        check(mobile, &[(&twice, &["--address 10.78.0.2", "twice"])]);
+    }
+
+    #[test]
+    fn a_base_knows_mobiles_that_can_be() {
+        let with = |change: fn(&mut SocketAddr, &mut Mobile, &PublicKey)| {
+            move |s: &mut Settings| {
+                let own = s.identity.public;
+                if let Role::Base { listen, mobiles } = &mut s.role {
+                    change(listen, &mut mobiles[1], &own);
+                }
+            }
+        };
+        check(
+            base,
+            &[
+                (&with(|_, _, _| {}), &[]),
+                (&with(|l, _, _| *l = "[::]:0".parse().unwrap()), &[]),
+                (&with(|l, _, _| *l = "224.0.0.1:51900".parse().unwrap()), &["--listen 224.0.0.1:51900"]),
+                (&with(|_, m, _| m.name = "robot".into()), &["two mobiles are called robot"]),
+                (&with(|_, m, own| m.key = *own), &["mobile cart", "own key"]),
+                (&with(|_, m, _| m.key = PublicKey([0; KEY_LEN])), &["mobile cart", "nobody's key"]),
+                (&with(|_, m, _| m.address = "127.0.0.1".parse().unwrap()), &["mobile cart", "loopback"]),
+                (&with(|_, m, _| m.address = "10.78.0.0".parse().unwrap()), &["mobile cart", "a network's"]),
+                (&with(|_, m, _| m.address = "10.78.0.255".parse().unwrap()), &["mobile cart", "broadcast"]),
+                (&with(|_, m, _| m.address = "10.79.0.255".parse().unwrap()), &[]),
+                (&with(|_, m, _| m.routes = vec!["192.168.7.0/24".parse().unwrap()]), &[]),
+                (&with(|_, m, _| m.routes = vec!["0.0.0.0/0".parse().unwrap()]), &[]),
+                (&with(|_, m, _| m.routes = vec!["239.0.0.0/8".parse().unwrap()]), &["mobile cart", "multicast"]),
+                (&with(|_, m, _| m.routes = vec!["fe80::/64".parse().unwrap()]), &["mobile cart", "link-local"]),
+                (&with(|_, m, _| m.routes = vec!["10.78.0.1/32".parse().unwrap()]), &["mobile cart", "own address"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_mobile_knows_a_base_that_can_be() {
+        fn role(s: &mut Settings) -> (&mut SocketAddr, &mut PublicKey, &mut Vec<IpNet>, &mut Duration) {
+            match &mut s.role {
+                Role::Mobile { base, key, routes, keepalive, .. } => (base, key, routes, keepalive),
+                Role::Base { .. } => unreachable!(),
+            }
+        }
+        let at = |text: &'static str| move |s: &mut Settings| *role(s).0 = text.parse().unwrap();
+        let route = |text: &'static str| move |s: &mut Settings| *role(s).2 = vec![text.parse().unwrap()];
+        let every = |secs| move |s: &mut Settings| *role(s).3 = Duration::from_secs(secs);
+        check(
+            mobile,
+            &[
+                (&at("127.0.0.1:51900"), &[]),
+                (&at("[fe80::1%2]:51900"), &[]),
+                (&at("0.0.0.0:51900"), &["--base 0.0.0.0:51900"]),
+                (&at("[::]:51900"), &["--base [::]:51900"]),
+                (&at("[::ffff:0.0.0.0]:51900"), &["--base"]),
+                (&at("239.0.0.1:51900"), &["--base 239.0.0.1"]),
+                (&at("255.255.255.255:51900"), &["--base 255.255.255.255"]),
+                (&at("192.0.2.1:0"), &["--base 192.0.2.1:0", "port 0"]),
+                (&|s| *role(s).1 = s.identity.public, &["--base-key", "own key"]),
+                (&|s| *role(s).1 = PublicKey([0; KEY_LEN]), &["--base-key", "nobody's key"]),
+                (&route("192.0.2.1/32"), &["--route 192.0.2.1/32", "base's own address"]),
+                (&route("192.0.2.0/31"), &[]),
+                (&route("127.0.0.0/8"), &["--route: 127.0.0.0/8 is loopback"]),
+                (&route("255.255.255.255/32"), &["--route", "broadcast"]),
+                (&route("10.78.0.2/32"), &["--route", "this end's own address"]),
+                (&every(60), &[]),
+                (&every(61), &["--keepalive", "61s", "60s"]),
+            ],
+        );
+    }
+}
