@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ipnet::Ipv4Net;
@@ -34,6 +34,8 @@ const PACKET_MAX: usize = 65_535;
 /// Frame records kept between two turns of the loop; a turn takes them all.
 const TRACE_FRAMES: usize = 1 << 17;
 
+/// How long the captures may take to be written before a report is made without their last frames' fate.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// This thread's place among the real-time ones, from 0 to 99.
 const PRIORITY: u8 = 10;
 
@@ -134,7 +136,7 @@ impl Runner {
 }
 
 fn settled((mut report, captures): Reported) -> Report {
-    report.captures_missed += captures.and_then(|c| c.recv().ok()).unwrap_or_default();
+    report.captures_missed += captures.and_then(|c| c.recv_timeout(SETTLE_MAX).ok()).unwrap_or_default();
     report
 }
 
