@@ -96,7 +96,7 @@ fn the_default_client_does_not_overflow_queues() {
         ..fast(25, "1Mbit")
     };
     for (name, channel, ratio_max) in
-        [("a satellite", fast(300, "10Mbit"), 1.45), ("and its bursts", bursts, 1.7), ("turns", turns, 1.5)]
+        [("a satellite", fast(300, "10Mbit"), 1.45), ("and its bursts", bursts, 2.3), ("turns", turns, 1.5)]
     {
         for direction in [Direction::Read, Direction::Write] {
             let client = Config::new(Transport::Udp);
