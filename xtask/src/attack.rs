@@ -1,9 +1,11 @@
 //! Attacks on a live server: `remora serve` as a process of its own, attacked by the program in
 //! `crates/lab/src/bin/attack.rs`.
 
+use std::process::Command;
+
 use clap::Args;
 
-use crate::cmd::{self, Result};
+use crate::cmd::{self, Build, Result};
 
 /// What the good client's calls may take on a debug build, 99 of 100 of them, in milliseconds.
 const DEBUG_P99_MAX_MS: &str = "3000";
@@ -34,10 +36,10 @@ impl Options {
 
 /// Builds the server and the attacker, and attacks.
 pub(crate) fn run(options: &Options) -> Result {
-    let (profile, dir): (&[&str], _) = if options.debug { (&[], "debug") } else { (&["--release"], "release") };
-    cmd::run(cmd::cargo(&["build", "--quiet", "--package", "remora-cli", "--bin", "remora"]).args(profile))?;
-    let mut attack = cmd::cargo(&["run", "--quiet", "--package", "remora-lab", "--bin", "attack"]);
-    attack.args(profile).arg("--").arg("--server").arg(cmd::target_dir()?.join(dir).join("remora"));
+    let build = if options.debug { Build::Debug } else { Build::Release };
+    let server = cmd::built("remora", build)?;
+    let mut attack = Command::new(cmd::built("attack", build)?);
+    attack.current_dir(cmd::root()).arg("--server").arg(server);
     attack.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
     if options.debug {
         attack.args(["--p99-max-ms", DEBUG_P99_MAX_MS]);

@@ -9,6 +9,8 @@ use crate::{test, tidy};
 /// Runs all checks. The tests come last, so that their tally is what one sees last.
 pub(crate) fn run() -> Result {
     let mut steps = Steps::default();
+    // What the tests need comes over the network while the processors compile.
+    let installing = std::thread::spawn(|| test::provide(false));
     steps.run("fmt", || cmd::run(&mut cmd::cargo(&["fmt", "--all", "--check"])));
     steps.run("tidy", tidy::run);
     steps.run("clippy", || {
@@ -18,6 +20,8 @@ pub(crate) fn run() -> Result {
     steps.run("fuzz", fuzz_targets);
     let mut report = None;
     steps.run("test", || {
+        // The tests look themselves for what is missing.
+        let _ = installing.join();
         let done = test::execute(&test::Options { require_all: true, ..test::Options::default() })?;
         let verdict = done.verdict();
         report = Some(done);
@@ -38,9 +42,11 @@ pub(crate) fn run() -> Result {
 fn fuzz_targets() -> Result {
     const THERE: &[&str] = &["--manifest-path", "fuzz/Cargo.toml"];
     cmd::run(cmd::cargo(&["fmt"]).args(THERE).arg("--check"))?;
-    // Nothing is linked, so libFuzzer, which takes a C++ compiler, need not be there.
+    // Most of what they need was checked for the workspace already. Nothing is linked, so libFuzzer, which
+    // takes a C++ compiler, need not be there.
     let mut clippy = cmd::cargo(&["clippy"]);
-    cmd::run(clippy.args(THERE).args(["--", "-D", "warnings"]).env("CUSTOM_LIBFUZZER_PATH", "./libfuzzer.a"))
+    clippy.args(THERE).arg("--target-dir").arg(cmd::target_dir()?).args(["--", "-D", "warnings"]);
+    cmd::run(clippy.env("CUSTOM_LIBFUZZER_PATH", "./libfuzzer.a"))
 }
 
 /// Steps done: name, time taken, why it failed.

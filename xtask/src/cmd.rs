@@ -35,6 +35,26 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// How a program of the workspace is built.
+#[derive(Clone, Copy)]
+pub(crate) enum Build {
+    /// As for the tests: after them there is nothing left to compile, and overflows are checked.
+    Debug,
+    /// Fast.
+    Release,
+}
+
+/// Builds `program`; where it is. With the whole workspace's features, which are those of the
+/// tests: with the package's own, half of the dependencies would be built once more.
+pub(crate) fn built(program: &str, build: Build) -> Result<PathBuf> {
+    let (dir, flags): (_, &[&str]) = match build {
+        Build::Debug => ("debug", &[]),
+        Build::Release => ("release", &["--release"]),
+    };
+    run(cargo(&["build", "--quiet", "--workspace", "--bin", program]).args(flags))?;
+    Ok(target_dir()?.join(dir).join(program))
+}
+
 /// Where cargo puts what it builds.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;

@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Test(options) => test::run(&options),
         Command::Ci => ci::run(),
-        Command::Sim { seeds, from } => swarm::run(seeds, from),
+        Command::Sim { seeds, from } => swarm::run(seeds, from, cmd::Build::Release),
         Command::Repro { seed, atp } => swarm::repro(seed, atp),
         Command::Interop(options) => interop::run(&options),
         Command::Attack(options) => attack::run(&options),

@@ -17,7 +17,6 @@ mod tools;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cargo_metadata::MetadataCommand;
 use clap::Args;
 use guest::{Kernel, Missing, Scratch};
 
@@ -95,7 +94,7 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
         }
         outcomes.push(outcome);
     };
-    let target = MetadataCommand::new().current_dir(cmd::root()).no_deps().exec()?.target_directory.into_std_path_buf();
+    let target = cmd::target_dir()?;
     let means = Means::find(options, steps, &target);
     let mut able = Vec::new();
     for step in steps {
@@ -107,7 +106,7 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
     if let Means { kernel: Ok(kernel), tools, .. } = &means
         && !able.is_empty()
     {
-        cmd::run(&mut cmd::cargo(&["build", "--quiet", "--package", "remora-cli", "--bin", "remora"]))?;
+        cmd::built("remora", cmd::Build::Debug)?;
         let start = Instant::now();
         let tools = tools.as_deref().unwrap_or(Path::new(""));
         let mut site = Site::build(&target, kernel, tools, &able).map_err(|e| e.to_string());

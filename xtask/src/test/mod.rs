@@ -78,7 +78,7 @@ pub(crate) fn execute(options: &Options) -> Result<Report> {
     stream(&mut cargo_test(options), &mut tally)?;
     if options.args.is_empty() && options.sim_seeds > 0 {
         println!("== simulator: {} seeds", options.sim_seeds);
-        tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0).is_ok());
+        tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0, cmd::Build::Debug).is_ok());
     }
     if options.args.is_empty() {
         println!("== attacks");
