@@ -110,7 +110,10 @@ impl Error {
 
     /// Whether the server is in trouble that may pass: what has arrived is worth keeping.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.status(), Some(Status::Jukebox | Status::Io | Status::ServerFault | Status::Stale))
+        match self {
+            Error::Remote { source: ClientError::Rpc(e), .. } => is_trouble(e),
+            _ => matches!(self.status(), Some(Status::Jukebox | Status::Io | Status::ServerFault | Status::Stale)),
+        }
     }
 
     /// Whether there is no room: further files will not fit either.
@@ -171,11 +174,16 @@ pub(crate) fn is_lost(e: &ClientError) -> bool {
         // The server is there, and it is not the one meant or does not want us.
         Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
         // It is there, and does not know what to do with this, or we do not with its answer.
-        Rpc(Failure::Rpc(Outcome::ProcUnavail | Outcome::GarbageArgs | Outcome::SystemErr)) => false,
-        Rpc(Failure::Garbled(_)) => false,
+        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
+        Rpc(e) if is_trouble(e) => false,
         Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
         _ => false,
     }
+}
+
+/// Whether it is this one call that the server, or we, could make nothing of.
+fn is_trouble(e: &Failure) -> bool {
+    matches!(e, Failure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | Failure::Garbled(_))
 }
 
 impl fmt::Display for Error {

@@ -24,8 +24,10 @@ enum Fate {
     Pass(Call),
     /// It is answered with this.
     Fail(Status),
-    /// There is no such procedure.
-    Unknown,
+    /// It is not executed, for this reason.
+    Refuse(Outcome),
+    /// It is answered with what nobody understands.
+    Nonsense,
 }
 
 /// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
@@ -66,8 +68,14 @@ fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate 
                         near.send_to(&message, peer).unwrap();
                         continue;
                     }
-                    Fate::Unknown => {
-                        ReplyHeader { xid: header.xid, outcome: Outcome::ProcUnavail }.encode(&mut message);
+                    Fate::Refuse(outcome) => {
+                        ReplyHeader { xid: header.xid, outcome }.encode(&mut message);
+                        near.send_to(&message, peer).unwrap();
+                        continue;
+                    }
+                    Fate::Nonsense => {
+                        ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
+                        message.extend([255; 8]);
                         near.send_to(&message, peer).unwrap();
                         continue;
                     }
@@ -101,7 +109,7 @@ fn works(p: &Place, url: &str) {
 
 #[test]
 fn a_server_without_readdirplus_and_fsinfo() {
-    for lacks in [|| Fate::Fail(Status::NotSupp), || Fate::Unknown] {
+    for lacks in [|| Fate::Fail(Status::NotSupp), || Fate::Refuse(Outcome::ProcUnavail)] {
         let p = Place::new();
         let s = p.serve(&[]);
         let judge = move |call| match call {
@@ -146,7 +154,7 @@ fn a_server_without_a_procedure_that_is_needed() {
     let p = Place::new();
     let s = p.serve(&[]);
     let url = between(&s, usize::MAX, |call| match call {
-        Call::FsStat(_) => Fate::Unknown,
+        Call::FsStat(_) => Fate::Refuse(Outcome::ProcUnavail),
         call => Fate::Pass(call),
     });
     p.run(&["df", &url]).expect(1, &["no such procedure"]);
@@ -191,8 +199,11 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
     assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
 }
 
+/// What a server in trouble answers.
+type Trouble = fn() -> Fate;
+
 /// A server in trouble: after some calls of this kind, and after a COMMIT, all of them fail.
-fn in_trouble(server: &Daemon, proc: Proc, trouble: Status) -> String {
+fn in_trouble(server: &Daemon, proc: Proc, trouble: Trouble) -> String {
     let (mut has_committed, mut left) = (proc == Proc::Read, 40);
     between(server, usize::MAX, move |call| {
         has_committed |= call.proc() == Proc::Commit;
@@ -202,14 +213,22 @@ fn in_trouble(server: &Daemon, proc: Proc, trouble: Status) -> String {
         // Time for a COMMIT.
         thread::sleep(Duration::from_millis(5));
         left -= i32::from(has_committed);
-        if left < 0 { Fate::Fail(trouble) } else { Fate::Pass(call) }
+        if left < 0 { trouble() } else { Fate::Pass(call) }
     })
 }
 
 /// The trouble may pass, and what has arrived is worth keeping.
 #[test]
 fn a_copy_that_a_server_in_trouble_ended_goes_on() {
-    for trouble in [Status::Jukebox, Status::Io, Status::ServerFault, Status::Stale] {
+    let troubles: [(&str, Trouble); 6] = [
+        ("JUKEBOX", || Fate::Fail(Status::Jukebox)),
+        ("IO", || Fate::Fail(Status::Io)),
+        ("SERVERFAULT", || Fate::Fail(Status::ServerFault)),
+        ("STALE", || Fate::Fail(Status::Stale)),
+        ("SYSTEM_ERR", || Fate::Refuse(Outcome::SystemErr)),
+        ("nonsense", || Fate::Nonsense),
+    ];
+    for (name, trouble) in troubles {
         let p = Place::new();
         fs::write(p.here("up"), noise(3_000_000, 5)).unwrap();
         fs::write(p.srv("down"), noise(3_000_000, 6)).unwrap();
@@ -220,7 +239,7 @@ fn a_copy_that_a_server_in_trouble_ended_goes_on() {
             assert!(!copy.exists());
             let report = p.ok(&[&["cp", "--json", "--resume"][..], &again].concat());
             let report: Value = serde_json::from_str(&report).unwrap();
-            assert!(report["resumed_bytes"].as_u64() > Some(0), "{trouble:?}: {report}");
+            assert!(report["resumed_bytes"].as_u64() > Some(0), "{name}: {report}");
             assert_eq!(fs::metadata(copy).unwrap().len(), 3_000_000);
         };
         goes_on(["up", &at(&up, "/up")], ["up", &s.udp_url("/up")], p.srv("up"));
