@@ -57,6 +57,12 @@ pub fn fragments(len: u32) -> u32 {
     len.saturating_add(UDP_HEADER).div_ceil(FRAME_PAYLOAD)
 }
 
+/// Full frames' worth of airtime of messages of `bytes` bytes in all.
+pub(crate) fn frames(bytes: u32) -> f64 {
+    let wire = bytes.saturating_add(IP_HEADER * (fragments(bytes) + 1));
+    f64::from(wire) / f64::from(FRAME_PAYLOAD + IP_HEADER)
+}
+
 /// What is known of the link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct LinkView {

@@ -16,6 +16,7 @@ mod config;
 mod fragments;
 mod loss;
 mod pacer;
+mod pauses;
 mod pending;
 mod probes;
 mod request;

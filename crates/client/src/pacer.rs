@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::adaptive::frames;
+use crate::block::frames;
 use crate::window::Seen;
 
 /// How far the queue may be filled by what is sent at once, in full frames. Devices hold 50 and more, and

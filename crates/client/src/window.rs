@@ -14,15 +14,13 @@
 //! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
 //! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product), by no more than
 //! [`OPENING`] requests a reply. How fast what it admits goes out is the pacer's business.
-//!
-//! Links whose stations take turns carry much at once and then nothing for a while. The wait for the next
-//! turn is in every round trip and is no queue; it is known by answers that stay away for long and then come together.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
 use crate::WindowSize;
+use crate::pauses::Pauses;
 
 const QUEUED_MIN: f64 = 0.5;
 const QUEUED_MAX: f64 = 1.7;
@@ -41,8 +39,6 @@ const REPAIRED_LEAST_MAX: f64 = 524_288.0;
 /// So many more requests, beside its successor, a reply may bring before the window is as large as the path:
 /// what replies say of its pace may be wrong, for some links carry much at once after a while of nothing.
 const OPENING: u64 = 7;
-/// So many times longer than the slowest hop needs for a reply nothing comes in a pause.
-pub(crate) const PAUSE: u32 = 4;
 /// The largest window, in requests of the present size.
 const REQUESTS_MAX: u64 = 128;
 /// The largest in bytes where each request is an object that whoever is in between keeps until it is
@@ -91,7 +87,7 @@ pub(crate) struct Seen {
     /// How long the slowest hop needs for one like it, once known.
     pub(crate) spacing: Option<Duration>,
     /// How long nothing came before it although it had been asked for, if that was not the slowest hop
-    /// at work: zero or [`PAUSE`] times its spacing and more.
+    /// at work: zero or [`PAUSE`](crate::pauses::PAUSE) times its spacing and more.
     pub(crate) pause: Duration,
     /// The window held requests back.
     pub(crate) full: bool,
@@ -116,8 +112,6 @@ struct Round {
     lost: u64,
     /// Shortest round trip to actual one, at its best: 1 where there was no queue at all.
     best: Option<f64>,
-    /// The longest before its replies.
-    pause: Duration,
 }
 
 /// How much is known.
@@ -150,11 +144,7 @@ pub(crate) struct Window {
     shrunk: Option<Time>,
     /// When the latest request was sent.
     last_sent: Time,
-    /// How long nothing comes over a link that carries much at once and then nothing, as a radio does whose
-    /// stations take turns: what was seen in each of the last two rounds, and in the last one. Waiting
-    /// for one's turn is no queue.
-    pause: Duration,
-    last_pause: Duration,
+    pauses: Pauses,
     /// What the last reply said of the stream.
     repaired: bool,
     round: Round,
@@ -173,8 +163,7 @@ impl Window {
             lossy: false,
             shrunk: None,
             last_sent: Time::ZERO,
-            pause: Duration::ZERO,
-            last_pause: Duration::ZERO,
+            pauses: Pauses::default(),
             repaired: false,
             round: Round::default(),
         }
@@ -236,10 +225,10 @@ impl Window {
         self.round.answered += block;
         let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
         if let (Some(rtt), Some(shortest), true) = (seen.rtt, seen.shortest, is_new) {
-            let stretch = ((shortest + self.pause).as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
+            let stretch = ((shortest + self.pauses.expected()).as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
             self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
         }
-        self.round.pause = self.round.pause.max(seen.pause);
+        self.pauses.see(seen.pause);
         if let Some(least) = seen.least() {
             self.least = least;
             self.bytes = self.bytes.max(least);
@@ -252,7 +241,7 @@ impl Window {
             self.open(block, &seen);
         }
         if self.round.answered >= self.bytes.max(block * u64::from(REQUESTS_MIN)) {
-            self.note_pause();
+            self.pauses.end_round(self.round.lost > 0);
             self.end_round(block, seen.full);
             self.round = Round::default();
         }
@@ -281,6 +270,7 @@ impl Window {
             if is_full || held <= next as f64 {
                 self.set(held.min(next as f64), block);
                 self.phase = Phase::Steady;
+                self.pauses.forget_round();
                 self.round = Round::default();
             } else {
                 self.bytes = self.bytes.max(next.min(block * REQUESTS_MAX));
@@ -290,11 +280,6 @@ impl Window {
         } else if seen.full {
             self.set((self.bytes + block) as f64, block);
         }
-    }
-
-    fn note_pause(&mut self) {
-        let pause = if self.round.lost > 0 { Duration::ZERO } else { self.round.pause };
-        self.pause = pause.min(std::mem::replace(&mut self.last_pause, pause));
     }
 
     fn end_round(&mut self, block: u64, full: bool) {

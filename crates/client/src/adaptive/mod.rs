@@ -21,15 +21,16 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::block::{FRAME_PAYLOAD, LinkView, fragments};
+use crate::block::{LinkView, fragments, frames};
 use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
+use crate::pauses::PAUSE;
 use crate::pending::{Pending, Sent};
 pub use crate::probes::PROBE_MAX;
 use crate::probes::{Heard, Probes};
 use crate::request::Class;
 use crate::rtt::{Base, Mean, Rtt};
-use crate::window::{PAUSE, Seen};
+use crate::window::Seen;
 
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
@@ -82,12 +83,6 @@ pub(crate) struct Adaptive {
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
     disturbed: bool,
     probes: Probes,
-}
-
-/// Full frames' worth of airtime of messages of `bytes` bytes in all.
-pub(crate) fn frames(bytes: u32) -> f64 {
-    let wire = bytes.saturating_add(20 * (fragments(bytes) + 1));
-    f64::from(wire) / f64::from(FRAME_PAYLOAD + 20)
 }
 
 /// How much later than its successors a reply may come.

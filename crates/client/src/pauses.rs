@@ -1,0 +1,67 @@
+//! How long nothing comes over a link that carries much at once and then nothing for a while, as a
+//! radio does whose stations take turns.
+//!
+//! The wait for the next turn is in every round trip, and is no queue. It is known by answers that stay away
+//! for long and then come together, in two rounds of the window one after the other; nothing may have been lost
+//! in them, since what is sent again is waited for, too.
+
+use std::time::Duration;
+
+/// So many times longer than the slowest hop needs for a reply nothing comes in a pause.
+pub(crate) const PAUSE: u32 = 4;
+
+/// The longest pauses, by round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pauses {
+    this_round: Duration,
+    last_round: Duration,
+    expected: Duration,
+}
+
+impl Pauses {
+    /// How long a wait for the next turn is to be expected: zero where nobody takes turns.
+    pub(crate) fn expected(&self) -> Duration {
+        self.expected
+    }
+
+    /// So long nothing came before a reply.
+    pub(crate) fn see(&mut self, pause: Duration) {
+        self.this_round = self.this_round.max(pause);
+    }
+
+    /// A round is over; `lossy` if something was lost in it.
+    pub(crate) fn end_round(&mut self, lossy: bool) {
+        let pause = if lossy { Duration::ZERO } else { self.this_round };
+        self.expected = pause.min(self.last_round);
+        self.last_round = pause;
+        self.forget_round();
+    }
+
+    /// This round does not count.
+    pub(crate) fn forget_round(&mut self) {
+        self.this_round = Duration::ZERO;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_expected_when_two_rounds_without_losses_had_one() {
+        let ms = Duration::from_millis;
+        let mut pauses = Pauses::default();
+        for (seen, lossy, expected) in [
+            (&[20, 50, 0][..], false, 0),
+            (&[40], false, 40),
+            (&[60], false, 40),
+            (&[60], true, 0),
+            (&[60], false, 0),
+            (&[], false, 0),
+        ] {
+            seen.iter().for_each(|pause| pauses.see(ms(*pause)));
+            pauses.end_round(lossy);
+            assert_eq!(pauses.expected(), ms(expected));
+        }
+    }
+}
