@@ -62,6 +62,7 @@ mod relief;
 mod routes;
 mod serving;
 mod shard;
+mod upkeep;
 mod way;
 
 pub use counters::{Snapshot, SocketStats};

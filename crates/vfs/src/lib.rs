@@ -121,6 +121,11 @@ pub trait Vfs: Send + Sync {
         None
     }
 
+    /// Gives back what it holds for longer than anybody needs, such as the room of files that somebody
+    /// else removed. Whoever serves it calls this now and then, since nobody else may call anything. May
+    /// block, as everything here.
+    fn tidy(&self) {}
+
     /// Attributes.
     fn getattr(&self, id: &FileId) -> Result<Attr>;
 

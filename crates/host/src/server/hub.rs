@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,6 +44,8 @@ pub(super) struct Hub {
     /// Which address belongs to which shard. Nobody can choose whom to share one with.
     spread: RandomState,
     intake: Intake,
+    /// Those that the cores have, for who looks after them.
+    exports: Mutex<Arc<Exports>>,
     ledger: Ledger,
     connections: AtomicUsize,
     next_connection: AtomicU64,
@@ -62,6 +64,7 @@ impl Hub {
     ) -> Hub {
         let clock = Clock::start();
         let (core_limits, cache_max) = (core.limits, core.cache.bytes_max().unwrap_or(usize::MAX));
+        let exports = Mutex::new(core.exports.clone());
         let mut cores = Server::split(core, seed, clock.now(), SHARDS);
         cores.iter_mut().for_each(prepare);
         // All of them read alike.
@@ -77,6 +80,7 @@ impl Hub {
             shards: cores.into_iter().map(Shard::new).collect(),
             spread: RandomState::new(),
             intake,
+            exports,
             ledger: Ledger::new(cache_max, SHARDS),
             connections: AtomicUsize::new(0),
             next_connection: AtomicU64::new(0),
@@ -147,12 +151,23 @@ impl Hub {
 
     /// Gives the cores other exports; see [`Server::set_exports`].
     pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
+        let last = std::mem::replace(&mut *self.lock_exports(), exports.clone());
         for shard in 0..self.shards.len() {
             let mut old = None;
             self.with_core(shard, None, |state, _| old = Some(state.core.set_exports(exports.clone())));
             // Here, without the core's lock: it may close many files.
             drop(old);
         }
+        drop(last);
+    }
+
+    /// What is exported.
+    pub(super) fn exports(&self) -> Arc<Exports> {
+        self.lock_exports().clone()
+    }
+
+    fn lock_exports(&self) -> MutexGuard<'_, Arc<Exports>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connections open, over TCP and ATP.

@@ -18,7 +18,7 @@ use super::counters::Snapshot;
 use super::datagram::{self, DatagramSocket};
 use super::hub::Hub;
 use super::options::{Options, StartError};
-use super::{accept, bind, executor, objects, relief};
+use super::{accept, bind, executor, objects, relief, upkeep};
 use crate::atp::AtpEndpoint;
 
 /// File descriptors left for files and everything else when connections are counted; a
@@ -217,7 +217,8 @@ fn start_intake(hub: &Arc<Hub>, runtime: &Runtime, listeners: Vec<TcpListener>) 
     runtime.spawn(async move { timer.run_timer().await });
     let datagrams = (0..hub.sockets.len()).map(|i| runtime.spawn(datagram::run(hub.clone(), i)).abort_handle());
     let streams = listeners.into_iter().map(|l| runtime.spawn(accept::run(hub.clone(), l)).abort_handle());
-    datagrams.chain(streams).collect()
+    let upkeep = runtime.spawn(upkeep::run(hub.clone())).abort_handle();
+    datagrams.chain(streams).chain([upkeep]).collect()
 }
 
 /// Raises the limit on open files as far as the system lets us; how many connections fit.

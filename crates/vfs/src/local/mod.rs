@@ -329,6 +329,11 @@ impl Vfs for LocalDisk {
         self.do_readdir(cred, dir, query, take)
     }
 
+    fn tidy(&self) {
+        self.disk.files.close_removed();
+        self.clear_graves();
+    }
+
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.resolve(id)?;
         self.disk.files.close_removed();
