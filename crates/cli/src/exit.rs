@@ -87,6 +87,11 @@ impl Error {
         Error::Refused { what: out::shown(what.to_string().as_bytes()), why: why.into() }
     }
 
+    /// The copy `what` is whole and in its place, and that is all.
+    pub(crate) fn bare(what: impl fmt::Display, why: impl fmt::Display) -> Error {
+        Error::refused(what, format!("it is there, but its mode and time could not be set: {why}"))
+    }
+
     /// The exit code; see [`HELP`].
     pub(crate) fn code(&self) -> u8 {
         match self {
@@ -212,7 +217,7 @@ pub(crate) fn show(command: &str, error: &Error) {
 }
 
 /// What a server did, or the system on the way to it.
-fn remote_text(e: &ClientError) -> String {
+pub(crate) fn remote_text(e: &ClientError) -> String {
     match e {
         ClientError::Resolve { host, source } => format!("cannot find the address of {host}: {}", io_text(source)),
         ClientError::Connect { server, source } => format!("cannot reach {server}: {}", io_text(source)),

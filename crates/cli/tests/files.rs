@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{Place, Running, names, noise};
 use serde_json::Value;
@@ -379,4 +379,24 @@ fn several_shares_have_names_of_their_own() {
     p.run(&["ls", &s.url("/")]).expect(1, &["no such export"]);
     p.run(&["mv", &s.url("/srv/f"), &s.url("/extra/f")]).expect(1, &["across file systems"]);
     assert_eq!(s.interrupt("TERM").0, 0);
+}
+
+/// The file systems of memory sticks know no modes, and some say so. strace(1) stands in for one.
+#[test]
+fn a_disk_that_takes_no_modes_gets_copies_all_the_same() {
+    let may_trace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
+    if !may_trace.is_ok_and(|status| status.success()) {
+        return common::skipped("a_disk_that_takes_no_modes_gets_copies_all_the_same", "strace may not trace here");
+    }
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(300_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let cp = p.command(&["cp", "-q", &s.url("/f"), "f"]);
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-o", "/dev/null", "-e", "trace=fchmod", "-e", "inject=fchmod:error=EPERM"]);
+    strace.arg(cp.get_program()).args(cp.get_args()).current_dir(p.here("")).env("XDG_STATE_HOME", p.state());
+    strace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(strace).finish().expect(1, &["f: it is there", "mode and time", "not permitted"]);
+    assert!(fs::read(p.here("f")).unwrap() == noise(300_000, 5));
+    assert_eq!(names(&p.here("")), ["f"]);
 }

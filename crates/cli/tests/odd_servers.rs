@@ -199,6 +199,30 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
     assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
 }
 
+/// Disks of other systems have no modes, and some servers say so.
+#[test]
+fn a_server_that_takes_no_attributes_gets_copies_all_the_same() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(300_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::SetAttr(_) => Fate::Fail(Status::Perm),
+        call => Fate::Pass(call),
+    });
+    fs::create_dir(p.here("dir")).unwrap();
+    for command in [&["cp", "-q"][..], &["cp", "-q", "--verify"], &["cp", "-rq"]] {
+        let source = if command.contains(&"-rq") { "dir" } else { "f" };
+        let out = p.run(&[command, &[source, &at(&url, &format!("/{source}"))]].concat());
+        out.expect(1, &["it is there", "mode and time", "not permitted"]);
+        if source == "f" {
+            assert!(fs::read(p.srv("f")).unwrap() == noise(300_000, 5));
+            assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+            fs::remove_file(p.srv("f")).unwrap();
+        }
+    }
+    assert_eq!(names(&p.srv("")), ["dir"]);
+}
+
 /// What a server in trouble answers.
 type Trouble = fn() -> Fate;
 

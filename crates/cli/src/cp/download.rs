@@ -11,7 +11,7 @@ use super::job::{Job, count};
 use super::journal::Identity;
 use super::part::Part;
 use super::verify;
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::remote::{Node, Remote};
 
 /// Copies `source`, called `url`, to `dest`, which is replaced when all has arrived.
@@ -32,20 +32,22 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
         Err(e) => Err(e),
     };
     match done {
-        Ok(()) => count(&job.counts.files),
+        Ok(bare) => {
+            count(&job.counts.files);
+            bare.map_or(Ok(()), |e| Err(Error::bare(dest.display(), exit::io_text(&e))))
+        }
         Err(e) if e.is_lost() || e.may_pass() => {
             part.keep();
-            return Err(e);
+            Err(e)
         }
         Err(e) => {
             part.discard();
-            return Err(match e {
+            Err(match e {
                 Error::Remote { source: ClientError::Local(e), .. } => Error::local(dest.display())(e),
                 e => e,
-            });
+            })
         }
     }
-    Ok(())
 }
 
 /// Links are replaced, not followed: the server may have had a hand in where they lead.

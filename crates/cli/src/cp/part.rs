@@ -150,17 +150,19 @@ impl Part {
     }
 
     /// All of it is here: gives it the source's mode and time, makes it safe, and then gives
-    /// it its name.
-    pub(crate) fn finish(&mut self, source: &Attr) -> io::Result<()> {
+    /// it its name. Not every file system (that of a memory stick, say) takes any mode or time: what one
+    /// said that did not is no reason to have no copy.
+    pub(crate) fn finish(&mut self, source: &Attr) -> io::Result<Option<io::Error>> {
         block_in_place(|| {
             let mtime = Duration::new(u64::from(source.mtime.secs), source.mtime.nanos.min(999_999_999));
-            self.file.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
-            self.file.set_permissions(fs::Permissions::from_mode(source.mode & 0o777))?;
+            let timed = self.file.set_modified(SystemTime::UNIX_EPOCH + mtime);
+            let dressed = timed.and(self.file.set_permissions(fs::Permissions::from_mode(source.mode & 0o777)));
             self.file.sync_all()?;
             fs::rename(&self.path, &self.dest)?;
             self.finished = true;
             self.journal_file.remove();
-            sync_dir(&self.dest)
+            sync_dir(&self.dest)?;
+            Ok(dressed.err())
         })
     }
 

@@ -14,7 +14,7 @@ use super::journal::{Identity, Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
 use super::upload::Destination;
-use crate::exit::Error;
+use crate::exit::{self, Error};
 use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
@@ -190,8 +190,9 @@ impl RemotePart {
     }
 
     /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
-    /// the attributes that it has not got yet.
-    pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<(), ClientError> {
+    /// the attributes that it has not got yet. A server may take no attributes from us, which is no reason to
+    /// have no copy: what it said then.
+    pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<Option<ClientError>, ClientError> {
         let dress = async {
             match attr {
                 Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
@@ -202,7 +203,10 @@ impl RemotePart {
         let (dressed, renamed) = tokio::join!(dress, name);
         renamed?;
         self.forget();
-        dressed
+        match dressed {
+            Err(e) if exit::is_lost(&e) => Err(e),
+            dressed => Ok(dressed.err()),
+        }
     }
 
     /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else

@@ -18,7 +18,7 @@ use super::download;
 use super::job::{Job, count};
 use super::names::{is_part, is_plain, part_name};
 use super::upload::{self, Destination};
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::object::type_name;
 use crate::out;
 use crate::pool::Pool;
@@ -81,7 +81,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
     }
     pool.finish().await?;
     for (dir, attr) in finished.into_iter().rev() {
-        job.settle(dress(&dir, &attr).map_err(Error::local(dir.display())))?;
+        job.settle(dress(&dir, &attr).map_err(|e| Error::bare(dir.display(), exit::io_text(&e))))?;
     }
     if !job.has_failed() {
         begun.forget();
@@ -207,7 +207,10 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
     }
     pool.finish().await?;
     for (node, attr, url) in finished.into_iter().rev() {
-        let dressed = remote.setattr(&node.fh, attr).await.map_err(Error::remote(url));
+        let dressed = remote.setattr(&node.fh, attr).await.map_err(|e| match e {
+            e if exit::is_lost(&e) => Error::remote(url)(e),
+            e => Error::bare(url, exit::remote_text(&e)),
+        });
         job.settle(dressed.map(|_| ()))?;
     }
     if !job.has_failed() {

@@ -8,14 +8,14 @@ use std::path::Path;
 
 use bytes::Bytes;
 use remora_host::client::{self, ClientError, Progress, Written};
-use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
+use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
 use tokio::sync::oneshot;
 
 use super::job::{Job, count};
 use super::journal::Identity;
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
-use crate::exit::{Error, Result, io_text};
+use crate::exit::{self, Error, Result, io_text};
 use crate::remote::{Node, Remote};
 
 /// Where an upload goes.
@@ -63,12 +63,15 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     job.progress.skip(part.bytes());
     let filled = fill(job, source, &file, &identity, &part, dest, old.is_none()).await;
     let done = match filled {
-        Ok(last) => part.finish(last).await.map_err(there),
+        Ok(Filled { late, bare }) => part.finish(late).await.map(|e| e.or(bare)).map_err(there),
         Err(e) => Err(e),
     };
-    let Err(why) = done else {
-        count(&job.counts.files);
-        return Ok(());
+    let why = match done {
+        Ok(bare) => {
+            count(&job.counts.files);
+            return bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
+        }
+        Err(why) => why,
     };
     part.give_up(&why).await;
     Err(match why {
@@ -114,7 +117,7 @@ fn reopen(file: &File) -> io::Result<File> {
 
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
 /// should be. Where round trips are long mode and time are left to be set together with the
-/// name; they are returned then. `is_free`: nothing had the name when the copy began.
+/// name. `is_free`: nothing had the name when the copy began.
 async fn fill(
     job: &Job,
     source: &Path,
@@ -123,7 +126,7 @@ async fn fill(
     part: &RemotePart,
     dest: &Destination,
     is_free: bool,
-) -> Result<Option<SetAttr>> {
+) -> Result<Filled> {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     let Sent { seen, named } = send(job, file, part, identity.size(), is_free).await.map_err(there)?;
@@ -131,10 +134,13 @@ async fn fill(
     let wanted = copied_attributes(&meta);
     let is_set = named.is_some_and(|n| n.is_last(&wanted, &seen, dest.remote.session()));
     let is_late = seen.size.is_some() && !job.verify && dest.remote.session().is_far();
+    let fh = &part.node.fh;
+    let mut bare = None;
     let set = if is_set || is_late {
         None
     } else {
-        Some(dest.remote.setattr(&part.node.fh, wanted.clone()).await.map_err(there)?)
+        let set = dest.remote.setattr(fh, wanted.clone()).await;
+        Some(or_bare(&dest.remote, fh, set, &mut bare).await.map_err(there)?)
     };
     if set.as_ref().map(|attr| attr.size).or(seen.size) != Some(identity.size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
@@ -143,15 +149,39 @@ async fn fill(
         let name = source.display();
         job.note(&format!("{name}: changed while it was copied; the copy may be a mixture of old and new"));
     }
-    let Some(attr) = set else { return Ok((!is_set).then_some(wanted)) };
+    let Some(attr) = set else { return Ok(Filled { late: (!is_set).then_some(wanted), bare }) };
     if job.verify {
-        let node = Node { fh: part.node.fh.clone(), attr };
+        let node = Node { fh: fh.clone(), attr };
         if !verify::same(reopen(file).map_err(here)?, &dest.remote, &node).await.map_err(there)? {
             return Err(Error::Mismatch(source.display().to_string()));
         }
         count(&job.counts.verified);
     }
-    Ok(None)
+    Ok(Filled { late: None, bare })
+}
+
+/// All bytes are there.
+struct Filled {
+    /// Mode and time, if they are to be set together with the name.
+    late: Option<SetAttr>,
+    /// Why it has not got them, if the server took none.
+    bare: Option<ClientError>,
+}
+
+/// What the file looks like, also where it did not get its attributes. Why not is noted in `bare`.
+async fn or_bare(
+    remote: &Remote,
+    fh: &Fh,
+    set: Result<Attr, ClientError>,
+    bare: &mut Option<ClientError>,
+) -> Result<Attr, ClientError> {
+    match set {
+        Err(e) if !exit::is_lost(&e) => {
+            *bare = Some(e);
+            remote.getattr(fh).await
+        }
+        set => set,
+    }
 }
 
 /// Permission bits and the time of modification.
