@@ -425,6 +425,15 @@ fn what_cannot_be_done_is_said() {
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
     inside(&keyless).expect(2, &["what is the base's key"]);
+    // Packets for a network that is somebody else's, too, would go there, past the seal.
+    let found = w.mobiles[0].state();
+    for taken in ["10.78.0.9/24", "fd78::9/64"] {
+        w.mobiles[0].ip(&format!("addr add {taken} dev wire nodad"));
+        let said = mobile(&["--base", "10.99.0.1:51900", "--address", "fd78::2/64"]);
+        said.expect(1, &["the tunnel's network", "another interface's", "--address"]);
+        w.mobiles[0].ip(&format!("addr del {taken} dev wire"));
+        assert_eq!(w.mobiles[0].state(), found);
+    }
     fs::write(p.here("bad.toml"), "rate = \"1Mbit\"\nspede = 3\n").unwrap();
     mobile(&["--config", "bad.toml"]).expect(2, &["bad.toml", "line 2", "spede"]);
     fs::write(p.here("open.key"), fs::read(p.here("1.key")).unwrap()).unwrap();

@@ -66,6 +66,9 @@ pub(crate) struct Pacer {
     rate: Option<Rate>,
     /// When the device will have nothing to send.
     free_at: Time,
+    /// When all that was sent has had its airtime at the rate we were told: answers that come early tell
+    /// of a faster hop, and the rate may be a limit that somebody further on holds us to.
+    due_at: Time,
     /// How much longer what was sent may have had to wait for frames of others: on a shared
     /// medium stations take turns, so for one frame for each of ours.
     waits: Duration,
@@ -130,6 +133,7 @@ impl Pacer {
         Pacer {
             rate: config.rate,
             free_at: now,
+            due_at: now,
             waits: Duration::ZERO,
             sent: 0,
             confirmed: 0,
@@ -215,6 +219,10 @@ impl Pacer {
             }
             self.free_at = self.free_at.max(now);
             self.free_at += rate.airtime(cost);
+            // What is no DATA goes in any case, and must not shut DATA out for longer than a frame takes.
+            if is_data || self.due_at <= now + frame {
+                self.due_at = self.due_at.max(now) + rate.airtime(cost);
+            }
             // For a short answer no more than it takes itself, or who makes us answer without end
             // would hold us up as long.
             let waits = if is_data { frame } else { rate.airtime(cost) };
@@ -315,7 +323,7 @@ impl Pacer {
     /// When the device has room; `None` if that is not told by time.
     pub(crate) fn opens_at(&self, config: &Config) -> Option<Time> {
         let slack = self.rate?.airtime(config.cost_max() / 2).max(SLACK_MIN);
-        Some(self.free_at - slack)
+        Some(self.free_at.max(self.due_at) - slack)
     }
 
     /// If the answer came later than the shortest way and the frames that any answer may have
@@ -467,5 +475,23 @@ mod tests {
         assert!(opens_after(10, 300) >= frame * 9, "{:?}", opens_after(10, 300));
         // An answer in time tells that a device thought to be full is not.
         assert!(opens_after(3, 17) <= frame * 4);
+    }
+
+    #[test]
+    fn answers_that_come_early_do_not_raise_the_rate_we_were_told() {
+        let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+        let (mut pacer, lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
+        // A hop a hundred times as fast, whose answers come at once.
+        let mut sent = 0;
+        for ms in 0..1000 {
+            let now = Time::from_millis(ms);
+            while pacer.gate(now, &config) == Gate::Open {
+                let departure = pacer.send(now, FRAME, true, &config);
+                pacer.confirm(now + Duration::from_micros(200), &departure, true, 0, &lag, &config);
+                sent += FRAME;
+            }
+        }
+        let told = config.rate.map_or(0, |rate| rate.bits() / 8);
+        assert!((told - 2 * FRAME..=told + 2 * FRAME).contains(&sent), "{sent} of {told}");
     }
 }

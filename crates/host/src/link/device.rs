@@ -2,7 +2,7 @@
 //! be undone. The device is not persistent: it goes with the process, however that ends, and
 //! its addresses and routes go with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -16,6 +16,9 @@ use super::error::LinkError;
 use super::forward::Forwarding;
 use super::settings::{Role, Settings};
 use super::table::around;
+
+/// Where routes are unless somebody says otherwise (`RT_TABLE_MAIN`).
+const MAIN_TABLE: u8 = 254;
 
 /// A device that is up.
 pub(super) struct Device {
@@ -41,6 +44,7 @@ impl Device {
                 _ => LinkError::Route { prefix, source },
             })?;
         }
+        no_better_route(&settings.addresses, index)?;
         let forwarding = settings.forward.then(|| Forwarding::on(&settings.addresses)).transpose()?;
         Ok(Device { tun, _forwarding: forwarding })
     }
@@ -103,6 +107,32 @@ fn add_route(prefix: IpNet, index: u32) -> io::Result<()> {
     RouteManager::new()?.add(&Route::new(prefix.network(), prefix.prefix_len()).with_if_index(index))
 }
 
+/// Refuses to start where packets for the tunnel would go elsewhere, past its seal: the system takes two
+/// routes to one network, and the older of two equal ones counts.
+fn no_better_route(own: &[IpNet], index: u32) -> Result<(), LinkError> {
+    let all = RouteManager::new().and_then(|mut m| m.list()).map_err(LinkError::System)?;
+    match beaten(&all, index) {
+        None => Ok(()),
+        Some(network) if own.iter().any(|n| n.trunc() == network) => Err(LinkError::NetworkTaken { network }),
+        Some(prefix) => Err(LinkError::RouteTaken { prefix }),
+    }
+}
+
+/// A network that device `index` has a route to and does not get, as another one has a route to it that
+/// costs no more.
+fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
+    let main = |r: &&Route| r.table() == MAIN_TABLE;
+    let place = |r: &Route| IpNet::new(r.destination(), r.prefix()).ok();
+    let cost = |r: &Route| r.metric().unwrap_or(0);
+    let mut others = BTreeMap::new();
+    for other in all.iter().filter(main).filter(|r| r.if_index() != Some(index)) {
+        let least = others.entry(place(other)).or_insert(u32::MAX);
+        *least = cost(other).min(*least);
+    }
+    let ours = all.iter().filter(main).filter(|r| r.if_index() == Some(index));
+    ours.filter(|r| others.get(&place(r)).is_some_and(|least| *least <= cost(r))).find_map(place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::key::Identity;
@@ -163,6 +193,30 @@ mod tests {
         let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one, twin] });
         let refused = both.table().map(|_| ()).unwrap_err().to_string();
         assert_eq!(refused, "10.78.0.2/32 is given to robot and to twin");
+    }
+
+    #[test]
+    fn a_network_that_another_device_has_is_not_the_tunnels() {
+        let route = |to: &str, index, metric| {
+            let route = Route::new(net(to).addr(), net(to).prefix_len()).with_if_index(index).with_table(MAIN_TABLE);
+            route.with_metric(metric)
+        };
+        let ours = || vec![route("10.78.0.0/24", 7, 0), route("fd78::/64", 7, 256), route("fd79::/64", 7, 1024)];
+        for (other, beats) in [
+            (route("10.78.0.0/24", 2, 0), true),
+            // Ours is the better one.
+            (route("10.78.0.0/24", 2, 600), false),
+            (route("fd78::/64", 2, 256), true),
+            (route("fd79::/64", 2, 256), true),
+            // Others hold another network, or are in a table of their own.
+            (route("10.78.0.0/25", 2, 0), false),
+            (route("0.0.0.0/0", 2, 0), false),
+            (route("10.78.0.0/24", 2, 0).with_table(100), false),
+        ] {
+            let place = IpNet::new(other.destination(), other.prefix()).unwrap();
+            assert_eq!(beaten(&[vec![other.clone()], ours()].concat(), 7), beats.then_some(place), "{other:?}");
+        }
+        assert_eq!(beaten(&ours(), 7), None);
     }
 
     #[test]

@@ -84,6 +84,15 @@ pub enum LinkError {
         /// Where to.
         prefix: IpNet,
     },
+    /// Another interface has the tunnel's own network.
+    #[error(
+        "the tunnel's network {network} is another interface's, too (ip route show {network}), and packets would go \
+         there: choose another one at both ends with --address, or take it away there"
+    )]
+    NetworkTaken {
+        /// The network.
+        network: IpNet,
+    },
     /// Forwarding cannot be switched on.
     #[error("cannot switch on forwarding in {conf}: {source}")]
     Forward {
