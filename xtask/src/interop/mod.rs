@@ -84,6 +84,13 @@ pub(crate) fn count(tally: &mut Tally) -> Result {
     Ok(())
 }
 
+/// Gets what all steps need, for whoever runs them later. What it cannot get they will miss, and say so.
+pub(crate) fn prepare() {
+    if let (Ok(steps), Ok(target)) = (step::named(&[]), cmd::target_dir()) {
+        Means::find(&Options::default(), &steps, &target);
+    }
+}
+
 /// Does the steps. An error is one of ours; what fails is in the outcomes.
 fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();

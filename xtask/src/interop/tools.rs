@@ -1,7 +1,7 @@
 //! The test programs that cargo installs: fsx and pjdfstest, in fixed versions.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::cmd::{self, Result};
 
@@ -12,7 +12,10 @@ const TOOLS: [(&str, &str); 2] = [("fsx", "0.3.2"), ("pjdfstest", "0.2.2")];
 /// versions are installed already.
 pub(super) fn provide(target: &Path) -> Result<PathBuf> {
     let place = target.join("interop-tools");
-    let mut install = cmd::cargo(&["install", "--quiet", "--locked", "--root"]);
+    // Other things may go on meanwhile that measure time.
+    let cargo = cmd::cargo(&["install", "--quiet", "--locked", "--root"]);
+    let mut install = Command::new("nice");
+    install.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args()).current_dir(cmd::root());
     install.arg(&place).args(TOOLS.map(|(name, version)| format!("{name}@{version}")));
     // Apart from the project's own build, whose profile and features are others.
     install.env("CARGO_TARGET_DIR", place.join("build")).stdin(Stdio::null());

@@ -1,12 +1,14 @@
 //! `cargo xtask test`: what the tests need, the tests, the simulator, and a summary that
 //! says what did not run and why.
 
+mod lanes;
 mod packages;
 mod tally;
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use clap::Args;
 
@@ -75,7 +77,13 @@ pub(crate) fn run(options: &Options) -> Result {
 pub(crate) fn execute(options: &Options) -> Result<Report> {
     let installed = packages::provide(options.no_install);
     let mut tally = Tally::default();
-    stream(&mut cargo_test(options), &mut tally)?;
+    let with_guest = options.args.is_empty() && !options.no_interop;
+    let preparing = with_guest.then(|| thread::spawn(interop::prepare));
+    if options.args.is_empty() {
+        lanes::run(|| cargo_test(options), &mut tally)?;
+    } else {
+        stream(&mut cargo_test(options), &mut tally)?;
+    }
     if options.args.is_empty() && options.sim_seeds > 0 {
         println!("== simulator: {} seeds", options.sim_seeds);
         tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0, cmd::Build::Debug).is_ok());
@@ -84,8 +92,9 @@ pub(crate) fn execute(options: &Options) -> Result<Report> {
         println!("== attacks");
         tally.one_more("attacks", attack::run(&attack::Options::SHORT).is_ok());
     }
-    if options.args.is_empty() && !options.no_interop {
+    if let Some(preparing) = preparing {
         println!("== interop: the Linux kernel's client in a guest");
+        let _ = preparing.join();
         if let Err(why) = interop::count(&mut tally) {
             println!("error: {why}");
             tally.one_more("interop (see above)", false);

@@ -1,0 +1,84 @@
+//! The whole workspace's tests, in two lanes side by side.
+//!
+//! Cargo runs one test program after the other, and some of them do little but wait: for timeouts, or for
+//! an emulated hop that is as slow as the real one. These are a lane of their own, whose output is shown when
+//! the other's has been.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::process::{Child, Command};
+use std::thread::{self, JoinHandle};
+
+use cargo_metadata::{MetadataCommand, TargetKind};
+
+use super::{Tally, stream};
+use crate::cmd::{self, Result};
+
+/// Those that mostly wait.
+const WAITING: &[&str] = &["emulate", "errors", "odd_servers", "wireless_real"];
+
+/// Runs all of it; `cargo` gives a command of `cargo test` on the workspace.
+pub(super) fn run(cargo: impl Fn() -> Command, tally: &mut Tally) -> Result {
+    // The lanes find everything built.
+    if cmd::run(cargo().arg("--no-run")).is_err() {
+        tally.end(false);
+        return Ok(());
+    }
+    let lane = Lane::start(&mut tests(cargo(), WAITING.iter().copied()))?;
+    let all = names()?;
+    let others = all.iter().map(String::as_str).filter(|name| !WAITING.contains(name));
+    stream(tests(cargo(), others).args(["--lib", "--bins"]), tally)?;
+    lane.end(tally)?;
+    stream(cargo().arg("--doc"), tally)
+}
+
+fn tests<'a>(mut cargo: Command, names: impl Iterator<Item = &'a str>) -> Command {
+    names.for_each(|name| _ = cargo.args(["--test", name]));
+    cargo
+}
+
+/// The names of all test programs; some are those of several packages.
+fn names() -> Result<BTreeSet<String>> {
+    let metadata = MetadataCommand::new().current_dir(cmd::root()).no_deps().exec()?;
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    Ok(targets.filter(|t| t.kind.contains(&TargetKind::Test)).map(|t| t.name).collect())
+}
+
+/// Tests that run on their own; what they print is kept by a thread, or they would wait for a reader.
+struct Lane {
+    child: Child,
+    printed: JoinHandle<io::Result<Vec<u8>>>,
+}
+
+impl Lane {
+    fn start(command: &mut Command) -> Result<Lane> {
+        let (mut output, writer) = io::pipe()?;
+        let child = command.stdout(writer.try_clone()?).stderr(writer).spawn();
+        let printed = thread::spawn(move || {
+            let mut printed = Vec::new();
+            output.read_to_end(&mut printed).map(|_| printed)
+        });
+        Ok(Lane { child: child.map_err(|e| format!("cannot start cargo: {e}"))?, printed })
+    }
+
+    fn end(mut self, tally: &mut Tally) -> Result {
+        let printed = self.printed.join().map_err(|_| "what the tests print cannot be read")??;
+        for line in String::from_utf8_lossy(&printed).lines() {
+            println!("{line}");
+            tally.line(line);
+        }
+        tally.end(self.child.wait()?.success());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_wait_are_tests_of_the_workspace() {
+        let all = names().unwrap();
+        assert!(WAITING.iter().all(|name| all.contains(*name)), "{all:?}");
+    }
+}
