@@ -2,9 +2,9 @@
 //! be undone. The device is not persistent: it goes with the process, however that ends, and
 //! its addresses and routes go with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use ipnet::IpNet;
 use route_manager::{Route, RouteManager};
@@ -119,18 +119,17 @@ fn no_better_route(own: &[IpNet], index: u32) -> Result<(), LinkError> {
 }
 
 /// A network that device `index` has a route to and does not get, as another one has a route to it that
-/// costs no more.
+/// costs no more. Each device has a route to its own link.
 fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
-    let main = |r: &&Route| r.table() == MAIN_TABLE;
+    let main = || all.iter().filter(|r| r.table() == MAIN_TABLE);
     let place = |r: &Route| IpNet::new(r.destination(), r.prefix()).ok();
     let cost = |r: &Route| r.metric().unwrap_or(0);
-    let mut others = BTreeMap::new();
-    for other in all.iter().filter(main).filter(|r| r.if_index() != Some(index)) {
-        let least = others.entry(place(other)).or_insert(u32::MAX);
-        *least = cost(other).min(*least);
-    }
-    let ours = all.iter().filter(main).filter(|r| r.if_index() == Some(index));
-    ours.filter(|r| others.get(&place(r)).is_some_and(|least| *least <= cost(r))).find_map(place)
+    let is_beaten = |ours: &&Route| {
+        let mut others = main().filter(|r| r.if_index() != Some(index));
+        others.any(|other| place(other) == place(ours) && cost(other) <= cost(ours))
+    };
+    let is_of_link = |r: &&Route| matches!(r.destination(), IpAddr::V6(at) if at.is_unicast_link_local());
+    main().filter(|r| r.if_index() == Some(index) && !is_of_link(r)).find(is_beaten).and_then(place)
 }
 
 #[cfg(test)]
@@ -201,13 +200,21 @@ mod tests {
             let route = Route::new(net(to).addr(), net(to).prefix_len()).with_if_index(index).with_table(MAIN_TABLE);
             route.with_metric(metric)
         };
-        let ours = || vec![route("10.78.0.0/24", 7, 0), route("fd78::/64", 7, 256), route("fd79::/64", 7, 1024)];
+        let ours = || {
+            vec![
+                route("10.78.0.0/24", 7, 0),
+                route("fd78::/64", 7, 256),
+                route("fd79::/64", 7, 1024),
+                route("fe80::/64", 7, 256),
+            ]
+        };
         for (other, beats) in [
             (route("10.78.0.0/24", 2, 0), true),
             // Ours is the better one.
             (route("10.78.0.0/24", 2, 600), false),
             (route("fd78::/64", 2, 256), true),
             (route("fd79::/64", 2, 256), true),
+            (route("fe80::/64", 2, 256), false),
             // Others hold another network, or are in a table of their own.
             (route("10.78.0.0/25", 2, 0), false),
             (route("0.0.0.0/0", 2, 0), false),
