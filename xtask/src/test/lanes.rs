@@ -5,13 +5,13 @@
 //! the other's has been.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::Seek;
 use std::process::{Child, Command};
-use std::thread::{self, JoinHandle};
 
 use cargo_metadata::{MetadataCommand, TargetKind};
 
-use super::{Tally, stream};
+use super::{Tally, show, stream};
 use crate::cmd::{self, Result};
 
 /// Those that mostly wait.
@@ -44,30 +44,25 @@ fn names() -> Result<BTreeSet<String>> {
     Ok(targets.filter(|t| t.kind.contains(&TargetKind::Test)).map(|t| t.name).collect())
 }
 
-/// Tests that run on their own; what they print is kept by a thread, or they would wait for a reader.
+/// Tests that run on their own. What they print goes to a file without a name: a pipe would want a
+/// reader, and end only with the last process that some test may have left behind.
 struct Lane {
     child: Child,
-    printed: JoinHandle<io::Result<Vec<u8>>>,
+    printed: File,
 }
 
 impl Lane {
     fn start(command: &mut Command) -> Result<Lane> {
-        let (mut output, writer) = io::pipe()?;
-        let child = command.stdout(writer.try_clone()?).stderr(writer).spawn();
-        let printed = thread::spawn(move || {
-            let mut printed = Vec::new();
-            output.read_to_end(&mut printed).map(|_| printed)
-        });
+        let printed = tempfile::tempfile()?;
+        let child = command.stdout(printed.try_clone()?).stderr(printed.try_clone()?).spawn();
         Ok(Lane { child: child.map_err(|e| format!("cannot start cargo: {e}"))?, printed })
     }
 
     fn end(mut self, tally: &mut Tally) -> Result {
-        let printed = self.printed.join().map_err(|_| "what the tests print cannot be read")??;
-        for line in String::from_utf8_lossy(&printed).lines() {
-            println!("{line}");
-            tally.line(line);
-        }
-        tally.end(self.child.wait()?.success());
+        let ended = self.child.wait()?;
+        self.printed.rewind()?;
+        show(self.printed, tally)?;
+        tally.end(ended.success());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ mod packages;
 mod tally;
 
 use std::fmt;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -119,14 +119,20 @@ fn cargo_test(options: &Options) -> Command {
 fn stream(test: &mut Command, tally: &mut Tally) -> Result {
     let mut child = test.stdout(Stdio::piped()).spawn().map_err(|e| format!("cannot start cargo: {e}"))?;
     if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            tally.line(&line);
-        }
+        show(stdout, tally)?;
     }
     tally.end(child.wait()?.success());
+    Ok(())
+}
+
+/// Shows what tests print, and counts.
+fn show(printed: impl Read, tally: &mut Tally) -> io::Result<()> {
+    for line in BufReader::new(printed).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        tally.line(&line);
+    }
     Ok(())
 }
 
