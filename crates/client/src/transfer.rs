@@ -109,13 +109,19 @@ impl Download {
 /// How often lost data is written again before giving up.
 const RESTARTS_MAX: u32 = 100;
 
+/// After so many restarts that lost something the server is no longer trusted to live until a
+/// COMMIT, and what remains is written FILE_SYNC: then every answer is a step forward, however
+/// short the server's lives are. So it is with a server that makes up its verifiers.
+const RESTARTS_TRUSTED: u32 = 8;
+
 /// A file, or the rest of one, to be written: UNSTABLE writes and COMMITs, and again what the
 /// server lost of it between (RFC 1813, section 4.8). A COMMIT makes stable what was answered
 /// before it was sent, if its verifier is still that of the WRITEs.
 ///
 /// What fits one write is written FILE_SYNC and needs no COMMIT. So is the end of a file, if
 /// [`sync_tail`](Upload::sync_tail) says so: what comes before is committed meanwhile, once
-/// all of it was answered, and nobody waits a round trip longer for that.
+/// all of it was answered, and nobody waits a round trip longer for that. And so is the rest,
+/// if the server lost data again and again.
 #[derive(Clone, Debug)]
 pub struct Upload {
     fh: Fh,
@@ -180,6 +186,12 @@ impl Upload {
 
     /// The next piece to write, at most `block` bytes.
     pub fn poll(&mut self, block: u32) -> Option<Piece> {
+        if self.restarts >= RESTARTS_TRUSTED {
+            if self.flying_unstable > 0 {
+                return None;
+            }
+            self.tail = 0;
+        }
         let piece = take_front(&mut self.todo, block)?;
         if self.todo.is_empty() && self.flying == 0 && self.is_all_committed() {
             // It is all there is.

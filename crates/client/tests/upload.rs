@@ -1,5 +1,6 @@
 //! When a file is committed, and what becomes of it when the server restarts between.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -107,6 +108,30 @@ fn a_commit_on_the_way_covers_what_was_answered_before_it() {
     assert_eq!(next(&mut file).map(|(p, _)| p), Some(BLOCK..2 * BLOCK));
 }
 
+/// Servers that live for one WRITE each, or make up a verifier for each.
+#[test]
+fn a_server_that_restarts_at_every_write_gets_synchronous_ones() {
+    let mut file = Upload::new(fh(), 0..40 * BLOCK);
+    let mut flying: VecDeque<_> = std::iter::from_fn(|| next(&mut file)).take(20).collect();
+    let (mut sync, mut answered) = (0, 0);
+    while let Some((piece, stable)) = flying.pop_front() {
+        answered += 1;
+        file.on_write(piece.clone(), &wrote(&piece, stable, answered)).unwrap();
+        if file.poll_commit().is_some() {
+            file.on_commit(&committed(answered)).unwrap();
+        }
+        while flying.len() < 20
+            && let Some((piece, stable)) = next(&mut file)
+        {
+            let is_waiting = flying.iter().any(|(_, stable)| *stable == Stable::Unstable);
+            assert!(!is_waiting || stable == Stable::Unstable, "both kinds are on their way");
+            sync += u8::from(stable == Stable::FileSync);
+            flying.push_back((piece, stable));
+        }
+    }
+    assert!(file.is_done() && (30..=40).contains(&sync), "{sync} synchronous of {answered}");
+}
+
 proptest! {
     /// Whatever order replies come in, whenever the server restarts, however much it writes at
     /// a time and whatever the tail is said to be: when the file is done, every byte was made
@@ -114,7 +139,7 @@ proptest! {
     #[test]
     fn done_means_durable(
         blocks in 1u64..12,
-        choices in proptest::collection::vec((0u8..8, any::<u8>()), 0..200),
+        choices in proptest::collection::vec((0u8..8, any::<u8>()), 0..400),
     ) {
         let len = blocks * BLOCK - 7;
         let mut file = Upload::new(fh(), 0..len);
@@ -131,7 +156,7 @@ proptest! {
             match kind {
                 0 if x % 2 == 0 => file.sync_tail(u64::from(x) * 5),
                 0 => file.commit_soon(),
-                1 if life < 6 => {
+                1 if life < 30 => {
                     life += 1;
                     state.iter_mut().filter(|s| **s == 1).for_each(|s| *s = 0);
                 }

@@ -71,5 +71,5 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_200_times() {
     println!("{KILLS} kills, {under_way} calls under way, {} copies; {sum:?}", copies.done());
     // The moments were such that there was something to lose.
     assert!(under_way > KILLS * WORKERS * ACTORS / 2 && sum.acknowledged > 1000, "{under_way} {sum:?}");
-    assert!(sum.again > u64::from(KILLS) && sum.done_before > 0 && sum.rewrites > 0 && copies.done() > 1, "{sum:?}");
+    assert!(sum.again > u64::from(KILLS) && sum.done_before > 0 && sum.rewrites > 0 && copies.done() > 0, "{sum:?}");
 }
