@@ -21,6 +21,7 @@ mod flight;
 mod flows;
 mod handoff;
 mod lag;
+mod learned;
 mod link;
 mod outlet;
 mod pacer;

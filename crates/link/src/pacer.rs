@@ -13,6 +13,7 @@ use std::time::Duration;
 use remora_base::{Rate, Time};
 
 use crate::lag::{Lag, RecentMin};
+use crate::learned::Learned;
 use crate::{Config, Duplex, Mode};
 
 /// Room in the device beyond what is in the air, at least: timers are not exact.
@@ -21,8 +22,6 @@ const SLACK_MIN: Duration = Duration::from_millis(1);
 const SPARE_FRAMES: u64 = 3;
 /// Frames under way before anything is known.
 const FIRST_FRAMES: u64 = 4;
-/// The learned rate has found its level when it has not grown by a quarter in this many rounds.
-const LEVEL_ROUNDS: u32 = 3;
 /// Frames in a train whose rate is measured, at least.
 const TRAIN_FRAMES: u64 = 8;
 /// So many late answers in a row make us ask whether the path has become longer,
@@ -31,8 +30,6 @@ const LATE_MAX: u32 = 3;
 const DOUBT_AGAIN: Duration = Duration::from_secs(5);
 /// It is doubled each time, but for the last of so many.
 const DOUBTS_VAIN_MAX: u32 = 6;
-/// How long a learned maximum is believed.
-const RATE_SPELL: Duration = Duration::from_secs(2);
 
 /// Where a transmission stood in the sequence of all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +63,8 @@ pub(crate) struct Pacer {
     rate: Option<Rate>,
     /// When the device will have nothing to send.
     free_at: Time,
+    /// When it will have sent the last DATA.
+    data_until: Time,
     /// When all that was sent has had its airtime at the rate we were told: answers that come early tell
     /// of a faster hop, and the rate may be a limit that somebody further on holds us to.
     due_at: Time,
@@ -101,38 +100,12 @@ struct Doubt {
     vain: u32,
 }
 
-/// The rate at which bytes arrive.
-#[derive(Clone, Debug, Default)]
-struct Learned {
-    /// The most in this spell and in the last, in bits a second.
-    spells: [u64; 2],
-    began: Time,
-    /// The train being measured.
-    train: Option<Train>,
-    /// Bytes sent when we last let the medium idle: a train across that says nothing of its rate.
-    paused_at: Option<u64>,
-    /// Until the level is found: the rate to grow from, rounds without growth, and the bytes
-    /// whose arrival ends this round.
-    grown_to: u64,
-    flat_rounds: u32,
-    round_ends: u64,
-}
-
-/// Frames on their way one after another.
-#[derive(Clone, Copy, Debug)]
-struct Train {
-    /// Bytes confirmed when it began, and when they were.
-    first: u64,
-    began: Time,
-    /// Bytes lost since.
-    lost: u64,
-}
-
 impl Pacer {
     pub(crate) fn new(config: &Config, now: Time) -> Pacer {
         Pacer {
             rate: config.rate,
             free_at: now,
+            data_until: now,
             due_at: now,
             waits: Duration::ZERO,
             sent: 0,
@@ -142,7 +115,7 @@ impl Pacer {
             heard: 0,
             round_trip: RecentMin::default(),
             doubt: Doubt::default(),
-            learned: Learned { began: now, ..Learned::default() },
+            learned: Learned::new(now),
         }
     }
 
@@ -197,6 +170,7 @@ impl Pacer {
             if self.free_at + waited > now {
                 self.waits -= waited;
                 self.free_at += waited;
+                self.data_until += waited;
             }
         }
     }
@@ -206,7 +180,7 @@ impl Pacer {
     pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &Config) -> Departure {
         let clear = self.sent == self.confirmed;
         if clear {
-            self.learned.train = None;
+            self.learned.end_train();
             // All that was sent has left, as far as it is acknowledged at all.
             if config.mode == Mode::Arq {
                 self.free_at = self.free_at.min(now);
@@ -214,11 +188,15 @@ impl Pacer {
         }
         if let Some(rate) = self.rate {
             let frame = rate.airtime(config.cost_max());
-            if is_data && now > self.free_at + frame {
-                self.learned.paused_at = Some(self.sent);
+            // Probes go in a pause, too.
+            if is_data && now > self.data_until + frame {
+                self.learned.on_pause(self.sent);
             }
             self.free_at = self.free_at.max(now);
             self.free_at += rate.airtime(cost);
+            if is_data {
+                self.data_until = self.free_at;
+            }
             // What is no DATA goes in any case, and must not shut DATA out for longer than a frame takes.
             if is_data || self.due_at <= now + frame {
                 self.due_at = self.due_at.max(now) + rate.airtime(cost);
@@ -317,7 +295,7 @@ impl Pacer {
     /// `departure` must have left by now, whether or not it arrived.
     pub(crate) fn passed(&mut self, departure: &Departure) {
         self.confirmed = self.confirmed.max(departure.total);
-        self.learned.train = None;
+        self.learned.end_train();
     }
 
     /// When the device has room; `None` if that is not told by time.
@@ -337,6 +315,7 @@ impl Pacer {
         let behind = now.since(departure.at).saturating_sub(least);
         if behind > rate.airtime(config.cost_max()) * stations(config) && departure.total > self.corrected {
             self.free_at = self.free_at.max(now) + behind;
+            self.data_until = self.free_at;
             self.corrected = self.sent;
         }
     }
@@ -369,66 +348,6 @@ impl Pacer {
     }
 }
 
-impl Learned {
-    /// The level is to be found anew.
-    fn restart(&mut self) {
-        (self.grown_to, self.flat_rounds) = (0, 0);
-    }
-
-    fn best(&self) -> u64 {
-        self.spells[0].max(self.spells[1])
-    }
-
-    fn is_level(&self) -> bool {
-        self.flat_rounds >= LEVEL_ROUNDS
-    }
-
-    /// `confirmed` bytes have left by now, with `lost` frames lost among the latest. Trains are
-    /// measured over at least `length` bytes and count one `frame` less than they have: a
-    /// single acknowledgement may be late by a frame it had to wait for, and a rate too low
-    /// costs nothing, for a few frames more than it calls for are under way.
-    fn take(&mut self, now: Time, confirmed: u64, lost: u64, length: u64, frame: u64) {
-        let Some(train) = &mut self.train else {
-            self.train = Some(Train { first: confirmed, began: now, lost: 0 });
-            return;
-        };
-        if self.paused_at.is_some_and(|at| (train.first..confirmed).contains(&at)) {
-            *train = Train { first: confirmed, began: now, lost: 0 };
-            return;
-        }
-        train.lost += lost * frame;
-        let bytes = confirmed.saturating_sub(train.first);
-        if bytes < length {
-            return;
-        }
-        // What the air lost has left all the same. But losses may also be a queue's that
-        // overflows: they count for no more than a third of what arrived.
-        let arrived = bytes.saturating_sub(train.lost);
-        let left = bytes.min(arrived + arrived / 3).saturating_sub(frame);
-        let nanos = now.since(train.began).as_nanos().max(1);
-        self.train = Some(Train { first: confirmed, began: now, lost: 0 });
-        let bits = u64::try_from(u128::from(left) * 8_000_000_000 / nanos).unwrap_or(u64::MAX);
-        if now.since(self.began) > RATE_SPELL {
-            self.spells = [0, self.spells[0]];
-            self.began = now;
-        }
-        self.spells[0] = self.spells[0].max(bits);
-    }
-
-    fn round(&mut self, confirmed: u64, sent: u64) {
-        if confirmed < self.round_ends {
-            return;
-        }
-        self.round_ends = sent;
-        if self.best() > self.grown_to.saturating_add(self.grown_to / 4) {
-            self.grown_to = self.best();
-            self.flat_rounds = 0;
-        } else {
-            self.flat_rounds = self.flat_rounds.saturating_add(1);
-        }
-    }
-}
-
 /// Stations that take turns with frames on the medium.
 fn stations(config: &Config) -> u32 {
     match config.duplex {
@@ -445,6 +364,8 @@ fn bytes_in(bits: u64, time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     const FRAME: u64 = 1500;
@@ -493,5 +414,32 @@ mod tests {
         }
         let told = config.rate.map_or(0, |rate| rate.bits() / 8);
         assert!((told - 2 * FRAME..=told + 2 * FRAME).contains(&sent), "{sent} of {told}");
+    }
+
+    /// A long way, where probes and something small go for a while before there is more to send.
+    #[test]
+    fn probes_in_a_pause_do_not_make_a_hop_seem_slow() {
+        let config = Config { rate: Some(Rate::mbit(1)), duplex: Duplex::Full, ..Config::default() };
+        let (trip, lag) = (Duration::from_millis(600), Lag::default());
+        let mut pacer = Pacer::new(&config, Time::ZERO);
+        let mut answers: VecDeque<(Time, Departure)> = VecDeque::new();
+        let mut least = u64::MAX;
+        for ms in 0..5000 {
+            let now = Time::from_millis(ms);
+            while let Some((_, departure)) = answers.front().copied().filter(|(at, _)| *at <= now) {
+                answers.pop_front();
+                pacer.confirm(now, &departure, true, 0, &lag, &config);
+                least = least.min(pacer.product());
+            }
+            let is_bulk = ms >= 1200;
+            let cost = if is_bulk { FRAME } else { 60 };
+            let is_data = is_bulk || ms == 0;
+            if (is_bulk || ms % 6 == 0) && pacer.gate(now, &config) == Gate::Open {
+                let departure = pacer.send(now, cost, is_data, &config);
+                answers.push_back((departure.at + trip, departure));
+            }
+        }
+        let carried = Rate::mbit(1).bits() / 8 * 6 / 10;
+        assert!(least >= carried * 9 / 10, "{least} of {carried} bytes may be under way");
     }
 }
