@@ -13,6 +13,7 @@ pub mod adaptive;
 mod block;
 mod client;
 mod config;
+mod drain;
 mod fragments;
 mod loss;
 mod pacer;

@@ -93,6 +93,7 @@ mod tests {
             shortest: Some(Duration::from_millis(100)),
             spacing: Some(FRAME * 11),
             pause: Duration::ZERO,
+            repair: Duration::ZERO,
             full: true,
             repaired: false,
         }

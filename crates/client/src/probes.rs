@@ -77,6 +77,11 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
+    /// Whether the link was seen to keep what it cannot deliver, and nothing was lost since.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.is_patient
+    }
+
     /// When the last probe was sent.
     pub(crate) fn last(&self) -> Option<Time> {
         self.last

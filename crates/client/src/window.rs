@@ -5,7 +5,8 @@
 //! the window holds) it takes the round's least, which the client's own bursts disturb least,
 //! and keeps between [`QUEUED_MIN`] and [`QUEUED_MAX`] requests queued in front of the slowest
 //! hop: enough that the link never waits for the client, too few to overflow a base station's
-//! queue or to keep anybody waiting. A loss by itself does not shrink it: on the links this is
+//! queue or to keep anybody waiting. Above a link that sends again what it lost there are more: what that
+//! hop carries in the meantime. A loss by itself does not shrink it: on the links this is
 //! for, a lost block means noise, and the queue shows congestion earlier. Only when a round
 //! loses half of what it sends, which no burst of noise does for long, the window is halved.
 //!
@@ -20,6 +21,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use crate::WindowSize;
+use crate::drain::Drain;
 use crate::pauses::Pauses;
 
 const QUEUED_MIN: f64 = 0.5;
@@ -91,6 +93,8 @@ pub(crate) struct Seen {
     pub(crate) pause: Duration,
     /// The window held requests back.
     pub(crate) full: bool,
+    /// How long a link below keeps an answer while it sends again what was lost before it.
+    pub(crate) repair: Duration,
     /// It comes over a stream that was lately seen to repair itself, and nobody waits for anything
     /// small.
     pub(crate) repaired: bool,
@@ -102,6 +106,11 @@ impl Seen {
         let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
         let share = time.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9);
         Some((share * f64::from(self.bytes.max(1))).min(most) as u64)
+    }
+
+    /// How many more like it keep the slowest hop busy while a link sends something again.
+    fn repairs(&self) -> f64 {
+        self.spacing.map_or(0.0, |spacing| self.repair.as_secs_f64() / spacing.as_secs_f64().max(1e-9))
     }
 }
 
@@ -145,6 +154,7 @@ pub(crate) struct Window {
     /// When the latest request was sent.
     last_sent: Time,
     pauses: Pauses,
+    drain: Drain,
     /// What the last reply said of the stream.
     repaired: bool,
     round: Round,
@@ -164,6 +174,7 @@ impl Window {
             shrunk: None,
             last_sent: Time::ZERO,
             pauses: Pauses::default(),
+            drain: Drain::default(),
             repaired: false,
             round: Round::default(),
         }
@@ -176,6 +187,8 @@ impl Window {
         match self.rule {
             _ if flight.requests >= REQUESTS_MIN && total > self.bytes_max => None,
             WindowSize::Fixed(n) => (flight.requests < n.max(1)).then_some(Time::ZERO),
+            WindowSize::Adaptive if flight.requests == 0 => Some(Time::ZERO),
+            WindowSize::Adaptive if self.drain.limit().is_some_and(|limit| total > limit) => None,
             WindowSize::Adaptive if flight.requests < REQUESTS_MIN || total <= self.bytes => Some(Time::ZERO),
             WindowSize::Adaptive if total <= self.most() => {
                 // Half of what went out at once has left the queue by then.
@@ -195,18 +208,24 @@ impl Window {
     pub(crate) fn on_sent(&mut self, now: Time) {
         self.began.get_or_insert(now);
         self.last_sent = now;
+        // A stream that repairs itself is kept full.
+        if self.phase == Phase::Steady && !self.repaired {
+            self.drain.on_sent(now);
+        }
     }
 
     /// How many more of `block` bytes may be sent, now or in a moment.
     pub(crate) fn room(&self, flight: Flight, block: u32) -> u32 {
-        let least = REQUESTS_MIN.saturating_sub(flight.requests);
+        let drained = self.drain.limit();
+        let least = if drained.is_some() { 1 } else { REQUESTS_MIN };
+        let least = least.saturating_sub(flight.requests);
         let within = |bytes: u64| {
             let more = bytes.saturating_sub(flight.bytes) / u64::from(block.max(1));
             least.max(u32::try_from(more).unwrap_or(u32::MAX))
         };
         match self.rule {
             WindowSize::Fixed(n) => n.max(1).saturating_sub(flight.requests).min(within(self.bytes_max)),
-            WindowSize::Adaptive => within(self.most().min(self.bytes_max)),
+            WindowSize::Adaptive => within(self.most().min(self.bytes_max).min(drained.unwrap_or(u64::MAX))),
         }
     }
 
@@ -222,6 +241,7 @@ impl Window {
     /// A reply to a request for file data.
     pub(crate) fn on_reply(&mut self, seen: Seen) {
         let block = u64::from(seen.bytes.max(1));
+        let is_draining = self.drain.on_reply(seen.sent);
         self.round.answered += block;
         let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
         if let (Some(rtt), Some(shortest), true) = (seen.rtt, seen.shortest, is_new) {
@@ -233,6 +253,9 @@ impl Window {
             self.least = least;
             self.bytes = self.bytes.max(least);
         }
+        if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
+            self.drain.on_path(shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9), block);
+        }
         if std::mem::replace(&mut self.repaired, seen.repaired) && !seen.repaired {
             // Back to what the path holds, at once: somebody may be waiting behind the rest.
             self.phase = Phase::Opening;
@@ -240,9 +263,14 @@ impl Window {
         if self.phase != Phase::Steady {
             self.open(block, &seen);
         }
+        if is_draining {
+            // What is seen meanwhile says nothing of the window.
+            self.pauses.forget_round();
+            self.round = Round::default();
+        }
         if self.round.answered >= self.bytes.max(block * u64::from(REQUESTS_MIN)) {
             self.pauses.end_round(self.round.lost > 0);
-            self.end_round(block, seen.full);
+            self.end_round(block, &seen);
             self.round = Round::default();
         }
     }
@@ -282,7 +310,7 @@ impl Window {
         }
     }
 
-    fn end_round(&mut self, block: u64, full: bool) {
+    fn end_round(&mut self, block: u64, seen: &Seen) {
         let (window, one) = (self.bytes as f64, block as f64);
         if self.round.lost * 2 >= self.round.answered {
             // The first such round may be a burst that took a small window whole.
@@ -294,188 +322,20 @@ impl Window {
         }
         self.lossy = false;
         let Some(stretch) = self.round.best else { return };
-        let queued = window / one * (1.0 - stretch);
+        let queued = window / one * (1.0 - stretch) - seen.repairs();
         if queued >= QUEUED_MIN {
             self.phase = Phase::Steady;
         }
         if queued > 2.0 * QUEUED_MAX {
-            self.set((window * stretch + QUEUED_MAX * one).min(window), block);
+            self.set((window * stretch + (QUEUED_MAX + seen.repairs()) * one).min(window), block);
             self.shrunk = Some(self.last_sent);
         } else if queued > QUEUED_MAX {
             self.set(window - one, block);
-        } else if queued < QUEUED_MIN && full {
+        } else if queued < QUEUED_MIN && seen.full {
             self.set(window + one, block);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BLOCK: u32 = 4096;
-
-    #[test]
-    fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
-        for rule in [WindowSize::Fixed(1000), WindowSize::Adaptive] {
-            let mut w = Window::new(rule, 10 * u64::from(BLOCK));
-            (0..2000).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
-            let mut flight = Flight::default();
-            assert_eq!(w.room(flight, BLOCK), 10, "{rule:?}");
-            (0..10).for_each(|_| flight.add(BLOCK));
-            assert_eq!((w.room(flight, BLOCK), w.opens_at(flight, BLOCK)), (0, None), "{rule:?}");
-        }
-    }
-
-    fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
-        let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
-        Seen {
-            bytes: BLOCK,
-            rtt: rtt_ms.map(ms),
-            shortest: Some(ms(shortest_ms)),
-            spacing: spacing_ms.map(ms),
-            full: true,
-            repaired: false,
-            sent: Time::ZERO,
-            pause: Duration::ZERO,
-        }
-    }
-
-    fn admits(w: &Window, flight: Flight, bytes: u32) -> bool {
-        w.opens_at(flight, bytes) == Some(Time::ZERO)
-    }
-
-    fn size(w: &Window) -> u32 {
-        w.room(Flight::default(), BLOCK)
-    }
-
-    /// The window after `replies` on a pipe where a request takes `service` at the bottleneck
-    /// and `delay` elsewhere.
-    fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        let shortest = service + delay;
-        for n in 0..replies {
-            let rtt = shortest.max(f64::from(size(&w)) * service);
-            let sent = Time::from_millis(u64::from(n));
-            w.on_sent(sent);
-            w.on_reply(Seen { sent, ..seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)) });
-        }
-        size(&w)
-    }
-
-    #[test]
-    fn keeps_the_pipe_full_and_the_queue_short() {
-        for (service, delay) in [(48.0, 5.0), (48.0, 600.0), (5.0, 50.0), (1.0, 100.0)] {
-            let pipe: f64 = (service + delay) / service;
-            for (paced, replies) in [(false, 5000), (true, 5000), (true, 20)] {
-                let w = f64::from(settled(service, delay, paced, replies));
-                assert!(w >= pipe && w <= pipe + 3.5, "service {service}, delay {delay}: window {w}, pipe {pipe}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
-        for (trip_ms, at_once, later) in [(1, 2, 2), (60, 2, 2), (300, 12, 12), (600, 16, 24), (60_000, 16, 64)] {
-            let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-            w.prepare(Duration::from_millis(trip_ms));
-            assert_eq!(size(&w), later, "{trip_ms} ms");
-            w.on_sent(Time::ZERO);
-            let mut flight = Flight::default();
-            let mut last = Time::ZERO;
-            for n in 0..later {
-                let at = w.opens_at(flight, BLOCK).unwrap_or(Time::MAX);
-                assert_eq!(at > Time::ZERO, n >= at_once, "{trip_ms} ms, request {n}: {at:?}");
-                assert!(at >= last, "{trip_ms} ms");
-                (last, _) = (at, flight.add(BLOCK));
-            }
-            assert_eq!(w.opens_at(flight, BLOCK), None, "{trip_ms} ms");
-            // The first reply comes then; until shortly before there was something to send.
-            assert!(last < Time::from_millis(trip_ms.max(1)), "{trip_ms} ms: {last:?}");
-        }
-    }
-
-    #[test]
-    fn a_fixed_window_stays() {
-        let mut w = Window::new(WindowSize::Fixed(5), u64::MAX);
-        w.prepare(Duration::from_secs(1));
-        w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
-        assert_eq!(size(&w), 5);
-        assert!(
-            !admits(&w, Flight { requests: 5, bytes: 0 }, 1) && admits(&w, Flight { requests: 4, bytes: 1 << 40 }, 1)
-        );
-    }
-
-    #[test]
-    fn a_window_is_of_bytes_whatever_the_block() {
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        w.prepare(Duration::from_secs(1));
-        let mut flight = Flight::default();
-        while admits(&w, flight, 16_384) {
-            flight.add(16_384);
-        }
-        assert_eq!((flight.requests, flight.bytes), (4, 65_536));
-    }
-
-    #[test]
-    fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        let tiny = Seen { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
-        (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
-        assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
-        w.on_reply(Seen { repaired: false, ..tiny });
-        assert_eq!(w.bytes, 100 * REQUESTS_MAX);
-    }
-
-    /// What was sent before waited behind more than there is now.
-    #[test]
-    fn a_queue_is_answered_once() {
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
-        let open = size(&w);
-        let crowded = |sent| Seen { sent, ..seen(Some(40.0), 10.0, None) };
-        w.on_sent(Time::from_millis(5));
-        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(4))));
-        let less = size(&w);
-        assert!(less < open / 2 && less > open / 5, "{less} of {open}");
-        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(5))));
-        assert_eq!(size(&w), less);
-        (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(6))));
-        assert!(size(&w) < less);
-    }
-
-    /// A link that carries `each` requests every 50 ms, and nothing in between.
-    #[test]
-    fn waiting_for_a_turn_is_no_queue() {
-        let (each, turn) = (15, Duration::from_millis(50));
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        for nth in 0..400u64 {
-            let held = size(&w);
-            for n in 0..held.min(each) {
-                // What one turn does not carry waits for the next one.
-                let turns = held.div_ceil(each);
-                let sent = Time::from_millis(nth * 50);
-                let pause = if n == 0 { turn } else { Duration::ZERO };
-                w.on_sent(sent);
-                w.on_reply(Seen { sent, pause, ..seen(Some(f64::from(turns) * 50.0), 5.0, Some(0.01)) });
-            }
-        }
-        assert!((each * 2 / 3..each * 3).contains(&size(&w)), "{}", size(&w));
-    }
-
-    #[test]
-    fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
-        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-        (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
-        let open = size(&w);
-        let lost = |n: u32| u64::from(n * BLOCK);
-        w.on_losses(lost(open));
-        (0..open * 3).for_each(|_| w.on_reply(Seen { full: false, ..seen(None, 10.0, None) }));
-        assert_eq!(size(&w), open, "one burst that took the whole window");
-        for _ in 0..open * 8 {
-            w.on_losses(lost(1));
-            w.on_reply(Seen { full: false, ..seen(None, 10.0, None) });
-        }
-        assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
-    }
-}
+mod tests;

@@ -118,6 +118,30 @@ fn in_fair_weather_nothing_is_sent_twice() {
     }
 }
 
+/// The shortest round trip is believed for a minute. The client's own queue must not pass for the way after that.
+#[test]
+fn in_fair_weather_nothing_is_sent_twice_for_minutes_either() {
+    let fair = |delay_ms, duplex| remora_channel::Config {
+        delay: Duration::from_millis(delay_ms),
+        duplex,
+        errors: ErrorModel::None,
+        ..Default::default()
+    };
+    for channel in [fair(2, Duplex::Half), fair(300, Duplex::Full)] {
+        for direction in [Direction::Read, Direction::Write] {
+            let client = Config::new(Transport::Udp);
+            let limit = Duration::from_secs(1000);
+            let config =
+                CopyConfig { channel: channel.clone(), bytes: 32 << 20, limit, ..CopyConfig::new(client, direction) };
+            let result = copy::run(&config, 0).expect("a copy");
+            let (first, name) = (result.first(), format!("{:?}, {direction:?}", channel.delay));
+            assert_eq!(first.client.retransmissions, 0, "{name}");
+            let ratio = first.ratio().expect("an end");
+            assert!(ratio < 1.04, "{name}: {ratio}");
+        }
+    }
+}
+
 #[test]
 fn a_channel_that_holds_and_does_not_lose_is_hardly_probed() {
     for direction in [Direction::Read, Direction::Write] {

@@ -41,6 +41,8 @@ const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
 const REPAIR: Duration = Duration::from_millis(60);
 /// How long after that the stream is expected to do so again.
 const REPAIRS_LAST: Duration = Duration::from_secs(10);
+/// The longest that a link below is expected to take for sending something again.
+const LINK_REPAIR_MAX: Duration = Duration::from_millis(300);
 /// How long after somebody waited for something small blocks are kept short.
 const FOREGROUND_LASTS: Duration = Duration::from_secs(1);
 
@@ -183,7 +185,8 @@ impl Adaptive {
         let spacing = self.pace().map(|frame| frame.mul_f64(frames(call.bytes())));
         let repaired = self.is_repairing(now) && !self.is_shared(now);
         let shortest = self.shortest(call);
-        let seen = Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, full: false, repaired };
+        let repair = self.link_repair();
+        let seen = Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, repair, full: false, repaired };
         Observed { seen, spurious }
     }
 
@@ -208,6 +211,14 @@ impl Adaptive {
             Some(frame) if gap > frame.mul_f64(frames(call.bytes())) * PAUSE => gap,
             _ => Duration::ZERO,
         }
+    }
+
+    /// How long a link that sends again what was lost keeps what came after it: a round trip, of which this
+    /// one is the most.
+    fn link_repair(&self) -> Duration {
+        let frame = self.pace().filter(|_| self.probes.is_patient());
+        let trip = frame.and_then(|frame| self.base.trip(0.0, frame));
+        trip.map_or(Duration::ZERO, |trip| trip.min(LINK_REPAIR_MAX))
     }
 
     /// Whether a stream is expected to send things again.

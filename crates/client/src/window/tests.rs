@@ -1,0 +1,185 @@
+//! The window on paths that are told to it.
+
+use super::*;
+
+const BLOCK: u32 = 4096;
+
+#[test]
+fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
+    for rule in [WindowSize::Fixed(1000), WindowSize::Adaptive] {
+        let mut w = Window::new(rule, 10 * u64::from(BLOCK));
+        (0..2000).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+        let mut flight = Flight::default();
+        assert_eq!(w.room(flight, BLOCK), 10, "{rule:?}");
+        (0..10).for_each(|_| flight.add(BLOCK));
+        assert_eq!((w.room(flight, BLOCK), w.opens_at(flight, BLOCK)), (0, None), "{rule:?}");
+    }
+}
+
+fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
+    let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
+    Seen {
+        bytes: BLOCK,
+        rtt: rtt_ms.map(ms),
+        shortest: Some(ms(shortest_ms)),
+        spacing: spacing_ms.map(ms),
+        full: true,
+        repaired: false,
+        sent: Time::ZERO,
+        pause: Duration::ZERO,
+        repair: Duration::ZERO,
+    }
+}
+
+fn admits(w: &Window, flight: Flight, bytes: u32) -> bool {
+    w.opens_at(flight, bytes) == Some(Time::ZERO)
+}
+
+fn size(w: &Window) -> u32 {
+    w.room(Flight::default(), BLOCK)
+}
+
+/// The window after `replies` on a pipe where a request takes `service` at the bottleneck
+/// and `delay` elsewhere.
+fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    let shortest = service + delay;
+    for n in 0..replies {
+        let rtt = shortest.max(f64::from(size(&w)) * service);
+        let sent = Time::from_millis(u64::from(n));
+        w.on_sent(sent);
+        w.on_reply(Seen { sent, ..seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)) });
+    }
+    size(&w)
+}
+
+#[test]
+fn a_link_that_repairs_itself_is_kept_busy_meanwhile() {
+    let settled = |repair_ms| {
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+        for n in 0..2000 {
+            let rtt = 110f64.max(f64::from(size(&w)) * 10.0);
+            let sent = Time::from_millis(n);
+            w.on_sent(sent);
+            let repair = Duration::from_millis(repair_ms);
+            w.on_reply(Seen { sent, repair, ..seen(Some(rtt), 110.0, Some(10.0)) });
+        }
+        size(&w)
+    };
+    let (without, with) = (settled(0), settled(100));
+    assert!((9..=11).contains(&(with - without)), "{with} after {without}");
+}
+
+#[test]
+fn keeps_the_pipe_full_and_the_queue_short() {
+    for (service, delay) in [(48.0, 5.0), (48.0, 600.0), (5.0, 50.0), (1.0, 100.0)] {
+        let pipe: f64 = (service + delay) / service;
+        for (paced, replies) in [(false, 5000), (true, 5000), (true, 20)] {
+            let w = f64::from(settled(service, delay, paced, replies));
+            assert!(w >= pipe && w <= pipe + 3.5, "service {service}, delay {delay}: window {w}, pipe {pipe}");
+        }
+    }
+}
+
+#[test]
+fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
+    for (trip_ms, at_once, later) in [(1, 2, 2), (60, 2, 2), (300, 12, 12), (600, 16, 24), (60_000, 16, 64)] {
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+        w.prepare(Duration::from_millis(trip_ms));
+        assert_eq!(size(&w), later, "{trip_ms} ms");
+        w.on_sent(Time::ZERO);
+        let mut flight = Flight::default();
+        let mut last = Time::ZERO;
+        for n in 0..later {
+            let at = w.opens_at(flight, BLOCK).unwrap_or(Time::MAX);
+            assert_eq!(at > Time::ZERO, n >= at_once, "{trip_ms} ms, request {n}: {at:?}");
+            assert!(at >= last, "{trip_ms} ms");
+            (last, _) = (at, flight.add(BLOCK));
+        }
+        assert_eq!(w.opens_at(flight, BLOCK), None, "{trip_ms} ms");
+        // The first reply comes then; until shortly before there was something to send.
+        assert!(last < Time::from_millis(trip_ms.max(1)), "{trip_ms} ms: {last:?}");
+    }
+}
+
+#[test]
+fn a_fixed_window_stays() {
+    let mut w = Window::new(WindowSize::Fixed(5), u64::MAX);
+    w.prepare(Duration::from_secs(1));
+    w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
+    assert_eq!(size(&w), 5);
+    assert!(!admits(&w, Flight { requests: 5, bytes: 0 }, 1) && admits(&w, Flight { requests: 4, bytes: 1 << 40 }, 1));
+}
+
+#[test]
+fn a_window_is_of_bytes_whatever_the_block() {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    w.prepare(Duration::from_secs(1));
+    let mut flight = Flight::default();
+    while admits(&w, flight, 16_384) {
+        flight.add(16_384);
+    }
+    assert_eq!((flight.requests, flight.bytes), (4, 65_536));
+}
+
+#[test]
+fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    let tiny = Seen { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
+    (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
+    assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
+    w.on_reply(Seen { repaired: false, ..tiny });
+    assert_eq!(w.bytes, 100 * REQUESTS_MAX);
+}
+
+/// What was sent before waited behind more than there is now.
+#[test]
+fn a_queue_is_answered_once() {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+    let open = size(&w);
+    let crowded = |sent| Seen { sent, ..seen(Some(40.0), 10.0, None) };
+    w.on_sent(Time::from_millis(5));
+    (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(4))));
+    let less = size(&w);
+    assert!(less < open / 2 && less > open / 5, "{less} of {open}");
+    (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(5))));
+    assert_eq!(size(&w), less);
+    (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(6))));
+    assert!(size(&w) < less);
+}
+
+/// A link that carries `each` requests every 50 ms, and nothing in between.
+#[test]
+fn waiting_for_a_turn_is_no_queue() {
+    let (each, turn) = (15, Duration::from_millis(50));
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    for nth in 0..400u64 {
+        let held = size(&w);
+        for n in 0..held.min(each) {
+            // What one turn does not carry waits for the next one.
+            let turns = held.div_ceil(each);
+            let sent = Time::from_millis(nth * 50);
+            let pause = if n == 0 { turn } else { Duration::ZERO };
+            w.on_sent(sent);
+            w.on_reply(Seen { sent, pause, ..seen(Some(f64::from(turns) * 50.0), 5.0, Some(0.01)) });
+        }
+    }
+    assert!((each * 2 / 3..each * 3).contains(&size(&w)), "{}", size(&w));
+}
+
+#[test]
+fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
+    let open = size(&w);
+    let lost = |n: u32| u64::from(n * BLOCK);
+    w.on_losses(lost(open));
+    (0..open * 3).for_each(|_| w.on_reply(Seen { full: false, ..seen(None, 10.0, None) }));
+    assert_eq!(size(&w), open, "one burst that took the whole window");
+    for _ in 0..open * 8 {
+        w.on_losses(lost(1));
+        w.on_reply(Seen { full: false, ..seen(None, 10.0, None) });
+    }
+    assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
+}
