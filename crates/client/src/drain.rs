@@ -47,11 +47,11 @@ impl Drain {
         self.limit = Some(((pipe * PART).min(pipe - 1.0).max(0.0) * block as f64) as u64);
     }
 
-    /// Something was sent.
-    pub(crate) fn on_sent(&mut self, now: Time) {
+    /// Something was sent; `steady` if the window follows the queue and nothing else.
+    pub(crate) fn on_sent(&mut self, now: Time, steady: bool) {
         self.state = match self.state {
             State::Fresh => State::Idle(now + EVERY),
-            State::Idle(at) if at <= now && self.limit.is_some() => State::Draining,
+            State::Idle(at) if at <= now && steady && self.limit.is_some() => State::Draining,
             State::Draining => State::Sent(now),
             state => state,
         };
@@ -80,22 +80,25 @@ mod tests {
     fn it_lasts_until_something_that_met_no_queue_is_answered() {
         let secs = Time::from_secs;
         let mut drain = Drain::default();
-        drain.on_sent(secs(100));
-        drain.on_sent(secs(130));
+        drain.on_sent(secs(100), true);
+        drain.on_sent(secs(130), true);
         assert_eq!(drain.limit(), None, "nothing is known of the path");
         drain.on_path(8.0, 1000);
-        drain.on_sent(secs(131));
+        drain.on_sent(secs(131), false);
+        assert_eq!(drain.limit(), None, "this is not the time");
+        drain.on_sent(secs(131), true);
         assert_eq!(drain.limit(), Some(6000));
         assert!(drain.on_reply(secs(130)), "it waited in the queue");
-        drain.on_sent(secs(132));
+        // It goes on whatever becomes of the window.
+        drain.on_sent(secs(132), false);
         assert!(drain.on_reply(secs(131)) && drain.limit().is_some());
         assert!(drain.on_reply(secs(132)));
         assert_eq!(drain.limit(), None);
         assert!(!drain.on_reply(secs(133)));
-        drain.on_sent(secs(151));
+        drain.on_sent(secs(151), true);
         assert_eq!(drain.limit(), None);
         drain.on_path(1.1, 1000);
-        drain.on_sent(secs(152));
+        drain.on_sent(secs(152), true);
         assert_eq!(drain.limit(), Some(100), "one at a time");
     }
 }

@@ -209,9 +209,7 @@ impl Window {
         self.began.get_or_insert(now);
         self.last_sent = now;
         // A stream that repairs itself is kept full.
-        if self.phase == Phase::Steady && !self.repaired {
-            self.drain.on_sent(now);
-        }
+        self.drain.on_sent(now, self.phase == Phase::Steady && !self.repaired);
     }
 
     /// How many more of `block` bytes may be sent, now or in a moment.
