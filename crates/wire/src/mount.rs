@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::nfs2;
 use crate::nfs3::Fh;
-use crate::xdr::{get_list, get_result, put_list, put_result};
+use crate::xdr::{get_list, get_result, known_or, put_list, put_result};
 use crate::{Error, Reader, Xdr};
 
 /// The program's number.
@@ -44,6 +44,18 @@ xdr_enum! {
         NotSupp = 10004,
         /// A failure on the server.
         ServerFault = 10006,
+    }
+}
+
+/// A [`MountError`] as it arrives: version 1 may bring any error number of the server's system.
+struct Refusal(MountError);
+
+impl Xdr for Refusal {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+    fn decode(r: &mut Reader) -> Result<Refusal, Error> {
+        known_or(r, MountError::ServerFault).map(Refusal)
     }
 }
 
@@ -175,7 +187,7 @@ impl<M: Xdr> ReplyOf<M> {
     pub fn decode(proc: u32, r: &mut Reader) -> Result<ReplyOf<M>, Error> {
         Ok(match proc {
             0 | 3 | 4 => ReplyOf::Void,
-            1 => ReplyOf::Mnt(get_result(r)?),
+            1 => ReplyOf::Mnt(get_result(r)?.map_err(|Refusal(e)| e)),
             2 => {
                 ReplyOf::Dump(get_list(r, |r| Ok(MountEntry { host: r.opaque(NAME_MAX)?, dir: r.opaque(PATH_MAX)? }))?)
             }

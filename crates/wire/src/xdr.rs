@@ -164,6 +164,14 @@ pub(crate) fn get_result<O: Xdr, E: Xdr>(r: &mut Reader) -> Result<Result<O, E>,
     O::decode(r).map(Ok)
 }
 
+/// A number of an enumeration, or `other` for a number that no specification has.
+pub(crate) fn known_or<E: Xdr>(r: &mut Reader, other: E) -> Result<E, Error> {
+    match E::decode(r) {
+        Err(Error::BadDiscriminant { .. }) => Ok(other),
+        known => known,
+    }
+}
+
 impl Xdr for u32 {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to_be_bytes());

@@ -6,8 +6,9 @@ mod common;
 use bytes::Bytes;
 use common::{Message, any_of, nfs3_call, nfs3_reply};
 use proptest::prelude::*;
-use remora_wire::nfs3::Proc;
+use remora_wire::nfs3::{Failed, Proc, Reply, Status, Wcc};
 use remora_wire::record::RecordReader;
+use remora_wire::{Error, Reader, Xdr, mount};
 
 fn assert_roundtrip(message: &Message) {
     let bytes = message.to_bytes();
@@ -58,6 +59,21 @@ fn every_procedure_of_version_2_has_a_call_and_a_reply_that_survive() {
         };
         runner.run(&drawn, survive).unwrap_or_else(|e| panic!("{proc:?}: {e}"));
     }
+}
+
+#[test]
+fn codes_that_no_specification_has_are_the_servers_fault() {
+    // 85 is no error of RFC 1813; what follows it is what follows any failure of SETATTR.
+    let unknown = [&85u32.to_bytes()[..], &Wcc::NONE.to_bytes()].concat();
+    let r = &mut Reader::new(unknown.into());
+    let failed = Failed { status: Status::ServerFault, info: Wcc::NONE };
+    assert_eq!(Reply::decode(Proc::SetAttr, r), Ok(Reply::SetAttr(Err(failed))));
+    assert_eq!(r.remaining(), 0);
+    // One that is cut short is no answer, whatever its number.
+    assert_eq!(Reply::decode(Proc::SetAttr, &mut Reader::new(85u32.to_bytes())), Err(Error::Truncated));
+
+    let refused = mount::Reply::decode(1, &mut Reader::new(85u32.to_bytes()));
+    assert_eq!(refused, Ok(mount::Reply::Mnt(Err(mount::MountError::ServerFault))));
 }
 
 /// `record` on a stream, in fragments of these lengths and a last one with what is left.

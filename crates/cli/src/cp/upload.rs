@@ -135,21 +135,22 @@ async fn fill(
     let is_set = named.is_some_and(|n| n.is_last(&wanted, &seen, dest.remote.session()));
     let is_late = seen.size.is_some() && !job.verify && dest.remote.session().is_far();
     let fh = &part.node.fh;
-    let mut bare = None;
-    let set = if is_set || is_late {
+    let look = if is_set || is_late {
         None
     } else {
         let set = dest.remote.setattr(fh, wanted.clone()).await;
-        Some(or_bare(&dest.remote, fh, set, &mut bare).await.map_err(there)?)
+        Some(Look::after(set, &dest.remote, fh).await.map_err(there)?)
     };
-    if set.as_ref().map(|attr| attr.size).or(seen.size) != Some(identity.size()) {
+    if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(identity.size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
     if Identity::of_local(&meta) != *identity {
         let name = source.display();
         job.note(&format!("{name}: changed while it was copied; the copy may be a mixture of old and new"));
     }
-    let Some(attr) = set else { return Ok(Filled { late: (!is_set).then_some(wanted), bare }) };
+    let Some(Look { attr, bare }) = look else {
+        return Ok(Filled { late: (!is_set).then_some(wanted), bare: None });
+    };
     if job.verify {
         let node = Node { fh: fh.clone(), attr };
         if !verify::same(reopen(file).map_err(here)?, &dest.remote, &node).await.map_err(there)? {
@@ -168,19 +169,20 @@ struct Filled {
     bare: Option<ClientError>,
 }
 
-/// What the file looks like, also where it did not get its attributes. Why not is noted in `bare`.
-async fn or_bare(
-    remote: &Remote,
-    fh: &Fh,
-    set: Result<Attr, ClientError>,
-    bare: &mut Option<ClientError>,
-) -> Result<Attr, ClientError> {
-    match set {
-        Err(e) if !exit::is_lost(&e) => {
-            *bare = Some(e);
-            remote.getattr(fh).await
+/// What the file looks like once its attributes were to be set.
+struct Look {
+    attr: Attr,
+    /// Why it has not got them, if the server took none.
+    bare: Option<ClientError>,
+}
+
+impl Look {
+    /// After `set`; a file that did not get its attributes is looked at all the same.
+    async fn after(set: Result<Attr, ClientError>, remote: &Remote, fh: &Fh) -> Result<Look, ClientError> {
+        match set {
+            Err(e) if !exit::is_lost(&e) => Ok(Look { attr: remote.getattr(fh).await?, bare: Some(e) }),
+            set => Ok(Look { attr: set?, bare: None }),
         }
-        set => set,
     }
 }
 

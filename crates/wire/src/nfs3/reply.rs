@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Attr, Fh, Name, NfsTime, Proc, Stable, Status, Wcc};
-use crate::xdr::{get_result, put_result};
+use crate::xdr::{get_result, known_or, put_result};
 use crate::{Error, Reader, Xdr};
 
 /// FSINFO: hard links are supported.
@@ -224,7 +224,9 @@ impl<I: Xdr> Xdr for Failed<I> {
         self.info.encode(out);
     }
     fn decode(r: &mut Reader) -> Result<Failed<I>, Error> {
-        Ok(Failed { status: Status::decode(r)?, info: I::decode(r)? })
+        // Servers pass on errors of their disks that have no number in RFC 1813. The call failed,
+        // whatever the number says, and the answer goes on as any failure's does.
+        Ok(Failed { status: known_or(r, Status::ServerFault)?, info: I::decode(r)? })
     }
 }
 
