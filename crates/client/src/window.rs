@@ -14,7 +14,8 @@
 //! as a device queue holds goes out at once and the rest at the pace of such a path, so that the
 //! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
 //! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product), by no more than
-//! [`OPENING`] requests a reply. How fast what it admits goes out is the pacer's business.
+//! [`OPENING`] requests a reply. Where bursts have left less than half of that it opens again after a round
+//! without a queue, for on a long path a request more in each round takes minutes. How fast what it admits goes out is the pacer's business.
 
 use std::time::Duration;
 
@@ -106,6 +107,11 @@ impl Seen {
         let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
         let share = time.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9);
         Some((share * f64::from(self.bytes.max(1))).min(most) as u64)
+    }
+
+    /// How many like it the path holds, by the pace of its slowest hop.
+    fn pipe(&self) -> Option<f64> {
+        Some(self.shortest?.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9))
     }
 
     /// How many more like it keep the slowest hop busy while a link sends something again.
@@ -251,8 +257,8 @@ impl Window {
             self.least = least;
             self.bytes = self.bytes.max(least);
         }
-        if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
-            self.drain.on_path(shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9), block);
+        if let Some(pipe) = seen.pipe() {
+            self.drain.on_path(pipe, block);
         }
         if std::mem::replace(&mut self.repaired, seen.repaired) && !seen.repaired {
             // Back to what the path holds, at once: somebody may be waiting behind the rest.
@@ -288,8 +294,7 @@ impl Window {
     fn open(&mut self, block: u64, seen: &Seen) {
         self.bytes = self.most();
         self.phase = Phase::Opening;
-        if let (Some(shortest), Some(spacing)) = (seen.shortest, seen.spacing) {
-            let pipe = shortest.as_secs_f64() / spacing.as_secs_f64().max(1e-9);
+        if let (Some(shortest), Some(pipe)) = (seen.shortest, seen.pipe()) {
             let held = (pipe + QUEUED_MIN).ceil() * block as f64;
             let is_full = seen.rtt.is_some_and(|rtt| rtt > shortest * 2) || self.round.lost * 2 > self.round.answered;
             let next = if is_full { self.bytes } else { self.bytes + OPENING * block };
@@ -306,6 +311,14 @@ impl Window {
         } else if seen.full {
             self.set((self.bytes + block) as f64, block);
         }
+    }
+
+    /// Whether bursts have left less than half of what the path holds, and it has room.
+    fn is_too_small(&self, seen: &Seen) -> bool {
+        // Where much comes at once after a while of nothing the spacing is not the path's pace.
+        let has_turns = !self.pauses.expected().is_zero();
+        let half = |pipe: f64| pipe / 2.0 * f64::from(seen.bytes.max(1));
+        !has_turns && seen.pipe().is_some_and(|pipe| half(pipe) > self.bytes as f64)
     }
 
     fn end_round(&mut self, block: u64, seen: &Seen) {
@@ -331,6 +344,9 @@ impl Window {
             self.set(window - one, block);
         } else if queued < QUEUED_MIN && seen.full {
             self.set(window + one, block);
+            if self.is_too_small(seen) {
+                self.phase = Phase::Opening;
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Path, Rng, Time};
 use remora_channel::{Channel, ConfigError, Duplex, Outage, Side, floor};
+use remora_wire::nfs3::Fh;
 
 use crate::client_node::{ClientNode, User};
 use crate::hosts::SlowHost;
@@ -27,9 +28,9 @@ pub const SWITCH_NOTICE: Duration = Duration::from_millis(50);
 /// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
-    /// From the server: LOOKUP, READs.
+    /// From the server: MNT, LOOKUP, READs.
     Read,
-    /// To the server: CREATE, WRITEs, COMMIT.
+    /// To the server: MNT, CREATE, WRITEs, COMMIT.
     Write,
 }
 
@@ -56,6 +57,8 @@ pub struct CopyConfig {
     pub link: Option<remora_link::Config>,
     /// The server.
     pub server: ServerConfig,
+    /// Whether the clients know the directory already and need no MNT: the papers copied on a mounted file system.
+    pub mounted: bool,
     /// Which way.
     pub direction: Direction,
     /// How much (range: 1 byte to 1 GiB).
@@ -80,6 +83,7 @@ impl CopyConfig {
             channel: remora_channel::Config::default(),
             link: None,
             server: ServerConfig::default(),
+            mounted: false,
             direction,
             bytes: 1 << 20,
             mobiles: 1,
@@ -164,7 +168,7 @@ pub(crate) fn build<U: User>(
     user: impl Fn(Copier) -> U,
 ) -> Result<World<U>, CopyError> {
     let server = ServerNode::new(config.server.clone(), seed);
-    let root = server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))?;
+    let root = if config.mounted { Some(root_of(&server)?) } else { None };
     let mut world = World::new(seed, server, trace);
     let mut radio = Radio::new(config.channel(), config.link.as_ref(), seed, config.mobiles)?;
     if let Some(host) = config.host {
@@ -194,6 +198,11 @@ pub(crate) fn build<U: User>(
         world.plan_switch(handoff.at - SWITCH_NOTICE, handoff.at + handoff.length);
     }
     Ok(world)
+}
+
+/// What MNT would bring.
+pub(crate) fn root_of(server: &ServerNode) -> Result<Fh, CopyError> {
+    server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))
 }
 
 /// How long the data alone takes this mobile, had it the medium to itself.

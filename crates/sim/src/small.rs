@@ -63,9 +63,10 @@ pub struct SmallResult {
 
 /// Saves small files while a copy runs, in virtual time.
 pub fn run(config: &SmallConfig, seed: u64) -> Result<SmallResult, CopyError> {
-    let mut world = copy::build(&config.bulk, seed, Trace::quiet(), Desk::copying)?;
+    let bulk = CopyConfig { mounted: true, ..config.bulk.clone() };
+    let mut world = copy::build(&bulk, seed, Trace::quiet(), Desk::copying)?;
     let limit = Time::ZERO + config.bulk.limit;
-    let root = world.server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))?;
+    let root = copy::root_of(&world.server)?;
     let saver = Saver::new(config, root, seed);
     let at = if config.own_client {
         let node = ClientNode::new(config.bulk.client.clone(), seed.wrapping_add(1), Desk::saving(saver));

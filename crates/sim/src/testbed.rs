@@ -135,6 +135,7 @@ pub fn copy_config(
         channel,
         server: ServerConfig { disk, ..ServerConfig::default() },
         mobiles,
+        mounted: true,
         host: Some(MOBILE),
         ..CopyConfig::new(client, direction)
     }

@@ -183,3 +183,19 @@ fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
     }
     assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
 }
+
+/// A burst that takes a window whole says nothing of what the path holds, which its pace still tells.
+#[test]
+fn what_a_burst_cut_short_opens_again() {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    let calm = seen(Some(1000.0), 1000.0, Some(10.0));
+    let answered = |w: &mut Window, replies: u32| (0..replies).for_each(|_| w.on_reply(calm));
+    answered(&mut w, 2);
+    let small = size(&w);
+    w.on_losses(u64::from(small * BLOCK));
+    answered(&mut w, 1);
+    assert!(size(&w) <= small && small < 30, "{small}");
+    // The round of the burst, one without, and as many replies as it takes to open.
+    answered(&mut w, 2 * small + 100 / OPENING as u32);
+    assert!((100..=105).contains(&size(&w)), "{}", size(&w));
+}

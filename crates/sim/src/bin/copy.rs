@@ -44,6 +44,9 @@ struct Args {
     /// What leaves either end does so as in this Mahimahi trace, instead of at --rate.
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<Arc<Opportunities>>,
+    /// The directory is mounted already: no MNT comes first.
+    #[arg(long)]
+    mounted: bool,
     /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
@@ -113,6 +116,7 @@ impl Args {
             mobiles: self.mobiles,
             handoffs: self.handoff.iter().map(|(at, length)| signalled(*at, *length)).collect(),
             limit: self.limit,
+            mounted: self.mounted,
             ..CopyConfig::new(client, direction)
         };
         if self.flags.link { config.with_link() } else { config }

@@ -1,9 +1,10 @@
-//! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT.
+//! The user of a client that copies one file: MNT, then LOOKUP and READs, or CREATE, WRITEs and COMMIT.
 
 use bytes::Bytes;
 use remora_base::Time;
 use remora_client::{Answer, CallId, Client, Failure, Request};
 use remora_vfs::{Cred, MemFs, Vfs};
+use remora_wire::mount;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable};
 
 use super::{CopyError, Direction};
@@ -16,8 +17,8 @@ use crate::transfer::Transfer;
 pub(crate) struct Task {
     /// Which way.
     pub(crate) direction: Direction,
-    /// The directory it is in.
-    pub(crate) root: Fh,
+    /// The directory it is in, if it is mounted already.
+    pub(crate) root: Option<Fh>,
     /// Its name there.
     pub(crate) name: String,
     /// What it holds, or shall hold.
@@ -43,6 +44,9 @@ pub(crate) struct Copier {
 #[derive(Debug)]
 enum State {
     Start,
+    /// MNT is out.
+    Mounting(CallId),
+    Mounted(Fh),
     /// CREATE or LOOKUP is out.
     Opening(CallId),
     /// A server that gives no attributes with the handle is asked for them.
@@ -104,9 +108,9 @@ impl Copier {
     /// Takes a result if it is one of its own; says whether it was.
     pub(crate) fn take(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let own = match &mut self.state {
-            State::Opening(call) | State::Sizing(call, _) => *call == id,
+            State::Mounting(call) | State::Opening(call) | State::Sizing(call, _) => *call == id,
             State::Moving(transfer) => transfer.on_done(id, result),
-            State::Start | State::Opened(_) | State::Done(_) | State::Failed(_) => false,
+            State::Start | State::Mounted(_) | State::Opened(_) | State::Done(_) | State::Failed(_) => false,
         };
         if !own {
             return false;
@@ -121,10 +125,13 @@ impl Copier {
         true
     }
 
-    /// LOOKUP, GETATTR or CREATE was answered.
+    /// MNT, LOOKUP, GETATTR or CREATE was answered.
     fn open_on(&mut self, result: &Result<Answer, Failure>) {
         let state = std::mem::replace(&mut self.state, State::Start);
         self.state = match (state, result) {
+            (State::Mounting(_), Ok(Answer::Mount(mount::Reply::Mnt(Ok(mounted))))) => {
+                State::Mounted(mounted.fh.clone())
+            }
             (State::Opening(_), Ok(Answer::Nfs(Reply::Lookup(Ok(ok))))) => match &ok.attr {
                 Some(attr) => self.read(ok.fh.clone(), attr.size),
                 None => State::Opened(ok.fh.clone()),
@@ -169,8 +176,8 @@ impl Copier {
         };
     }
 
-    fn open_call(&self) -> Call {
-        let at = DirOp { dir: self.task.root.clone(), name: Bytes::from(self.task.name.clone()) };
+    fn open_call(&self, dir: Fh) -> Call {
+        let at = DirOp { dir, name: Bytes::from(self.task.name.clone()) };
         match self.task.direction {
             Direction::Read => Call::Lookup(at),
             Direction::Write => Call::Create(CreateArgs { at, how: CreateHow::Guarded(SetAttr::NONE) }),
@@ -178,8 +185,8 @@ impl Copier {
     }
 
     /// Submits a call that is not part of a transfer.
-    fn submit(&mut self, now: Time, client: &mut Client, call: Call, then: impl FnOnce(CallId) -> State) {
-        self.state = match client.submit(now, Request::Nfs(call)) {
+    fn submit(&mut self, now: Time, client: &mut Client, request: Request, then: impl FnOnce(CallId) -> State) {
+        self.state = match client.submit(now, request) {
             Ok(id) => then(id),
             Err(busy) => {
                 self.ended = Some(now);
@@ -191,17 +198,25 @@ impl Copier {
 
 impl User for Copier {
     fn drive(&mut self, now: Time, client: &mut Client) {
+        if let (State::Start, Some(root)) = (&self.state, &self.task.root) {
+            self.state = State::Mounted(root.clone());
+        }
         match &mut self.state {
             State::Start => {
-                let call = self.open_call();
-                self.submit(now, client, call, State::Opening);
+                let mnt = Request::Mount(mount::Call::Mnt(Bytes::from_static(b"/")));
+                self.submit(now, client, mnt, State::Mounting);
+            }
+            State::Mounted(root) => {
+                let root = root.clone();
+                let open = Request::Nfs(self.open_call(root));
+                self.submit(now, client, open, State::Opening);
             }
             State::Opened(fh) => {
                 let fh = fh.clone();
-                self.submit(now, client, Call::GetAttr(fh.clone()), |id| State::Sizing(id, fh));
+                self.submit(now, client, Request::Nfs(Call::GetAttr(fh.clone())), |id| State::Sizing(id, fh));
             }
             State::Moving(transfer) => transfer.drive(now, client),
-            State::Opening(_) | State::Sizing(..) | State::Done(_) | State::Failed(_) => {}
+            State::Mounting(_) | State::Opening(_) | State::Sizing(..) | State::Done(_) | State::Failed(_) => {}
         }
     }
 
