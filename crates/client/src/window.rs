@@ -42,8 +42,9 @@ const REPAIRED_LEAST_MAX: f64 = 524_288.0;
 /// So many more requests, beside its successor, a reply may bring before the window is as large as the path:
 /// what replies say of its pace may be wrong, for some links carry much at once after a while of nothing.
 const OPENING: u64 = 7;
-/// The largest window, in requests of the present size.
-const REQUESTS_MAX: u64 = 128;
+/// The largest window, in requests of the present size: 100 Mbit/s at a round trip of 300 ms, and as many as
+/// servers take of one client at a time.
+const REQUESTS_MAX: u64 = 256;
 /// The largest in bytes where each request is an object that whoever is in between keeps until it is
 /// answered: half of what a gateway keeps for a client.
 pub(crate) const OBJECTS_MAX: u64 = 16 << 20;
