@@ -7,6 +7,9 @@
 //! answers go before the data. Which it is shows at a silence's end. If the first answer is
 //! that to the oldest request, nothing was lost; if it is to a later one, what came before is.
 //!
+//! Remora's link knows probes by their mark ([`PROBE_DSCP`](remora_wire::urgency::PROBE_DSCP)) and keeps them for
+//! [`PROBE_LIFETIME`] only, so what it drops of them says nothing of what else it holds.
+//!
 //! After a silence of the first kind probes go out only when one has lasted, and each after
 //! twice the time of the one before, up to [`PROBE_MAX_PATIENT`]. One loss, and they go out at the
 //! first pace again.
@@ -23,8 +26,10 @@ pub const PROBE_MAX: Duration = Duration::from_millis(100);
 const PROBE_MAX_PATIENT: Duration = Duration::from_millis(250);
 /// for so many probes, some 2 s. In a longer outage a link holds too many,
 const PROBES_PATIENT: u32 = 10;
-/// and there are fewer.
-const PROBE_MAX_LATER: Duration = Duration::from_secs(1);
+/// and there are fewer, but more than one in [`PROBE_LIFETIME`].
+const PROBE_MAX_LATER: Duration = Duration::from_millis(750);
+/// How long a link that knows probes for what they are keeps them.
+const PROBE_LIFETIME: Duration = Duration::from_secs(1);
 /// How many probes go out at the first pace: longer than a burst lasts.
 const PROBES_AT_FIRST_PACE: u32 = 24;
 /// After so many without an answer, some 12 s, there are fewer: a link that was to retransmit may
@@ -98,15 +103,17 @@ impl Probes {
         self.unheard = self.unheard.saturating_add(1);
     }
 
-    /// Takes the reply to a probe: when that was sent, its place, and whether none before it is
-    /// unanswered; those are lost. `None` if there was none with this xid.
-    pub(crate) fn on_reply(&mut self, xid: u32) -> Option<(Time, u64, bool)> {
+    /// Takes the reply to a probe: when that was sent, its place, and whether none before it was lost.
+    /// The unanswered ones were, or a link had no use for them any more, on which a round trip takes `trip`.
+    /// `None` if there was none with this xid.
+    pub(crate) fn on_reply(&mut self, now: Time, xid: u32, trip: Duration) -> Option<(Time, u64, bool)> {
         let i = self.flying.iter().position(|p| p.0 == xid)?;
-        let (_, sent, seq) = self.flying.drain(..=i).next_back()?;
-        if i > 0 {
+        let (_, sent, seq) = self.flying.get(i).copied()?;
+        let is_first = self.flying.drain(..=i).take(i).all(|(_, sent, _)| now.since(sent) >= PROBE_LIFETIME + trip);
+        if !is_first {
             self.on_loss();
         }
-        Some((sent, seq, i == 0))
+        Some((sent, seq, is_first))
     }
 
     /// A request was answered.
@@ -165,6 +172,11 @@ impl Probes {
         self.resumed.filter(|t| sent <= *t)
     }
 
+    /// When the next probe is due, if one is wanted at `at`, however patient one is; further ones are sent as always.
+    pub(crate) fn due_once_at(&self, at: Time, pace: Duration) -> Time {
+        if self.last.is_none_or(|last| last < at) { at } else { self.due_at(at, pace) }
+    }
+
     /// When the next probe is due, if an answer is overdue since `overdue`.
     pub(crate) fn due_at(&self, overdue: Time, pace: Duration) -> Time {
         let (first, interval) = if self.is_patient {
@@ -217,7 +229,7 @@ mod tests {
         assert!(hear(&mut probes, 1000, 200, true));
         let times = schedule(&mut probes, 14);
         assert_eq!(times[..6], [96, 288, 538, 788, 1038, 1288]);
-        assert_eq!(times[13] - times[12], 1000);
+        assert_eq!(times[13] - times[12], 750);
         probes.on_loss();
         assert!(!hear(&mut probes, 200_000, 200, false), "it lost something");
         assert!(!probes.is_patient);
@@ -243,13 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_passed_by_a_later_one_is_a_loss() {
-        let mut probes = Probes::default();
-        hear(&mut probes, 1000, 200, true);
-        (0..3).for_each(|xid| probes.on_sent(Time::from_millis(2000), xid, 10 + u64::from(xid)));
-        assert_eq!(probes.on_reply(0), Some((Time::from_millis(2000), 10, true)));
-        assert!(probes.is_patient);
-        assert_eq!(probes.on_reply(2), Some((Time::from_millis(2000), 12, false)));
-        assert!(!probes.is_patient && probes.on_reply(1).is_none());
+    fn a_probe_passed_by_a_later_one_is_a_loss_but_for_one_that_a_link_may_have_dropped() {
+        let (at, ms, trip) = (Time::from_millis, Duration::from_millis, Duration::from_millis(40));
+        for (answered_at, held) in [(2100, false), (3039, false), (3040, true)] {
+            let mut probes = Probes::default();
+            hear(&mut probes, 1000, 200, true);
+            (0..4).for_each(|xid| probes.on_sent(at(2000), xid, 10 + u64::from(xid)));
+            let sent = (Time::from_millis(2000), 10, true);
+            assert_eq!(probes.on_reply(at(2000) + ms(40), 0, trip), Some(sent));
+            assert!(probes.is_patient);
+            assert_eq!(probes.on_reply(at(answered_at), 2, trip), Some((at(2000), 12, held)));
+            assert_eq!(probes.is_patient, held, "{answered_at}");
+            assert!(probes.on_reply(at(answered_at), 1, trip).is_none());
+            assert_eq!(probes.on_reply(at(answered_at), 3, trip), Some((at(2000), 13, true)));
+        }
     }
 }

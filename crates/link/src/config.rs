@@ -72,6 +72,8 @@ pub struct PerClass<T> {
     pub default: T,
     /// For [`Class::Bulk`].
     pub bulk: T,
+    /// For [`Class::Probe`].
+    pub probe: T,
 }
 
 impl<T> PerClass<T> {
@@ -81,6 +83,7 @@ impl<T> PerClass<T> {
             Class::Interactive => &self.interactive,
             Class::Default => &self.default,
             Class::Bulk => &self.bulk,
+            Class::Probe => &self.probe,
         }
     }
 }
@@ -165,6 +168,7 @@ impl Default for Config {
                 interactive: Limits { attempts: 12, lifetime: Duration::from_millis(200) },
                 default: patient,
                 bulk: patient,
+                probe: Limits { lifetime: Duration::from_secs(1), ..patient },
             },
             poll_every: 10,
             ack_every: 16,

@@ -1,6 +1,7 @@
 //! What the link carries: IP packets, already classified by the host.
 
 use bytes::Bytes;
+use remora_wire::urgency::PROBE_DSCP;
 
 /// An IP packet and where it belongs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,11 +29,14 @@ pub enum Class {
     Default,
     /// What says of itself that it can wait.
     Bulk,
+    /// What asks whether the way is open: in its turn like everything that says nothing, but worth nothing once
+    /// that has shown. Whoever asks again and again during an outage would find all of it before the data.
+    Probe,
 }
 
 impl Class {
     /// All classes, the most urgent first.
-    pub const ALL: [Class; 3] = [Class::Interactive, Class::Default, Class::Bulk];
+    pub const ALL: [Class; 4] = [Class::Interactive, Class::Default, Class::Bulk, Class::Probe];
 
     /// The class of a packet with this code point (range: 0 to 63; the upper two bits of a
     /// larger number are not looked at).
@@ -42,6 +46,7 @@ impl Class {
             32 | 34 | 36 | 38 | 40 | 44 | 46 | 48 | 56 => Class::Interactive,
             // LE (RFC 8622), CS1, AF11 to AF13.
             1 | 8 | 10 | 12 | 14 => Class::Bulk,
+            PROBE_DSCP => Class::Probe,
             _ => Class::Default,
         }
     }
@@ -60,6 +65,7 @@ mod tests {
             (0, Class::Default),
             (18, Class::Default), // AF21: what ssh sends; losing it late helps nobody
             (63, Class::Default),
+            (3, Class::Probe),
             (8, Class::Bulk),
             (1, Class::Bulk),
             (10, Class::Bulk),

@@ -149,7 +149,7 @@ fn share(class: Class, config: &Config) -> i64 {
     let frame = i64::try_from(config.mtu).unwrap_or(i64::MAX / 8);
     match class {
         Class::Interactive => frame * 4,
-        Class::Default => frame,
+        Class::Default | Class::Probe => frame,
         Class::Bulk => (frame / 4).max(1),
     }
 }

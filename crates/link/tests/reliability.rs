@@ -23,7 +23,7 @@ fn keeping(rate: Option<Rate>) -> Config {
         interval: Duration::from_secs(1),
     };
     let patient = Limits { attempts: 1000, lifetime: Duration::from_secs(60) };
-    let limits = PerClass { interactive: patient, default: patient, bulk: patient };
+    let limits = PerClass { interactive: patient, default: patient, bulk: patient, probe: patient };
     Config { rate, codel, limits, queue_packets_max: 5000, queue_bytes_max: 1 << 30, ..Config::default() }
 }
 
@@ -96,7 +96,7 @@ proptest! {
     ) {
         let lifetime = MS(300);
         let limits = Limits { attempts, lifetime };
-        let limits = PerClass { interactive: limits, default: limits, bulk: limits };
+        let limits = PerClass { interactive: limits, default: limits, bulk: limits, probe: limits };
         let mut medium = Medium::new(1).with_weather(MS(bad), seed, Time::from_secs(6));
         medium.loss = loss;
         let config = Config { limits, window_frames: window, ..Config { rate: Some(Rate::mbit(1)), ..keeping(None) } };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_channel::{Channel, ConfigError, ErrorModel, Lane, Side};
+use remora_link::Class;
 
 use crate::net::Air;
 
@@ -64,7 +65,7 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
         }
         for mobile in short_of_work(&air) {
             for _ in 0..REFILL {
-                air.send(now, Lane { mobile, from: Side::Base }, 0, packet.clone());
+                air.send(now, Lane { mobile, from: Side::Base }, 0, Class::Default, packet.clone());
             }
         }
         match air.poll_timeout() {

@@ -114,7 +114,8 @@ impl Scenario {
                 cache::Config::juszczak()
             }
             CacheChoice::Drawn => {
-                let bytes_max = if rng.chance(0.5) { 1 << 20 } else { cache::Config::BYTES_MAX };
+                // 2 MiB are two thousand entries: those of a client's second, and duplicates come later than that.
+                let bytes_max = if rng.chance(0.5) { 2 << 20 } else { cache::Config::BYTES_MAX };
                 cache::Config::Full { bytes_max, keep: cache::Config::KEEP }
             }
         };
@@ -236,7 +237,7 @@ fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::Co
         rate: on.rate.filter(|_| rng.chance(0.5)),
         window_frames: [4, 32, 256][rng.below(3) as usize],
         queue_packets_max: [16, 512][rng.below(2) as usize],
-        limits: PerClass { interactive: limits, default: limits, bulk: limits },
+        limits: PerClass { interactive: limits, default: limits, bulk: limits, probe: limits },
         ..on
     }
 }

@@ -13,6 +13,16 @@ use crate::{Reader, Xdr, nfs2};
 /// file. What asks for more moves a file.
 pub const SMALL_READ_MAX: u32 = 4096;
 
+/// The code point (DSCP) of calls that ask whether anybody is there, and are worth nothing when that shows
+/// anyhow. It is one for local use (RFC 2474, section 6, pool 2), and elsewhere as good as none: a probe must not
+/// overtake the calls before it, or they would pass for lost.
+pub const PROBE_DSCP: u8 = 3;
+
+/// Whether a message is a call of NULL, which asks for nothing but an answer.
+pub fn is_probe(message: &Bytes) -> bool {
+    CallHeader::decode(&mut Reader::new(message.clone())).is_ok_and(|header| header.proc == 0)
+}
+
 /// Who waits for a call, the least urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Urgency {
@@ -109,6 +119,19 @@ mod tests {
             assert_eq!(of(&call), urgency, "{call:?}");
         }
         assert!(Urgency::Foreground > Urgency::Sync && Urgency::WriteBack > Urgency::Bulk);
+    }
+
+    #[test]
+    fn a_probe_is_a_call_of_null_of_whatever_program() {
+        for (message, probe) in [
+            (header(PROGRAM, VERSION, 0), true),
+            (header(mount::PROGRAM, mount::VERSION, 0), true),
+            (header(mount::PROGRAM, mount::VERSION, 1), false),
+            (header(PROGRAM, VERSION, 0)[..23].to_vec(), false),
+            (Vec::new(), false),
+        ] {
+            assert_eq!(is_probe(&message.clone().into()), probe, "{message:?}");
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(crate) struct Ends {
     /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) queue_delay: Option<Duration>,
-    /// How long packets of a class (interactive, default, bulk; by DSCP) are worth sending; may
+    /// How long packets of a class (interactive, default, bulk, probe; by DSCP) are worth sending; may
     /// be given several times
     #[arg(long, value_name = "CLASS=TIME", value_parser = lifetime)]
     pub(crate) lifetime: Vec<(Class, Duration)>,
@@ -195,6 +195,7 @@ pub(crate) enum Class {
     Interactive,
     Default,
     Bulk,
+    Probe,
 }
 
 fn lifetime(text: &str) -> Result<(Class, Duration), String> {

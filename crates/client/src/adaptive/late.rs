@@ -20,6 +20,11 @@ const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
+/// How long a small request that changes nothing is left alone, where one takes `trip`.
+fn small_patience(trip: Option<Duration>) -> Duration {
+    trip.unwrap_or_default() * 2 + Duration::from_millis(20)
+}
+
 impl Adaptive {
     /// How many strikes a request has against it when it is sent again.
     pub(crate) fn strikes(&self, sent: Sent) -> u32 {
@@ -36,16 +41,20 @@ impl Adaptive {
         if sent.resending || !self.has_passed(&sent) {
             return None;
         }
-        let patience = self.patience(call, sent);
         match self.probes.held_until(sent.at) {
-            // It comes in its order once there is no silence, and there may be one again; or
-            // shortly after some probes that arrived together with it.
-            Some(end) => {
-                let passed = sent.passed.map_or(end, |t| t + self.probe_pace() * 4);
-                Some(end + patience).filter(|t| self.probes.has_heard(*t)).map(|t| t.max(passed))
-            }
-            None => Some(self.probes.kept(sent.at) + patience),
+            Some(end) => Some(self.missed_at(call, sent, end)).filter(|t| self.probes.has_heard(*t)),
+            None => Some(self.probes.kept(sent.at) + self.patience(call, sent)),
         }
+    }
+
+    /// When the reply to `call`, sent before a silence that ended at `end`, is lost if anything is heard then. It
+    /// comes in its order once there is no silence, and there may be one again; or shortly after some probes that
+    /// arrived together with it.
+    fn missed_at(&self, call: &Pending, sent: Sent, end: Time) -> Time {
+        let passed = sent.passed.unwrap_or(end) + self.probe_pace() * 4;
+        // A block's reply was under way before theirs, whatever time it takes.
+        let patience = if call.class.is_bulk() { small_patience(self.small_trip()) } else { self.patience(call, sent) };
+        passed.max(end + patience)
     }
 
     /// How long a request is left alone although others have passed it.
@@ -58,7 +67,7 @@ impl Adaptive {
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
                 shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default(), usual)
             }
-            Class::Ask => self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(20),
+            Class::Ask => small_patience(self.null_rtt.min()),
             Class::Change => {
                 let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
                 let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
@@ -80,18 +89,21 @@ impl Adaptive {
     /// lost or being worked on, and waits for its own patience to end. While there is nothing
     /// else, probes only show that the server lives.
     pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
+        let pace = self.probe_pace();
         let due = |(call, sent): (&Pending, Sent)| {
             if self.evidence.is_none_or(|e| sent.seq > e) {
-                return self.ask_at(call, sent);
+                return self.probes.due_at(self.ask_at(call, sent), pace);
             }
             match self.probes.held_until(sent.at) {
                 // Only something heard later tells whether it is lost.
-                Some(end) => end + self.patience(call, sent),
-                None => self.probes.last().map_or(sent.at, |t| t.max(sent.at)) + HEARTBEAT,
+                Some(end) => self.probes.due_once_at(self.missed_at(call, sent, end), pace),
+                None => {
+                    let since = self.probes.last().map_or(sent.at, |t| t.max(sent.at));
+                    self.probes.due_at(since + HEARTBEAT, pace)
+                }
             }
         };
-        let overdue = flying.map(due).min()?;
-        Some(self.probes.due_at(overdue, self.probe_pace()))
+        flying.map(due).min()
     }
 
     /// When the reply to `call` is so late that something must have happened to it.

@@ -362,7 +362,8 @@ impl Adaptive {
         xid: u32,
         flying: impl Iterator<Item = (&'a Pending, Sent)>,
     ) -> bool {
-        let Some((sent, seq, is_first)) = self.probes.on_reply(xid) else { return false };
+        let trip = self.small_trip().unwrap_or_default();
+        let Some((sent, seq, is_first)) = self.probes.on_reply(now, xid, trip) else { return false };
         if !is_first {
             self.lost_other = Some(now);
         }
@@ -372,7 +373,9 @@ impl Adaptive {
         let usual = self.usual_trip().unwrap_or_default() + self.probe_pace() * 3;
         let was_held = is_first && now.since(sent) > usual;
         self.on_heard(now, sent, was_held || oldest.is_none_or(|(_, s)| s.seq > seq), oldest);
-        self.null_rtt.sample(now, now.since(sent));
+        if !was_held {
+            self.null_rtt.sample(now, now.since(sent));
+        }
         self.evidence = self.evidence.max(Some(seq));
         self.loss.on_fate(seq, false);
         self.loss.on_passed(seq);

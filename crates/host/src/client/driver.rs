@@ -81,7 +81,7 @@ fn send_datagrams(shared: &Shared, way: &mut Roaming, held: &mut Option<Bytes>) 
     let mut state = shared.lock();
     let now = shared.now();
     while let Some(message) = held.take().or_else(|| state.core.poll_transmit(now).map(|t| t.payload)) {
-        match way.socket.try_send(&message) {
+        match way.try_send(&message) {
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 *held = Some(message);

@@ -5,10 +5,13 @@
 //! or answers go where nobody is. TCP's connections fall silent then, and are made again; here the same requests
 //! go on from a new socket.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
 use remora_base::Time;
+use remora_wire::urgency::{PROBE_DSCP, is_probe};
 use tokio::net::UdpSocket;
 
 use super::line::bind;
@@ -26,11 +29,28 @@ pub(super) struct Roaming {
     sound: Time,
     /// The kernel could not send since.
     refused: bool,
+    /// What is sent is marked as a probe.
+    marked: bool,
 }
 
 impl Roaming {
     pub(super) fn new(socket: UdpSocket, server: SocketAddr, now: Time) -> Roaming {
-        Roaming { socket, server, sound: now, refused: false }
+        Roaming { socket, server, sound: now, refused: false, marked: false }
+    }
+
+    /// Hands a message to the kernel, a probe with its mark.
+    pub(super) fn try_send(&mut self, message: &Bytes) -> io::Result<usize> {
+        let is_probe = is_probe(message);
+        if is_probe != self.marked {
+            // Best effort: without its mark a probe is a message like any other.
+            let traffic_class = if is_probe { u32::from(PROBE_DSCP) << 2 } else { 0 };
+            let _ = match self.server {
+                SocketAddr::V4(_) => self.socket.set_tos_v4(traffic_class),
+                SocketAddr::V6(_) => self.socket.set_tclass_v6(traffic_class),
+            };
+            self.marked = is_probe;
+        }
+        self.socket.try_send(message)
     }
 
     /// Something came.
@@ -55,7 +75,7 @@ impl Roaming {
         let Ok(fresh) = bind(self.server).await else { return false };
         let moved = address(&fresh) != address(&self.socket);
         if moved {
-            self.socket = fresh;
+            (self.socket, self.marked) = (fresh, false);
         }
         moved
     }
@@ -63,4 +83,29 @@ impl Roaming {
 
 fn address(socket: &UdpSocket) -> Option<IpAddr> {
     socket.local_addr().ok().map(|a| a.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_wire::rpc::{CallHeader, OpaqueAuth};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn probes_are_marked_and_nothing_else_is() {
+        for listen in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(server) = UdpSocket::bind(listen).await else { continue };
+            let server = server.local_addr().unwrap();
+            let mut way = Roaming::new(bind(server).await.unwrap(), server, Time::ZERO);
+            way.socket.writable().await.unwrap();
+            for (proc, mark) in [(1, 0), (0, 12), (0, 12), (3, 0)] {
+                let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+                let mut call = Vec::new();
+                CallHeader { xid: 1, prog: 100_003, vers: 3, proc, cred, verf }.encode(&mut call);
+                way.try_send(&call.into()).unwrap();
+                let marked = if server.is_ipv4() { way.socket.tos_v4() } else { way.socket.tclass_v6() };
+                assert_eq!(marked.unwrap(), mark, "procedure {proc} over {listen}");
+            }
+        }
+    }
 }

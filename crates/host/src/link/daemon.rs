@@ -176,6 +176,7 @@ fn config(settings: &Settings) -> Result<Config, LinkError> {
             remora_link::Class::Interactive => &mut config.limits.interactive,
             remora_link::Class::Default => &mut config.limits.default,
             remora_link::Class::Bulk => &mut config.limits.bulk,
+            remora_link::Class::Probe => &mut config.limits.probe,
         };
         limits.lifetime = *lifetime;
     }

@@ -72,12 +72,12 @@ impl Air {
     }
 
     /// Sends an IP packet; packets of one `flow` arrive in order if there is the protocol.
-    pub fn send(&mut self, now: Time, lane: Lane, flow: u64, packet: Bytes) {
+    pub fn send(&mut self, now: Time, lane: Lane, flow: u64, class: Class, packet: Bytes) {
         match &mut self.links {
             None => self.channel.send_packet(now, lane, packet),
             Some(links) => {
                 let (link, peer) = links.station(lane);
-                link.enqueue(now, peer, Packet { flow, class: Class::Default, responsive: false, bytes: packet });
+                link.enqueue(now, peer, Packet { flow, class, responsive: false, bytes: packet });
                 self.drain(now, lane.from, lane.mobile);
             }
         }

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use remora_base::Time;
 use remora_channel::{Channel, ConfigError, Lane, Side};
-use remora_link::HandOffPhase;
+use remora_link::{Class, HandOffPhase};
+use remora_wire::urgency::is_probe;
 
 use super::air::Air;
 use super::packets::{Cutter, Joiner};
@@ -51,13 +52,15 @@ impl Radio {
 
     /// Sends a datagram between `client`, which is on the lane's mobile, and the server. Nothing
     /// comes of it if there is no such mobile.
-    pub fn send(&mut self, now: Time, lane: Lane, client: usize, datagram: &[u8]) {
+    pub fn send(&mut self, now: Time, lane: Lane, client: usize, datagram: &Bytes) {
         if lane.mobile >= self.joiners.len() {
             return;
         }
+        // As the client's socket marks it.
+        let class = if is_probe(datagram) { Class::Probe } else { Class::Default };
         for packet in self.cutter.cut(client, datagram, self.air.mtu()) {
             if lane.from == Side::Base || self.mobile_has_room(lane) {
-                self.air.send(now, lane, client as u64, packet);
+                self.air.send(now, lane, client as u64, class, packet);
             }
         }
     }

@@ -107,12 +107,14 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
         tunnel::Class::Interactive => Class::Interactive,
         tunnel::Class::Default => Class::Default,
         tunnel::Class::Bulk => Class::Bulk,
+        tunnel::Class::Probe => Class::Probe,
     };
     // Flags last: a later entry wins.
     let in_file = [
         (Class::Interactive, &file.lifetime.interactive),
         (Class::Default, &file.lifetime.default),
         (Class::Bulk, &file.lifetime.bulk),
+        (Class::Probe, &file.lifetime.probe),
     ];
     let in_file = in_file.into_iter().filter_map(|(c, t)| t.as_ref().map(|Text(Time(t))| (c, *t)));
     let lifetimes = in_file.chain(ends.lifetime.iter().map(|(c, t)| (class(*c), *t))).collect();

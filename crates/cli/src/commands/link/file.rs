@@ -34,6 +34,7 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
 #bulk = "20s"
+#probe = "1s"
 
 [[mobile]]
 name = "robot"
@@ -57,6 +58,7 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
 #bulk = "20s"
+#probe = "1s"
 
 [base]
 endpoint = "base.example.net:51900"
@@ -100,6 +102,7 @@ pub(super) struct Lifetime {
     pub(super) interactive: Option<Text<Time>>,
     pub(super) default: Option<Text<Time>>,
     pub(super) bulk: Option<Text<Time>>,
+    pub(super) probe: Option<Text<Time>>,
 }
 
 /// `[[mobile]]` at a base.
