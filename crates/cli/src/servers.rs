@@ -44,6 +44,24 @@ pub(crate) struct Servers {
     tells: bool,
 }
 
+/// What a place is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// To be read.
+    Read,
+    /// To be found by its last so many names in a directory, and by the last one in any case if it is no directory.
+    Named(usize),
+}
+
+impl Wanted {
+    fn names_left(self) -> usize {
+        match self {
+            Wanted::Read => 0,
+            Wanted::Named(names) => names,
+        }
+    }
+}
+
 struct Mounted {
     /// Its path says nothing.
     target: Target,
@@ -69,18 +87,24 @@ impl Servers {
         Servers { tells: false, ..Servers::new(link) }
     }
 
-    /// The place that `url` means; mounts as much of it as can be.
+    /// The place that `url` means; mounts as much of it as can be. What is no directory is found by its name.
     pub(crate) async fn place(&mut self, url: &str) -> Result<Place> {
-        self.find(url, 0).await
+        self.find(url, Wanted::Named(0)).await
+    }
+
+    /// The same for what is about to be read, and whose name does not matter: if the server mounts files, what it
+    /// has mounted is it, and need not be looked up.
+    pub(crate) async fn source(&mut self, url: &str) -> Result<Place> {
+        self.find(url, Wanted::Read).await
     }
 
     /// The same for what is about to be removed, renamed or made: if it can be, the directory
     /// that holds it is mounted and its name is left in [`Place::parts`].
     pub(crate) async fn entry(&mut self, url: &str) -> Result<Place> {
-        self.find(url, 1).await
+        self.find(url, Wanted::Named(1)).await
     }
 
-    async fn find(&mut self, url: &str, names_left: usize) -> Result<Place> {
+    async fn find(&mut self, url: &str, wanted: Wanted) -> Result<Place> {
         let mut target = Target::parse(url)?;
         if let Some(proto) = self.link.proto {
             let asked = transport(proto);
@@ -98,7 +122,7 @@ impl Servers {
             Some(known) => known,
             None => {
                 let (host, tells) = (target.host.clone(), self.tells);
-                let mounted = self.mount(target, &path, names_left);
+                let mounted = self.mount(target, &path, wanted);
                 let mounted = if tells { until_mounted(&host, mounted).await } else { mounted.await };
                 mounted.map_err(Error::remote(url))?
             }
@@ -121,9 +145,9 @@ impl Servers {
         self.mounted.iter().find(holds).map(|m| (m.path.clone(), m.remote.clone()))
     }
 
-    async fn mount(&mut self, target: Target, path: &str, names_left: usize) -> Result<(String, Remote), ClientError> {
+    async fn mount(&mut self, target: Target, path: &str, wanted: Wanted) -> Result<(String, Remote), ClientError> {
         let options = self.options();
-        let paths = candidates(path, names_left);
+        let paths = candidates(path, wanted.names_left());
         let (found, remote) = match client::mount_first(&target, &paths, options.clone()).await {
             // Deep paths of which much does not exist yet.
             Err(refusal @ ClientError::Mount { .. }) => match client::exports(&target, &options).await {
@@ -134,28 +158,31 @@ impl Servers {
                     }
                     let mounted = client::mount_first(&target, &paths, options).await;
                     let refused = |e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e };
-                    self.directory(&target, path, paths, mounted.map_err(refused)?).await?
+                    self.settle(&target, path, paths, mounted.map_err(refused)?, wanted).await?
                 }
                 Err(_) => return Err(refusal),
             },
-            mounted => self.directory(&target, path, paths, mounted?).await?,
+            mounted => self.settle(&target, path, paths, mounted?, wanted).await?,
         };
         self.mounted.push(Mounted { target, path: found.clone(), remote: remote.clone() });
         Ok((found, remote))
     }
 
-    /// What was mounted of `paths`, for `path`. If that is no directory, as servers may have it, then what it lies
-    /// in is mounted, if it may be: there it has its name.
-    async fn directory(
+    /// What was mounted of `paths`, for `path`. If that is no directory, as servers may have it, and not only to be
+    /// read, then what it lies in is mounted, if it may be: there it has its name.
+    async fn settle(
         &self,
         target: &Target,
         path: &str,
         mut paths: Vec<String>,
         mounted: client::Mounted,
+        wanted: Wanted,
     ) -> Result<(String, Remote), ClientError> {
         let client::Mounted { nth, session, next } = mounted;
         let remote = self.remote(session);
-        if paths.get(nth).is_none_or(|found| components(found).count() < components(path).count()) {
+        if wanted == Wanted::Read
+            || paths.get(nth).is_none_or(|found| components(found).count() < components(path).count())
+        {
             return Ok((paths.swap_remove(nth), remote));
         }
         match remote.root().await {

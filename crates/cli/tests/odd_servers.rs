@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{Daemon, Place, names, noise};
-use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs, Reply, Status};
+use remora_wire::mount;
+use remora_wire::nfs3::{self, Call, Fh, Proc, ReadDirPlusArgs, Reply, Status};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 use serde_json::Value;
@@ -32,7 +34,17 @@ enum Fate {
 
 /// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
 /// datagrams longer than `longest` do not arrive, either way.
-fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate + Send + 'static) -> String {
+fn between(server: &Daemon, longest: usize, judge: impl FnMut(Call) -> Fate + Send + 'static) -> String {
+    between_mounting(server, longest, |_| None, judge)
+}
+
+/// The same, and MNT of a path brings what `mounts` says, if it says anything.
+fn between_mounting(
+    server: &Daemon,
+    longest: usize,
+    mounts: impl Fn(&[u8]) -> Option<Fh> + Send + 'static,
+    mut judge: impl FnMut(Call) -> Fate + Send + 'static,
+) -> String {
     let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     far.connect(("127.0.0.1", server.port())).unwrap();
     let url = format!("nfs://{}/?proto=udp", near.local_addr().unwrap());
@@ -54,6 +66,16 @@ fn between(server: &Daemon, longest: usize, mut judge: impl FnMut(Call) -> Fate 
             let mut r = Reader::new(Bytes::copy_from_slice(&buf[..len]));
             let header = CallHeader::decode(&mut r).unwrap();
             let mut message = buf[..len].to_vec();
+            if header.prog == mount::PROGRAM
+                && header.proc == 1
+                && let Some(fh) = mounts(&Bytes::decode(&mut r).unwrap())
+            {
+                message.clear();
+                ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
+                mount::Reply::Mnt(Ok(mount::Mounted { fh, flavors: vec![1] })).encode(&mut message);
+                near.send_to(&message, peer).unwrap();
+                continue;
+            }
             if header.prog == nfs3::PROGRAM {
                 let proc = Proc::from_number(header.proc).unwrap();
                 message.clear();
@@ -197,6 +219,41 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
         assert_eq!((names(&p.srv("")), names(&p.state().join("remora"))), (vec!["f".to_owned()], vec![]));
     }
     assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
+}
+
+/// As Linux's does. What is only read needs no name then, and a round trip less.
+#[test]
+fn a_server_that_mounts_files() {
+    let p = Place::new();
+    fs::write(p.srv("file"), noise(50_000, 7)).unwrap();
+    let server = p.serve(&[]);
+    let handle = Arc::new(Mutex::new(None));
+    let seen = handle.clone();
+    let url = between(&server, usize::MAX, move |call| {
+        if let Call::Read(read) = &call {
+            *seen.lock().unwrap() = Some(read.fh.clone());
+        }
+        Fate::Pass(call)
+    });
+    p.ok(&["cp", "-q", &at(&url, "/file"), "down"]);
+    let handle = handle.lock().unwrap().clone().unwrap();
+    let lookups = Arc::new(AtomicU32::new(0));
+    let count = lookups.clone();
+    let mounts = move |path: &[u8]| (path == b"/file").then(|| handle.clone());
+    let url = between_mounting(&server, usize::MAX, mounts, move |call| {
+        if let Call::Lookup(_) = &call {
+            count.fetch_add(1, Relaxed);
+        }
+        Fate::Pass(call)
+    });
+    let file = at(&url, "/file");
+    p.ok(&["cp", "-q", &file, "again"]);
+    assert!(fs::read(p.here("again")).unwrap() == noise(50_000, 7));
+    assert_eq!(p.run(&["cat", &file]).code, 0);
+    assert_eq!(lookups.load(Relaxed), 0);
+    p.ok(&["ls", "-l", &file]);
+    p.ok(&["mv", &file, &at(&url, "/moved")]);
+    assert!(lookups.load(Relaxed) > 0 && p.srv("moved").exists());
 }
 
 /// Disks of other systems have no modes, and some servers say so.

@@ -11,7 +11,7 @@ use crate::servers::Servers;
 pub(crate) async fn run(args: Cat) -> Result {
     let mut servers = Servers::new(args.link);
     for url in &args.urls {
-        let place = servers.place(url).await?;
+        let place = servers.source(url).await?;
         let node = place.remote.walk(&place.parts, true).await.map_err(Error::remote(url))?;
         match node.attr.kind {
             FileType::Regular => {}

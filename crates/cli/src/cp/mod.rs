@@ -83,7 +83,8 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
         return Err(Error::refused(dest.display(), "no such directory"));
     }
     for url in urls {
-        let place = servers.place(url).await?;
+        // Of a tree, what is named may be a link, and is copied as one.
+        let place = if job.recursive { servers.place(url).await? } else { servers.source(url).await? };
         job.mounted();
         job.progress.watch(place.remote.session());
         let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
