@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::Time;
+use remora_wire::urgency::PROBE_LIFETIME;
 
 /// The longest time between probes: what is lost after the end of an outage.
 pub const PROBE_MAX: Duration = Duration::from_millis(100);
@@ -28,8 +29,6 @@ const PROBE_MAX_PATIENT: Duration = Duration::from_millis(250);
 const PROBES_PATIENT: u32 = 10;
 /// and there are fewer, but more than one in [`PROBE_LIFETIME`].
 const PROBE_MAX_LATER: Duration = Duration::from_millis(750);
-/// How long a link that knows probes for what they are keeps them.
-const PROBE_LIFETIME: Duration = Duration::from_secs(1);
 /// How many probes go out at the first pace: longer than a burst lasts.
 const PROBES_AT_FIRST_PACE: u32 = 24;
 /// After so many without an answer, some 12 s, there are fewer: a link that was to retransmit may

@@ -15,7 +15,8 @@
 //! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
 //! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product), by no more than
 //! [`OPENING`] requests a reply. Where bursts have left less than half of that it opens again after a round
-//! without a queue, for on a long path a request more in each round takes minutes. How fast what it admits goes out is the pacer's business.
+//! without a queue, for on a long path a request more in each round takes minutes. How fast what it admits goes
+//! out is the pacer's business.
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use remora_base::Rate;
 use remora_wire::link::{ACK_MIN, CHUNKS_MAX, DATA_HEADER_MAX, WINDOW_MAX};
+use remora_wire::urgency::PROBE_LIFETIME;
 
 use crate::Class;
 
@@ -168,7 +169,7 @@ impl Default for Config {
                 interactive: Limits { attempts: 12, lifetime: Duration::from_millis(200) },
                 default: patient,
                 bulk: patient,
-                probe: Limits { lifetime: Duration::from_secs(1), ..patient },
+                probe: Limits { lifetime: PROBE_LIFETIME, ..patient },
             },
             poll_every: 10,
             ack_every: 16,

@@ -3,6 +3,8 @@
 //! It is read from the message itself, so both ends of a connection come to the same, and nothing
 //! has to be carried beside the message.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::nfs3::{Fh, PROGRAM, Proc, ReadArgs, Stable, VERSION};
@@ -17,6 +19,8 @@ pub const SMALL_READ_MAX: u32 = 4096;
 /// anyhow. It is one for local use (RFC 2474, section 6, pool 2), and elsewhere as good as none: a probe must not
 /// overtake the calls before it, or they would pass for lost.
 pub const PROBE_DSCP: u8 = 3;
+/// How long a link that knows the mark keeps such a call, and the caller expects it to.
+pub const PROBE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Whether a message is a call of NULL, which asks for nothing but an answer.
 pub fn is_probe(message: &Bytes) -> bool {
