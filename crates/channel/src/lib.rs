@@ -37,5 +37,5 @@ pub use floor::floor;
 pub use fragment::DATAGRAM_MAX;
 pub use lane::{Delivery, Lane, PerSide, Side};
 pub use opportunities::{Opportunities, TraceError};
-pub use stats::{Fate, FrameRecord, SideStats};
+pub use stats::{DATA_FRAME_MIN, Fate, FrameRecord, SideStats};
 pub use weather::{BadPeriods, Period, Weather};

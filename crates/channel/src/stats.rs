@@ -58,6 +58,9 @@ pub enum Fate {
     ReceiverFull,
 }
 
+/// A frame of so many bytes or more is taken to carry a file's data: requests, short replies and probes are shorter.
+pub const DATA_FRAME_MIN: usize = 500;
+
 /// One frame of the trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameRecord {

@@ -32,6 +32,12 @@ const OVERHEAD: f64 = 0.2;
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
 /// The same over a stream, where nothing is lost with a block and its headers cost the more.
 const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
+/// The same above a link that cuts long packets up, while nothing is lost there and nobody asks this client for
+/// anything small: it repairs what is lost frame by frame, so that only headers count, and what others ask for
+/// goes before such blocks.
+const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(170);
+/// From this round trip on a repair keeps such a block waiting for too long.
+const CUT_TRIP_MAX: Duration = Duration::from_millis(100);
 /// The same while people wait for small requests behind it.
 const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
 /// From this round trip on a path is long, and the first blocks with it.
@@ -41,6 +47,8 @@ const UDP_MAX: u32 = 61_440;
 /// Largest block over UDP that is chosen from the link: a few of them fit a device queue of
 /// 50 frames, so that they do not overflow it on links too fast to show a queue in time.
 const UDP_CHOSEN_MAX: u32 = 16 << 10;
+/// The same above a link that cuts long packets up, which counts frames and not packets.
+const UDP_CUT_MAX: u32 = 22 << 10;
 /// Largest block over TCP.
 const TCP_MAX: u32 = 1 << 20;
 /// How many bytes a READ or WRITE moves.
@@ -74,10 +82,20 @@ pub(crate) struct LinkView {
     pub trip: Option<Duration>,
     /// Something was lost already.
     pub is_bad: bool,
-    /// People wait for small requests that share it.
-    pub shared: bool,
+    /// Whether people wait for small requests that share it.
+    pub shared: Shared,
     /// The longest packet that the path takes, in bytes.
     pub mtu: u32,
+}
+
+/// Whether people wait for small requests that share the link with file data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shared {
+    /// They do.
+    Now,
+    /// They did a moment ago, and may again.
+    Lately,
+    No,
 }
 
 impl LinkView {
@@ -87,8 +105,26 @@ impl LinkView {
         (mtu - IP_HEADER - UDP_HEADER).saturating_sub(header).max(4) & !3
     }
 
+    /// Whether a link below takes packets longer than a frame, and cuts them up by itself.
+    fn is_cut(self) -> bool {
+        PATH_MTUS.contains(&self.mtu) && self.mtu > MTU
+    }
+
+    /// Whether a link below repairs all that is lost, and soon.
+    fn is_repaired(self) -> bool {
+        self.is_cut() && !self.is_bad && self.trip.is_some_and(|t| t < CUT_TRIP_MAX)
+    }
+
     fn head_of_line(self) -> Duration {
-        if self.shared { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE }
+        match self.shared {
+            Shared::Now => HEAD_OF_LINE_SHARED,
+            Shared::No if self.is_repaired() => HEAD_OF_LINE_CUT,
+            Shared::No | Shared::Lately => HEAD_OF_LINE,
+        }
+    }
+
+    fn chosen_max(self) -> u32 {
+        if self.is_repaired() { UDP_CUT_MAX } else { UDP_CHOSEN_MAX }
     }
 }
 
@@ -116,8 +152,9 @@ fn udp_frames(link: LinkView) -> u32 {
         4
     };
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return first };
-    let best = (OVERHEAD * link.burst_interval.as_secs_f64() / frame).sqrt();
     let most = link.head_of_line().as_secs_f64() / frame;
+    let reckoned = (OVERHEAD * link.burst_interval.as_secs_f64() / frame).sqrt();
+    let best = if link.is_repaired() { most } else { reckoned };
     best.min(most).round().clamp(1.0, 64.0) as u32
 }
 
@@ -132,16 +169,16 @@ fn from_frames(frames: u32, header: u32, link: LinkView) -> u32 {
         frames * packet
     } else {
         let bytes = frames * FRAME_PAYLOAD;
-        let packets = if link.shared { bytes / packet } else { bytes.div_ceil(packet) };
-        packets.clamp(1, UDP_CHOSEN_MAX / packet) * packet
+        let packets = if link.shared == Shared::Now { bytes / packet } else { bytes.div_ceil(packet) };
+        packets.clamp(1, link.chosen_max() / packet) * packet
     };
     let data = payload.saturating_sub(UDP_HEADER + header) & !3;
-    data.clamp(1024, UDP_CHOSEN_MAX)
+    data.clamp(1024, link.chosen_max())
 }
 
 fn tcp_bytes(link: LinkView) -> u32 {
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
-    let most = if link.shared { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
+    let most = if link.shared == Shared::Now { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
     let bytes = f64::from(FRAME_PAYLOAD) * most.as_secs_f64() / frame;
     let bytes = bytes.clamp(4096.0, f64::from(TCP_MAX)) as u32;
     1 << bytes.ilog2()
@@ -154,7 +191,14 @@ mod tests {
     /// Nothing was measured but a round trip.
     fn unknown(trip_ms: Option<u64>, is_bad: bool) -> LinkView {
         let trip = trip_ms.map(Duration::from_millis);
-        LinkView { frame_time: None, burst_interval: Duration::from_secs(1), trip, is_bad, shared: false, mtu: MTU }
+        LinkView {
+            frame_time: None,
+            burst_interval: Duration::from_secs(1),
+            trip,
+            is_bad,
+            shared: Shared::No,
+            mtu: MTU,
+        }
     }
 
     #[test]
@@ -173,7 +217,7 @@ mod tests {
             burst_interval: Duration::from_millis(burst_ms),
             trip: None,
             is_bad: true,
-            shared: false,
+            shared: Shared::No,
             mtu: MTU,
         };
         BlockSize::FromLink.bytes(Transport::Udp, 128, link)
@@ -200,10 +244,27 @@ mod tests {
             (65_536, false, 4, 4, 1480),
             (0, false, 4, 4, 1480),
         ] {
-            let link = LinkView { mtu, shared, ..unknown(None, false) };
+            let link = LinkView { mtu, shared: if shared { Shared::Now } else { Shared::No }, ..unknown(None, false) };
             let message = from_frames(frames, 128, link) + 128 + UDP_HEADER;
             assert_eq!(message.div_ceil(of), packets, "{mtu}: {message}");
             assert!(message + 4 > packets * of, "{mtu}: {message}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_long_above_a_link_that_repairs_what_is_lost() {
+        for (trip_ms, is_bad, shared, mtu, packets) in [
+            (7, false, Shared::No, 4292, 5),
+            (7, false, Shared::Lately, 4292, 3),
+            (7, false, Shared::Now, 4292, 1),
+            (7, true, Shared::No, 4292, 2),
+            (100, false, Shared::No, 4292, 2),
+            (7, false, Shared::No, 1420, 4),
+        ] {
+            let frame_time = Some(Duration::from_millis(12));
+            let link = LinkView { frame_time, mtu, shared, ..unknown(Some(trip_ms), is_bad) };
+            let message = BlockSize::FromLink.bytes(Transport::Udp, 128, link) + 128 + UDP_HEADER;
+            assert_eq!(message.div_ceil((mtu - IP_HEADER) & !7), packets, "{trip_ms} {is_bad} {shared:?} {mtu}");
         }
     }
 
@@ -221,7 +282,7 @@ mod tests {
                 burst_interval: Duration::from_secs(1),
                 trip: None,
                 is_bad: false,
-                shared,
+                shared: if shared { Shared::Now } else { Shared::No },
                 mtu: MTU,
             };
             BlockSize::FromLink.bytes(Transport::Tcp, 128, link)

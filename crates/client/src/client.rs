@@ -228,7 +228,9 @@ impl Client {
         let class = self.class_of(&request);
         let is_shared = self.flight.requests > 0 || self.queued.requests > 0;
         if is_shared && is_awaited(&request, class) {
+            let before = self.message_bytes();
             self.adaptive.on_foreground(now);
+            self.window.on_shorter(before, self.message_bytes());
         }
         let pending = Pending {
             id,

@@ -59,6 +59,14 @@ pub(crate) struct Heard {
     pub(crate) overdue: Duration,
 }
 
+/// The latest answer.
+#[derive(Clone, Copy, Debug)]
+struct LastHeard {
+    at: Time,
+    /// When what it answers was sent.
+    sent: Time,
+}
+
 /// The probes on their way, and the silences so far.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
@@ -69,7 +77,7 @@ pub(crate) struct Probes {
     fruitless: u32,
     /// Since anything was heard.
     unheard: u32,
-    heard: Option<Time>,
+    heard: Option<LastHeard>,
     /// The last silence delayed what was sent in it and lost nothing, nor was anything since.
     is_patient: bool,
     /// When the last of them ended.
@@ -123,7 +131,8 @@ impl Probes {
     /// Something was heard. Says whether a silence ended with it that held back what was sent
     /// before its end.
     pub(crate) fn on_heard(&mut self, now: Time, heard: Heard, pace: Duration) -> bool {
-        let quiet = self.heard.replace(now).is_none_or(|t| now.since(t) >= pace * SILENCE);
+        let quiet = self.heard.is_none_or(|last| now.since(last.at) >= pace * SILENCE);
+        self.heard = Some(LastHeard { at: now, sent: heard.sent });
         self.unheard = 0;
         if !quiet || heard.overdue < pace * SILENCE {
             if self.resumed.is_none_or(|t| heard.sent > t) {
@@ -151,7 +160,7 @@ impl Probes {
 
     /// A silence by agreement is over; `kept` if the link has kept what was under way.
     pub(crate) fn on_resume(&mut self, now: Time, kept: bool) {
-        self.heard = Some(now);
+        self.heard = Some(LastHeard { at: now, sent: now });
         self.kept_until = Some(now).filter(|_| kept);
     }
 
@@ -161,9 +170,9 @@ impl Probes {
         self.kept_until.map_or(sent, |end| end.max(sent))
     }
 
-    /// Whether something was heard at `since` or later.
-    pub(crate) fn has_heard(&self, since: Time) -> bool {
-        self.heard.is_some_and(|t| t >= since)
+    /// Whether the latest answer came at `since` or later, and is one to something sent after `sent`.
+    pub(crate) fn has_heard(&self, since: Time, sent: Time) -> bool {
+        self.heard.is_some_and(|last| last.at >= since && last.sent > sent)
     }
 
     /// The end of a silence that held back what was sent at `sent`, if one did.
@@ -232,6 +241,17 @@ mod tests {
         probes.on_loss();
         assert!(!hear(&mut probes, 200_000, 200, false), "it lost something");
         assert!(!probes.is_patient);
+    }
+
+    #[test]
+    fn of_what_was_sent_before_it_alone_an_answer_tells_that_it_is_lost() {
+        let mut probes = Probes::default();
+        let at = Time::from_millis;
+        assert!(!probes.has_heard(Time::ZERO, Time::ZERO));
+        hear(&mut probes, 1000, 200, true);
+        for (since, sent, heard) in [(1000, 799, true), (1001, 799, false), (1000, 800, false), (900, 900, false)] {
+            assert_eq!(probes.has_heard(at(since), at(sent)), heard, "{since} {sent}");
+        }
     }
 
     #[test]

@@ -149,6 +149,8 @@ pub(crate) struct Window {
     bytes_max: u64,
     bytes: u64,
     least: u64,
+    /// What the path holds beside what the slowest hop is at, in bytes.
+    path: u64,
     phase: Phase,
     /// What `bytes` grows to, at [`LONG_PATH_RATE`], before the first reply.
     unanswered_max: u64,
@@ -159,6 +161,8 @@ pub(crate) struct Window {
     /// When the latest request was sent before the window was last made smaller. What was sent by then
     /// waited behind more than there is now.
     shrunk: Option<Time>,
+    /// What requests from before `shrunk` count as at most, in bytes.
+    block_max: u32,
     /// When the latest request was sent.
     last_sent: Time,
     pauses: Pauses,
@@ -175,11 +179,13 @@ impl Window {
             bytes_max,
             bytes: 0,
             least: 0,
+            path: 0,
             phase: Phase::Fresh,
             unanswered_max: 0,
             began: None,
             lossy: false,
             shrunk: None,
+            block_max: u32::MAX,
             last_sent: Time::ZERO,
             pauses: Pauses::default(),
             drain: Drain::default(),
@@ -246,10 +252,11 @@ impl Window {
 
     /// A reply to a request for file data.
     pub(crate) fn on_reply(&mut self, seen: Seen) {
-        let block = u64::from(seen.bytes.max(1));
+        let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
+        let block = if is_new { seen.bytes } else { seen.bytes.min(self.block_max) };
+        let block = u64::from(block.max(1));
         let is_draining = self.drain.on_reply(seen.sent);
         self.round.answered += block;
-        let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
         if let (Some(rtt), Some(shortest), true) = (seen.rtt, seen.shortest, is_new) {
             let stretch = ((shortest + self.pauses.expected()).as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
             self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
@@ -261,12 +268,13 @@ impl Window {
         }
         if let Some(pipe) = seen.pipe() {
             self.drain.on_path(pipe, block);
+            self.path = ((pipe - 1.0).max(0.0) * block as f64) as u64;
         }
         if std::mem::replace(&mut self.repaired, seen.repaired) && !seen.repaired {
             // Back to what the path holds, at once: somebody may be waiting behind the rest.
             self.phase = Phase::Opening;
         }
-        if self.phase != Phase::Steady {
+        if self.phase != Phase::Steady && is_new {
             self.open(block, &seen);
         }
         if is_draining {
@@ -279,6 +287,20 @@ impl Window {
             self.end_round(block, &seen);
             self.round = Round::default();
         }
+    }
+
+    /// From now on requests have `after` bytes instead of `before`, because somebody waits behind them: no more of
+    /// them are queued than there were of the longer ones.
+    pub(crate) fn on_shorter(&mut self, before: u32, after: u32) {
+        if self.rule != WindowSize::Adaptive || after >= before {
+            return;
+        }
+        let queued = self.bytes.saturating_sub(self.path) as f64;
+        let less = queued * (1.0 - f64::from(after) / f64::from(before));
+        self.set(self.bytes as f64 - less, u64::from(after.max(1)));
+        self.shrunk = Some(self.last_sent);
+        self.block_max = after;
+        self.round = Round::default();
     }
 
     /// Requests of `bytes` bytes in all were found lost.

@@ -101,8 +101,11 @@ fn bytes_flow_again_soon_after_an_outage() {
         for config in with_and_without_link(config) {
             let has_link = config.link.is_some();
             let copy = &run(&config, 3).copies[0];
-            let after = copy.first_bytes_after(outage.start + outage.length).expect("it goes on");
-            assert!(after < ms(300), "{direction:?}, {length} s, link: {has_link}: {after:?}");
+            let end = outage.start + outage.length;
+            let after = copy.first_bytes_after(end).expect("it goes on");
+            let block = copy.first_confirmed_after(end).expect("it goes on");
+            assert!(after < ms(200), "{direction:?}, {length} s, link: {has_link}: {after:?}");
+            assert!(block < ms(400), "{direction:?}, {length} s, link: {has_link}: a whole block {block:?}");
             assert_eq!(copy.first_bytes_after(Time::from_secs(1000)), None);
         }
     }

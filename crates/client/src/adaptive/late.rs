@@ -42,14 +42,14 @@ impl Adaptive {
             return None;
         }
         match self.probes.held_until(sent.at) {
-            Some(end) => Some(self.missed_at(call, sent, end)).filter(|t| self.probes.has_heard(*t)),
+            Some(end) => Some(self.missed_at(call, sent, end)).filter(|t| self.probes.has_heard(*t, sent.at)),
             None => Some(self.probes.kept(sent.at) + self.patience(call, sent)),
         }
     }
 
-    /// When the reply to `call`, sent before a silence that ended at `end`, is lost if anything is heard then. It
-    /// comes in its order once there is no silence, and there may be one again; or shortly after some probes that
-    /// arrived together with it.
+    /// When the reply to `call`, sent before a silence that ended at `end`, is lost if anything sent later is answered
+    /// then. It comes in its order once there is no silence, and there may be one again; or shortly after some probes
+    /// that arrived together with it.
     fn missed_at(&self, call: &Pending, sent: Sent, end: Time) -> Time {
         let passed = sent.passed.unwrap_or(end) + self.probe_pace() * 4;
         // A block's reply was under way before theirs, whatever time it takes.

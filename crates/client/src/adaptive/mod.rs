@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::block::{LinkView, fragments, frames};
+use crate::block::{LinkView, Shared, fragments, frames};
 use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
 use crate::pauses::PAUSE;
@@ -34,6 +34,8 @@ use crate::window::Seen;
 
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
+/// So many times what a frame was seen to take is no slower hop, at first.
+const SILENCE: u32 = 4;
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
@@ -45,6 +47,8 @@ const REPAIRS_LAST: Duration = Duration::from_secs(10);
 const LINK_REPAIR_MAX: Duration = Duration::from_millis(300);
 /// How long after somebody waited for something small blocks are kept short.
 const FOREGROUND_LASTS: Duration = Duration::from_secs(1);
+/// How long after that they are at least not longer than usual.
+const FOREGROUND_FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// What the client has learned of the link.
 #[derive(Debug, Default)]
@@ -183,7 +187,7 @@ impl Adaptive {
         self.last_reply = Some(now);
         self.probes.on_real_reply();
         let spacing = self.pace().map(|frame| frame.mul_f64(frames(call.bytes())));
-        let repaired = self.is_repairing(now) && !self.is_shared(now);
+        let repaired = self.is_repairing(now) && self.shared(now) != Shared::Now;
         let shortest = self.shortest(call);
         let repair = self.link_repair();
         let seen = Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, repair, full: false, repaired };
@@ -227,8 +231,12 @@ impl Adaptive {
     }
 
     /// Whether people wait for small requests.
-    fn is_shared(&self, now: Time) -> bool {
-        self.last_foreground.is_some_and(|t| now.since(t) < FOREGROUND_LASTS)
+    fn shared(&self, now: Time) -> Shared {
+        match self.last_foreground.map(|t| now.since(t)) {
+            Some(ago) if ago < FOREGROUND_LASTS => Shared::Now,
+            Some(ago) if ago < FOREGROUND_FORGOTTEN => Shared::Lately,
+            _ => Shared::No,
+        }
     }
 
     fn rtt(&self, class: Class) -> &Rtt {
@@ -274,10 +282,16 @@ impl Adaptive {
     fn sample_spacing(&mut self, now: Time, call: &Pending, sent: Sent, rtt: Duration) {
         let (Some(last), Some(shortest)) = (self.last_bulk, self.rtt(call.class).min()) else { return };
         let gap = now.since(last);
+        let spacing = gap.div_f64(frames(call.bytes()));
+        // Before the path is known nobody can tell a silence from a slow one, but that a frame took less already.
+        let is_silence = |guess: Duration| self.pace().is_none() && spacing > guess * SILENCE;
+        if self.frame_guess.is_some_and(is_silence) {
+            return;
+        }
         // What a stream held back until it was whole comes all at once.
         let is_whole = self.last_repair.is_none_or(|t| sent.at > t);
         if is_whole && !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
-            self.frame_time.sample(gap.div_f64(frames(call.bytes())));
+            self.frame_time.sample(spacing);
         }
     }
 
@@ -430,7 +444,7 @@ impl Adaptive {
             trip: self.small_trip(),
             is_bad: self.last_burst.is_some(),
             burst_interval: one_by_one.map_or(bursts, |t| t.min(bursts)),
-            shared: self.is_shared(now),
+            shared: self.shared(now),
             mtu,
         }
     }

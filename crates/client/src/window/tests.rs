@@ -16,6 +16,27 @@ fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
     }
 }
 
+#[test]
+fn no_more_shorter_requests_are_queued_than_there_were_longer_ones() {
+    let (long, short) = (BLOCK * 5, BLOCK);
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    let reply = |w: &mut Window, bytes, at_ms| {
+        w.on_sent(Time::from_millis(at_ms));
+        w.on_reply(Seen { bytes, sent: Time::from_millis(at_ms), ..seen(Some(400.0), 200.0, Some(200.0)) });
+    };
+    (1..50).for_each(|n| reply(&mut w, long, n * 200));
+    assert_eq!(w.room(Flight::default(), long), 2);
+    w.on_shorter(long, short);
+    assert_eq!(w.room(Flight::default(), short), 2, "of the bytes there would be ten");
+    // The answers to the long ones, which are on their way, change nothing.
+    for at_ms in [49 * 200 - 1, 49 * 200] {
+        w.on_reply(Seen { bytes: long, sent: Time::from_millis(at_ms), ..seen(Some(400.0), 200.0, Some(200.0)) });
+        assert_eq!(w.room(Flight::default(), short), 2);
+    }
+    w.on_shorter(short, long);
+    assert_eq!(w.room(Flight::default(), short), 2, "they are no shorter");
+}
+
 fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
     let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
     Seen {

@@ -140,12 +140,22 @@ impl Job {
     }
 }
 
+/// From this share of lost frames on the client opens streams ([`remora_client::Client::loss`]).
+const STREAMS_LOSS_MIN: f64 = 0.03;
+
 impl Copy {
     /// The channel with the cell switches as outages.
     pub(crate) fn crossed(&self) -> Config {
         let mut channel = self.channel.clone();
         channel.outages.extend(self.hand_offs.iter().map(|h| Outage { start: h.at, length: h.length }));
         channel
+    }
+
+    /// Whether the simulator makes the same copy: its clients use UDP, and where frames are lost one by one a
+    /// client that may choose opens streams of TCP.
+    pub(crate) fn is_simulated(&self) -> bool {
+        let chooses_streams = self.system == System::Adaptive && self.channel.loss >= STREAMS_LOSS_MIN;
+        self.system.client().is_some() && !chooses_streams
     }
 }
 

@@ -86,6 +86,11 @@ impl Copier {
         self.ended
     }
 
+    /// Which way the file goes.
+    pub(crate) fn direction(&self) -> Direction {
+        self.task.direction
+    }
+
     /// How many bytes had been confirmed when, in order; those moved again count again.
     pub(crate) fn progress(&self) -> &[(Time, u64)] {
         &self.progress

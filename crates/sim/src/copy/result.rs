@@ -7,7 +7,7 @@ use remora_channel::{Lane, PerSide, Side, SideStats};
 use remora_client::Stats;
 use remora_link::PeerStats;
 
-use super::Copier;
+use super::{Copier, Direction};
 use crate::client_node::User;
 use crate::net::{NetStats, Radio};
 use crate::packet_log::Packet;
@@ -44,6 +44,8 @@ pub struct MobileCopy {
     /// How many bytes had been confirmed when, in order. Those written again (the server had
     /// crashed) count again.
     pub progress: Vec<(Time, u64)>,
+    /// When frames that carry data arrived in the file's direction, in order.
+    pub data_frames: Vec<Time>,
     /// Every packet of this client, if asked for ([`CopyConfig::progress`]).
     ///
     /// [`CopyConfig::progress`]: super::CopyConfig::progress
@@ -68,6 +70,7 @@ impl MobileCopy {
         let node = &world.clients[mobile];
         let air = world.net.radio().map(Radio::air);
         let [base, back] = Side::ALL.map(|from| Lane { mobile, from });
+        let data = if copier.direction() == Direction::Read { base } else { back };
         let frames = |lane| air.map(|air| *air.channel().stats(lane)).unwrap_or_default();
         let link = |lane| air.and_then(|air| air.link_stats(lane));
         MobileCopy {
@@ -78,6 +81,7 @@ impl MobileCopy {
             frames: PerSide { base: frames(base), mobile: frames(back) },
             link: link(base).zip(link(back)).map(|(base, mobile)| PerSide { base, mobile }),
             progress: copier.progress().to_vec(),
+            data_frames: air.map(|air| air.data_frames(data).collect()).unwrap_or_default(),
             packets: node.packets().to_vec(),
         }
     }
@@ -87,9 +91,15 @@ impl MobileCopy {
         Some(self.seconds? / self.floor_seconds?)
     }
 
-    /// How long after `end`, the end of an outage, the next bytes were confirmed. `None` if all
-    /// had been by then, or if none were before the limit.
+    /// How long after `end`, the end of an outage, the file's bytes flowed again: until the first frame that carries
+    /// data has arrived. `None` if all had by then, or if none did before the limit.
     pub fn first_bytes_after(&self, end: Time) -> Option<Duration> {
+        let next = self.data_frames.partition_point(|at| *at < end);
+        self.data_frames.get(next).map(|at| at.since(end))
+    }
+
+    /// The same until the next bytes, a whole block of them, were confirmed.
+    pub fn first_confirmed_after(&self, end: Time) -> Option<Duration> {
         let next = self.progress.partition_point(|(at, _)| *at < end);
         self.progress.get(next).map(|(at, _)| at.since(end))
     }

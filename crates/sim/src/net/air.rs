@@ -10,7 +10,7 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
-use remora_channel::{Channel, Lane, Side};
+use remora_channel::{Channel, DATA_FRAME_MIN, Lane, Side};
 use remora_link::{Class, Event, HandOffPhase, Link, Mode, Packet, PeerStats};
 
 use super::addr::{base_peer, mobile_of, mobile_peer};
@@ -23,6 +23,8 @@ pub struct Air {
     links: Option<Links>,
     /// Packets that have come through, with the time.
     arrived: VecDeque<(Time, Lane, Bytes)>,
+    /// When frames that carry data arrived, and on which lane, in order.
+    data_frames: Vec<(Time, Lane)>,
 }
 
 /// The link cores: the base's, and each mobile's.
@@ -38,7 +40,7 @@ impl Air {
     pub fn new(channel: Channel, mtu: usize, link: Option<&remora_link::Config>, seed: u64) -> Air {
         let links = link.map(|config| Links::new(config, seed, channel.mobiles()));
         let mtu = link.map_or(mtu, remora_link::Config::packet_max);
-        Air { channel, mtu, links, arrived: VecDeque::new() }
+        Air { channel, mtu, links, arrived: VecDeque::new(), data_frames: Vec::new() }
     }
 
     /// The longest packet it carries, in bytes.
@@ -59,6 +61,11 @@ impl Air {
     /// Whether what is lost on it is sent again.
     pub fn keeps(&self) -> bool {
         self.base().is_some_and(|link| link.config().mode == Mode::Arq)
+    }
+
+    /// When the frames that carry data (of [`DATA_FRAME_MIN`] bytes and more) arrived on `lane`, in order.
+    pub fn data_frames(&self, lane: Lane) -> impl Iterator<Item = Time> {
+        self.data_frames.iter().filter(move |(_, on)| *on == lane).map(|(at, _)| *at)
     }
 
     /// What the link core that sends on `lane` counted, if there is the protocol.
@@ -101,6 +108,9 @@ impl Air {
         self.wake_links(now);
         while let Some(delivery) = self.channel.poll_delivery(now) {
             let lane = Lane { mobile: delivery.mobile, from: delivery.to.other() };
+            if delivery.datagram.len() >= DATA_FRAME_MIN {
+                self.data_frames.push((delivery.at, lane));
+            }
             let Some(links) = &mut self.links else {
                 self.arrived.push_back((delivery.at, lane, delivery.datagram));
                 continue;

@@ -34,8 +34,6 @@ const QUIET: Duration = Duration::from_millis(150);
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// Packets whose fates are remembered: a copy of 1 MiB has about 2000.
 const JOURNAL: usize = 200_000;
-/// A frame of at least so many bytes carries the file's; shorter ones may be anything else.
-const DATA_FRAME_MIN: u64 = 500;
 
 /// A bench.
 #[derive(Debug)]
@@ -372,7 +370,7 @@ fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
         Direction::Write => Side::Mobile,
     };
     let data =
-        |f: &&channel::FrameRecord| f.from == from && f.fate == Fate::Delivered && f.bytes as u64 >= DATA_FRAME_MIN;
+        |f: &&channel::FrameRecord| f.from == from && f.fate == Fate::Delivered && f.bytes >= channel::DATA_FRAME_MIN;
     let delay = report.config.delay;
     let after = |end: Time| {
         let arrivals = report.journal.frames.iter().filter(data).map(|f| f.end + delay).filter(|at| *at >= end);

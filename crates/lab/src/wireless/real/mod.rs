@@ -148,7 +148,7 @@ impl Real {
             values.push((Measure::Resume, longest));
         }
         let floor_seconds = floor_seconds(&job.crossed(), seed, job.direction, job.bytes)?;
-        let simulated = job.system.client().is_some().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
+        let simulated = job.is_simulated().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
         let simulated = simulated.transpose()?.and_then(|s| s.value(Measure::Seconds));
         Ok(Sample { values, floor_seconds, emulation: Some(emulation), simulated, ..Sample::default() })
     }
