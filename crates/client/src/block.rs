@@ -35,7 +35,7 @@ const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
 /// The same above a link that cuts long packets up, while nothing is lost there and nobody asks this client for
 /// anything small: it repairs what is lost frame by frame, so that only headers count, and what others ask for
 /// goes before such blocks.
-const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(170);
+const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(200);
 /// From this round trip on a repair keeps such a block waiting for too long.
 const CUT_TRIP_MAX: Duration = Duration::from_millis(100);
 /// The same while people wait for small requests behind it.
@@ -48,7 +48,7 @@ const UDP_MAX: u32 = 61_440;
 /// 50 frames, so that they do not overflow it on links too fast to show a queue in time.
 const UDP_CHOSEN_MAX: u32 = 16 << 10;
 /// The same above a link that cuts long packets up, which counts frames and not packets.
-const UDP_CUT_MAX: u32 = 22 << 10;
+const UDP_CUT_MAX: u32 = 26 << 10;
 /// Largest block over TCP.
 const TCP_MAX: u32 = 1 << 20;
 /// How many bytes a READ or WRITE moves.
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn blocks_are_long_above_a_link_that_repairs_what_is_lost() {
         for (trip_ms, is_bad, shared, mtu, packets) in [
-            (7, false, Shared::No, 4292, 5),
+            (7, false, Shared::No, 4292, 6),
             (7, false, Shared::Lately, 4292, 3),
             (7, false, Shared::Now, 4292, 1),
             (7, true, Shared::No, 4292, 2),

@@ -32,6 +32,8 @@ const SMALL_MAX: u32 = 8;
 const ENDED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
+/// Below this round trip one more is no matter.
+const NEAR_TRIP: Duration = Duration::from_millis(5);
 
 /// What the client tells its user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -310,6 +312,11 @@ impl Client {
     /// Whether the path is long: something small takes 200 ms at least, there and back.
     pub fn is_long(&self) -> bool {
         self.adaptive.small_trip().is_some_and(|trip| trip >= LONG_TRIP)
+    }
+
+    /// Whether a round trip more costs next to nothing: something small takes less than 5 ms, there and back.
+    pub fn is_near(&self) -> bool {
+        self.adaptive.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
     }
 
     /// Whether everything submitted is on its way: nothing waits to be sent, or to be sent again.

@@ -19,14 +19,14 @@ const LOG_MAX: usize = 256;
 const MEMORY: f64 = 256.0;
 /// Losses before which they say nothing of their kind,
 const LOSSES_MIN: f64 = 3.0;
-/// and before which it takes clearer signs that they come one by one.
+/// and before which a few of them in a row are no burst yet.
 const LOSSES_FEW: f64 = 8.0;
 /// and the share of transmissions below which they do not matter,
 const SHARE_MIN: f64 = 1.0 / 16.0;
 /// once there were so many.
 const ENOUGH: f64 = 80.0;
 /// How much likelier a loss is after a loss before it counts as a burst: of few, of many.
-const BURST: (f64, f64) = (0.1, 0.2);
+const BURST: (f64, f64) = (0.25, 0.2);
 
 /// A transmission in the order in which it was sent.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
 //! Prints how much of a hop of 1 Mbit/s the link protocol turns into packets delivered, on the
-//! toy medium of the tests: half duplex, 2 ms, 1500-byte frames of which 52 bytes are the
+//! toy medium of the tests: half duplex, 2 ms, 1500-byte frames of which 50 bytes are the
 //! host's; all destinations saturated.
 //!
 //! `cargo run --release -p remora-link --example utilisation`; with `learn` behind it the link

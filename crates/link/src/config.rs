@@ -155,8 +155,8 @@ impl Default for Config {
             scheduler: Scheduler::default(),
             rate: None,
             duplex: Duplex::default(),
-            overhead: 52,
-            mtu: 1500 - 52,
+            overhead: 50,
+            mtu: 1500 - 50,
             window_frames: 256,
             queue_packets_max: 512,
             queue_bytes_max: 1 << 20,
@@ -175,7 +175,7 @@ impl Default for Config {
             ack_every: 16,
             ack_delay: Duration::from_millis(500),
             rts_interval: Duration::from_millis(6),
-            rts_interval_busy: Duration::from_millis(48),
+            rts_interval_busy: Duration::from_millis(64),
             rts_interval_max: Duration::from_millis(100),
         }
     }

@@ -471,11 +471,11 @@ mod tests {
         let gap = |silence, busy| probe_gap(silence, ms(1) / 2, busy, &config);
         for (silence, busy, expected) in [
             (ms(0), false, ms(6)),
-            (ms(0), true, ms(48)),
+            (ms(0), true, ms(64)),
             (ms(160), false, ms(6)),
             (ms(320), false, ms(10)),
-            (ms(160), true, ms(48)),
-            (ms(500), true, ms(62) + ms(1) / 2),
+            (ms(160), true, ms(64)),
+            (ms(500), true, ms(64)),
             (ms(30_000), false, ms(100)),
             (ms(30_000), true, ms(100)),
             (ms(300_000), false, ms(500)),

@@ -76,7 +76,7 @@ fn given(duplex: Duplex, kind: Option<&str>) -> usize {
         world.run(begins + Duration::from_micros(500) * step, |w| w.saturate(0, 1, 1, &mut next, 1400, 4));
         while let Some(kind) = kind.filter(|_| sent < 10.0 * 1e6 / 8.0 * 0.0005 * f64::from(step)) {
             let frame = mad(kind, number).to_bytes();
-            sent += frame.len() as f64 + 52.0;
+            sent += frame.len() as f64 + 50.0;
             number += 1;
             world.inject(2, 0, frame);
         }

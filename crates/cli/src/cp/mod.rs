@@ -219,7 +219,7 @@ async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Ea
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
     let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
     let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
-    if !is_file || !is_plain || job.resume || !place.remote.session().is_far() {
+    if !is_file || !is_plain || job.resume || place.remote.session().is_near() {
         return None;
     }
     Early::make(&place.remote, source, name.as_bytes()).await

@@ -116,7 +116,7 @@ fn reopen(file: &File) -> io::Result<File> {
 }
 
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
-/// should be. Where round trips are long mode and time are left to be set together with the
+/// should be. Unless round trips are short mode and time are left to be set together with the
 /// name. `is_free`: nothing had the name when the copy began.
 async fn fill(
     job: &Job,
@@ -133,7 +133,7 @@ async fn fill(
     let meta = file.metadata().map_err(here)?;
     let wanted = copied_attributes(&meta);
     let is_set = named.is_some_and(|n| n.is_last(&wanted, &seen, dest.remote.session()));
-    let is_late = seen.size.is_some() && !job.verify && dest.remote.session().is_far();
+    let is_late = seen.size.is_some() && !job.verify && !dest.remote.session().is_near();
     let fh = &part.node.fh;
     let look = if is_set || is_late {
         None

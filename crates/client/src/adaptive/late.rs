@@ -17,6 +17,8 @@ const PROBE_MIN: Duration = Duration::from_millis(12);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a reply is waited for before anything was measured.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
+/// The same for file data where something was lost already.
+const INITIAL_TIMEOUT_LOSSY: Duration = Duration::from_millis(60);
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
@@ -118,7 +120,10 @@ impl Adaptive {
             return since + usual.max(self.queue_ahead(queue));
         }
         let Some(shortest) = self.shortest(call) else {
-            return since + INITIAL_TIMEOUT.max(self.small_trip().unwrap_or_default() * 3 / 2);
+            let trip = self.small_trip().unwrap_or_default();
+            // Where things are lost a probe or two costs less than waiting for nothing.
+            let least = if self.last_burst.is_some() { INITIAL_TIMEOUT_LOSSY } else { INITIAL_TIMEOUT };
+            return since + least.max(trip * 3 / 2);
         };
         let spacing = self.airtime(call.bytes()).unwrap_or(shortest / 2);
         let next = self.last_bulk.map_or(Time::ZERO, |t| t + spacing);

@@ -34,8 +34,9 @@ use crate::window::Seen;
 
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
-/// So many times what a frame was seen to take is no slower hop, at first.
+/// So many times what a frame was seen to take is no slower hop, at first, if it lasted so long.
 const SILENCE: u32 = 4;
+const SILENCE_MIN: Duration = Duration::from_millis(200);
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
@@ -284,7 +285,7 @@ impl Adaptive {
         let gap = now.since(last);
         let spacing = gap.div_f64(frames(call.bytes()));
         // Before the path is known nobody can tell a silence from a slow one, but that a frame took less already.
-        let is_silence = |guess: Duration| self.pace().is_none() && spacing > guess * SILENCE;
+        let is_silence = |guess: Duration| self.pace().is_none() && gap > SILENCE_MIN && spacing > guess * SILENCE;
         if self.frame_guess.is_some_and(is_silence) {
             return;
         }

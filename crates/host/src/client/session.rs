@@ -360,10 +360,9 @@ impl Session {
         lines.filter_map(silence).min().unwrap_or_default()
     }
 
-    /// Whether round trips are so long that waiting for one more costs much: then what can go
-    /// side by side had better do so.
-    pub fn is_far(&self) -> bool {
-        self.shared().lock().core.sync_tail() > 0
+    /// Whether a round trip more costs next to nothing ([`Client::is_near`]).
+    pub fn is_near(&self) -> bool {
+        self.shared().lock().core.is_near()
     }
 
     /// Whether everything asked of it is on its way, in the order in which it was asked, on a

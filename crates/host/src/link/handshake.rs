@@ -18,8 +18,8 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Both ends must speak the same version: 2 tells the lives.
-const PROLOGUE: &[u8] = b"remora link 2";
+/// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers.
+const PROLOGUE: &[u8] = b"remora link 3";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;

@@ -1,9 +1,11 @@
-//! Message counters: the upper half is not sent, and none is accepted twice (RFC 4303,
+//! Message counters: the upper bits are not sent, and none is accepted twice (RFC 4303,
 //! section 3.4.3 and appendix A; RFC 6479 for the idea of a bitmap larger than a word).
 
 /// How far behind the newest message one may arrive (messages).
 pub(super) const WINDOW: u64 = 1024;
 
+/// How many bits of a counter are sent: 8 million messages may be lost in a row.
+const LOW_BITS: u32 = 24;
 const WORDS: usize = (WINDOW / 64) as usize;
 
 /// Which counters were seen: those of the last [`WINDOW`] exactly, older ones count as seen.
@@ -16,16 +18,16 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// The whole counter of a message whose lower 32 bits are `low`: the one nearest to what
+    /// The whole counter of a message whose lower [`LOW_BITS`] are those of `low`: the one nearest to what
     /// is expected next.
     pub(super) fn expand(&self, low: u32) -> u64 {
-        let here = (self.next & !u64::from(u32::MAX)) | u64::from(low);
-        let half = 1u64 << 31;
-        if here > self.next && here - self.next > half {
-            // From before the lower half wrapped; in the first round there is no before.
-            here.checked_sub(1 << 32).unwrap_or(here)
-        } else if here < self.next && self.next - here > half {
-            here.checked_add(1 << 32).unwrap_or(here)
+        const RANGE: u64 = 1 << LOW_BITS;
+        let here = (self.next & !(RANGE - 1)) | (u64::from(low) & (RANGE - 1));
+        if here > self.next && here - self.next > RANGE / 2 {
+            // From before the lower bits wrapped; in the first round there is no before.
+            here.checked_sub(RANGE).unwrap_or(here)
+        } else if here < self.next && self.next - here > RANGE / 2 {
+            here.checked_add(RANGE).unwrap_or(here)
         } else {
             here
         }
@@ -102,16 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn upper_halves_are_found() {
-        let low_max = u64::from(u32::MAX);
+    fn upper_bits_are_found() {
+        const LOW: u32 = (1 << LOW_BITS) - 1;
+        let low_max = u64::from(LOW);
         for (newest, low, whole) in [
             (None, 0, 0),
-            (None, u32::MAX, low_max),
+            (None, LOW, low_max),
             (Some(low_max), 0, low_max + 1),
-            (Some(low_max + 5), u32::MAX, low_max),
-            (Some((7 << 32) + 100), 90, (7 << 32) + 90),
-            (Some((7 << 32) + 100), u32::MAX - 3, (7 << 32) - 4),
-            (Some(u64::MAX - 1), u32::MAX, u64::MAX),
+            (Some(low_max + 5), LOW, low_max),
+            (Some((7 << LOW_BITS) + 100), 90, (7 << LOW_BITS) + 90),
+            (Some((7 << LOW_BITS) + 100), LOW - 3, (7 << LOW_BITS) - 4),
+            (Some(u64::MAX - 1), LOW, u64::MAX),
         ] {
             let mut r = Replay::default();
             newest.map(|n| r.accept(n));

@@ -35,7 +35,7 @@ impl Medium {
             rate: Rate::mbit(1),
             half_duplex: true,
             delay: Duration::from_millis(2),
-            overhead: 52,
+            overhead: 50,
             loss: 0.0,
             bad: vec![Vec::new(); mobiles],
             mute: None,

@@ -82,6 +82,12 @@ impl<'s> Flying<'s> {
         block.min(tail.max(TAIL_BLOCK_MIN))
     }
 
+    /// How long `bytes` more are going to take, by how long what was answered took.
+    pub(super) fn takes(&self, bytes: u64) -> Duration {
+        let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
+        Duration::try_from_secs_f64(each * bytes as f64).unwrap_or(Duration::MAX)
+    }
+
     pub(super) fn push(&mut self, piece: Piece, line: &Arc<Line>, request: nfs3::Call) -> Result<(), ClientError> {
         let (line, pending) = match line.shared.submit(Request::Nfs(request.clone())) {
             // Another transfer has just given the stream up.
@@ -132,8 +138,7 @@ impl<'s> Flying<'s> {
         let heads =
             self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c.piece.end - c.piece.start);
         let unheard = if self.is_upload { heads.sum() } else { SEGMENTS };
-        let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
-        IDLE + Duration::from_secs_f64((each * unheard as f64).min(STALL_MAX.as_secs_f64()))
+        IDLE + self.takes(unheard).min(STALL_MAX)
     }
 
     /// The streams that have something on their way, and how much longer each may be silent.

@@ -186,8 +186,8 @@ pub async fn send(
             let call = write(&file, &piece, progress)?;
             flying.push(piece, &line, call)?;
         }
-        // Not shortly before the end: the last COMMIT would have to wait for this one.
-        if committed.elapsed() >= every && left > 3 * tail {
+        // Not shortly before the end: the last COMMIT would have to wait for this one, and comes as soon.
+        if committed.elapsed() >= every && left > 3 * tail && flying.takes(left) > every {
             file.commit_soon();
         }
         if let Some(commit) = file.poll_commit() {
