@@ -111,6 +111,22 @@ fn bytes_flow_again_soon_after_an_outage() {
     }
 }
 
+/// An outage before the link's pace is known is no part of that pace (copies took 1.3 times the floor).
+#[test]
+fn an_outage_at_the_beginning_is_not_taken_for_a_slow_link() {
+    for (direction, start_ms) in
+        [Direction::Read, Direction::Write].into_iter().flat_map(|d| [200, 300, 400].map(|ms| (d, ms)))
+    {
+        let mut config = bursts(direction, ms(0));
+        config.channel.outages.push(Outage { start: Time::from_millis(start_ms), length: Duration::from_secs(9) });
+        for config in with_and_without_link(config) {
+            let has_link = config.link.is_some();
+            let ratio = run(&config, 3).copies[0].ratio().expect("done");
+            assert!(ratio < 1.06, "{direction:?}, from {start_ms} ms, link: {has_link}: {ratio}");
+        }
+    }
+}
+
 #[test]
 fn an_announced_cell_switch_costs_less() {
     for direction in [Direction::Read, Direction::Write] {
