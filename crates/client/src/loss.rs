@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn two_neighbours_among_four_losses_are_no_burst_yet() {
+        for (lost, is_burst) in [(&[0, 1, 10, 20][..], false), (&[0, 1, 10, 11], true), (&[0, 1, 2, 3], true)] {
+            let found = estimate(30, 1, |n| lost.contains(&n)).unwrap();
+            assert_eq!(found == 0.0, is_burst, "{lost:?}: {found}");
+        }
+    }
+
+    #[test]
     fn bursts_are_none() {
         for (length, period) in [(2, 20), (3, 25), (8, 60)] {
             assert_eq!(estimate(2000, 5, |seq| seq % period < length), Some(0.0), "{length} of {period}");

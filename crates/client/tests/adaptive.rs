@@ -56,6 +56,31 @@ fn silence_is_probed_soon_and_the_first_answer_releases_the_window() {
     assert_eq!(xids(&sent, Proc::Read), all, "all that was sent before the probe is lost");
 }
 
+/// Before any file data was answered nobody knows how long it takes; but where something was lost that is reason
+/// enough to ask.
+#[test]
+fn the_first_blocks_are_asked_after_soon_where_something_was_lost() {
+    for (lossy, within) in [(false, 240..260), (true, 55..80)] {
+        let mut w = World::new(Config { block: BlockSize::Fixed(4096), ..Config::new(Transport::Udp) });
+        w.submit_all([getattr(), getattr()]);
+        let asked = w.sent();
+        w.now += MS * 6;
+        w.answer(&asked[1]);
+        if lossy {
+            let again = w.pass(MS * 40);
+            assert_eq!(xids(&again, Proc::GetAttr)[..1], [asked[0].xid]);
+            w.answer(again.iter().find(|s| s.proc == Proc::GetAttr).expect("it was lost"));
+        } else {
+            w.answer(&asked[0]);
+        }
+        w.submit_reads(2);
+        let (sent, quiet) = (w.now, w.pass(MS * 400));
+        let probe = quiet.iter().find(|s| s.proc == Proc::Null).expect("a probe");
+        let waited = probe.at.since(sent).as_millis();
+        assert!(within.contains(&waited), "something was lost: {lossy}; asked after {waited} ms");
+    }
+}
+
 #[test]
 fn a_long_outage_is_probed_ten_times_a_second_and_after_a_while_five_times_for_ever() {
     let (mut w, _) = warm();
