@@ -32,14 +32,14 @@ const OVERHEAD: f64 = 0.2;
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
 /// The same over a stream, where nothing is lost with a block and its headers cost the more.
 const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
-/// The same above a link that cuts long packets up, while nothing is lost there and nobody asks this client for
+/// The same while people wait for small requests behind it.
+const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
+/// The same over UDP above a link that cuts long packets up, while nothing is lost there and nobody asks this client for
 /// anything small: it repairs what is lost frame by frame, so that only headers count, and what others ask for
 /// goes before such blocks.
 const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(200);
 /// From this round trip on a repair keeps such a block waiting for too long.
 const CUT_TRIP_MAX: Duration = Duration::from_millis(100);
-/// The same while people wait for small requests behind it.
-const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
 /// From this round trip on a path is long, and the first blocks with it.
 pub(crate) const LONG_TRIP: Duration = Duration::from_millis(200);
 /// Largest block over UDP: a datagram has at most 65,507 bytes.

@@ -21,5 +21,6 @@ mod transfer;
 pub use error::ClientError;
 pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
+pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};
 pub use transfer::{Downloaded, Limits, Progress, Written, download, receive, send, upload};

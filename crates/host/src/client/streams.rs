@@ -21,9 +21,9 @@ const STREAMS: usize = 4;
 /// How many requests each has on its way: one that it carries, and the next, so that it need not
 /// wait. More would only be lost with a stream that stands still.
 const REQUESTS: u32 = 2;
-/// The shares of frames lost one by one with which streams do better. Above, they wait for their
-/// timers most of the time.
-const LOSS: std::ops::Range<f64> = 0.03..0.17;
+/// The shares of frames lost one by one with which a client that may choose opens streams: above, they wait for
+/// their timers most of the time.
+pub const STREAMS_LOSS: std::ops::Range<f64> = 0.03..0.17;
 /// The longest usual round trip of a block as datagrams with which they do.
 const TRIP_MAX: Duration = Duration::from_millis(300);
 /// How long a stream may be silent while an answer is due; then its requests go as datagrams.
@@ -75,7 +75,7 @@ impl Streams {
         }
         let is_long = core.sync_tail() > 0;
         let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
-        core.loss().is_some_and(|loss| LOSS.contains(&loss)) && !is_long && !is_slow
+        core.loss().is_some_and(|loss| STREAMS_LOSS.contains(&loss)) && !is_long && !is_slow
     }
 
     /// Begins to open some beside `line` if it suffers from what they are for. Needs the runtime.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use remora_base::{Rng, Time};
 use remora_channel::{Config, Distribution, Duplex, ErrorModel, Outage};
 use remora_client as client;
+use remora_host::client::STREAMS_LOSS;
 use remora_sim::copy::Direction;
 pub use remora_sim::testbed::Treatment;
 use serde::Serialize;
@@ -140,9 +141,6 @@ impl Job {
     }
 }
 
-/// From this share of lost frames on the client opens streams ([`remora_client::Client::loss`]).
-const STREAMS_LOSS_MIN: f64 = 0.03;
-
 impl Copy {
     /// The channel with the cell switches as outages.
     pub(crate) fn crossed(&self) -> Config {
@@ -154,7 +152,7 @@ impl Copy {
     /// Whether the simulator makes the same copy: its clients use UDP, and where frames are lost one by one a
     /// client that may choose opens streams of TCP.
     pub(crate) fn is_simulated(&self) -> bool {
-        let chooses_streams = self.system == System::Adaptive && self.channel.loss >= STREAMS_LOSS_MIN;
+        let chooses_streams = self.system == System::Adaptive && self.channel.loss >= STREAMS_LOSS.start;
         self.system.client().is_some() && !chooses_streams
     }
 }
