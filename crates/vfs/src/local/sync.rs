@@ -219,8 +219,21 @@ impl Disk {
         if possible { done } else { self.sync_everything() }
     }
 
+    /// Without a journal syncfs(2) is not enough on ext4: it sends the device's flush when the
+    /// last metadata is still under way, which may then lie in the device's cache. An fsync(2)
+    /// sends another, even if there is nothing left to write.
     fn sync_everything(&self) -> Result<()> {
-        self.synced(&self.root, |root| syncfs(root))
+        self.synced(&self.root, |root| {
+            syncfs(root)?;
+            if self.kind.has_journal {
+                return Ok(());
+            }
+            match fsync(root) {
+                // Nothing more can be asked of it.
+                Err(Errno::INVAL) => Ok(()),
+                flushed => flushed,
+            }
+        })
     }
 
     /// A failed flush may have lost what was written since the last good one: clients must send
