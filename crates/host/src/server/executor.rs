@@ -88,17 +88,17 @@ pub(super) struct JobQueue {
 }
 
 impl JobQueue {
-    /// Adds a job; after [`close`](JobQueue::close) it is dropped.
-    pub(super) fn push(&self, work: Work) {
-        let turn = self.tasks.turn_of(work.execute.job.peer().addr);
-        match self.lanes.of(&work.execute.job) {
-            None => self.tasks.push(turn, Task::Execute(Waiting { turn, work })),
-            Some(lane) => {
-                if self.lanes.join(lane, turn, Waiting { turn, work }) {
-                    self.tasks.push(turn, Task::Lane(lane));
-                }
-            }
-        }
+    /// Adds jobs; after [`close`](JobQueue::close) they are dropped. A thread is woken when all are
+    /// there: it would take the first for all there is, and take the processor from who adds the rest.
+    pub(super) fn push(&self, jobs: Vec<Work>) {
+        let tasks = jobs.into_iter().filter_map(|work| {
+            let turn = self.tasks.turn_of(work.execute.job.peer().addr);
+            let Some(lane) = self.lanes.of(&work.execute.job) else {
+                return Some((turn, Task::Execute(Waiting { turn, work })));
+            };
+            self.lanes.join(lane, turn, Waiting { turn, work }).then_some((turn, Task::Lane(lane)))
+        });
+        self.tasks.push_all(tasks);
     }
 
     /// See [`Queue::watch`].
@@ -217,13 +217,14 @@ fn work_off(hub: &Hub, lane: Lane) {
     let mut last = None;
     for _ in 0..TURN_MAX {
         let Some(job) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
-        last = Some(job.turn);
-        run(hub, job, &mut batch);
         let now = hub.clock.now();
+        // Only now: what nothing follows is this thread's own to flush.
         if is_due(batch.done.len(), batch.unflushed.len(), now.since(since)) {
             batch.release(hub);
             since = now;
         }
+        last = Some(job.turn);
+        run(hub, job, &mut batch);
     }
     batch.finish(hub);
     if let Some(turn) = last {

@@ -277,9 +277,7 @@ impl Hub {
             let mut state = self.lock(shard);
             self.keep_bound(shard, &mut state);
         }
-        for job in work.jobs {
-            self.jobs.push(job);
-        }
+        self.jobs.push(work.jobs);
         for (connection, replies) in work.streams {
             connection.send(replies);
         }

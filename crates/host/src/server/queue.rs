@@ -81,8 +81,14 @@ impl<T> Queue<T> {
 
     /// Adds a task; after [`close`](Queue::close) nobody will take it.
     pub(super) fn push(&self, turn: Turn, task: T) {
-        self.push_mine(turn, task);
-        self.wake();
+        self.push_all([(turn, task)]);
+    }
+
+    /// Adds tasks, and wakes somebody for them if there are any.
+    pub(super) fn push_all(&self, tasks: impl IntoIterator<Item = (Turn, T)>) {
+        if tasks.into_iter().map(|(turn, task)| self.push_mine(turn, task)).count() > 0 {
+            self.wake();
+        }
     }
 
     /// Adds a task without waking anybody: for a thread that calls [`pop`](Queue::pop) next.
