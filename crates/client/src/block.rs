@@ -71,6 +71,12 @@ pub(crate) fn frames(bytes: u32) -> f64 {
     f64::from(wire) / f64::from(FRAME_PAYLOAD + IP_HEADER)
 }
 
+/// Whether a link on a path with this MTU takes packets longer than a frame, and cuts them up by
+/// itself.
+pub(crate) fn is_cut(mtu: u32) -> bool {
+    PATH_MTUS.contains(&mtu) && mtu > MTU
+}
+
 /// What is known of the link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct LinkView {
@@ -105,14 +111,9 @@ impl LinkView {
         (mtu - IP_HEADER - UDP_HEADER).saturating_sub(header).max(4) & !3
     }
 
-    /// Whether a link below takes packets longer than a frame, and cuts them up by itself.
-    fn is_cut(self) -> bool {
-        PATH_MTUS.contains(&self.mtu) && self.mtu > MTU
-    }
-
     /// Whether a link below repairs all that is lost, and soon.
     fn is_repaired(self) -> bool {
-        self.is_cut() && !self.is_bad && self.trip.is_some_and(|t| t < CUT_TRIP_MAX)
+        is_cut(self.mtu) && !self.is_bad && self.trip.is_some_and(|t| t < CUT_TRIP_MAX)
     }
 
     fn head_of_line(self) -> Duration {

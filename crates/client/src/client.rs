@@ -32,6 +32,8 @@ const SMALL_MAX: u32 = 8;
 const ENDED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
+/// So many cost less than waiting for anything but a server next door.
+const TAIL_FEW: u32 = 4;
 /// Below this round trip one more is no matter.
 const NEAR_TRIP: Duration = Duration::from_millis(5);
 
@@ -301,12 +303,16 @@ impl Client {
 
     /// How many bytes at the end of a file are better written synchronously than waited for
     /// with a COMMIT of their own ([`Upload::sync_tail`](crate::Upload::sync_tail)): what is on
-    /// its way at a time where round trips are long, else none.
+    /// its way at a time where round trips are long, or where that is little, else none.
     pub fn sync_tail(&self) -> u64 {
-        match self.adaptive.small_trip() {
-            Some(trip) if trip >= TAIL_TRIP => u64::from(self.window()) * u64::from(self.read_block(u32::MAX)),
-            _ => 0,
-        }
+        let is_little = !self.is_near() && self.window() <= TAIL_FEW;
+        if self.is_far() || is_little { u64::from(self.window()) * u64::from(self.read_block(u32::MAX)) } else { 0 }
+    }
+
+    /// Whether a round trip costs more than a few synchronous writes: something small takes 50 ms at least, there
+    /// and back.
+    pub fn is_far(&self) -> bool {
+        self.adaptive.small_trip().is_some_and(|trip| trip >= TAIL_TRIP)
     }
 
     /// Whether the path is long: something small takes 200 ms at least, there and back.

@@ -10,7 +10,8 @@
 //! Remora's link knows probes by their mark ([`PROBE_DSCP`](remora_wire::urgency::PROBE_DSCP)) and keeps them for
 //! [`PROBE_LIFETIME`] only, so what it drops of them says nothing of what else it holds.
 //!
-//! After a silence of the first kind probes go out only when one has lasted, and each after
+//! A link that cuts long packets up is taken for one that holds from the start. There, and after a silence of the first
+//! kind, go out only when one has lasted, and each after
 //! twice the time of the one before, up to [`PROBE_MAX_PATIENT`]. One loss, and they go out at the
 //! first pace again.
 
@@ -78,7 +79,7 @@ pub(crate) struct Probes {
     /// Since anything was heard.
     unheard: u32,
     heard: Option<LastHeard>,
-    /// The last silence delayed what was sent in it and lost nothing, nor was anything since.
+    /// Silences delay what is sent in them and lose nothing, as far as seen.
     is_patient: bool,
     /// When the last of them ended.
     resumed: Option<Time>,
@@ -89,6 +90,11 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
+    /// On a link that is taken to keep what it cannot deliver if it `holds`, until it is seen to lose something.
+    pub(crate) fn new(holds: bool) -> Probes {
+        Probes { is_patient: holds, ..Probes::default() }
+    }
+
     /// Whether the link was seen to keep what it cannot deliver, and nothing was lost since.
     pub(crate) fn is_patient(&self) -> bool {
         self.is_patient
@@ -241,6 +247,15 @@ mod tests {
         probes.on_loss();
         assert!(!hear(&mut probes, 200_000, 200, false), "it lost something");
         assert!(!probes.is_patient);
+    }
+
+    #[test]
+    fn a_link_that_is_taken_to_hold_is_asked_late_from_the_start_until_it_loses_something() {
+        let mut probes = Probes::new(true);
+        assert_eq!(schedule(&mut probes, 3), [96, 288, 538]);
+        let mut probes = Probes::new(true);
+        probes.on_loss();
+        assert_eq!(schedule(&mut probes, 3), [0, 12, 24]);
     }
 
     #[test]

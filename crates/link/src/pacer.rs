@@ -28,6 +28,8 @@ const TRAIN_FRAMES: u64 = 8;
 const LATE_MAX: u32 = 3;
 /// and so much later again, if it has not.
 const DOUBT_AGAIN: Duration = Duration::from_secs(5);
+/// Frames before an answer that are taken to have delayed it. With more the device may well be behind.
+const TURNS_MAX: u64 = 2;
 /// It is doubled each time, but for the last of so many.
 const DOUBTS_VAIN_MAX: u32 = 6;
 
@@ -42,8 +44,9 @@ pub(crate) struct Departure {
     total: u64,
     /// Whether nothing else was under way.
     clear: bool,
-    /// Bytes heard before.
+    /// Bytes and frames heard before.
     heard: u64,
+    heard_frames: u64,
 }
 
 /// Whether a frame may go.
@@ -78,8 +81,9 @@ pub(crate) struct Pacer {
     corrected: u64,
     /// Bytes sent when an acknowledgement was last asked for.
     asked: u64,
-    /// Bytes heard.
+    /// Bytes and frames heard.
     heard: u64,
+    heard_frames: u64,
     round_trip: RecentMin,
     doubt: Doubt,
     learned: Learned,
@@ -113,6 +117,7 @@ impl Pacer {
             corrected: 0,
             asked: 0,
             heard: 0,
+            heard_frames: 0,
             round_trip: RecentMin::default(),
             doubt: Doubt::default(),
             learned: Learned::new(now),
@@ -165,6 +170,7 @@ impl Pacer {
     /// device has to send had to wait for it, if that is believed.
     pub(crate) fn heard(&mut self, now: Time, cost: u64, believed: bool, config: &Config) {
         self.heard += cost;
+        self.heard_frames += 1;
         if let (Some(rate), Duplex::Half, true) = (self.rate, config.duplex, believed) {
             let waited = rate.airtime(cost).min(self.waits);
             if self.free_at + waited > now {
@@ -211,7 +217,14 @@ impl Pacer {
         if is_data {
             self.sent += cost;
         }
-        Departure { sent: now, at: self.free_at, total: self.sent, clear, heard: self.heard }
+        Departure {
+            sent: now,
+            at: self.free_at,
+            total: self.sent,
+            clear,
+            heard: self.heard,
+            heard_frames: self.heard_frames,
+        }
     }
 
     /// An acknowledgement told that `departure` has arrived, and all before it have left;
@@ -313,11 +326,22 @@ impl Pacer {
     fn correct(&mut self, now: Time, departure: &Departure, lag: &Lag, config: &Config) {
         let (Some(rate), Some(least)) = (self.rate, lag.least()) else { return };
         let behind = now.since(departure.at).saturating_sub(least);
-        if behind > rate.airtime(config.cost_max()) * stations(config) && departure.total > self.corrected {
+        if behind > rate.airtime(config.cost_max()) * (stations(config) + self.turns(departure, config))
+            && departure.total > self.corrected
+        {
             self.free_at = self.free_at.max(now) + behind;
             self.data_until = self.free_at;
             self.corrected = self.sent;
         }
+    }
+
+    /// How many frames of ours may have been between the answer to `departure` and what the other end had to send
+    /// before it: they take turns.
+    fn turns(&self, departure: &Departure, config: &Config) -> u32 {
+        let heard = self.heard_frames.saturating_sub(departure.heard_frames);
+        // One is the answer.
+        let before = heard.saturating_sub(1).min(TURNS_MAX);
+        if config.duplex == Duplex::Half { before as u32 } else { 0 }
     }
 
     fn under_way(&self) -> u64 {
@@ -373,6 +397,11 @@ mod tests {
     /// How long after the answer to the first of `frames` frames, sent at once, the device is
     /// taken to have room, if the answer comes after `ms` milliseconds.
     fn opens_after(frames: u32, ms: u64) -> Duration {
+        opens_behind(0, frames, ms)
+    }
+
+    /// The same if the answer comes behind `others` short frames.
+    fn opens_behind(others: u32, frames: u32, ms: u64) -> Duration {
         let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
         let (mut pacer, mut lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
         lag.sample(Time::ZERO, Duration::from_millis(5), None);
@@ -381,6 +410,10 @@ mod tests {
             pacer.send(Time::ZERO, FRAME, true, &config);
         }
         let answered = Time::from_millis(ms);
+        // The answer itself is one of them.
+        for _ in 0..others + u32::from(others > 0) {
+            pacer.heard(answered, 100, true, &config);
+        }
         pacer.confirm(answered, &first, true, 0, &lag, &config);
         pacer.opens_at(&config).map_or(Duration::MAX, |at| at.since(answered))
     }
@@ -396,6 +429,16 @@ mod tests {
         assert!(opens_after(10, 300) >= frame * 9, "{:?}", opens_after(10, 300));
         // An answer in time tells that a device thought to be full is not.
         assert!(opens_after(3, 17) <= frame * 4);
+    }
+
+    /// Stations take turns: each of the frames before the answer had one of ours before it.
+    #[test]
+    fn an_answer_late_for_what_came_before_it_tells_of_no_device_that_is_behind() {
+        let frame = Duration::from_millis(12);
+        assert!(opens_behind(0, 4, 47) >= frame * 2, "{:?}", opens_behind(0, 4, 47));
+        assert!(opens_behind(2, 4, 47) <= frame / 2, "{:?}", opens_behind(2, 4, 47));
+        // What so little does not account for does.
+        assert!(opens_behind(20, 4, 80) >= frame * 2, "{:?}", opens_behind(20, 4, 80));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::block::{LinkView, Shared, fragments, frames};
+use crate::block::{LinkView, Shared, fragments, frames, is_cut};
 use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
 use crate::pauses::PAUSE;
@@ -138,7 +138,8 @@ impl Adaptive {
     /// At `now`, for a client like this.
     pub(crate) fn new(now: Time, config: &Config) -> Adaptive {
         let is_stream = config.transport == Transport::Tcp;
-        Adaptive { began: now, infers: config.infers_losses(), is_stream, ..Adaptive::default() }
+        let probes = Probes::new(is_cut(config.path_mtu));
+        Adaptive { began: now, infers: config.infers_losses(), is_stream, probes, ..Adaptive::default() }
     }
 
     /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it.

@@ -73,7 +73,7 @@ impl Streams {
         if core.drops_fragments() {
             return true;
         }
-        let is_long = core.sync_tail() > 0;
+        let is_long = core.is_far();
         let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
         core.loss().is_some_and(|loss| STREAMS_LOSS.contains(&loss)) && !is_long && !is_slow
     }

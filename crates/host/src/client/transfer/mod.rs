@@ -14,7 +14,7 @@ use super::session::Session;
 use flying::Flying;
 
 /// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
-const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// How long what a server made stable without a COMMIT goes untold.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
