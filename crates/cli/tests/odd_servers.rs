@@ -292,7 +292,7 @@ fn in_trouble(server: &Daemon, proc: Proc, trouble: Trouble) -> String {
             return Fate::Pass(call);
         }
         // Time for a COMMIT.
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(10));
         left -= i32::from(has_committed);
         if left < 0 { trouble() } else { Fate::Pass(call) }
     })
