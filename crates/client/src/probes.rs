@@ -11,7 +11,7 @@
 //! [`PROBE_LIFETIME`] only, so what it drops of them says nothing of what else it holds.
 //!
 //! A link that cuts long packets up is taken for one that holds from the start. There, and after a silence of the first
-//! kind, go out only when one has lasted, and each after
+//! kind, probes go out only when one has lasted, and each after
 //! twice the time of the one before, up to [`PROBE_MAX_PATIENT`]. One loss, and they go out at the
 //! first pace again.
 
