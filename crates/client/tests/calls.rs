@@ -190,3 +190,20 @@ proptest! {
         prop_assert!(w.client.is_idle());
     }
 }
+
+/// A few synchronous writes cost less than a round trip, unless that is next to nothing; many do
+/// not, but on a long way.
+#[test]
+fn the_tail_is_written_synchronously_where_it_is_short_or_the_way_long() {
+    for (trip_ms, window, has_tail) in
+        [(2, 3, false), (10, 3, true), (10, 4, true), (10, 5, false), (40, 32, false), (60, 32, true)]
+    {
+        let mut w = World::new(Config { window: WindowSize::Fixed(window), ..Config::new(Transport::Udp) });
+        assert_eq!(w.client.sync_tail(), 0, "nothing is known yet");
+        w.submit(getattr());
+        let call = w.sent().remove(0);
+        w.pass(MS * trip_ms);
+        w.answer(&call);
+        assert_eq!(w.client.sync_tail() > 0, has_tail, "{trip_ms} ms, {window} at a time");
+    }
+}
