@@ -17,6 +17,9 @@ const POLL_EVERY_LEARNING: u32 = 6;
 /// TCP whose packets take long keeps more of them waiting.
 const PACKET_FRAMES: usize = 3;
 
+/// A packet is held this much longer than its sender may send what it waits for: the time
+/// that may be on its way.
+pub(crate) const HOLD_MARGIN: Duration = Duration::from_secs(1);
 /// What a packet that was held may take of the way out where no rate is known.
 const SPACING_UNKNOWN: Duration = Duration::from_millis(20);
 
@@ -171,8 +174,8 @@ impl Default for Config {
                 bulk: patient,
                 probe: Limits { lifetime: PROBE_LIFETIME, ..patient },
             },
-            poll_every: 10,
-            ack_every: 16,
+            poll_every: 16,
+            ack_every: 24,
             ack_delay: Duration::from_millis(500),
             rts_interval: Duration::from_millis(6),
             rts_interval_busy: Duration::from_millis(64),
@@ -200,6 +203,11 @@ impl Config {
     /// The longest any packet is tried for.
     pub fn lifetime_max(&self) -> Duration {
         Class::ALL.into_iter().map(|c| self.limits.get(c).lifetime).max().unwrap_or_default()
+    }
+
+    /// After so long nothing of a packet is on its way any more.
+    pub(crate) fn quiet(&self) -> Duration {
+        (self.lifetime_max() + HOLD_MARGIN) * 2
     }
 
     /// The most frames for each acknowledgement asked for. They tell the rate, so there are more

@@ -53,6 +53,17 @@ enum Channel {
     },
 }
 
+/// Whether a frame is to ask for an acknowledgement, as far as it is not the destination's own affair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// It is: much is under way.
+    pub(crate) now: bool,
+    /// At least one frame in so many is.
+    pub(crate) every: u32,
+    /// Whether other destinations wait.
+    pub(crate) contended: bool,
+}
+
 /// One destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
@@ -239,23 +250,15 @@ impl Destination {
         chosen.map(Chosen::Numbered)
     }
 
-    /// The frame that carries packet `seq` now. `crowded` if much is under way, `contended`
-    /// if other destinations wait. The caller sends it and says so with
+    /// The frame that carries packet `seq` now. The caller sends it and says so with
     /// [`sent`](Destination::sent).
-    pub(crate) fn frame(
-        &mut self,
-        now: Time,
-        seq: u64,
-        crowded: bool,
-        contended: bool,
-        config: &Config,
-    ) -> Option<Data> {
+    pub(crate) fn frame(&mut self, now: Time, seq: u64, ask: Ask, config: &Config) -> Option<Data> {
         let ack_cost = config.cost(1 + remora_wire::link::ACK_MIN);
-        let every = self.polls.every(ack_cost, config.cost_max(), contended, config.poll_every());
+        let every = self.polls.every(ack_cost, config.cost_max(), ask.contended, ask.every);
         let last = !self.is_ready(config);
         // What an acknowledgement that came unasked has told need not be asked.
-        let poll = last || crowded || self.sender.flight().unasked() + 1 >= every as usize;
-        let mut data = self.sender.frame(seq, poll, None)?;
+        let poll = last || ask.now || self.sender.flight().unasked() + 1 >= every as usize;
+        let mut data = self.sender.frame(now, seq, poll, config)?;
         data.ack = self.rider(now, &data, config);
         Some(data)
     }

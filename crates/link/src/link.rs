@@ -7,7 +7,7 @@ use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time, Transmit};
 use remora_wire::link::{ACK_MIN, Frame};
 
-use crate::destination::{Chosen, Destination};
+use crate::destination::{Ask, Chosen, Destination};
 use crate::handoff::Change;
 use crate::pacer::{Gate, Pacer};
 use crate::scheduler::Turns;
@@ -262,8 +262,12 @@ impl Link {
                     return Some(self.transmit(now, peer, &Frame::Plain(packet)).0);
                 }
                 Some(Chosen::Numbered(seq)) => {
-                    let crowded = self.pacer.wants_poll(self.config.cost_max(), contended, &self.config);
-                    let Some(data) = destination.frame(now, seq, crowded, contended, &self.config) else { continue };
+                    let ask = Ask {
+                        now: self.pacer.wants_poll(self.config.cost_max(), contended, &self.config),
+                        every: self.pacer.poll_every(&self.config),
+                        contended,
+                    };
+                    let Some(data) = destination.frame(now, seq, ask, &self.config) else { continue };
                     let frame = Frame::Data(data);
                     let (transmit, departure) = self.transmit(now, peer, &frame);
                     if let (Frame::Data(data), Some(destination)) = (frame, self.peers.get_mut(&peer)) {

@@ -18,6 +18,8 @@ use crate::{Config, Duplex, Mode};
 
 /// Room in the device beyond what is in the air, at least: timers are not exact.
 const SLACK_MIN: Duration = Duration::from_millis(1);
+/// The most frames for each acknowledgement asked for while answers come late.
+const POLL_EVERY_LATE: u32 = 10;
 /// Frames under way beyond what rate and round trip call for.
 const SPARE_FRAMES: u64 = 3;
 /// Frames under way before anything is known.
@@ -156,9 +158,19 @@ impl Pacer {
         // there is less of that, where answers are late the device may hold more than it should, and
         // where several destinations wait it matters to know of a bad channel soon.
         let unasked = self.sent + next - self.asked.max(self.confirmed);
-        let in_time = !contended && self.rate.is_some() && self.round_trip.get().is_some() && self.doubt.late == 0;
-        let (part, of) = if in_time { (3, 4) } else { (1, 2) };
+        let (part, of) = if !contended && self.rate.is_some() && self.is_in_time() { (3, 4) } else { (1, 2) };
         self.doubt.is_open || unasked * of >= self.limit(config) * part
+    }
+
+    /// The most frames for each acknowledgement asked for: they are watched more closely where the device
+    /// may hold more than it should.
+    pub(crate) fn poll_every(&self, config: &Config) -> u32 {
+        if self.is_in_time() { config.poll_every() } else { config.poll_every().min(POLL_EVERY_LATE) }
+    }
+
+    /// Whether answers come, and the latest when it was to be expected.
+    fn is_in_time(&self) -> bool {
+        self.round_trip.get().is_some() && self.doubt.late == 0
     }
 
     /// The frame just sent asks for an acknowledgement.
@@ -355,7 +367,7 @@ impl Pacer {
         match self.rate {
             Some(_) => {
                 let more = (product / 8).saturating_sub(2 * frame);
-                product + more + (u64::from(config.poll_every()) + SPARE_FRAMES) * frame
+                product + more + (u64::from(self.poll_every(config)) + SPARE_FRAMES) * frame
             }
             None if self.round_trip.is_stale() => FIRST_FRAMES * frame,
             None if self.learned.is_level() => product + product / 8 + SPARE_FRAMES * frame,

@@ -13,15 +13,14 @@ use remora_base::Time;
 use remora_wire::link::{Ack, Data, Part, Place, Rts, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
+use crate::config::HOLD_MARGIN;
+use crate::contexts::Decompressor;
 use crate::outlet::{Before, Outlet, Released};
 
 /// Bytes held for reordering; more, and the oldest gap is given up.
 const HELD_BYTES_MAX: usize = 4 << 20;
 /// How long frames of a peer's last life are told from those of a new one.
 const PAST_LIFE: Duration = Duration::from_secs(10);
-/// A packet is held this much longer than its sender may send what it waits for: the time
-/// that may be on its way.
-const HOLD_MARGIN: Duration = Duration::from_secs(1);
 /// Where the numbers of a stream begin, in units of the 16 bits on the wire: far from zero.
 const ORIGIN: u64 = 1 << 32;
 
@@ -58,6 +57,7 @@ struct Stream {
     next: u64,
     /// The latest transmission that has arrived.
     stamp: u16,
+    decompressor: Decompressor,
     /// What has arrived from `next` on.
     slots: BTreeMap<u64, Slot>,
     /// Who waits for whom: (the previous packet, the one that waits).
@@ -123,22 +123,18 @@ impl Receiver {
                 (stream, seq, stamp)
             }
         };
-        let follows = stream.pass(stamp);
+        let (follows, poll) = (stream.pass(stamp), data.poll);
         if seq >= stream.next + WINDOW_MAX {
             return Arrival::Refused;
         }
         let arrival = if seq < stream.next || stream.slots.contains_key(&seq) {
             Arrival::Duplicate
         } else {
-            // `seq` is at least `next`, which is far above any distance of 16 bits.
-            let prev = (data.prev > 0).then(|| seq - u64::from(data.prev));
-            let part = data.part;
-            stream.insert(seq, prev, data.packet.map(|bytes| Chunk { came: now, prev, part, bytes }));
-            Arrival::New
+            stream.arrive(seq, data)
         };
         self.unacknowledged = self.unacknowledged.saturating_add(1);
         let at_once = !follows || arrival != Arrival::New || self.unacknowledged >= config.ack_every;
-        self.want_ack(match data.poll {
+        self.want_ack(match poll {
             _ if at_once => now,
             true => now + config.answer_delay(),
             false => now + config.ack_delay,
@@ -283,6 +279,7 @@ impl Stream {
             epoch,
             next: ORIGIN + u64::from(floor),
             stamp: stamp.wrapping_sub(1),
+            decompressor: Decompressor::default(),
             slots: BTreeMap::new(),
             waits: BTreeSet::new(),
             arrivals: VecDeque::new(),
@@ -301,6 +298,20 @@ impl Stream {
             self.stamp = stamp;
         }
         ahead == 1
+    }
+
+    /// Takes a chunk that is new. One that cannot be read has not arrived: its sender will send it
+    /// again, in full.
+    fn arrive(&mut self, seq: u64, data: Data) -> Arrival {
+        let Data { part, headers, .. } = data;
+        let packet = data.packet.map(|bytes| self.decompressor.read(headers, bytes, part.last() > 0));
+        if packet == Some(None) {
+            return Arrival::Refused;
+        }
+        // `seq` is at least `next`, which is far above any distance of 16 bits.
+        let prev = (data.prev > 0).then(|| seq - u64::from(data.prev));
+        self.insert(seq, prev, packet.flatten().map(|bytes| Chunk { came: self.now, prev, part, bytes }));
+        Arrival::New
     }
 
     fn insert(&mut self, seq: u64, prev: Option<u64>, chunk: Option<Chunk>) {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_wire::link::{Ack, CHUNKS_MAX, Data, PREV_MAX, Part, Place, Rts, expand};
+use remora_wire::link::{Ack, CHUNKS_MAX, Data, Headers, PREV_MAX, Part, Place, Rts, expand};
 
+use crate::contexts::{Compressor, Form, Start};
 use crate::flight::{Flight, Tx};
 use crate::pacer::Departure;
 use crate::queue::Waiting;
@@ -31,6 +32,7 @@ pub(crate) struct Sender {
     /// Those of them to be sent, again or for the first time.
     due: BTreeSet<u64>,
     flight: Flight,
+    compressor: Compressor,
     flows: BTreeMap<u64, Tail>,
     /// Flows of which nothing is outstanding any more, by their last chunk: forgotten later.
     idle: BTreeMap<u64, u64>,
@@ -51,6 +53,10 @@ struct Sent {
     /// receiver not to wait for it.
     packet: Option<Bytes>,
     part: Part,
+    /// The whole packet's length.
+    total: usize,
+    /// How its headers went the last time.
+    form: Form,
     /// How far back the previous chunk of the flow is; 0: none was outstanding.
     prev: u16,
     expires: Time,
@@ -85,6 +91,7 @@ impl Sender {
             outstanding: BTreeMap::new(),
             due: BTreeSet::new(),
             flight: Flight::new(first),
+            compressor: Compressor::default(),
             flows: BTreeMap::new(),
             idle: BTreeMap::new(),
             gave_up: GaveUp::default(),
@@ -99,6 +106,7 @@ impl Sender {
     /// The peer has begun anew and knows nothing: everything is said in full until it answers.
     pub(crate) fn peer_restarted(&mut self) {
         self.known = false;
+        self.compressor.forgotten();
     }
 
     /// The transmissions whose fate is open.
@@ -142,6 +150,7 @@ impl Sender {
     pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, config: &Config) {
         let Packet { flow, class, mut bytes, .. } = waiting.packet;
         let limits = config.limits.get(class);
+        let total = bytes.len();
         let chunks = bytes.len().div_ceil(config.chunk_max()).clamp(1, usize::from(CHUNKS_MAX)) as u8;
         for index in 0..chunks {
             let seq = self.next;
@@ -156,6 +165,8 @@ impl Sender {
                 flow,
                 packet: Some(bytes.split_to(bytes.len().min(config.chunk_max()))),
                 part: Part::new(index, chunks - 1).unwrap_or(Part::WHOLE),
+                total,
+                form: Form::Full,
                 prev,
                 expires: waiting.came + limits.lifetime,
                 attempts: 0,
@@ -207,10 +218,21 @@ impl Sender {
 
     /// The frame that carries packet `seq` now. The caller sends it and says so with
     /// [`sent`](Sender::sent).
-    pub(crate) fn frame(&self, seq: u64, poll: bool, ack: Option<Ack>) -> Option<Data> {
-        let sent = self.outstanding.get(&seq)?;
+    pub(crate) fn frame(&mut self, now: Time, seq: u64, poll: bool, config: &Config) -> Option<Data> {
+        let place = self.place(seq);
+        let sent = self.outstanding.get_mut(&seq)?;
         let (packet, part) = (sent.packet.clone(), sent.part);
-        Some(Data { place: self.place(seq), prev: sent.prev, poll, ack, packet, part })
+        let mut data = Data { place, prev: sent.prev, poll, ack: None, packet, part, headers: Headers::Full };
+        sent.form = Form::Full;
+        if let Some(bytes) = data.packet.as_ref().filter(|_| part.index() == 0) {
+            let start = Start { bytes, total: sent.total, again: sent.attempts > 0 };
+            let (form, bytes) = self.compressor.shape(now, start, config.quiet());
+            // There is room for the name but where distances are long.
+            if data.header_len() + 1 + bytes.len() <= config.mtu {
+                (sent.form, data.headers, data.packet) = (form, form.headers(), Some(bytes));
+            }
+        }
+        Some(data)
     }
 
     /// Which chunk and transmission this is, as short as the other end understands it: it is
@@ -282,6 +304,7 @@ impl Sender {
                 let is_lost = self.outstanding.get(&seq).is_some_and(|sent| sent.stamp == tx.stamp);
                 if is_lost {
                     self.due.insert(seq);
+                    self.compressor.lost(self.outstanding.get(&seq).map_or(Form::Full, |sent| sent.form));
                 }
                 told.fates.push(is_lost);
             }
@@ -325,6 +348,7 @@ impl Sender {
         let Some(sent) = self.outstanding.remove(&seq) else { return };
         self.due.remove(&seq);
         if let Some(packet) = sent.packet {
+            self.compressor.arrived(sent.form);
             told.packets += u64::from(sent.part.is_last());
             told.bytes += packet.len() as u64;
         }

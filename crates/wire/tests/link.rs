@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use remora_wire::link::{Ack, Announcement, BITMAP_MAX, Data, Frame, HandOff, Part, Place, Rts, WINDOW_MAX};
+use remora_wire::link::{Ack, Announcement, BITMAP_MAX, CONTEXTS_MAX, Data, Frame, HandOff, Headers, Part, Place, Rts, WINDOW_MAX};
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
     proptest::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)
@@ -26,15 +26,24 @@ fn place() -> impl Strategy<Value = Place> {
     ]
 }
 
+fn headers() -> impl Strategy<Value = Headers> {
+    prop_oneof![
+        Just(Headers::Full),
+        (0..CONTEXTS_MAX).prop_map(Headers::Offered),
+        (0..CONTEXTS_MAX).prop_map(Headers::Brief)
+    ]
+}
+
 fn data() -> impl Strategy<Value = Data> {
     let part = (0..16u8, 0..16u8).prop_filter_map("no such chunk", |(index, last)| Part::new(index, last));
     let options = (proptest::option::of(ack()), proptest::option::of(bytes(1500)));
-    (place(), 0..WINDOW_MAX as u16, any::<bool>(), options, part).prop_map(
-        |(place, prev, poll, (ack, packet), part)| Data {
+    (place(), 0..WINDOW_MAX as u16, any::<bool>(), options, part, headers()).prop_map(
+        |(place, prev, poll, (ack, packet), part, headers)| Data {
             place,
             prev: if part.index() == 0 { prev } else { 1 },
             poll,
             ack,
+            headers: if part.index() == 0 && packet.is_some() { headers } else { Headers::Full },
             packet,
             part,
         },

@@ -18,8 +18,9 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers.
-const PROLOGUE: &[u8] = b"remora link 3";
+/// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers, 4 tells those of
+/// the packets in brief.
+const PROLOGUE: &[u8] = b"remora link 4";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;

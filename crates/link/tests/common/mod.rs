@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use etherparse::PacketBuilder;
 use remora_base::{Core, Peer, Rate, Rng, Time};
 use remora_link::{Class, Config, Event, Link, Packet, PeerView};
 
@@ -107,18 +108,34 @@ fn station(peer: Peer) -> usize {
     }
 }
 
-/// A packet whose first eight bytes say its flow and number; the others differ from one another.
+/// Bytes of the headers of IP and UDP.
+const HEADERS: usize = 28;
+
+/// A packet whose first eight bytes say its flow and number, after the headers of a datagram if
+/// there is room for them; the others differ from one another.
 pub(crate) fn packet(flow: u32, number: u32, len: usize, class: Class) -> Packet {
     let mut bytes: Vec<u8> = (0..len.max(8)).map(|i| (i / 251 + i + number as usize) as u8).collect();
-    bytes[..4].copy_from_slice(&flow.to_be_bytes());
-    bytes[4..8].copy_from_slice(&number.to_be_bytes());
+    let at = headers_len(bytes.len());
+    bytes[at..at + 4].copy_from_slice(&flow.to_be_bytes());
+    bytes[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
+    if at > 0 {
+        let datagram = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(flow as u16, 2049);
+        let mut packet = Vec::with_capacity(bytes.len());
+        datagram.write(&mut packet, &bytes[HEADERS..]).unwrap();
+        bytes = packet;
+    }
     Packet { flow: flow.into(), class, responsive: true, bytes: bytes.into() }
+}
+
+fn headers_len(len: usize) -> usize {
+    if len >= HEADERS + 8 { HEADERS } else { 0 }
 }
 
 /// The flow and number of a packet.
 pub(crate) fn label(packet: &[u8]) -> (u32, u32) {
+    let at = headers_len(packet.len());
     let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
-    (word(0), word(4))
+    (word(at), word(at + 4))
 }
 
 impl World {

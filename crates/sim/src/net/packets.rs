@@ -1,29 +1,28 @@
 //! Datagrams cut into IP packets and put together again (RFC 791, section 3.2).
 //!
-//! The packets have the lengths that IP gives them: a header of 20 bytes each, the 8-byte UDP
-//! header in the first, every fragment but the last a multiple of 8 bytes. What stands in the
-//! headers is this module's own: whose datagram it is and where the fragment goes. In place of
-//! IP's 16-bit identification, which wraps within seconds on a fast link (RFC 4963), there are
-//! 32 bits.
-
-use std::collections::BTreeMap;
+//! The packets are those that a host would send, headers and all, but that UDP's checksum is left
+//! out (RFC 768: zero): the link protocol looks at them. Addresses say whose datagram it is.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use etherparse::defrag::IpDefragPool;
+use etherparse::{IpFragOffset, IpNumber, Ipv4Header, NetSlice, SlicedPacket, UdpHeader};
 
-/// Bytes of an IP header without options.
-pub(crate) const IP_HEADER: usize = 20;
 /// Bytes of a UDP header.
-const UDP_HEADER: usize = 8;
+const UDP_HEADER: usize = UdpHeader::LEN;
 /// The longest payload of a UDP datagram, in bytes.
-const DATAGRAM_MAX: usize = 65_535 - IP_HEADER - UDP_HEADER;
-/// Datagrams a receiver holds incomplete. A few of each client are on their way at a time; what
-/// is older has lost a fragment.
-const PARTIAL_MAX: usize = 64;
+const DATAGRAM_MAX: usize = 65_535 - Ipv4Header::MIN_LEN - UDP_HEADER;
+/// Packets after which a datagram is given up that is still incomplete. A few of each client are on
+/// their way at a time; what is older has lost a fragment.
+const PARTIAL_AGE_MAX: u64 = 2048;
+/// As many packets pass between two looks for what is too old.
+const LOOK_EVERY: u64 = 256;
+const HOPS: u8 = 64;
+const NFS_PORT: u16 = 2049;
 
 /// Cuts a station's datagrams into packets.
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
-    next_ident: u32,
+    next_ident: u16,
 }
 
 impl Cutter {
@@ -31,25 +30,32 @@ impl Cutter {
     /// if it is longer than UDP allows.
     pub(crate) fn cut(&mut self, client: usize, datagram: &[u8], mtu: usize) -> Vec<Bytes> {
         let (Ok(client), 0..=DATAGRAM_MAX) = (u16::try_from(client), datagram.len()) else { return Vec::new() };
-        let ident = self.next_ident;
-        self.next_ident = ident.wrapping_add(1);
-        let total = UDP_HEADER + datagram.len();
-        let room = mtu.saturating_sub(IP_HEADER).max(UDP_HEADER);
-        let mut packets = Vec::with_capacity(total / room + 1);
+        let identification = self.next_ident;
+        self.next_ident = identification.wrapping_add(1);
+        let length = (UDP_HEADER + datagram.len()) as u16;
+        let udp = UdpHeader { source_port: NFS_PORT, destination_port: NFS_PORT, length, checksum: 0 };
+        let whole = [&udp.to_bytes(), datagram].concat();
+        let room = mtu.saturating_sub(Ipv4Header::MIN_LEN).max(UDP_HEADER);
+        let mut packets = Vec::with_capacity(whole.len() / room + 1);
         let mut offset = 0;
-        while offset < total {
-            let rest = total - offset;
+        while offset < whole.len() {
+            let rest = whole.len() - offset;
             let carried = if rest <= room { rest } else { room & !7 };
-            let mut packet = BytesMut::with_capacity(IP_HEADER + carried);
-            packet.put_u32(ident);
-            packet.put_u16(client);
-            packet.put_u16(offset as u16);
-            packet.put_u16(total as u16);
-            packet.put_bytes(0, IP_HEADER - packet.len());
-            if offset == 0 {
-                packet.put_bytes(0, UDP_HEADER);
-            }
-            packet.put_slice(&datagram[offset.saturating_sub(UDP_HEADER)..offset + carried - UDP_HEADER]);
+            let mut ip = Ipv4Header {
+                identification,
+                more_fragments: carried < rest,
+                fragment_offset: IpFragOffset::try_new((offset / 8) as u16).unwrap_or_default(),
+                time_to_live: HOPS,
+                protocol: IpNumber::UDP,
+                total_len: (Ipv4Header::MIN_LEN + carried) as u16,
+                ..Ipv4Header::default()
+            };
+            let [high, low] = client.to_be_bytes();
+            (ip.source, ip.destination) = ([10, 0, high, low], [10, 1, high, low]);
+            ip.header_checksum = ip.calc_header_checksum();
+            let mut packet = BytesMut::with_capacity(Ipv4Header::MIN_LEN + carried);
+            packet.put_slice(&ip.to_bytes());
+            packet.put_slice(&whole[offset..offset + carried]);
             packets.push(packet.freeze());
             offset += carried;
         }
@@ -58,49 +64,37 @@ impl Cutter {
 }
 
 /// Puts together what one station's [`Cutter`] cut, as far as it arrives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Joiner {
-    partial: BTreeMap<u32, Partial>,
+    partial: IpDefragPool<u64>,
+    /// Packets that came.
+    taken: u64,
 }
 
-/// A datagram some of whose fragments are here.
-#[derive(Debug)]
-struct Partial {
-    bytes: Vec<u8>,
-    missing: usize,
-    /// Where the fragments that are here begin.
-    offsets: Vec<usize>,
+impl Default for Joiner {
+    fn default() -> Joiner {
+        Joiner { partial: IpDefragPool::new(), taken: 0 }
+    }
 }
 
 impl Joiner {
     /// Takes a packet; returns the datagram that it completes, and whose it is.
     pub(crate) fn take(&mut self, packet: &Bytes) -> Option<(usize, Bytes)> {
-        let (header, body) = packet.split_first_chunk::<IP_HEADER>()?;
-        let number = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
-        let ident = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-        let (client, offset, total) = (number(4), number(6), number(8));
-        if total < UDP_HEADER || offset + body.len() > total {
-            return None;
+        let sliced = SlicedPacket::from_ip(packet).ok()?;
+        let Some(NetSlice::Ipv4(ip)) = &sliced.net else { return None };
+        let [_, _, high, low] = ip.header().destination();
+        let client = usize::from(u16::from_be_bytes([high, low]));
+        if !ip.header().is_fragmenting_payload() {
+            return Some((client, packet.slice_ref(ip.payload().payload.get(UDP_HEADER..)?)));
         }
-        if body.len() == total {
-            return Some((client, packet.slice(IP_HEADER + UDP_HEADER..)));
+        self.taken += 1;
+        let taken = self.taken;
+        if taken.is_multiple_of(LOOK_EVERY) {
+            self.partial.retain(|touched| touched + PARTIAL_AGE_MAX > taken);
         }
-        let new = || Partial { bytes: vec![0; total], missing: total, offsets: Vec::new() };
-        let partial = self.partial.entry(ident).or_insert_with(new);
-        if partial.bytes.len() != total || partial.offsets.contains(&offset) {
-            return None;
-        }
-        partial.bytes[offset..offset + body.len()].copy_from_slice(body);
-        partial.offsets.push(offset);
-        partial.missing = partial.missing.saturating_sub(body.len());
-        if partial.missing == 0 {
-            let whole = Bytes::from(self.partial.remove(&ident)?.bytes);
-            return Some((client, whole.slice(UDP_HEADER..)));
-        }
-        if self.partial.len() > PARTIAL_MAX {
-            self.partial.pop_first(); // the oldest: identifiers only grow
-        }
-        None
+        let whole = self.partial.process_sliced_packet(&sliced, taken, ()).ok()??;
+        let whole = Bytes::from(whole.payload);
+        (whole.len() >= UDP_HEADER).then(|| (client, whole.slice(UDP_HEADER..)))
     }
 }
 
@@ -141,7 +135,6 @@ mod tests {
                 let whole: Vec<(usize, Bytes)> = doubled.iter().filter_map(|p| joiner.take(p)).collect();
                 assert_eq!(whole.first(), Some(&(3, sent)), "{len} bytes in packets of {mtu}");
             }
-            assert!(joiner.partial.len() <= PARTIAL_MAX);
         }
     }
 

@@ -7,7 +7,8 @@ use super::ack::{Ack, WINDOW_MAX};
 use super::fields::Fields;
 use super::{DATA, FrameError};
 
-/// The longest header of a DATA frame without an acknowledgement on it, in bytes.
+/// The longest header of a DATA frame without an acknowledgement on it and without the name of a
+/// context, in bytes.
 pub const DATA_HEADER_MAX: usize = 12;
 /// A chunk names the one before it in its flow if that is among so many before it, outstanding or
 /// not.
@@ -21,8 +22,11 @@ pub(super) const WIDE: u8 = 0x10;
 pub(super) const VOID: u8 = 0x08;
 pub(super) const PART: u8 = 0x04;
 pub(super) const SHORT: u8 = 0x02;
-/// The bit of a DATA frame's first byte that means nothing: zero.
-const SPARE: u8 = 0x01;
+pub(super) const CONTEXT: u8 = 0x01;
+/// How many contexts there may be in one direction.
+pub const CONTEXTS_MAX: u8 = 128;
+/// The bit of the byte that names a context that says whether it is offered.
+const OFFERED: u8 = 0x80;
 
 /// A packet, or a chunk of one, with its place in its flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +45,34 @@ pub struct Data {
     pub packet: Option<Bytes>,
     /// Which chunk this is.
     pub part: Part,
+    /// How the headers of the packet are told. They are in the first chunk; in others, and where
+    /// there is no packet, it is [`Headers::Full`].
+    pub headers: Headers,
+}
+
+/// How the headers of a packet are told: most of what is in them is the same in all packets of a
+/// flow (its *context*, as RFC 2507 calls it), and the other end may know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Headers {
+    /// As they are.
+    #[default]
+    Full,
+    /// As they are, and their context has this name (range: 0 to 127) from now on.
+    Offered(u8),
+    /// What differs from packet to packet; the rest is in the context of this name (range: 0 to
+    /// 127).
+    Brief(u8),
+}
+
+impl Headers {
+    /// The byte that tells it, if there is one.
+    fn name(self) -> Option<u8> {
+        match self {
+            Headers::Full => None,
+            Headers::Offered(context) => Some(context | OFFERED),
+            Headers::Brief(context) => Some(context & !OFFERED),
+        }
+    }
 }
 
 /// Which chunk this is, and which transmission. Every byte of a header is sent thousands of times,
@@ -112,7 +144,8 @@ impl Data {
             Place::Short { .. } => 2,
         };
         let prev = if self.part.index == 0 { wide } else { 0 };
-        1 + place + prev + usize::from(self.part.last > 0) + self.ack.as_ref().map_or(0, Ack::len)
+        let flags = [self.part.last > 0, self.headers != Headers::Full];
+        1 + place + prev + flags.map(usize::from).iter().sum::<usize>() + self.ack.as_ref().map_or(0, Ack::len)
     }
 
     fn is_wide(&self) -> bool {
@@ -130,6 +163,7 @@ impl Data {
             (self.packet.is_none(), VOID),
             (is_part, PART),
             (matches!(self.place, Place::Short { .. }), SHORT),
+            (self.headers != Headers::Full, CONTEXT),
         ];
         let distance = |out: &mut Vec<u8>, value: u16| {
             if is_wide { out.put_u16(value) } else { out.put_u8(value as u8) }
@@ -153,6 +187,7 @@ impl Data {
         if self.part.index == 0 {
             distance(out, self.prev);
         }
+        out.extend(self.headers.name());
         if let Some(ack) = &self.ack {
             ack.encode(out);
         }
@@ -162,9 +197,6 @@ impl Data {
     }
 
     pub(super) fn decode(kind: u8, mut r: Fields) -> Result<Data, FrameError> {
-        if kind & SPARE != 0 {
-            return Err(FrameError::Kind(kind));
-        }
         let distance = |r: &mut Fields| match kind & WIDE != 0 {
             true => r.u16(),
             false => r.u8().map(u16::from),
@@ -185,12 +217,20 @@ impl Data {
         if u64::from(back.max(prev)) >= WINDOW_MAX {
             return Err(FrameError::Range);
         }
+        let headers = match kind & CONTEXT != 0 {
+            false => Headers::Full,
+            true if part.index > 0 || kind & VOID != 0 => return Err(FrameError::Range),
+            true => match r.u8()? {
+                name if name & OFFERED != 0 => Headers::Offered(name & !OFFERED),
+                name => Headers::Brief(name),
+            },
+        };
         let ack = if kind & WITH_ACK != 0 { Some(Ack::decode(&mut r)?) } else { None };
         let packet = match kind & VOID != 0 {
             false => Some(r.rest()),
             true if r.is_empty() => None,
             true => return Err(FrameError::Trailing),
         };
-        Ok(Data { place, prev, poll: kind & POLL != 0, ack, packet, part })
+        Ok(Data { place, prev, poll: kind & POLL != 0, ack, packet, part, headers })
     }
 }

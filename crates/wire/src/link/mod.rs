@@ -12,7 +12,7 @@ mod fields;
 use bytes::{BufMut, Bytes};
 
 pub use ack::{ACK_MIN, Ack, BITMAP_MAX, WINDOW_MAX};
-pub use data::{CHUNKS_MAX, DATA_HEADER_MAX, Data, PREV_MAX, Part, Place};
+pub use data::{CHUNKS_MAX, CONTEXTS_MAX, DATA_HEADER_MAX, Data, Headers, PREV_MAX, Part, Place};
 use fields::Fields;
 
 /// What is wrong with a frame.

@@ -1,6 +1,6 @@
 //! Frames as bytes: sizes, what comes back, what is refused.
 
-use super::data::{PART, SHORT, VOID, WIDE};
+use super::data::{CONTEXT, PART, SHORT, VOID, WIDE};
 use super::*;
 
 #[test]
@@ -8,7 +8,10 @@ fn headers_are_as_small_as_the_slow_hop_asks_for() {
     let ack = Ack { epoch: 1, next: 2, echo: 3, bitmap: Bytes::new() };
     let of_four = |index| Part::new(index, 3).unwrap();
     let place = Place::Full { epoch: 1, seq: 9, stamp: 9, back: 3 };
-    let data = Data { place, prev: 1, poll: true, ack: None, packet: None, part: Part::WHOLE };
+    let headers = Headers::Full;
+    let data = Data { place, prev: 1, poll: true, ack: None, packet: None, part: Part::WHOLE, headers };
+    let named = |headers| Data { packet: Some(Bytes::new()), headers, ..data.clone() };
+    let (brief, offered) = (named(Headers::Brief(127)), named(Headers::Offered(0)));
     let chunk = Data { part: of_four(2), ..data.clone() };
     let wide = Data { prev: 300, part: of_four(0), ..data.clone() };
     let short = Data { place: Place::Short { seq: 9, stamp: 9 }, ..data.clone() };
@@ -16,6 +19,8 @@ fn headers_are_as_small_as_the_slow_hop_asks_for() {
     let both = Data { ack: Some(ack.clone()), ..data.clone() };
     for (frame, len) in [
         (Frame::Data(data), 9),
+        (Frame::Data(brief), 10),
+        (Frame::Data(offered), 10),
         (Frame::Data(chunk), 9),
         (Frame::Data(short), 4),
         (Frame::Data(short_chunk), 4),
@@ -38,7 +43,9 @@ fn frames_that_lie_are_errors() {
         (&[], FrameError::Short),
         (&[0], FrameError::Kind(0)),
         (&[0x08], FrameError::Kind(8)),
-        (&[DATA | 1, 0, 0, 0, 0, 0, 0, 0, 0], FrameError::Kind(0x81)),
+        (&[DATA | CONTEXT, 0, 0, 0, 0, 0, 0, 0, 0], FrameError::Short),
+        (&[DATA | CONTEXT | VOID, 0, 0, 0, 0, 0, 0, 0, 0, 0], FrameError::Range),
+        (&[DATA | CONTEXT | PART, 0, 0, 0, 0, 0, 0, 0, 0x11, 0], FrameError::Range),
         (&[DATA, 0, 0, 0, 0, 0, 0, 0], FrameError::Short),
         (&[DATA | WIDE, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0], FrameError::Range),
         (&[DATA | WIDE, 0, 0, 0, 0, 0, 0, 4, 0, 0, 1], FrameError::Range),
