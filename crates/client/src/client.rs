@@ -244,6 +244,7 @@ impl Client {
             message: Bytes::from(request.encode(xid, &self.cred)),
             reply_data: if let Request::Nfs(nfs3::Call::Read(r)) = &request { r.count } else { 0 },
             reply_max: request.reply_max(),
+            syncs: request.syncs(),
             submitted: now,
             sent: None,
         };

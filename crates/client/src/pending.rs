@@ -19,6 +19,8 @@ pub(crate) struct Pending {
     pub(crate) reply_data: u32,
     /// Bytes that the reply may have.
     pub(crate) reply_max: u32,
+    /// It is file data that is answered only when the server's disk has it.
+    pub(crate) syncs: bool,
     pub(crate) submitted: Time,
     /// `None` until it was sent.
     pub(crate) sent: Option<Sent>,

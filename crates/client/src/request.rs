@@ -99,6 +99,11 @@ impl Request {
         }
     }
 
+    /// Whether it is file data that is answered only when the server's disk has it.
+    pub(crate) fn syncs(&self) -> bool {
+        matches!(self, Request::Nfs(nfs3::Call::Write(w)) if w.stable != nfs3::Stable::Unstable)
+    }
+
     /// Bytes of the results that it leaves room for, beside what every reply has; 0 where they are
     /// no matter of its own.
     pub(crate) fn reply_max(&self) -> u32 {

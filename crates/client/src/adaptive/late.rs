@@ -22,6 +22,9 @@ const INITIAL_TIMEOUT_LOSSY: Duration = Duration::from_millis(60);
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
+/// How long a server's disk may take: what it is to have is passed by what need not wait for it.
+const SYNC: Duration = Duration::from_millis(20);
+
 /// How long a small request that changes nothing is left alone, where one takes `trip`.
 fn small_patience(trip: Option<Duration>) -> Duration {
     trip.unwrap_or_default() * 2 + Duration::from_millis(20)
@@ -67,7 +70,9 @@ impl Adaptive {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
-                shortest.unwrap_or(INITIAL_TIMEOUT / 2) + self.reorder.window(shortest.unwrap_or_default(), usual)
+                let least = shortest.unwrap_or(INITIAL_TIMEOUT / 2);
+                let synced = sent.passed.filter(|_| call.syncs).map(|t| t.since(sent.at) + SYNC);
+                (least + self.reorder.window(shortest.unwrap_or_default(), usual)).max(synced.unwrap_or_default())
             }
             Class::Ask => small_patience(self.null_rtt.min()),
             Class::Change => {
