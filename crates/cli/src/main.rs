@@ -19,6 +19,7 @@ mod parcel;
 mod pool;
 mod printer;
 mod remote;
+mod roots;
 mod servers;
 mod silence;
 mod state;

@@ -1,17 +1,24 @@
 //! From URLs to places on mounted servers.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Options, Session, Target};
+use remora_host::client::{self, ClientError, Known, Options, Session, Target};
 use remora_wire::rpc::AuthUnix;
+use tokio::time::timeout;
 
 use crate::args::{Auto, LinkArgs, Proto, Retry};
 use crate::exit::{Error, Result};
 use crate::remote::Remote;
+use crate::roots::Roots;
 use crate::silence::{Watch, until_mounted};
 
 /// How many paths are tried before the list of exports is asked for.
 const TRIES_MAX: usize = 15;
+/// What was begun on a server that is not the one that was meant is waited for no longer.
+const UNDO_WITHIN: Duration = Duration::from_secs(2);
 /// The most groups that AUTH_SYS names.
 const GROUPS_MAX: usize = 16;
 
@@ -28,6 +35,8 @@ pub(crate) struct Place {
     pub(crate) path: String,
     /// The path ended in `/`: it means a directory.
     pub(crate) is_dir: bool,
+    /// What is mounted is remembered, and whether it is still that is being found out.
+    pub(crate) is_recalled: bool,
 }
 
 /// The servers this command has to do with.
@@ -42,11 +51,12 @@ pub(crate) struct Servers {
     mounted: Vec<Mounted>,
     /// Whoever waits for a silent server is told so.
     tells: bool,
+    roots: Roots,
 }
 
 /// What a place is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
     /// To be read.
     Read,
     /// To be found by its last so many names in a directory, and by the last one in any case if it is no directory.
@@ -62,6 +72,20 @@ impl Wanted {
     }
 }
 
+/// What is done first at a place.
+pub(crate) trait Look {
+    /// What comes of it.
+    type Found: Send;
+
+    /// Does it.
+    fn look(&self, place: &Place) -> impl Future<Output = Self::Found> + Send;
+
+    /// It was the wrong place: takes back what was done there.
+    fn undo(&self, _place: &Place, _found: Self::Found) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
 struct Mounted {
     /// Its path says nothing.
     target: Target,
@@ -74,12 +98,18 @@ impl Place {
     pub(crate) fn name(&self) -> Option<&str> {
         self.path.rsplit('/').next().filter(|name| !name.is_empty())
     }
+
+    /// Whether it is found at the same server, in the same directory, by the same names.
+    fn is_at(&self, other: &Place) -> bool {
+        let known = |place: &Place| Known::of(place.remote.session());
+        self.parts == other.parts && known(self).is_some() && known(self) == known(other)
+    }
 }
 
 impl Servers {
     /// None yet.
     pub(crate) fn new(link: LinkArgs) -> Servers {
-        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true }
+        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true, roots: Roots::of_user() }
     }
 
     /// None yet, and nobody is told of silence.
@@ -104,7 +134,52 @@ impl Servers {
         self.find(url, Wanted::Named(1)).await
     }
 
-    async fn find(&mut self, url: &str, wanted: Wanted) -> Result<Place> {
+    /// The place that `url` means, and what `look` finds there. On a server that is known from before, looking
+    /// begins while it is mounted. If what is mounted turns out to be something else, what was done is
+    /// taken back, and it is looked for anew.
+    pub(crate) async fn look<L: Look>(&mut self, url: &str, wanted: Wanted, look: &L) -> Result<(Place, L::Found)> {
+        let Some(recalled) = self.recall(url, wanted).await? else {
+            let place = self.find(url, wanted).await?;
+            let found = look.look(&place).await;
+            return Ok((place, found));
+        };
+        let is_it = |place: &Place| place.is_at(&recalled);
+        let (found, place) = beside(look.look(&recalled), self.find(url, wanted), is_it).await;
+        match (found, place) {
+            (Some(found), Ok(place)) if place.is_at(&recalled) => {
+                // It has measured the way, and knows more of the server.
+                if let Some(mounted) = self.mounted.last_mut() {
+                    mounted.remote = recalled.remote.clone();
+                }
+                Ok((recalled, found))
+            }
+            (found, place) => {
+                let is_silent = place.as_ref().is_err_and(Error::is_lost);
+                if let Some(found) = found.filter(|_| !is_silent) {
+                    look.undo(&recalled, found).await;
+                }
+                let place = place?;
+                let found = look.look(&place).await;
+                Ok((place, found))
+            }
+        }
+    }
+
+    /// What `url` meant when its server was last mounted; `None` if nothing is known of that, or it is
+    /// mounted already.
+    async fn recall(&self, url: &str, wanted: Wanted) -> Result<Option<Place>> {
+        let (target, path) = self.target(url)?;
+        if self.known(&target, &path).is_some() {
+            return Ok(None);
+        }
+        let paths = candidates(&path, wanted.names_left());
+        let Some((nth, known)) = self.roots.recall(&target, &paths) else { return Ok(None) };
+        let Ok(session) = known.open(&target, self.options()).await else { return Ok(None) };
+        Ok(Some(Place { is_recalled: true, ..place(url, &path, &paths[nth], self.remote(session)) }))
+    }
+
+    /// The server of a URL, and the path there.
+    fn target(&self, url: &str) -> Result<(Target, String)> {
         let mut target = Target::parse(url)?;
         if let Some(proto) = self.link.proto {
             let asked = transport(proto);
@@ -118,6 +193,11 @@ impl Servers {
             }
         }
         let path = std::mem::take(&mut target.path);
+        Ok((target, path))
+    }
+
+    async fn find(&mut self, url: &str, wanted: Wanted) -> Result<Place> {
+        let (target, path) = self.target(url)?;
         let (mounted, remote) = match self.known(&target, &path) {
             Some(known) => known,
             None => {
@@ -127,10 +207,7 @@ impl Servers {
                 mounted.map_err(Error::remote(url))?
             }
         };
-        let parts = components(&path).skip(components(&mounted).count()).map(str::to_owned).collect();
-        let is_dir = path.ends_with('/');
-        let path = components(&path).collect::<Vec<_>>().join("/");
-        Ok(Place { remote, parts, url: url.to_owned(), path, is_dir })
+        Ok(place(url, &path, &mounted, remote))
     }
 
     /// What is mounted already and holds `path`. The root does not count: what an alias of an
@@ -164,6 +241,7 @@ impl Servers {
             },
             mounted => self.settle(&target, path, paths, mounted?, wanted).await?,
         };
+        self.roots.note(&target, &found, remote.session());
         self.mounted.push(Mounted { target, path: found.clone(), remote: remote.clone() });
         Ok((found, remote))
     }
@@ -213,6 +291,31 @@ impl Servers {
         let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
         Options { config: config(&self.link), seed, clock: self.clock }
     }
+}
+
+/// What comes of looking at a place that was recalled while it is found out what is there now. Unless that
+/// is it, looking may not come to an end.
+async fn beside<T>(
+    look: impl Future<Output = T>,
+    find: impl Future<Output = Result<Place>>,
+    is_it: impl Fn(&Place) -> bool,
+) -> (Option<T>, Result<Place>) {
+    let (mut look, mut find) = (pin!(look), pin!(find));
+    tokio::select! {
+        found = &mut look => (Some(found), find.await),
+        place = &mut find => match place {
+            Ok(place) if is_it(&place) => (Some(look.await), Ok(place)),
+            // What was begun is to end, or nobody could take it back.
+            place => (timeout(UNDO_WITHIN, look).await.ok(), place),
+        },
+    }
+}
+
+/// What `url` means, whose path is `path`, with `mounted` of it mounted.
+fn place(url: &str, path: &str, mounted: &str, remote: Remote) -> Place {
+    let parts = components(path).skip(components(mounted).count()).map(str::to_owned).collect();
+    let (is_dir, path) = (path.ends_with('/'), components(path).collect::<Vec<_>>().join("/"));
+    Place { remote, parts, url: url.to_owned(), path, is_dir, is_recalled: false }
 }
 
 /// The paths to try to mount for `path`: itself without its last `names_left` names, and what

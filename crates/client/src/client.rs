@@ -323,7 +323,12 @@ impl Client {
 
     /// Whether a round trip more costs next to nothing: something small takes less than 5 ms, there and back.
     pub fn is_near(&self) -> bool {
-        self.adaptive.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
+        self.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
+    }
+
+    /// The shortest round trip of something small, if there was one.
+    pub fn small_trip(&self) -> Option<Duration> {
+        self.adaptive.small_trip()
     }
 
     /// Whether everything submitted is on its way: nothing waits to be sent, or to be sent again.

@@ -33,7 +33,7 @@ use crate::args::Cp;
 use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
 use crate::remote::Node;
-use crate::servers::{Place, Servers};
+use crate::servers::{Look, Place, Servers, Wanted};
 use crate::state;
 use begun::Begun;
 use job::Job;
@@ -84,13 +84,50 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     }
     for url in urls {
         // Of a tree, what is named may be a link, and is copied as one.
-        let place = if job.recursive { servers.place(url).await? } else { servers.source(url).await? };
-        job.mounted();
+        let wanted = if job.recursive { Wanted::Named(0) } else { Wanted::Read };
+        let (place, node) = servers.look(url, wanted, &Source { job }).await?;
         job.progress.watch(place.remote.session());
         let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
-        job.settle(download_one(job, &place, dest, into).await)?;
+        job.settle(download_one(job, &place, node, dest, into).await)?;
     }
     Ok(())
+}
+
+/// What is to be downloaded.
+struct Source<'a> {
+    job: &'a Job,
+}
+
+impl Look for Source<'_> {
+    type Found = std::result::Result<Node, ClientError>;
+
+    async fn look(&self, place: &Place) -> Self::Found {
+        self.job.mounted();
+        place.remote.walk(&place.parts, !self.job.recursive || place.is_dir).await
+    }
+}
+
+/// Where these are to be uploaded to.
+struct Goal<'a> {
+    job: &'a Job,
+    sources: &'a [PathBuf],
+}
+
+impl Look for Goal<'_> {
+    /// What is there, and the hidden file that was made already.
+    type Found = (std::result::Result<Node, ClientError>, Option<Early>);
+
+    async fn look(&self, place: &Place) -> Self::Found {
+        self.job.mounted();
+        // Side by side, for a round trip may be long.
+        tokio::join!(place.remote.walk(&place.parts, false), begin_early(self.job, place, self.sources))
+    }
+
+    async fn undo(&self, place: &Place, (_, early): Self::Found) {
+        if let Some(early) = early {
+            early.discard(&place.remote).await;
+        }
+    }
 }
 
 /// Whether `dest`, a directory, is what an interrupted copy of this very place to this very name
@@ -108,10 +145,15 @@ fn goes_on(job: &Job, begun: &Begun, directory: begun::Directory) -> bool {
     job.resume && job.recursive && begun.is(directory)
 }
 
-async fn download_one(job: &Arc<Job>, place: &Place, dest: &Path, into: bool) -> Result {
+async fn download_one(
+    job: &Arc<Job>,
+    place: &Place,
+    node: std::result::Result<Node, ClientError>,
+    dest: &Path,
+    into: bool,
+) -> Result {
     let url = &place.url;
-    let follow = !job.recursive || place.is_dir;
-    let node = place.remote.walk(&place.parts, follow).await.map_err(Error::remote(url))?;
+    let node = node.map_err(Error::remote(url))?;
     let dest = match place.name() {
         Some(name) if into => dest.join(name),
         _ => dest.to_owned(),
@@ -134,11 +176,8 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     if let Some(dir) = state::user_dir() {
         lock::sweep(&dir);
     }
-    let place = servers.place(url).await?;
-    job.mounted();
+    let (place, (there, early)) = servers.look(url, Wanted::Named(0), &Goal { job, sources }).await?;
     job.progress.watch(place.remote.session());
-    // Side by side, for a round trip may be long.
-    let (there, early) = tokio::join!(place.remote.walk(&place.parts, false), begin_early(job, &place, sources));
     let there = find_out(&place, there).await;
     if let Ok((_, Some(found))) = &there
         && is_begun_there(job, &place, sources, found)
@@ -219,7 +258,8 @@ async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Ea
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
     let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
     let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
-    if !is_file || !is_plain || job.resume || place.remote.session().is_near() {
+    let is_near = !place.is_recalled && place.remote.session().is_near();
+    if !is_file || !is_plain || job.resume || is_near {
         return None;
     }
     Early::make(&place.remote, source, name.as_bytes()).await

@@ -6,6 +6,7 @@
 
 mod driver;
 mod error;
+mod known;
 mod later;
 mod line;
 mod mount;
@@ -19,6 +20,7 @@ mod target;
 mod transfer;
 
 pub use error::ClientError;
+pub use known::Known;
 pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
 pub use streams::STREAMS_LOSS;

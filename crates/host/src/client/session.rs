@@ -372,6 +372,11 @@ impl Session {
         core.is_long() && core.is_all_sent() && self.stream_lines().is_empty()
     }
 
+    /// The shortest round trip of something small, if there was one.
+    pub fn small_trip(&self) -> Option<Duration> {
+        self.shared().lock().core.small_trip()
+    }
+
     /// The window and the smoothed round trip, for people.
     pub fn pace(&self) -> (u32, Option<Duration>) {
         let state = self.shared().lock();

@@ -76,7 +76,8 @@ fn config(
     limit: Duration,
 ) -> Result<CopyConfig, RunError> {
     let client = system.client().ok_or(RunError::Unsupported)?;
-    let config = CopyConfig { channel: channel.clone(), bytes, limit, ..CopyConfig::new(client, direction) };
+    let config =
+        CopyConfig { channel: channel.clone(), mounted: true, bytes, limit, ..CopyConfig::new(client, direction) };
     Ok(if system.has_link() { config.with_link() } else { config })
 }
 

@@ -182,6 +182,7 @@ impl Bench {
     ) -> Result<(T, Copied)> {
         self.calm(&job.channel)?;
         self.equip(job.system, &job.channel, peers)?;
+        self.introduce(job.system)?;
         let content = content(seed, job.bytes);
         let run = self.next_run();
         let files = Files::new(&self.scratch, run);
@@ -216,6 +217,18 @@ impl Bench {
         files.remove();
         let resumed = resumed(&report, job.direction, seconds.is_some());
         Ok((done, Copied { seconds, resumed, report }))
+    }
+
+    /// Lets a client of ours get to know the server.
+    fn introduce(&self, system: System) -> Result<()> {
+        let Some(line) = carrier::introduction(self, system) else { return Ok(()) };
+        let environment = carrier::environment(&self.scratch);
+        let start = Start { environment: &environment, ..Start::new("introduction", &line) };
+        let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(0), &start)?;
+        match program.ended(Instant::now() + READY)? {
+            Some(status) if status.success() => Ok(()),
+            _ => Err(failed(program.words())),
+        }
     }
 
     /// Writes a file from the guest, with small ones at the same time; what those took.

@@ -70,18 +70,39 @@ pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// How a client of ours is told its transport; `None` for other systems.
+fn flags(system: System) -> Option<&'static [&'static str]> {
+    match system {
+        System::Adaptive | System::LinkAdaptive => Some(&[]),
+        System::OverUdp | System::LinkOverUdp => Some(&["--proto", "udp"]),
+        System::OverTcp => Some(&["--proto", "tcp"]),
+        _ => None,
+    }
+}
+
+/// A command of ours with the flags of a system.
+fn remora(bench: &Bench, command: &[&str], flags: &[&str]) -> Vec<String> {
+    let binary = bench.binary.to_string_lossy();
+    [&[&*binary], command, flags].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// The command by which a client of ours gets to know the server, before the time is taken: the
+/// kernel's is mounted by then.
+pub(super) fn introduction(bench: &Bench, system: System) -> Option<Vec<String>> {
+    let mut line = remora(bench, &["ls"], flags(system)?);
+    line.push(format!("nfs://{}/", bench.base(system)));
+    Some(line)
+}
+
 /// The command that copies a file.
 pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<String>> {
     let base = bench.base(job.system);
-    let remora = |flags: &[&str]| {
-        let binary = bench.binary.to_string_lossy();
-        // As patient as a hard mount.
-        [&[&*binary, "cp", "-q", "--timeout", "0"], flags].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
     let (command, remote) = match job.system {
-        System::Adaptive | System::LinkAdaptive => (remora(&[]), format!("nfs://{base}/{}", files.name)),
-        System::OverUdp | System::LinkOverUdp => (remora(&["--proto", "udp"]), format!("nfs://{base}/{}", files.name)),
-        System::OverTcp => (remora(&["--proto", "tcp"]), format!("nfs://{base}/{}", files.name)),
+        ours if let Some(flags) = flags(ours) => {
+            // As patient as a hard mount.
+            let command = remora(bench, &["cp", "-q", "--timeout", "0"], flags);
+            (command, format!("nfs://{base}/{}", files.name))
+        }
         System::Libnfs => {
             (vec!["nfs-cp".into()], format!("nfs://{base}/srv/{}?version=3&nfsport=2049&mountport=2049", files.name))
         }

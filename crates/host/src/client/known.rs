@@ -1,0 +1,78 @@
+//! What is known of a server from before: its address and the handle of what was mounted. Handles outlive
+//! sessions (RFC 1813, section 2.6), so whoever comes again can ask for what is there beside asking to
+//! mount it, which saves a round trip; what MOUNT then says is what counts.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use remora_client::Transport;
+use remora_wire::nfs3::{FH_MAX, Fh};
+use serde::{Deserialize, Serialize};
+
+use super::line::Line;
+use super::session::Session;
+use super::streams::Streams;
+use super::{ClientError, Options, Target};
+
+/// A directory on a server, reached over UDP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
+pub struct Known {
+    server: SocketAddr,
+    root: Fh,
+}
+
+/// As it is kept.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    server: SocketAddr,
+    root: Vec<u8>,
+}
+
+impl From<Known> for Stored {
+    fn from(known: Known) -> Stored {
+        Stored { server: known.server, root: known.root.0.to_vec() }
+    }
+}
+
+impl TryFrom<Stored> for Known {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Known, &'static str> {
+        if stored.root.len() > FH_MAX as usize {
+            return Err("a file handle that is too long");
+        }
+        Ok(Known { server: stored.server, root: Fh(Bytes::from(stored.root)) })
+    }
+}
+
+impl Known {
+    /// Of a session; `None` if there is nothing to be gained from it: over TCP connecting takes as long as
+    /// mounting.
+    pub fn of(session: &Session) -> Option<Known> {
+        let line = session.own_line();
+        (line.transport == Transport::Udp).then(|| Known { server: line.server, root: session.root().clone() })
+    }
+
+    /// A session with it, which says nothing about whether it is still what the target means.
+    pub async fn open(&self, target: &Target, options: Options) -> Result<Session, ClientError> {
+        let line = Line::open(Transport::Udp, self.server, options.config.clone(), &options).await?;
+        let streams = target.transport.is_none().then(|| Streams::new(options));
+        Ok(Session::new(line, streams, self.root.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_if_it_can_be() {
+        let root = Fh(Bytes::from_static(b"root"));
+        let known = Known { server: "10.0.0.1:2049".parse().unwrap(), root };
+        let text = serde_json::to_string(&known).unwrap();
+        assert_eq!(serde_json::from_str::<Known>(&text).unwrap(), known);
+        let long = Stored { server: known.server, root: vec![0; FH_MAX as usize + 1] };
+        assert!(serde_json::from_str::<Known>(&serde_json::to_string(&long).unwrap()).is_err());
+    }
+}
