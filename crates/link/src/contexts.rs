@@ -234,7 +234,8 @@ mod tests {
     fn names_are_used_again_when_nothing_with_the_old_context_is_on_its_way() {
         let (mut compressor, mut decompressor) = (Compressor::default(), Decompressor::default());
         let names = u16::from(CONTEXTS_MAX);
-        let forms: Vec<Form> = (0..names).map(|port| shape(&mut compressor, port.into(), &packet(port), false).0).collect();
+        let forms: Vec<Form> =
+            (0..names).map(|port| shape(&mut compressor, port.into(), &packet(port), false).0).collect();
         for (port, form) in (0..).zip(&forms) {
             decompressor.read(form.headers(), packet(port), false).unwrap();
             compressor.arrived(*form);

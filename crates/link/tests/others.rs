@@ -59,7 +59,15 @@ fn mad(kind: &str, number: u32) -> Frame {
             // The same chunk again and again: each time it is told at once that it has come.
             let place = Place::Full { epoch, seq: 1, stamp, back: 0 };
             let packet = Some(Bytes::from_static(&[0; 8]));
-            Frame::Data(Data { place, prev: 0, poll: true, ack: None, packet, part: Part::WHOLE, headers: Headers::Full })
+            Frame::Data(Data {
+                place,
+                prev: 0,
+                poll: true,
+                ack: None,
+                packet,
+                part: Part::WHOLE,
+                headers: Headers::Full,
+            })
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use remora_wire::link::{Ack, Announcement, BITMAP_MAX, CONTEXTS_MAX, Data, Frame, HandOff, Headers, Part, Place, Rts, WINDOW_MAX};
+use remora_wire::link::{
+    Ack, Announcement, BITMAP_MAX, CONTEXTS_MAX, Data, Frame, HandOff, Headers, Part, Place, Rts, WINDOW_MAX,
+};
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
     proptest::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from)

@@ -48,11 +48,12 @@ const LAW: &[Law] = &[
     // in no size and no timing. rustls, ring: its handshake, with keys from a secret that comes
     // in. base64: keys as text.
     Law { name: "atp",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "noq-proto", "rustls", "ring", "base64"]) },
-    Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
+    // etherparse: IP headers as values.
+    Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "etherparse"]) },
     Law { name: "channel", ours: &["base", "wire"],       others: Only(&["bytes", "thiserror"]) },
     Law { name: "model",   ours: &["base"],               others: Only(&["thiserror", "serde"]) },
     // clap: the swarm's flags. noq-proto, rustls: ATP's baselines.
-    Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "clap", "serde", "serde_json", "noq-proto", "rustls"]) },
+    Law { name: "sim",     ours: SIMULATED,               others: Only(&["bytes", "thiserror", "siphasher", "etherparse", "clap", "serde", "serde_json", "noq-proto", "rustls"]) },
     Law { name: "host",    ours: STACKED,                 others: Any },
     // ATP for C programs.
     Law { name: "libatp",  ours: &["base", "atp", "host"], others: Any },

@@ -71,8 +71,9 @@ impl Adaptive {
                 let shortest = rtt.min();
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
                 let least = shortest.unwrap_or(INITIAL_TIMEOUT / 2);
-                let synced = sent.passed.filter(|_| call.syncs).map(|t| t.since(sent.at) + SYNC);
-                (least + self.reorder.window(shortest.unwrap_or_default(), usual)).max(synced.unwrap_or_default())
+                let synced = sent.passed.filter(|_| call.syncs).map(|t| t.since(sent.at) + doubled(SYNC));
+                let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
+                return doubled(base).max(synced.unwrap_or_default());
             }
             Class::Ask => small_patience(self.null_rtt.min()),
             Class::Change => {

@@ -1,0 +1,57 @@
+//! What the server answers only when its disk has it is passed by what need not wait for that.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, World, write};
+use remora_client::{Config, Request, Transport, WindowSize};
+use remora_wire::nfs3::{Call, Proc, Stable};
+
+const TRIP: Duration = Duration::from_millis(30);
+
+/// How often a last WRITE is sent again that is answered by `after` the answers to the probes that were sent
+/// after it, if at all.
+fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
+    let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
+    for block in 0..20 {
+        w.submit(write(block * 8192, 8192));
+        let calls = w.sent();
+        w.pass(TRIP);
+        calls.iter().for_each(|call| w.answer(call));
+    }
+    let Request::Nfs(Call::Write(last)) = write(0, 8192) else { unreachable!() };
+    w.submit(Request::Nfs(Call::Write(remora_wire::nfs3::WriteArgs { stable, ..last })));
+    let (mut flying, mut last, mut writes, mut passed) = (Vec::new(), None, 0, None);
+    let began = w.now;
+    while w.now < began + Duration::from_millis(500) {
+        for call in w.pass(MS) {
+            if call.proc == Proc::Write {
+                writes += 1;
+                last = Some(call);
+            } else {
+                flying.push(call);
+            }
+        }
+        while flying.first().is_some_and(|probe| w.now >= probe.at + TRIP) {
+            passed = passed.or(Some(w.now));
+            w.answer(&flying.remove(0));
+        }
+        if let (Some(passed), Some(after), Some(call)) = (passed, after, &last)
+            && w.now >= passed + after
+        {
+            w.answer(call);
+            break;
+        }
+    }
+    assert!(passed.is_some(), "nobody asked what had become of it");
+    writes - 1
+}
+
+#[test]
+fn a_synchronous_write_waits_for_the_disk() {
+    let late = Some(Duration::from_millis(15));
+    assert_eq!(sent_again(Stable::FileSync, late), 0);
+    assert_eq!(sent_again(Stable::Unstable, late), 1, "what need not wait for it is lost");
+    assert!(sent_again(Stable::FileSync, None) >= 1, "it may be lost after all");
+}
