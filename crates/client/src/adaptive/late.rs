@@ -71,7 +71,9 @@ impl Adaptive {
                 let shortest = rtt.min();
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
                 let least = shortest.unwrap_or(INITIAL_TIMEOUT / 2);
-                let synced = sent.passed.filter(|_| call.syncs).map(|t| t.since(sent.at) + doubled(SYNC));
+                // Where much is lost one by one it is likelier lost.
+                let waits = call.syncs && self.loss().is_none_or(|loss| loss == 0.0);
+                let synced = sent.passed.filter(|_| waits).map(|t| t.since(sent.at) + doubled(SYNC));
                 let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
                 return doubled(base).max(synced.unwrap_or_default());
             }
