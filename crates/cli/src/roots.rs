@@ -20,6 +20,8 @@ use crate::state;
 const TRIP_MIN: Duration = Duration::from_millis(2);
 /// Roots remembered; those that were found last stay.
 const ROOTS_MAX: usize = 64;
+/// Seconds.
+const DAY: u64 = 86_400;
 /// A longer file is none of ours.
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -42,7 +44,7 @@ struct Root {
 impl Roots {
     /// Those of this user.
     pub(crate) fn of_user() -> Roots {
-        Roots { path: state::user_dir().map(|dir| dir.join("roots.json")) }
+        Roots { path: state::user_dir().map(|dir| dir.join("roots")) }
     }
 
     /// What `path` of this server was, and which of the paths that is: the first of which something is
@@ -58,10 +60,12 @@ impl Roots {
         let known = Known::of(session).filter(|_| is_far);
         let mut list = self.load().unwrap_or_default();
         let key = key(target, path);
-        if list.get(&key).map(|root| &root.known) == known.as_ref() {
+        let found = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let is_new = |root: &Root| root.found.saturating_add(DAY) > found;
+        // What is right is noted again now and then, so that what is used stays.
+        if list.get(&key).map(|root| &root.known) == known.as_ref() && list.get(&key).is_none_or(is_new) {
             return;
         }
-        let found = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         match known {
             Some(known) => list.insert(key, Root { known, found }),
             None => list.remove(&key),
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn the_longest_path_that_is_known_is_recalled() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { path: Some(dir.path().join("state/roots.json")) };
+        let roots = Roots { path: Some(dir.path().join("state/roots")) };
         let target = Target::parse("nfs://server/").unwrap();
         let other = Target::parse("nfs://server:2050/").unwrap();
         assert_eq!(roots.recall(&target, &["/".into()]), None);

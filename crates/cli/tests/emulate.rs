@@ -303,7 +303,7 @@ fn an_announced_switch_loses_nothing() {
         assert_eq!(fs::read(p.srv("f")).unwrap(), noise(500_000, 4));
         r["lanes"].as_array().unwrap().iter().map(|lane| lane["bad"].as_u64().unwrap()).sum::<u64>()
     };
-    let announced = frames_lost("sleep 2.2; remora handoff begin --for 20s; sleep 2; remora handoff end");
+    let announced = frames_lost("sleep 2; remora handoff begin --for 20s; sleep 2; remora handoff end");
     let unannounced = frames_lost("true");
     assert_eq!(announced, 0);
     assert!(unannounced > 3, "{unannounced}");

@@ -315,7 +315,7 @@ fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
     let relay = p.relay_at(0, &s, &far);
     p.run(&["cp", big.to_str().unwrap(), &relay.udp_url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
-    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+    assert_eq!(p.left(), Vec::<String>::new());
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn a_file_survives_the_way_there_and_back() {
     // Nothing is left behind.
     assert_eq!(names(&p.srv("")), ["f"]);
     assert_eq!(names(&p.here("")), ["back", "f"]);
-    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+    assert_eq!(p.left(), Vec::<String>::new());
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Far {
     }
 
     fn file(&self) -> PathBuf {
-        self.place.state().join("remora/roots.json")
+        self.place.state().join("remora/roots")
     }
 
     fn roots(&self) -> Value {

@@ -216,7 +216,7 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
         let out = p.run(&["cp", "-q", "f", &at(&url, to)]);
         out.expect(1, &["permission denied"]);
         assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
-        assert_eq!((names(&p.srv("")), names(&p.state().join("remora"))), (vec!["f".to_owned()], vec![]));
+        assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], vec![]));
     }
     assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
 }
@@ -273,7 +273,7 @@ fn a_server_that_takes_no_attributes_gets_copies_all_the_same() {
         out.expect(1, &["it is there", "mode and time", "not permitted"]);
         if source == "f" {
             assert!(fs::read(p.srv("f")).unwrap() == noise(300_000, 5));
-            assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+            assert_eq!(p.left(), Vec::<String>::new());
             fs::remove_file(p.srv("f")).unwrap();
         }
     }

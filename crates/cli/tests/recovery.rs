@@ -120,7 +120,7 @@ fn a_tree_goes_on_under_its_new_name(
     let (bytes, before) = resumed(&p.ok(&["cp", "-r", "--json", "--resume", &from, &to]));
     assert!(before > 0 && bytes < 2 * SIZE, "{bytes} and {before} from before");
     is_copy(&copy(&p));
-    assert_eq!(names(&p.state().join("remora")), [""; 0]);
+    assert_eq!(p.left(), [""; 0]);
     // Now it is complete, and a directory to copy into.
     p.ok(&["cp", "-rq", "--resume", &from, &to]);
     is_copy(&copy(&p).join("t"));
@@ -185,7 +185,7 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(fs::metadata(p.srv("f")).unwrap().mtime(), fs::metadata(p.here("f")).unwrap().mtime());
     assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-    assert_eq!(names(&p.state().join("remora")), [""; 0]);
+    assert_eq!(p.left(), [""; 0]);
     // Now it is whole, and known to be.
     assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
 }
@@ -219,7 +219,7 @@ fn two_uploads_to_one_place_do_not_meet() {
     p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
     first.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    assert_eq!(names(&p.state().join("remora")), Vec::<String>::new());
+    assert_eq!(p.left(), Vec::<String>::new());
 }
 
 /// Where round trips are long, calls of an upload go side by side that otherwise wait for one
@@ -238,12 +238,13 @@ fn uploads_over_a_long_way_leave_the_copies_and_nothing_else() {
         let far = ["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", delay];
         let relay = p.relay_at(0, &s, &far);
         // To a new name, over what has it, and into a directory.
-        for (to, copy) in [("/new", "new"), ("/new", "new"), ("/dir", "dir/f")] {
+        for (nth, (to, copy)) in [("/new", "new"), ("/new", "new"), ("/dir", "dir/f")].into_iter().enumerate() {
             let report = p.ok(&["cp", "--json", "f", &relay.udp_url(to)]);
             let report: Value = serde_json::from_str(&report).unwrap();
             let [all, mounting, copying] =
                 ["seconds", "mount_seconds", "copy_seconds"].map(|k| report[k].as_f64().unwrap());
-            assert!(mounting >= trip && copying >= trips * trip, "{report}");
+            // Once the server is known it is mounted meanwhile.
+            assert!(copying >= trips * trip && (nth > 0 || mounting >= trip), "{report}");
             assert!((mounting + copying - all).abs() < 1e-6, "{report}");
             let meta = fs::metadata(p.srv(copy)).unwrap();
             assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o640, 1_000_000_000), "{copy}");
@@ -332,8 +333,9 @@ fn a_bursty_link_costs_time_and_nothing_else() {
     }
     let (code, numbers) = relay.interrupt("INT");
     assert_eq!(code, 0);
-    let last: Value = serde_json::from_str(numbers.lines().last().unwrap()).unwrap();
-    assert!(last["down"]["frames_lost"].as_u64() > Some(0), "{last}");
+    // By client; a server that is known is mounted by one of its own.
+    let lost = |line: &str| serde_json::from_str::<Value>(line).unwrap()["down"]["frames_lost"].as_u64();
+    assert!(numbers.lines().any(|line| lost(line) > Some(0)), "{numbers}");
 }
 
 #[test]

@@ -150,13 +150,14 @@ A copy that was interrupted, or lost its server, or met it in trouble that may p
 arrived; the same command with --resume goes on from there if the source is still the same, and
 without it starts afresh. Any other failure removes what was copied. What has arrived of a download
 is recorded beside it, of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
-noted, too, which directories of -r are not complete.
+noted, too, which directories of -r are not complete, and what servers far away were found to be: cp
+begins there while it mounts them again.
 
 --verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
 
 --json prints one object at the end, unless it is interrupted: files, directories, symlinks, skipped, failed, verified
 (counts); bytes (copied now), resumed_bytes (kept from before), seconds (of these mount_seconds until
-the first server was mounted, copy_seconds since), requests, retransmissions; errors (a list of texts).";
+the first server was mounted, or known from before; copy_seconds since), requests, retransmissions; errors (a list of texts).";
 
 impl Command {
     /// What messages call it.

@@ -41,6 +41,11 @@ impl Place {
         self.dir.path().join("state")
     }
 
+    /// What copies have left in the commands' state; what is known of servers stays.
+    pub(crate) fn left(&self) -> Vec<String> {
+        names(&self.state().join("remora")).into_iter().filter(|name| name != "roots").collect()
+    }
+
     /// The command, ready to be run.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_remora"));
