@@ -26,6 +26,10 @@ pub trait Flushing: Send + Sync {
     /// Which flushes this one can stand in for.
     fn key(&self) -> FlushKey;
 
+    /// Whether one takes so much longer than the changes it is for that it pays to wait a moment for
+    /// more of them.
+    fn is_dear(&self) -> bool;
+
     /// Puts on stable storage what `sharing` flushes (this one included, range: from 1) with
     /// this key are to. Blocks.
     fn run(&self, sharing: usize) -> Result<()>;
@@ -47,6 +51,11 @@ impl Flush {
     /// Which flushes this one can stand in for.
     pub fn key(&self) -> FlushKey {
         self.0.key()
+    }
+
+    /// Whether it pays to wait a moment for more changes that can share this one.
+    pub fn is_dear(&self) -> bool {
+        self.0.is_dear()
     }
 
     /// Does this one, for `sharing` that have the same key (this one included). Blocks. Each of

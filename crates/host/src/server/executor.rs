@@ -33,6 +33,11 @@ const ANSWERS_FOR: Duration = Duration::from_micros(100);
 /// The same for changes that are to share a flush: one costs about as much as ten changes do.
 const CHANGES_MAX: usize = 16;
 const CHANGES_FOR: Duration = Duration::from_micros(500);
+/// The same where it costs more, and how long it then waits for those who shared the last one: two or
+/// three times what it takes where a flush is quick, and nothing to speak of elsewhere.
+const DEAR_CHANGES_MAX: usize = 64;
+const DEAR_CHANGES_FOR: Duration = Duration::from_millis(1);
+const COMPANY_FOR: Duration = Duration::from_micros(400);
 /// Most jobs of a lane before others have their turn.
 const TURN_MAX: usize = 64;
 
@@ -170,6 +175,12 @@ impl Batch {
         }
     }
 
+    /// Whether what has been gathered for `waited` should wait no longer.
+    fn is_due(&self, waited: Duration) -> bool {
+        let dear = self.unflushed.first().is_some_and(|job| job.unflushed.flush().is_dear());
+        is_due(self.done.len(), self.unflushed.len(), dear, waited)
+    }
+
     /// Hands everything on, from a thread that has more to do.
     fn release(&mut self, hub: &Hub) {
         for (turn, key) in self.park(hub) {
@@ -219,7 +230,7 @@ fn work_off(hub: &Hub, lane: Lane) {
         let Some(job) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
         let now = hub.clock.now();
         // Only now: what nothing follows is this thread's own to flush.
-        if is_due(batch.done.len(), batch.unflushed.len(), now.since(since)) {
+        if batch.is_due(now.since(since)) {
             batch.release(hub);
             since = now;
         }
@@ -232,16 +243,18 @@ fn work_off(hub: &Hub, lane: Lane) {
     }
 }
 
-/// Whether so many answers and changes, gathered for `waited`, should wait no longer.
-fn is_due(answers: usize, changes: usize, waited: Duration) -> bool {
+/// Whether so many answers and changes, gathered for `waited`, should wait no longer; `dear`: so is the
+/// flush that the changes wait for.
+fn is_due(answers: usize, changes: usize, dear: bool, waited: Duration) -> bool {
     let answers_due = answers >= ANSWERS_MAX || (answers > 0 && waited >= ANSWERS_FOR);
-    let changes_due = changes >= CHANGES_MAX || waited >= CHANGES_FOR;
-    answers_due || changes_due
+    let (most, longest) = if dear { (DEAR_CHANGES_MAX, DEAR_CHANGES_FOR) } else { (CHANGES_MAX, CHANGES_FOR) };
+    answers_due || changes >= most || waited >= longest
 }
 
 /// Does a flush for all that have gathered by now.
 fn flush(hub: &Hub, turn: Turn, key: FlushKey) {
-    let jobs = hub.jobs.parked.begin(key);
+    let jobs =
+        hub.jobs.parked.begin(key, |job| if job.unflushed.flush().is_dear() { COMPANY_FOR } else { Duration::ZERO });
     let result = jobs.first().map_or(Ok(()), |job| {
         let flush = || job.unflushed.flush().run(jobs.len());
         catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|_| {
@@ -268,16 +281,20 @@ mod tests {
     fn answers_wait_less_than_changes_and_nothing_waits_long() {
         let ns = Duration::from_nanos(1);
         let cases = [
-            (1, 0, ANSWERS_FOR - ns, false),
-            (1, 0, ANSWERS_FOR, true),
-            (ANSWERS_MAX, 0, Duration::ZERO, true),
-            (0, CHANGES_MAX - 1, ANSWERS_FOR, false),
-            (0, CHANGES_MAX, Duration::ZERO, true),
-            (0, 1, CHANGES_FOR, true),
-            (1, 1, ANSWERS_FOR, true),
+            (1, 0, false, ANSWERS_FOR - ns, false),
+            (1, 0, false, ANSWERS_FOR, true),
+            (ANSWERS_MAX, 0, false, Duration::ZERO, true),
+            (0, CHANGES_MAX - 1, false, ANSWERS_FOR, false),
+            (0, CHANGES_MAX, false, Duration::ZERO, true),
+            (0, CHANGES_MAX, true, CHANGES_FOR, false),
+            (0, DEAR_CHANGES_MAX, true, Duration::ZERO, true),
+            (0, 1, false, CHANGES_FOR, true),
+            (0, 1, true, DEAR_CHANGES_FOR, true),
+            (1, 1, true, ANSWERS_FOR, true),
         ];
-        for (answers, changes, waited, due) in cases {
-            assert_eq!(is_due(answers, changes, waited), due, "{answers} answers, {changes} changes, {waited:?}");
+        for (answers, changes, dear, waited, due) in cases {
+            let is = is_due(answers, changes, dear, waited);
+            assert_eq!(is, due, "{answers} answers, {changes} changes, dear: {dear}, {waited:?}");
         }
     }
 }

@@ -4,10 +4,16 @@
 //! wait for the next one, which begins when it has ended: so one flush of a file runs at a
 //! time, and under load each serves all that gathered during the one before (the idea of
 //! write gathering, without its timer).
+//!
+//! Clients that got their answers together come back together, but not all at once; the first
+//! of them would be flushed by themselves, and the others wait for that and then for one of their own.
+//! So a flush waits a little for as many as shared the last one (as ext4's journal does for
+//! those who sync with it). Who is alone was alone the last time, too, and waits for nobody.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use remora_vfs::FlushKey;
 
@@ -17,11 +23,23 @@ const SHARDS: usize = 32;
 /// Jobs (`T`) by the flush they wait for. It holds no more than wait, and so needs no bound.
 #[derive(Debug)]
 pub(super) struct Gathering<T> {
-    shards: Vec<Mutex<Groups<T>>>,
+    shards: Vec<Shard<T>>,
     hasher: RandomState,
 }
 
-type Groups<T> = HashMap<FlushKey, Group<T>>;
+#[derive(Debug)]
+struct Shard<T> {
+    groups: Mutex<Groups<T>>,
+    /// For flushes that wait for company.
+    gathered: Condvar,
+}
+
+#[derive(Debug)]
+struct Groups<T> {
+    by_key: HashMap<FlushKey, Group<T>>,
+    /// Whose flush was the last here, and how many shared it.
+    last: Option<(FlushKey, usize)>,
+}
 
 #[derive(Debug)]
 struct Group<T> {
@@ -29,9 +47,27 @@ struct Group<T> {
     running: bool,
 }
 
+impl<T> Groups<T> {
+    /// How many shared the last flush of this, if that is still known.
+    fn expected(&self, key: FlushKey) -> usize {
+        self.last.filter(|(of, _)| *of == key).map_or(0, |(_, shared)| shared)
+    }
+
+    /// How many wait for this flush; `None` if there is none to wait for.
+    fn waiting(&self, key: FlushKey) -> Option<usize> {
+        self.by_key.get(&key).map(|group| group.waiting.len())
+    }
+}
+
+impl<T> Default for Shard<T> {
+    fn default() -> Shard<T> {
+        Shard { groups: Mutex::new(Groups { by_key: HashMap::new(), last: None }), gathered: Condvar::new() }
+    }
+}
+
 impl<T> Default for Gathering<T> {
     fn default() -> Gathering<T> {
-        Gathering { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Gathering { shards: (0..SHARDS).map(|_| Shard::default()).collect(), hasher: RandomState::new() }
     }
 }
 
@@ -39,30 +75,44 @@ impl<T> Gathering<T> {
     /// A job has made its change. Whether a flush is to be asked for, because none is.
     #[must_use]
     pub(super) fn join(&self, key: FlushKey, job: T) -> bool {
-        let mut groups = self.shard(key);
-        let fresh = !groups.contains_key(&key);
-        groups.entry(key).or_insert(Group { waiting: Vec::new(), running: false }).waiting.push(job);
+        let shard = self.shard(key);
+        let mut groups = shard.lock();
+        let expected = groups.expected(key);
+        let fresh = !groups.by_key.contains_key(&key);
+        let group = groups.by_key.entry(key).or_insert(Group { waiting: Vec::new(), running: false });
+        group.waiting.push(job);
+        if !fresh && group.waiting.len() == expected {
+            shard.gathered.notify_all();
+        }
         fresh
     }
 
-    /// The flush that was asked for begins: it is these jobs'.
+    /// The flush that was asked for begins: it is these jobs'. Waits for company, but no longer than
+    /// `patience` has the first of them wait.
     #[must_use]
-    pub(super) fn begin(&self, key: FlushKey) -> Vec<T> {
-        let mut groups = self.shard(key);
-        let Some(group) = groups.get_mut(&key).filter(|group| !group.running) else { return Vec::new() };
+    pub(super) fn begin(&self, key: FlushKey, patience: impl FnOnce(&T) -> Duration) -> Vec<T> {
+        let shard = self.shard(key);
+        let groups = shard.lock();
+        let patience = groups.by_key.get(&key).and_then(|group| group.waiting.first()).map_or(Duration::ZERO, patience);
+        let are_missing = |groups: &mut Groups<T>| groups.waiting(key).is_some_and(|n| n < groups.expected(key));
+        let waited = shard.gathered.wait_timeout_while(groups, patience, are_missing);
+        let (mut groups, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let Some(group) = groups.by_key.get_mut(&key).filter(|group| !group.running) else { return Vec::new() };
         group.running = true;
-        std::mem::take(&mut group.waiting)
+        let jobs = std::mem::take(&mut group.waiting);
+        groups.last = Some((key, jobs.len()));
+        jobs
     }
 
     /// The flush has ended. Whether another is to be asked for, for those who came meanwhile.
     #[must_use]
     pub(super) fn end(&self, key: FlushKey) -> bool {
-        let mut groups = self.shard(key);
-        let Some(group) = groups.get_mut(&key) else { return false };
+        let mut groups = self.shard(key).lock();
+        let Some(group) = groups.by_key.get_mut(&key) else { return false };
         group.running = false;
         let more = !group.waiting.is_empty();
         if !more {
-            groups.remove(&key);
+            groups.by_key.remove(&key);
         }
         more
     }
@@ -70,18 +120,20 @@ impl<T> Gathering<T> {
     /// Drops everything that waits.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let dropped = std::mem::take(&mut *lock(shard));
+            let dropped = std::mem::take(&mut shard.lock().by_key);
             drop(dropped);
         }
     }
 
-    fn shard(&self, key: FlushKey) -> MutexGuard<'_, Groups<T>> {
-        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
+    fn shard(&self, key: FlushKey) -> &Shard<T> {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T> Shard<T> {
+    fn lock(&self) -> MutexGuard<'_, Groups<T>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +192,7 @@ mod tests {
                 Step::Begin(which) if !self.asked.is_empty() => {
                     let object = self.asked.remove(which % self.asked.len());
                     assert!(self.running.iter().all(|r| r.object != object), "two flushes of one object at once");
-                    let jobs = self.gathering.begin(key(object));
+                    let jobs = self.gathering.begin(key(object), |_| Duration::ZERO);
                     assert!(!jobs.is_empty(), "a flush for nobody");
                     self.running.push(Running { object, began: self.now, jobs });
                 }
@@ -172,7 +224,7 @@ mod tests {
                 model.apply(&Step::End(0));
             }
             prop_assert_eq!(model.answered, model.changes);
-            prop_assert!(model.gathering.shards.iter().all(|s| lock(s).is_empty()), "nothing is kept of objects that nobody waits for");
+            prop_assert!(model.gathering.shards.iter().all(|s| s.lock().by_key.is_empty()), "nothing is kept of objects that nobody waits for");
         }
     }
 
@@ -180,15 +232,43 @@ mod tests {
     fn those_who_come_while_a_flush_runs_share_the_next() {
         let g = Gathering::default();
         assert!(g.join(key(1), "a"));
-        assert_eq!(g.begin(key(1)), ["a"]);
+        assert_eq!(g.begin(key(1), |_| LONG), ["a"]);
         assert!(!g.join(key(1), "b") && !g.join(key(1), "c"), "one is running");
         assert!(g.join(key(2), "other"), "that one serves another object");
         assert!(g.end(key(1)));
         assert!(!g.join(key(1), "d"), "it has been asked for");
-        assert_eq!(g.begin(key(1)), ["b", "c", "d"]);
+        assert_eq!(g.begin(key(1), |_| LONG), ["b", "c", "d"]);
         assert!(!g.end(key(1)));
         assert!(g.join(key(1), "e"));
         g.clear();
         assert!(g.join(key(1), "f") && g.join(key(2), "g"), "nothing is left");
+    }
+
+    /// No test waits for so long.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_flush_waits_for_as_many_as_shared_the_last_one() {
+        let g = Gathering::default();
+        let flush = |patience| {
+            let jobs = g.begin(key(1), |_| patience);
+            assert!(!g.end(key(1)));
+            jobs
+        };
+        assert!(g.join(key(1), 1) && !g.join(key(1), 2));
+        assert_eq!(flush(LONG), [1, 2], "nothing is known yet: nobody is waited for");
+        std::thread::scope(|scope| {
+            assert!(g.join(key(1), 3));
+            let both = scope.spawn(|| flush(LONG));
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(!g.join(key(1), 4));
+            assert_eq!(both.join().unwrap(), [3, 4]);
+        });
+        assert!(g.join(key(1), 5));
+        let began = std::time::Instant::now();
+        assert_eq!(flush(Duration::from_millis(2)), [5], "and not for ever");
+        assert!(began.elapsed() >= Duration::from_millis(2));
+        assert!(g.join(key(1), 6));
+        assert_eq!(flush(LONG), [6], "who was alone the last time");
     }
 }

@@ -15,14 +15,13 @@
 //!
 //! Every step takes the same time however much is held: an index by hash, and lists by age.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Path, Peer, Time};
 
 use super::clients::Clients;
+use super::index::Index;
 use super::key::Key;
 use super::slab::{By, List, Slab};
 use super::{Connections, EntryId, Finished, Request, Stats, Verdict};
@@ -37,8 +36,6 @@ const EXPIRE_MAX: usize = 64;
 /// Most requests in a row that are alike to the last byte and still not the same. Whoever makes
 /// more has earlier ones forgotten, and does not make others wait for the search.
 const NAMESAKES_MAX: u8 = 16;
-/// Places in the index that are kept for later though nothing is in any.
-const INDEX_KEPT: usize = 1024;
 /// How late expiry may be, so that one timer serves many entries.
 const EXPIRE_SLACK: Duration = Duration::from_secs(1);
 
@@ -49,32 +46,13 @@ pub(super) struct Full {
     keep: Duration,
     entries: Slab<Entry>,
     /// Entries by what they are known by: the latest, which leads to its namesakes.
-    index: HashMap<Key, EntryId, BuildHasherDefault<KeyHasher>>,
+    index: Index,
     /// Completed entries, in the order they were completed or last replayed.
     ages: List,
     /// Completed entries by client.
     clients: Clients,
     /// Charges for entries; those for clients come on top.
     bytes: usize,
-}
-
-/// A key is found by some bits of its hash, which is keyed: nobody can aim at a place.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        // Keys write a number only; see `Key`.
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[derive(Debug)]
@@ -135,7 +113,7 @@ impl Full {
             bytes_max,
             keep,
             entries: Slab::default(),
-            index: HashMap::default(),
+            index: Index::default(),
             ages: List::new(By::Age),
             clients: Clients::default(),
             bytes: 0,
@@ -172,7 +150,7 @@ impl Full {
 
     /// The entry of `request`, now under the port it came from.
     fn find(&mut self, request: &Request, live: &Connections, stats: &mut Stats) -> Option<EntryId> {
-        let first = self.index.get(&request.key()).copied()?;
+        let first = self.index.get(&request.key())?;
         let namesakes = || std::iter::successors(Some(first), |id| self.entries.get(*id)?.namesake);
         let (port, path) = (request.peer.addr.port(), request.peer.path);
         let is = |id: &EntryId, what: &dyn Fn(&Entry) -> bool| self.entries.get(*id).is_some_and(what);
@@ -191,7 +169,7 @@ impl Full {
     fn start(&mut self, request: &Request, stats: &mut Stats) -> Option<EntryId> {
         let (key, port) = (request.key(), request.peer.addr.port());
         let state = State::InProgress { path: request.peer, former: Vec::new() };
-        let before = self.index.get(&key).copied();
+        let before = self.index.get(&key);
         let namesakes = before.and_then(|id| self.entries.get(id)).map_or(0, |e| e.namesakes + 1);
         let (namesake, namesakes) = if namesakes < NAMESAKES_MAX { (before, namesakes) } else { (None, 0) };
         let entry = Entry { key, port, namesake, namesakes, state };
@@ -289,14 +267,11 @@ impl Full {
 
     fn drop_from_index(&mut self, key: &Key, id: EntryId) {
         let behind = self.entries.get(id).and_then(|e| e.namesake);
-        let mut at = self.index.get(key).copied();
+        let mut at = self.index.get(key);
         if at == Some(id) {
             match behind {
                 Some(behind) => self.index.insert(*key, behind),
                 None => self.index.remove(key),
-            };
-            if self.index.is_empty() {
-                self.index.shrink_to(INDEX_KEPT);
             }
             return;
         }
@@ -338,7 +313,7 @@ mod tests {
         // A table of keys is between 7/16 and 7/8 full, with a byte a place beside the keys.
         let key = (size_of::<(Key, EntryId)>() + 1) * 16 / 7;
         let paths = PATHS_MAX * size_of::<Peer>();
-        assert!(2 * place + key + paths <= ENTRY_OVERHEAD, "{place}, {key} and {paths}");
+        assert!(place + key + paths <= ENTRY_OVERHEAD, "{place}, {key} and {paths}");
     }
 
     #[test]

@@ -53,6 +53,13 @@ impl Hash for Key {
     }
 }
 
+impl Key {
+    /// Bits that are spread evenly and have nothing to do with those that [`Hash`] takes.
+    pub(super) fn spread(&self) -> u32 {
+        (self.hash >> 64) as u32
+    }
+}
+
 /// What the caches of 1989 compared: the xid, the procedure, and whom it came from. (There
 /// was one version then.)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -14,8 +14,9 @@
 //! are there to be measured against it.
 
 mod clients;
-#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod full;
+#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
+mod index;
 mod juszczak;
 mod key;
 mod reference;

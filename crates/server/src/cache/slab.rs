@@ -1,7 +1,9 @@
 //! Entries in places that are used again, threaded on lists.
 //!
 //! Everything the cache does with an entry takes one step, however many there are: a place is
-//! found by its number, and an entry is on two lists by way of links in its own place.
+//! found by its number, and an entry is on two lists by way of links in its own place. Places come
+//! a chunk at a time and stay where they are: to move all of them, now and then, to where there is
+//! room for more took tens of milliseconds, in which all of their clients waited.
 
 use super::EntryId;
 
@@ -56,38 +58,46 @@ struct Place<T> {
 /// The places.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    places: Vec<Place<T>>,
+    chunks: Vec<Vec<Place<T>>>,
     free: u32,
     len: usize,
     /// Entries so far, modulo 2^32.
     turns: u32,
 }
 
-/// Places that are kept for later though nothing is in any.
-const KEPT: usize = 1024;
+/// Places of a chunk. One is kept for later though nothing is in it.
+const CHUNK: usize = 1024;
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { places: Vec::new(), free: NONE, len: 0, turns: 0 }
+        Slab { chunks: Vec::new(), free: NONE, len: 0, turns: 0 }
     }
 }
 
 impl<T> Slab<T> {
     /// Puts `value` in, on no list. `None` if there are as many as places have numbers.
     pub(super) fn insert(&mut self, value: T) -> Option<EntryId> {
-        let at = if self.free == NONE {
-            let at = u32::try_from(self.places.len()).ok().filter(|at| *at != NONE)?;
-            self.places.push(Place { turn: 0, links: [UNLINKED; 2], value: None });
-            at
-        } else {
-            self.free
-        };
-        let place = self.places.get_mut(at as usize)?;
-        self.free = place.links[0].behind;
-        self.turns = self.turns.wrapping_add(1);
-        *place = Place { turn: self.turns, links: [UNLINKED; 2], value: Some(value) };
+        let at = if self.free == NONE { self.another()? } else { self.free };
+        let turn = self.turns.wrapping_add(1);
+        let fresh = Place { turn, links: [UNLINKED; 2], value: Some(value) };
+        let former = std::mem::replace(self.at_mut(at)?, fresh);
+        self.free = former.links[0].behind;
+        self.turns = turn;
         self.len += 1;
-        Some(id(at, self.turns))
+        Some(id(at, turn))
+    }
+
+    /// The number of a place that was not there before.
+    fn another(&mut self) -> Option<u32> {
+        let full = self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK);
+        if full {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut()?;
+        let at = u32::try_from(before + chunk.len()).ok().filter(|at| *at != NONE)?;
+        chunk.push(Place { turn: 0, links: [UNLINKED; 2], value: None });
+        Some(at)
     }
 
     /// Takes an entry out; it must be on no list any more.
@@ -98,9 +108,9 @@ impl<T> Slab<T> {
         place.links[0].behind = free;
         self.free = at;
         self.len -= 1;
-        if self.len == 0 && self.places.len() > KEPT {
+        if self.len == 0 && self.chunks.len() > 1 {
             // After a flood the room is given back.
-            (self.places, self.free) = (Vec::new(), NONE);
+            (self.chunks, self.free) = (Vec::new(), NONE);
         }
         Some(value)
     }
@@ -113,7 +123,7 @@ impl<T> Slab<T> {
 
     /// An entry.
     pub(super) fn get(&self, entry: EntryId) -> Option<&T> {
-        let place = self.places.get(number(entry) as usize)?;
+        let place = self.at(number(entry))?;
         place.value.as_ref().filter(|_| place.turn == turn(entry))
     }
 
@@ -124,7 +134,7 @@ impl<T> Slab<T> {
 
     /// The entry at the front of a list.
     pub(super) fn front(&self, list: &List) -> Option<EntryId> {
-        let place = self.places.get(list.front as usize)?;
+        let place = self.at(list.front)?;
         Some(id(list.front, place.turn))
     }
 
@@ -155,11 +165,19 @@ impl<T> Slab<T> {
     }
 
     fn place_mut(&mut self, entry: EntryId) -> Option<&mut Place<T>> {
-        self.places.get_mut(number(entry) as usize).filter(|place| place.turn == turn(entry))
+        self.at_mut(number(entry)).filter(|place| place.turn == turn(entry))
     }
 
     fn link(&mut self, by: By, at: u32) -> Option<&mut Link> {
-        self.places.get_mut(at as usize).map(|place| &mut place.links[by as usize])
+        self.at_mut(at).map(|place| &mut place.links[by as usize])
+    }
+
+    fn at(&self, at: u32) -> Option<&Place<T>> {
+        self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)
+    }
+
+    fn at_mut(&mut self, at: u32) -> Option<&mut Place<T>> {
+        self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)
     }
 }
 
@@ -250,9 +268,9 @@ mod tests {
                         model.push_back(entry);
                     }
                     Op::Flood if model.is_empty() => {
-                        let ids: Vec<EntryId> = (0..2 * KEPT as u32).map(|n| slab.insert(n).unwrap()).collect();
+                        let ids: Vec<EntryId> = (0..2 * CHUNK as u32).map(|n| slab.insert(n).unwrap()).collect();
                         ids.iter().for_each(|id| { slab.remove(*id); });
-                        prop_assert!(slab.places.is_empty(), "the room is given back");
+                        prop_assert!(slab.chunks.is_empty(), "the room is given back");
                         former.extend(ids.into_iter().take(3));
                     }
                     Op::Remove(_) | Op::ToBack(_) | Op::Flood => {}

@@ -9,10 +9,11 @@
 //! became free in an earlier second, and looks at each of them again whenever a file is made
 //! (`find_inode_bit`): some hundreds of them cost more than all else together. A number that became
 //! free in this second is taken at once. So small files are held until one is about to be made, and
-//! then the oldest of them is let go. What is free at the turn of a second is next to nothing, and
-//! no heap of shunned numbers grows.
+//! then one of them is let go. What is free at the turn of a second is next to nothing, and
+//! no heap of shunned numbers grows. It is the lowest of them that goes: the search begins at the lowest and
+//! does not come to those above, which others may have made to be shunned.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ const GRAVES_MAX: usize = 1024;
 /// Descriptors held at most because it pays, and for how long.
 const KEPT_MAX: usize = 512;
 const KEEP_FOR: Duration = Duration::from_secs(60);
+/// How often it is looked whether that is over.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The room they take up on the disk, in bytes: each at most, and all together.
 const KEPT_FILE_MAX: u64 = 256 << 10;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -42,9 +45,11 @@ pub(super) struct Graveyard {
     /// Descriptors from this number on are wanted for something better. The system gives out the
     /// lowest that is free, so this is how many may be open when one is kept.
     keep_below: usize,
-    /// Held because it pays.
-    kept: VecDeque<Grave>,
+    /// Held because it pays, by their numbers.
+    kept: BTreeMap<u64, Grave>,
     kept_bytes: u64,
+    /// When it was last looked which of those have been held for long enough.
+    looked: Instant,
     ways: Ways,
 }
 
@@ -61,7 +66,7 @@ pub(super) struct Ways {
 /// An object without a name.
 struct Grave {
     since: Instant,
-    born_ns: u64,
+    key: Key,
     /// The bytes it takes up, if it may be kept.
     small: Option<u64>,
     fd: Arc<OwnedFd>,
@@ -72,22 +77,24 @@ impl Graveyard {
     /// sixteenth of those (range: 1 to [`GRAVES_MAX`]) because it must, beyond which removals wait, and
     /// none because it pays while half of all are open.
     pub(super) fn new(open_max: usize, share: usize, ways: Ways) -> Graveyard {
-        let (graves, kept) = (VecDeque::new(), VecDeque::new());
+        let (graves, kept) = (VecDeque::new(), BTreeMap::new());
         let max = (share / 16).clamp(1, GRAVES_MAX);
-        Graveyard { graves, max, keep_below: open_max / 2, kept, kept_bytes: 0, ways }
+        Graveyard { graves, max, keep_below: open_max / 2, kept, kept_bytes: 0, looked: Instant::now(), ways }
     }
 
     /// Lets go of what has been held for long enough; what is held takes up its room on the disk.
     pub(super) fn clear(&mut self) {
-        while self.kept.front().is_some_and(|grave| grave.since.elapsed() >= KEEP_FOR) {
-            self.drop_kept();
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            self.kept.retain(|_, grave| grave.since.elapsed() < KEEP_FOR);
+            self.kept_bytes = self.kept.values().filter_map(|grave| grave.small).sum();
         }
         if self.graves.is_empty() {
             return;
         }
         let tick_ns = tick_ns();
         while let Some(grave) = self.graves.front()
-            && (self.is_past(grave.born_ns, tick_ns) || grave.since.elapsed() >= REST)
+            && (self.is_past(grave.key.born_ns, tick_ns) || grave.since.elapsed() >= REST)
             && let Some(grave) = self.graves.pop_front()
         {
             self.keep(grave);
@@ -97,15 +104,15 @@ impl Graveyard {
     /// Lets go of all that need not be held.
     pub(super) fn clear_out(&mut self) {
         self.clear();
-        while !self.kept.is_empty() {
-            self.drop_kept();
-        }
+        self.kept.clear();
+        self.kept_bytes = 0;
     }
 
     /// A new object is about to be made: lets go of a number for it.
     pub(super) fn release_one(&mut self) {
         self.clear();
-        self.drop_kept();
+        let lowest = self.kept.pop_first();
+        self.forget(lowest);
     }
 
     /// Waits until nothing has to be held any more, and lets go of everything; false if there was
@@ -122,11 +129,11 @@ impl Graveyard {
 
     /// `fd` is open on an object that lost its last name, and looked like `attr` before. Blocks
     /// for at most [`REST`].
-    pub(super) fn bury(&mut self, Key { born_ns, .. }: Key, fd: Arc<OwnedFd>, attr: &Attr) {
+    pub(super) fn bury(&mut self, key: Key, fd: Arc<OwnedFd>, attr: &Attr) {
         self.clear();
         let small = (attr.kind == FileType::Regular && attr.used <= KEPT_FILE_MAX).then_some(attr.used);
-        let grave = Grave { since: Instant::now(), born_ns, small, fd };
-        let tick_ns = tick_ns();
+        let grave = Grave { since: Instant::now(), key, small, fd };
+        let (born_ns, tick_ns) = (key.born_ns, tick_ns());
         // A birth far in the future is from before the clock was set, and will not be another's.
         if self.is_past(born_ns, tick_ns) || u128::from(born_ns.saturating_sub(tick_ns)) > REST.as_nanos() {
             return self.keep(grave);
@@ -144,18 +151,24 @@ impl Graveyard {
     fn keep(&mut self, grave: Grave) {
         let Some(bytes) = grave.small.filter(|_| self.ways.shuns) else { return };
         if grave.fd.as_raw_fd() as usize >= self.keep_below {
-            return self.drop_kept();
+            return self.drop_highest();
         }
         self.kept_bytes += bytes;
-        self.kept.push_back(grave);
+        let before = self.kept.insert(grave.key.ino, grave);
+        self.forget(before.map(|grave| (grave.key.ino, grave)));
         while self.kept.len() > KEPT_MAX.min(self.max) || self.kept_bytes > KEPT_BYTES_MAX {
-            self.drop_kept();
+            self.drop_highest();
         }
     }
 
-    fn drop_kept(&mut self) {
-        let oldest = self.kept.pop_front();
-        self.kept_bytes -= oldest.and_then(|grave| grave.small).unwrap_or(0);
+    fn drop_highest(&mut self) {
+        let highest = self.kept.pop_last();
+        self.forget(highest);
+    }
+
+    /// One that was kept is held no more.
+    fn forget(&mut self, kept: Option<(u64, Grave)>) {
+        self.kept_bytes -= kept.and_then(|(_, grave)| grave.small).unwrap_or(0);
     }
 
     /// Whether nothing that is born from `tick_ns` on is born at `born_ns`.
@@ -172,6 +185,8 @@ fn tick_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use remora_wire::nfs3::{NfsTime, SpecData};
 
     use super::*;
@@ -190,8 +205,13 @@ mod tests {
     }
 
     fn bury_as(yard: &mut Graveyard, born_ns: u64, attr: &Attr) {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        bury_number(yard, Key { ino: NUMBERS.fetch_add(1, Ordering::Relaxed), born_ns }, attr);
+    }
+
+    fn bury_number(yard: &mut Graveyard, key: Key, attr: &Attr) {
         let fd = OwnedFd::from(std::fs::File::open("/").unwrap());
-        yard.bury(Key { ino: 1, born_ns }, Arc::new(fd), attr);
+        yard.bury(key, Arc::new(fd), attr);
     }
 
     fn bury(yard: &mut Graveyard, born_ns: u64) {
@@ -269,5 +289,22 @@ mod tests {
         yard.keep_below = 0;
         (0..10).for_each(|_| bury(&mut yard, tick_ns() - AGO));
         assert!(yard.kept.is_empty());
+    }
+
+    #[test]
+    fn the_lowest_number_is_used_again_first_and_the_highest_goes_if_there_are_too_many() {
+        let mut yard = Graveyard::new(OPEN_MAX, OPEN_MAX, SHUNS);
+        let born_ns = tick_ns() - AGO;
+        let numbers = |yard: &Graveyard| yard.kept.keys().copied().collect::<Vec<_>>();
+        for ino in [5, 9, 2, 7] {
+            bury_number(&mut yard, Key { ino, born_ns }, &attr(FileType::Regular, 0));
+        }
+        yard.release_one();
+        assert_eq!(numbers(&yard), [5, 7, 9]);
+        let most = KEPT_MAX.min(GRAVES) as u64;
+        (10..=most + 7).for_each(|ino| bury_number(&mut yard, Key { ino, born_ns }, &attr(FileType::Regular, 1)));
+        bury_number(&mut yard, Key { ino: 1, born_ns }, &attr(FileType::Regular, 0));
+        assert_eq!((yard.kept.len() as u64, numbers(&yard)[..3].to_vec()), (most, vec![1, 5, 7]));
+        assert_eq!(yard.kept_bytes, yard.kept.values().filter_map(|grave| grave.small).sum());
     }
 }

@@ -177,6 +177,11 @@ impl Flushing for DiskFlush {
         }
     }
 
+    /// Names are many small changes; data mostly are as much work as their flush.
+    fn is_dear(&self) -> bool {
+        !matches!(self.what, What::Data { .. })
+    }
+
     fn run(&self, sharing: usize) -> Result<()> {
         match &self.what {
             What::Data { data, stable, closes } => {

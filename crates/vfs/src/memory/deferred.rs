@@ -66,6 +66,10 @@ impl Flushing for FileFlush {
         FlushKey { disk: Arc::as_ptr(&self.state) as usize as u64, object: self.number.into(), depth: 0 }
     }
 
+    fn is_dear(&self) -> bool {
+        false
+    }
+
     fn run(&self, _sharing: usize) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.number(&self.id) {

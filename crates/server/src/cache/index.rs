@@ -1,0 +1,98 @@
+//! Where an entry is, by its key.
+//!
+//! In parts, each a table of its own: one table for all would now and then move everything to
+//! where there is room for more, and its clients would wait for that. The parts are small, and
+//! no two of them move at once.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::EntryId;
+use super::key::Key;
+
+/// How many.
+const PARTS: usize = 256;
+/// Places that are kept for later in each though nothing is in any.
+const KEPT: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Index {
+    parts: Vec<HashMap<Key, EntryId, BuildHasherDefault<KeyHasher>>>,
+}
+
+/// A key is found by some bits of its hash, which is keyed: nobody can aim at a place.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        // Keys write a number only; see `Key`.
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index { parts: (0..PARTS).map(|_| HashMap::default()).collect() }
+    }
+}
+
+impl Index {
+    /// The entry of `key`.
+    pub(super) fn get(&self, key: &Key) -> Option<EntryId> {
+        self.parts[part(key)].get(key).copied()
+    }
+
+    /// It is this one from now on.
+    pub(super) fn insert(&mut self, key: Key, id: EntryId) {
+        self.parts[part(&key)].insert(key, id);
+    }
+
+    /// It is none any more. A part with nothing in it gives its room back.
+    pub(super) fn remove(&mut self, key: &Key) {
+        let part = &mut self.parts[part(key)];
+        part.remove(key);
+        if part.is_empty() {
+            part.shrink_to(KEPT);
+        }
+    }
+}
+
+/// By bits of the hash that the parts themselves do not use.
+fn part(key: &Key) -> usize {
+    key.spread() as usize % PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_base::Peer;
+    use remora_wire::nfs3::Proc;
+    use remora_wire::rpc::OpaqueAuth;
+
+    use super::super::Keys;
+    use super::*;
+
+    #[test]
+    fn no_part_is_much_larger_than_others_and_room_is_given_back() {
+        const KEYS: u32 = 100_000;
+        let keys = Keys::new(1);
+        let peer = Peer::stream(([10, 0, 0, 1], 700).into(), 1);
+        let key = |xid: u32| keys.request(peer, xid, Proc::Create, &OpaqueAuth::none(), &xid.to_be_bytes()).key();
+        let mut index = Index::default();
+        (0..KEYS).for_each(|n| index.insert(key(n), EntryId(n.into())));
+        assert!((0..KEYS).all(|n| index.get(&key(n)) == Some(EntryId(n.into()))));
+        let largest = index.parts.iter().map(HashMap::len).max().unwrap();
+        assert!(largest < 2 * KEYS as usize / PARTS, "{largest}");
+        (0..KEYS).for_each(|n| index.remove(&key(n)));
+        assert!(index.parts.iter().all(|part| part.is_empty() && part.capacity() < 2 * KEPT), "room is given back");
+    }
+}
