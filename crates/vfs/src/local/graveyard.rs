@@ -14,7 +14,7 @@
 //! does not come to those above, which others may have made to be shunned.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,11 +108,23 @@ impl Graveyard {
         self.kept_bytes = 0;
     }
 
-    /// A new object is about to be made: lets go of a number for it.
-    pub(super) fn release_one(&mut self) {
+    /// A new object is about to be made: what is to be closed to let go of a number for it.
+    #[must_use]
+    pub(super) fn release_one(&mut self) -> Option<Arc<OwnedFd>> {
         self.clear();
-        let lowest = self.kept.pop_first();
-        self.forget(lowest);
+        let (_, lowest) = self.kept.pop_first()?;
+        self.kept_bytes -= lowest.small.unwrap_or(0);
+        Some(lowest.fd)
+    }
+
+    /// `fd` is open on an object that never had a name and is not wanted.
+    pub(super) fn keep_number(&mut self, key: Key, fd: OwnedFd) {
+        self.keep(Grave { since: Instant::now(), key, small: Some(0), fd: Arc::new(fd) });
+    }
+
+    /// Whether as many descriptors as this number tells of leave enough for better uses.
+    pub(super) fn has_room_for(&self, fd: RawFd) -> bool {
+        (fd as usize) < self.keep_below
     }
 
     /// Waits until nothing has to be held any more, and lets go of everything; false if there was
@@ -150,7 +162,7 @@ impl Graveyard {
     /// Holds on to what need not be held any more, if that pays.
     fn keep(&mut self, grave: Grave) {
         let Some(bytes) = grave.small.filter(|_| self.ways.shuns) else { return };
-        if grave.fd.as_raw_fd() as usize >= self.keep_below {
+        if !self.has_room_for(grave.fd.as_raw_fd()) {
             return self.drop_highest();
         }
         self.kept_bytes += bytes;
@@ -263,11 +275,11 @@ mod tests {
             bury_as(&mut yard, tick_ns() - AGO, &attr(kind, used));
             assert_eq!(yard.kept.len(), kept, "{kind:?} of {used} bytes");
         }
-        yard.release_one();
+        assert!(yard.release_one().is_some());
         assert_eq!(yard.kept.len(), 1);
         bury(&mut yard, tick_ns() + 9_000_000);
-        yard.release_one();
-        yard.release_one();
+        assert!(yard.release_one().is_some());
+        assert!(yard.release_one().is_none());
         assert_eq!((yard.kept.len(), yard.graves.len()), (0, 1), "what must be held is");
         std::thread::sleep(2 * REST);
         yard.clear();
@@ -299,7 +311,7 @@ mod tests {
         for ino in [5, 9, 2, 7] {
             bury_number(&mut yard, Key { ino, born_ns }, &attr(FileType::Regular, 0));
         }
-        yard.release_one();
+        assert!(yard.release_one().is_some());
         assert_eq!(numbers(&yard), [5, 7, 9]);
         let most = KEPT_MAX.min(GRAVES) as u64;
         (10..=most + 7).for_each(|ino| bury_number(&mut yard, Key { ino, born_ns }, &attr(FileType::Regular, 1)));

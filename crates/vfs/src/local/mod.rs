@@ -37,6 +37,8 @@ mod resolve;
 #[expect(clippy::disallowed_methods, reason = "how long a search takes is real time")]
 mod search;
 mod stat;
+#[expect(clippy::disallowed_methods, reason = "how fast files are asked for, and made, is real time")]
+mod stock;
 mod stripes;
 mod sync;
 mod syscalls;
@@ -69,6 +71,7 @@ use identity::Identity;
 use ids::{Hint, Key};
 use layers::Layers;
 use resolve::Object;
+use stock::Stock;
 use stripes::Stripes;
 use sync::{Kind, Later};
 use table::Table;
@@ -150,6 +153,7 @@ struct Disk {
     files: OpenFiles,
     dirs: Dirs,
     graveyard: Mutex<Graveyard>,
+    stock: Stock,
     stripes: Stripes,
     /// By descriptor: see [`sync`].
     flushes: Stripes,
@@ -160,6 +164,11 @@ impl LocalDisk {
     /// Exports `dir`. Fails if it is not a directory, if /proc is missing, or if identities
     /// are to be honoured and cannot be.
     pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
+        LocalDisk::open_as(dir, options, |root, device| Kind::of(root, device))
+    }
+
+    /// The same for a disk that is what `kind` says.
+    fn open_as(dir: &Path, options: Options, kind: impl FnOnce(&OwnedFd, u64) -> Kind) -> io::Result<LocalDisk> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let found = rustix::fs::open(dir, flags, Mode::empty())?;
         let (root, found) = match uncovered::open(&found) {
@@ -176,7 +185,7 @@ impl LocalDisk {
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
         }
-        let kind = Kind::of(&object.fd, object.attr.fsid);
+        let kind = kind(&object.fd, object.attr.fsid);
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let share = open_max / options.exports.max(1);
         let disk = Disk {
@@ -199,11 +208,16 @@ impl LocalDisk {
             files: OpenFiles::new(options.open_max.min(share / 8), options.trust_for),
             dirs: Dirs::new(options.dirs_max.min(share / 32), options.trust_for),
             graveyard: Mutex::new(Graveyard::new(open_max, share, kind.ways)),
+            stock: Stock::default(),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
-        Ok(LocalDisk { disk: Arc::new(disk), later: None })
+        let disk = Arc::new(disk);
+        if kind.ways.shuns && !options.read_only {
+            Stock::start(&disk)?;
+        }
+        Ok(LocalDisk { disk, later: None })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -229,7 +243,11 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        if full && (self.disk.files.close_removed() | self.graveyard().outlive()) { work() } else { done }
+        if full && (self.disk.stock.clear() | self.disk.files.close_removed() | self.graveyard().outlive()) {
+            work()
+        } else {
+            done
+        }
     }
 
     /// Takes leave of an object that lost its last name.
@@ -238,7 +256,26 @@ impl LocalDisk {
     }
 
     fn graveyard(&self) -> MutexGuard<'_, Graveyard> {
-        self.disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disk.graveyard()
+    }
+}
+
+impl Disk {
+    fn graveyard(&self) -> MutexGuard<'_, Graveyard> {
+        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of a number for an object that is about to be made.
+    fn release_number(&self) {
+        let released = self.graveyard().release_one();
+        drop(released);
+    }
+
+    /// Closes what never had a name, but not its number yet.
+    fn keep_number(&self, file: OwnedFd) {
+        if let Ok(stat) = stat::of(&file) {
+            self.graveyard().keep_number(stat.key, file);
+        }
     }
 }
 
@@ -339,6 +376,8 @@ impl Vfs for LocalDisk {
         self.disk.files.close_removed();
         self.graveyard().clear_out();
         let s = fstatvfs(&self.disk.root).nfs()?;
+        // Those will be whoever's makes a file next.
+        let ahead = self.disk.stock.len() as u64;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
             attr: None,
@@ -346,8 +385,8 @@ impl Vfs for LocalDisk {
             free: bytes(s.f_bfree),
             avail: bytes(s.f_bavail),
             files: s.f_files,
-            files_free: s.f_ffree,
-            files_avail: s.f_favail,
+            files_free: s.f_ffree.saturating_add(ahead),
+            files_avail: s.f_favail.saturating_add(ahead),
             invar_secs: 0,
         })
     }

@@ -7,9 +7,10 @@ use std::sync::MutexGuard;
 
 use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
 use rustix::fs::{
-    AtFlags, CWD, FileType as Kind, Mode, OFlags, chmodat, linkat, makedev, mkdirat, mknodat, openat, renameat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, FileType as Kind, Mode, chmodat, fgetxattr, linkat, makedev, mkdirat, mknodat, renameat, symlinkat,
+    unlinkat,
 };
+use rustix::io::Errno;
 
 use super::errno::OrStatus;
 use super::files::wcc;
@@ -69,9 +70,9 @@ impl LocalDisk {
             }
             CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
         };
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..TRIES {
-            match self.make(cred, dir, name, &wish, |dir, mode| openat(dir, name, flags, mode).map(Some)) {
+            let make = |dir: &Folder, before: &Attr, mode| self.make_file(cred, (dir, before), name, mode).map(Some);
+            match self.make(cred, dir, name, &wish, make) {
                 Err(Status::Exist) => {}
                 done => return done,
             }
@@ -169,7 +170,10 @@ impl LocalDisk {
         names::new_name(name)?;
         attrs::check(attr)?;
         let wish = attrs::for_new(self.disk.identity.acting(cred), attr, default_mode);
-        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, mode| make(dir, mode).map(|()| None))
+        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, _, mode| {
+            self.disk.release_number();
+            make(dir.fd.as_fd(), mode).map(|()| None)
+        })
     }
 
     /// Makes an object with the attributes `wish` and puts it on stable storage. `make` may
@@ -180,17 +184,16 @@ impl LocalDisk {
         dir: &FileId,
         name: &[u8],
         wish: &SetAttr,
-        make: impl Fn(BorrowedFd<'_>, Mode) -> rustix::io::Result<Option<OwnedFd>>,
+        make: impl Fn(&Folder, &Attr, Mode) -> rustix::io::Result<Option<OwnedFd>>,
     ) -> Result<Made> {
         let dir = self.folder(dir)?;
         let (child, wcc, at_once) = {
             let _step = self.disk.stripes.lock(&[dir.key]);
             let before = dir.attr()?;
-            self.graveyard().release_one();
             let opened = {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 // What was removed may hold the last inodes.
-                self.with_room(|| make(dir.fd.as_fd(), Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())?
+                self.with_room(|| make(&dir, &before, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())?
             };
             let mut child = match opened {
                 Some(fd) => {
@@ -200,7 +203,7 @@ impl LocalDisk {
                 }
                 None => self.open_child(&dir, name)?,
             };
-            if let Err(status) = self.undo_umask(&mut child, wish) {
+            if let Err(status) = self.undo_umask(&dir, &mut child, wish) {
                 self.undo_make(&dir, name, child);
                 return Err(status);
             }
@@ -226,16 +229,23 @@ impl LocalDisk {
         Ok(Made { id: self.register(&dir, name, child.key)?, attr: child.attr, dir: wcc })
     }
 
-    /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Only
-    /// what it may have taken: the rest was for the directory's default ACL to say.
-    fn undo_umask(&self, made: &mut Object, wish: &SetAttr) -> Result<()> {
+    /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Where
+    /// the directory has a default ACL no umask counts, and what is missing was for the ACL to say.
+    fn undo_umask(&self, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<()> {
         let taken = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
-        if taken != 0 && made.attr.kind != FileType::SymLink {
+        if taken != 0 && made.attr.kind != FileType::SymLink && !self.hands_down_acl(dir) {
             // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
             chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | taken), AtFlags::empty()).nfs()?;
             made.attr = self.look(&made.fd)?.attr;
         }
         Ok(())
+    }
+
+    /// Whether more than the mode may say what new files in there are to be.
+    pub(super) fn hands_down_acl(&self, dir: &Folder) -> bool {
+        let Some(open) = self.open_to_sync(dir) else { return true };
+        let length = fgetxattr(&open, c"system.posix_acl_default", &mut [0u8; 0]);
+        !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 
     fn undo_make(&self, dir: &Folder, name: &[u8], child: Object) {
@@ -396,6 +406,9 @@ impl LocalDisk {
             self.table().removed(object.key);
             self.disk.files.close(object.key);
             self.disk.dirs.close(object.key);
+            if object.attr.kind == FileType::Directory {
+                self.disk.stock.remove(object.key);
+            }
             self.bury(object);
         } else {
             self.table().forget_name(object.key, dir.key, name);

@@ -129,7 +129,7 @@ impl LocalDisk {
         }
     }
 
-    fn open_to_sync(&self, dir: &Folder) -> Option<Arc<OwnedFd>> {
+    pub(super) fn open_to_sync(&self, dir: &Folder) -> Option<Arc<OwnedFd>> {
         self.disk.dirs.syncable(dir.key, || dir.open_dir().ok())
     }
 
