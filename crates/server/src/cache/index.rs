@@ -86,7 +86,8 @@ mod tests {
         const KEYS: u32 = 100_000;
         let keys = Keys::new(1);
         let peer = Peer::stream(([10, 0, 0, 1], 700).into(), 1);
-        let key = |xid: u32| keys.request(peer, xid, Proc::Create, &OpaqueAuth::none(), &xid.to_be_bytes()).key();
+        // Alike but for the xid: somebody writes the same again and again.
+        let key = |xid: u32| keys.request(peer, xid, Proc::Write, &OpaqueAuth::none(), b"the same").key();
         let mut index = Index::default();
         (0..KEYS).for_each(|n| index.insert(key(n), EntryId(n.into())));
         assert!((0..KEYS).all(|n| index.get(&key(n)) == Some(EntryId(n.into()))));

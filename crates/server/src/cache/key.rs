@@ -25,15 +25,16 @@ pub struct Request {
     pub proc: Proc,
     /// Length of the arguments in bytes.
     pub len: u32,
-    /// Keyed hash of credential and arguments. All bytes count: a wrapped fragment id can
-    /// splice two datagrams, and the pieces may differ only at the end.
+    /// Keyed hash of credential and arguments, and of the transaction id and whom it came from, so that
+    /// requests that are otherwise alike are not in one another's way. All bytes count: a wrapped
+    /// fragment id can splice two datagrams, and the pieces may differ only at the end.
     pub hash: u128,
 }
 
 /// Everything about a request but, on streams, the port it came from, which may change when a
 /// client connects again. The program is the cache's own: it serves one.
 ///
-/// The hash comes first so that comparing keys mostly ends there.
+/// The hash, which is of nearly all of it, comes first so that comparing keys mostly ends there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     hash: u128,
@@ -120,6 +121,14 @@ impl Keys {
         let stamp = if cred.flavor == OpaqueAuth::UNIX { 4 } else { 0 };
         let body = cred.body.get(stamp..).unwrap_or_default();
         let mut h = self.short;
+        h.write_u32(xid);
+        match peer.addr.ip().to_canonical() {
+            IpAddr::V4(ip) => h.write(&ip.octets()),
+            IpAddr::V6(ip) => h.write(&ip.octets()),
+        }
+        if peer.path == Path::Datagram {
+            h.write_u16(peer.addr.port());
+        }
         h.write_u32(cred.flavor);
         h.write_usize(body.len());
         h.write(body);
@@ -138,6 +147,23 @@ impl Keys {
 mod tests {
     use super::*;
     use remora_wire::rpc::AuthUnix;
+
+    /// Or else all of them would be in one place of the index, and looked at one by one.
+    #[test]
+    fn requests_that_are_alike_but_for_the_xid_or_the_client_have_different_hashes() {
+        let keys = Keys::new(1);
+        let hash = |peer, xid| keys.request(peer, xid, Proc::Write, &OpaqueAuth::none(), b"args").hash;
+        let datagram = |addr: &str| Peer::datagram(addr.parse().unwrap());
+        let stream = |port, id| Peer::stream(([10, 0, 0, 1], port).into(), id);
+        let base = datagram("10.0.0.1:700");
+        for other in ["10.0.0.2:700", "10.0.0.1:701", "[2001:db8::1]:700"] {
+            assert_ne!(hash(base, 1), hash(datagram(other), 1), "{other}");
+        }
+        assert_ne!(hash(base, 1), hash(base, 2));
+        assert_ne!(hash(stream(700, 1), 1), hash(stream(700, 1), 2));
+        assert_eq!(hash(base, 1), hash(datagram("[::ffff:10.0.0.1]:700"), 1));
+        assert_eq!(hash(stream(700, 1), 1), hash(stream(701, 2), 1), "it has connected again");
+    }
 
     #[test]
     fn every_part_but_the_stamp_tells_requests_apart() {
