@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use super::super::ids::Key;
 use crate::Cred;
 
-/// A kind of file is made ahead while so many are asked for
-const MANY: u32 = 16;
-/// within a time as short as this.
+/// Files of a kind are made ahead while so much of
+const MAKING: Duration = Duration::from_millis(5);
+/// a time like this goes, or would go, into making those that are asked for. Who asks for one after the other
+/// and waits for each would gain little, and lose by waking the keeper.
 const MOMENT: Duration = Duration::from_millis(20);
 /// Files made ahead of each kind, and how many are left when the keeper is told.
 const LEVEL: usize = 48;
@@ -87,13 +88,13 @@ impl<T> Default for Shelves<T> {
 }
 
 impl<T> Shelf<T> {
-    /// One more is asked for.
-    fn ask(&mut self, now: Instant) {
+    /// One more is asked for, which takes so long to make.
+    fn ask(&mut self, now: Instant, making: Duration) {
         if now.saturating_duration_since(self.since) > MOMENT {
             (self.asked, self.since) = (0, now);
         }
         self.asked += 1;
-        if self.asked >= MANY {
+        if self.asked * making >= MAKING {
             self.until = Some(now + MOMENT);
         }
     }
@@ -111,9 +112,9 @@ impl<T> Shelves<T> {
 
     /// Asks for a file in `dir`, and whether the keeper is to be told.
     pub(super) fn take(&mut self, now: Instant, pattern: &Pattern, dir: &Arc<OwnedFd>) -> (Option<T>, bool) {
-        let pays = self.costs.pays();
+        let (pays, making) = (self.costs.pays(), self.costs.making);
         let shelf = self.shelf(now, pattern, dir);
-        shelf.ask(now);
+        shelf.ask(now, making);
         let low = shelf.made.len() <= LOW && shelf.is_busy(now);
         let fresh = |made: &(Instant, T)| now.saturating_duration_since(made.0) < STALE;
         let made = if shelf.made.front().is_some_and(fresh) { shelf.made.pop_front() } else { None };
@@ -205,6 +206,8 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    /// Asked for at once, they are many where making one takes 40 us or more.
+    const MANY: usize = 130;
 
     fn pattern(dir: u64) -> Pattern {
         let cred = Cred { uid: 1, gid: 2, gids: vec![3] };
@@ -231,7 +234,7 @@ mod tests {
 
         /// Asks for many; whether the keeper was told.
         fn take_many(&mut self, pattern: &Pattern) -> bool {
-            (0..MANY).fold(false, |_, _| self.take(pattern).1)
+            (0..MANY).fold(false, |told, _| self.take(pattern).1 || told)
         }
 
         /// Does what there is to do; how many were made, and put away.
@@ -261,7 +264,7 @@ mod tests {
         let mut t = Test::new(MS);
         for _ in 0..10 * MANY {
             assert_eq!(t.take(&pattern(1)), (None, false), "one after the other is not many");
-            t.now += 2 * MS;
+            t.now += 6 * MS;
         }
         assert!(t.take_many(&pattern(1)));
         assert_eq!(t.keep(), (LEVEL, 0));
