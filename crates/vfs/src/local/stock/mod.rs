@@ -9,8 +9,10 @@
 //! * it was made by the same caller, in the same directory, with the same mode;
 //! * what else it has of the directory, the set-gid bit's group, is part of what it is asked for by,
 //!   and directories with a default ACL are served in the ordinary way;
-//! * its times are set before it gets its name, but for its birth, which NFS does not tell. What
-//!   chattr(1) has a directory hand down may be a second old.
+//! * its times are set before it gets its name, but for its birth, which NFS does not tell.
+//!
+//! It is up to a second old. So of a directory that somebody changes and changes back within that time it
+//! may have what was handed down in between, and what chattr(1) has a directory hand down may be as old.
 //!
 //! What nobody takes is held a while longer for its number, as small files that were removed are.
 

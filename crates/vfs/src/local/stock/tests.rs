@@ -52,7 +52,15 @@ fn stock_up(disk: &LocalDisk, cred: &Cred, dir: &FileId, mode: u32) -> bool {
     let there = disk.folder(dir).unwrap();
     let made = openat(&there.fd, c".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RWXU);
     assert!(matches!(made, Err(Errno::OPNOTSUPP | Errno::ISDIR)), "nothing was made ahead, though it can be");
+    skipped("the file system has no files without names");
     false
+}
+
+/// Says that a test cannot be made here.
+fn skipped(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("SKIPPED {test}: {why}");
+    assert!(std::env::var_os("REMORA_REQUIRE_ALL").is_none_or(|v| v != "1"), "{test} cannot be skipped: {why}");
 }
 
 /// Gives the next name to a file that was made ahead.
@@ -78,6 +86,9 @@ fn ordinary(path: &Path, mode: u32) -> std::fs::Metadata {
 fn a_file_made_ahead_is_what_it_would_be_if_it_were_made_now() {
     let (top, disk, dir) = disk(false);
     let path = top.path().join("dir");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, None, Some(1234)).unwrap();
+    }
     for (dir_mode, mode) in [(0o777, 0o640), (0o777, 0o666), (0o2777, 0o604)] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(dir_mode)).unwrap();
         if !stock_up(&disk, &me(), &dir, mode) {
@@ -128,7 +139,7 @@ fn a_directory_with_a_default_acl_has_the_last_word() {
     }
     let path = top.path().join("dir");
     if setxattr(&path, c"system.posix_acl_default", &ACL, XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
-        return;
+        return skipped("the file system has no ACLs");
     }
     let now = ordinary(&path.join("now"), 0o666);
     assert_eq!(now.mode() & 0o777, 0o640, "the ACL's, whatever the umask");
@@ -186,7 +197,6 @@ fn nothing_stays_open_of_a_directory_or_a_disk_that_is_gone() {
     if !stock_up(&disk, &me(), &dir, 0o644) {
         return;
     }
-    assert!(disk.fsstat(&disk.root()).is_ok(), "its files count as free");
     for entry in std::fs::read_dir(top.path().join("dir")).unwrap().flatten() {
         disk.remove(&me(), &dir, entry.file_name().as_encoded_bytes()).unwrap();
     }
