@@ -8,6 +8,7 @@
 # REMORA is the binary (target/release/remora), DIRECTORY is on the disk to be measured (/var/tmp).
 # ROUNDS (7), DURATION (2s), FILES (50000) and ONLY (all) may be set in the environment; ONLY is some
 # of: ops names data udp list (names, create-remove alone, is among ops and must be asked for). EXTRA goes to every `remora bench`, --json for instance, SERVE to `remora serve`:
+# AS=1000 makes the calls as the user and group of that number, and not as root.
 # SERVE='--durability names-later' has both servers acknowledge CREATE and REMOVE before they are stable.
 set -eu
 
@@ -26,10 +27,13 @@ dir=$2
 rounds=${ROUNDS:-7}
 duration=${DURATION:-2s}
 files=${FILES:-50000}
+as=${AS:-0}
 
 ip link set lo up
 mount -t tmpfs tmpfs /run
 mkdir -p /run/ganesha "$dir/remora" "$dir/ganesha" "$dir/state"
+chmod 755 "$dir"
+chown "$as:$as" "$dir/remora" "$dir/ganesha"
 rpcbind -f -w &
 cat > "$dir/ganesha.conf" <<END
 NFS_CORE_PARAM { Protocols = 3; Enable_UDP = true; Enable_NLM = false; MNT_Port = 20048;
@@ -50,7 +54,7 @@ a="nfs://127.0.0.1:3049/"
 b="nfs://127.0.0.1:2049$dir/ganesha?mountport=20048"
 compare() {
     # shellcheck disable=SC2086 # EXTRA is a list of flags
-    "$remora" bench "$a" --vs "$b" --rounds "$rounds" --duration "$duration" --files "$files" ${EXTRA:-} "$@"
+    setpriv --reuid "$as" --regid "$as" --clear-groups "$remora" bench "$a" --vs "$b" --rounds "$rounds" --duration "$duration" --files "$files" ${EXTRA:-} "$@"
 }
 
 for part in ${ONLY:-ops data udp list}; do

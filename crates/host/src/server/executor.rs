@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use remora_server::{Answer, Execute, Started, Ticket, Unflushed};
 use remora_vfs::FlushKey;
+use remora_vfs::local::Devoted;
 use remora_wire::nfs3::Status;
 
 use super::admission::Permit;
@@ -135,6 +136,7 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 }
 
 fn work(hub: &Hub) {
+    let _devoted = Devoted::begin();
     while let Some(task) = hub.jobs.tasks.pop() {
         do_task(hub, task);
     }
@@ -142,6 +144,7 @@ fn work(hub: &Hub) {
 
 /// Does what there is to do, and what comes, until nothing has come for so long.
 pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
+    let _devoted = Devoted::begin();
     while let Some(task) = hub.jobs.tasks.pop_within(patience) {
         do_task(hub, task);
     }

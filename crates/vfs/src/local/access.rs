@@ -1,9 +1,11 @@
 //! What a caller may do with an object (RFC 1813, section 3.3.4). The kernel is asked: it knows of
 //! ACLs, of read-only mounts and of files that nobody may change, of which mode bits say nothing.
 
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::unistd::{AccessFlags, faccessat};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, FileType};
-use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, fstatvfs};
-use rustix::io::Errno;
+use rustix::fs::{StatVfsMountFlags, fstatvfs};
 
 use super::LocalDisk;
 use super::resolve::Object;
@@ -26,13 +28,14 @@ impl LocalDisk {
             return Ok(by_mode & asked);
         }
         let asked = asked & perm::conceivable(self.disk.identity.acting(cred), &object.attr);
-        let path = object.proc_path();
-        let may = |bits| accessat(CWD, &*path, Access::from_bits_retain(bits), AtFlags::EACCESS);
+        // Not by its path in /proc, for which the kernel would make an inode each time.
+        let how = AtFlags::AT_EACCESS | AtFlags::AT_EMPTY_PATH;
+        let may = |bits: u32| faccessat(&object.fd, c"", AccessFlags::from_bits_retain(bits as i32), how);
         let _as_caller = self.disk.identity.assume(cred)?;
         let has = match may(asked) {
             Ok(()) => return Ok(asked),
             // Linux before 5.8 can only be asked for others than the caller.
-            Err(Errno::NOSYS) => return Ok(by_mode & asked),
+            Err(Errno::ENOSYS | Errno::EINVAL) => return Ok(by_mode & asked),
             Err(_) => [R, W, X].into_iter().filter(|bit| asked & bit != 0 && may(*bit).is_ok()).sum::<u32>(),
         };
         // Where this machine executes nothing the clients still may.

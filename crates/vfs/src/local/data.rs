@@ -189,6 +189,7 @@ impl LocalDisk {
         };
         let fd = match as_caller {
             Err(Errno::ACCESS) if self.disk.identity.honours() && self.let_in(cred, object, purpose)? => {
+                self.as_server();
                 reopen(object, flags)
             }
             done => done,
@@ -208,6 +209,7 @@ impl LocalDisk {
 
     /// Opens a regular file in any way that lets the server sync it.
     pub(super) fn open_for_sync(&self, object: &Object) -> Option<OwnedFd> {
+        self.as_server();
         reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY)).ok()
     }
 }

@@ -84,6 +84,7 @@ impl LocalDisk {
         let is_now = matches!((atime, mtime), (SetTime::Server, SetTime::Keep) | (SetTime::Keep, SetTime::Server));
         match as_caller {
             Err(Errno::PERM) if is_now && self.disk.identity.honours() && self.granted(cred, object, W)? != 0 => {
+                self.as_server();
                 set().nfs()
             }
             done => done.nfs(),

@@ -13,6 +13,7 @@ use remora_wire::nfs3::{Attr, Status};
 use rustix::fs::{CWD, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, openat, seek};
 use rustix::io::Errno;
 
+use super::acting;
 use super::errno::OrStatus;
 use super::ids::{Hint, Key};
 use super::resolve::{Folder, Object};
@@ -116,6 +117,7 @@ impl LocalDisk {
 
     /// The directory above `dir`; above the root, the root.
     pub(super) fn above(&self, dir: &Object) -> Result<Object> {
+        acting::own();
         if dir.key == self.disk.root_key {
             return self.resolve(&self.disk.root_id);
         }

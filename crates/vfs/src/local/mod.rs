@@ -8,13 +8,15 @@
 //!   export by somebody else can be read for as long as it happens to be cached open, and a
 //!   directory for as long as [`Options::trust_for`].
 //! * **Identity**: with [`Options::honour_credentials`] each call is done with its caller's
-//!   user and groups, by the one thread that does it. Without, all is done as the server's
+//!   user and groups, by the one thread that does it, and that may stay its caller until the next
+//!   call if it is [`Devoted`] to them. Without, all is done as the server's
 //!   user, and what a caller may is what that user may.
 //! * **Stability** is the kernel's: fdatasync(2) and fsync(2), on directories too.
 //!
 //! Needs /proc, and Linux 5.8 for the times of symbolic links.
 
 mod access;
+mod acting;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
 mod data;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
@@ -63,6 +65,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
 use rustix::process::{Resource, getrlimit};
 
 use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names};
+use acting::lasting;
 use data::OpenFiles;
 use dirs::Dirs;
 use errno::OrStatus;
@@ -76,6 +79,8 @@ use stripes::Stripes;
 use sync::{Kind, Later};
 use table::Table;
 use together::Together;
+
+pub use acting::Devoted;
 
 /// How to export a directory.
 #[derive(Clone, Debug)]
@@ -220,6 +225,12 @@ impl LocalDisk {
         Ok(LocalDisk { disk, later: None })
     }
 
+    /// For what is done as the server between what is done as a caller.
+    fn as_server(&self) -> &LocalDisk {
+        acting::own();
+        self
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.disk.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -297,63 +308,70 @@ impl Vfs for LocalDisk {
     }
 
     fn getattr(&self, id: &FileId) -> Result<Attr> {
+        let _lasting = lasting();
         self.attr_of(id)
     }
 
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
-        self.do_setattr(cred, id, attr, guard)
+        self.as_server().do_setattr(cred, id, attr, guard)
     }
 
     fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
+        let _lasting = lasting();
         self.do_lookup(cred, dir, name)
     }
 
     fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
+        let _lasting = lasting();
         self.do_access(cred, id, wanted)
     }
 
     fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {
-        self.do_readlink(id)
+        self.as_server().do_readlink(id)
     }
 
     fn read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
+        let _lasting = lasting();
         self.do_read(cred, id, offset, count)
     }
 
     fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
+        let _lasting = lasting();
         self.do_write(cred, id, offset, data, stable)
     }
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
+        let _lasting = lasting();
         self.do_create(cred, dir, name, how)
     }
 
     fn mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
-        self.do_mkdir(cred, dir, name, attr)
+        self.as_server().do_mkdir(cred, dir, name, attr)
     }
 
     fn symlink(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr, target: &[u8]) -> Result<Made> {
-        self.do_symlink(cred, dir, name, attr, target)
+        self.as_server().do_symlink(cred, dir, name, attr, target)
     }
 
     fn mknod(&self, cred: &Cred, dir: &FileId, name: &[u8], what: &NodeKind) -> Result<Made> {
-        self.do_mknod(cred, dir, name, what)
+        self.as_server().do_mknod(cred, dir, name, what)
     }
 
     fn remove(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
+        let _lasting = lasting();
         self.do_remove(cred, dir, name, AtFlags::empty())
     }
 
     fn rmdir(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
-        self.do_remove(cred, dir, name, AtFlags::REMOVEDIR)
+        self.as_server().do_remove(cred, dir, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
-        self.do_rename(cred, from, to)
+        self.as_server().do_rename(cred, from, to)
     }
 
     fn link(&self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {
-        self.do_link(cred, id, dir, name)
+        self.as_server().do_link(cred, id, dir, name)
     }
 
     fn readdir(
@@ -363,16 +381,16 @@ impl Vfs for LocalDisk {
         query: DirQuery,
         take: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<DirEnd> {
-        self.do_readdir(cred, dir, query, take)
+        self.as_server().do_readdir(cred, dir, query, take)
     }
 
     fn tidy(&self) {
+        self.as_server().clear_graves();
         self.disk.files.close_removed();
-        self.clear_graves();
     }
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
-        self.resolve(id)?;
+        self.as_server().resolve(id)?;
         self.disk.files.close_removed();
         self.graveyard().clear_out();
         let s = fstatvfs(&self.disk.root).nfs()?;
@@ -392,7 +410,7 @@ impl Vfs for LocalDisk {
     }
 
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
-        self.resolve(id)?;
+        self.as_server().resolve(id)?;
         self.clear_graves();
         let s = fstatvfs(&self.disk.root).nfs()?;
         Ok(PathConfOk {
@@ -408,6 +426,7 @@ impl Vfs for LocalDisk {
     }
 
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
+        let _lasting = lasting();
         self.do_commit(cred, id)
     }
 }

@@ -12,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::acting;
 use super::errno::OrStatus;
 use super::files::wcc;
 use super::resolve::{Folder, Object};
@@ -87,7 +88,7 @@ impl LocalDisk {
     /// CREATE met an object of that name.
     fn reuse(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
         let dir = self.folder(dir)?;
-        let mut there = self.open_child(&dir, name)?;
+        let mut there = self.as_server().open_child(&dir, name)?;
         let regular = there.attr.kind == FileType::Regular;
         match how {
             // Nothing was made, and nothing changes: who asked wants to know what is there.
@@ -233,7 +234,7 @@ impl LocalDisk {
     /// the directory has a default ACL no umask counts, and what is missing was for the ACL to say.
     fn undo_umask(&self, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<()> {
         let taken = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
-        if taken != 0 && made.attr.kind != FileType::SymLink && !self.hands_down_acl(dir) {
+        if taken != 0 && made.attr.kind != FileType::SymLink && !self.as_server().hands_down_acl(dir) {
             // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
             chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | taken), AtFlags::empty()).nfs()?;
             made.attr = self.look(&made.fd)?.attr;
@@ -249,6 +250,7 @@ impl LocalDisk {
     }
 
     fn undo_make(&self, dir: &Folder, name: &[u8], child: Object) {
+        acting::own();
         let flags = if child.attr.kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         // If this fails too, an object without its attributes stays; the caller hears of the
         // first failure.
@@ -374,7 +376,7 @@ impl LocalDisk {
             let found = wanted.iter().map(|(dir, name)| self.child(cred, dir, name)).collect::<Result<Vec<_>>>()?;
             let mut keys: Vec<_> = wanted.iter().map(|(dir, _)| dir.key).collect();
             keys.extend(found.iter().flatten().map(|o| o.key));
-            let step = self.disk.stripes.lock(&keys);
+            let step = self.as_server().disk.stripes.lock(&keys);
             // Which locks to take was known only from the names, and they may have changed.
             let still = wanted.iter().zip(&found).all(|((dir, name), object)| {
                 let now = stat::at(&dir.fd, name);

@@ -12,6 +12,7 @@ use remora_wire::nfs3::{Attr, FileType, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+use super::acting;
 use super::dirs::Way;
 use super::errno::{self, OrStatus};
 use super::ids::{self, Hint, Key};
@@ -122,7 +123,8 @@ impl LocalDisk {
     /// The directory that `id` names, without a look at it if it is open.
     pub(super) fn folder(&self, id: &FileId) -> Result<Folder> {
         let (key, hint) = ids::decode(id).ok_or(Status::BadHandle)?;
-        match self.kept(key).filter(|_| key != self.disk.root_key) {
+        match self.kept(key) {
+            Some(way) if key == self.disk.root_key => Ok(Folder { fd: way.fd, key, hint: Hint::default() }),
             Some(way) => Ok(Folder { fd: way.fd, key, hint }),
             None => Ok(self.resolve_dir(id)?.folder()),
         }
@@ -141,6 +143,7 @@ impl LocalDisk {
         if let Some(way) = self.kept(key) {
             return Ok(way);
         }
+        acting::own();
         let names = self.table().path(key).ok_or(Errno::NOENT)?;
         let way = Way::now(Arc::new(self.open_names(&names)?));
         if !self.is_still(&self.within(stat::of(&way.fd)?), key) {
@@ -153,7 +156,11 @@ impl LocalDisk {
     /// Opens `name` in the directory `parent`; how it was reached.
     fn open_in(&self, parent: Key, name: &[u8]) -> rustix::io::Result<Way> {
         let Way { fd: dir, since } = self.way(parent)?;
-        let fd = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let open = || openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let fd = match open() {
+            Err(Errno::ACCESS) if acting::own() => open()?,
+            done => done?,
+        };
         Ok(Way { fd: Arc::new(fd), since })
     }
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use remora_wire::nfs3::Status;
 use rustix::fs::{FileType, Mode, OFlags, openat};
 
+use super::acting;
 use super::errno::OrStatus;
 use super::ids::{Hint, Key};
 use super::resolve::{Check, Object};
@@ -56,6 +57,7 @@ impl LocalDisk {
         if self.table().is_missing(key) {
             return Err(Status::Stale);
         }
+        acting::own();
         let max = self.disk.search_entries;
         if let Walk::Found(object) = self.walk(key, hint, max, |depth, dir| hint.leads_through(depth, dir)) {
             return Ok(object);

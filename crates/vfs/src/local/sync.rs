@@ -10,6 +10,7 @@ use remora_wire::nfs3::{FileType, Stable, Status};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
+use super::acting;
 use super::data::Data;
 use super::errno;
 use super::graveyard::{REST, Ways};
@@ -130,7 +131,10 @@ impl LocalDisk {
     }
 
     pub(super) fn open_to_sync(&self, dir: &Folder) -> Option<Arc<OwnedFd>> {
-        self.disk.dirs.syncable(dir.key, || dir.open_dir().ok())
+        self.disk.dirs.syncable(dir.key, || {
+            acting::own();
+            dir.open_dir().ok()
+        })
     }
 
     /// Whether changes of names that wait together are flushed with everything else.

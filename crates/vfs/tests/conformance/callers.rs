@@ -12,7 +12,7 @@ use remora_wire::nfs3::{
 
 use crate::bench::*;
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 

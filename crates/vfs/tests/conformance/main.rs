@@ -6,6 +6,8 @@ mod behaviour;
 mod bench;
 #[cfg(target_os = "linux")]
 mod callers;
+#[cfg(target_os = "linux")]
+mod devoted;
 mod listing;
 #[cfg(target_os = "linux")]
 mod local_disk;
