@@ -39,6 +39,9 @@ const CHANGES_FOR: Duration = Duration::from_micros(500);
 const DEAR_CHANGES_MAX: usize = 64;
 const DEAR_CHANGES_FOR: Duration = Duration::from_millis(1);
 const COMPANY_FOR: Duration = Duration::from_micros(400);
+/// How long a thread without work stays its last caller. By Linux's rules whoever is that user on this machine may
+/// have a say in the thread's scheduling for that long.
+const STAYS_CALLER_FOR: Duration = Duration::from_millis(50);
 /// Most jobs of a lane before others have their turn.
 const TURN_MAX: usize = 64;
 
@@ -136,8 +139,14 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 }
 
 fn work(hub: &Hub) {
-    let _devoted = Devoted::begin();
-    while let Some(task) = hub.jobs.tasks.pop() {
+    let devoted = Devoted::begin();
+    let next = || {
+        hub.jobs.tasks.pop_within(STAYS_CALLER_FOR).or_else(|| {
+            devoted.rest();
+            hub.jobs.tasks.pop()
+        })
+    };
+    while let Some(task) = next() {
         do_task(hub, task);
     }
 }

@@ -174,6 +174,38 @@ fn is_itself() -> bool {
     rustix::process::geteuid().is_root() && rustix::process::getegid().as_raw() == 0
 }
 
+#[test]
+fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
+    if !is_root() {
+        eprintln!("SKIPPED what takes root");
+        return;
+    }
+    let World { fs, .. } = &World::new(false);
+    let [ann, bob] = [1, 2].map(user);
+    let now = || rustix::process::geteuid().as_raw();
+    let look = |who: &Cred| fs.lookup(who, &fs.root(), b".").map(drop);
+    look(&ann).unwrap();
+    assert!(is_itself(), "not devoted yet");
+    let devoted = Devoted::begin();
+    for who in [&ann, &ann, &bob] {
+        look(who).unwrap();
+        assert_eq!(now(), who.uid);
+        fs.getattr(&fs.root()).unwrap();
+        assert_eq!(now(), who.uid, "on nobody's behalf");
+    }
+    look(&user(0)).unwrap();
+    assert!(is_itself());
+    look(&ann).unwrap();
+    fs.tidy();
+    assert!(is_itself());
+    look(&ann).unwrap();
+    devoted.rest();
+    assert!(is_itself());
+    look(&bob).unwrap();
+    drop(devoted);
+    assert!(is_itself());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
