@@ -133,28 +133,21 @@ impl JobQueue {
 pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |i| {
         let hub = hub.clone();
-        std::thread::Builder::new().name(format!("disk-{i}")).spawn(move || work(&hub))
+        std::thread::Builder::new().name(format!("disk-{i}")).spawn(move || work_until_idle(&hub, Duration::MAX))
     };
     (0..n.max(1)).map(spawn).collect()
 }
 
-fn work(hub: &Hub) {
+/// Does what there is to do, and what comes, until nothing has come for so long.
+pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
     let devoted = Devoted::begin();
     let next = || {
         hub.jobs.tasks.pop_within(STAYS_CALLER_FOR).or_else(|| {
             devoted.rest();
-            hub.jobs.tasks.pop()
+            hub.jobs.tasks.pop_within(patience)
         })
     };
     while let Some(task) = next() {
-        do_task(hub, task);
-    }
-}
-
-/// Does what there is to do, and what comes, until nothing has come for so long.
-pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
-    let _devoted = Devoted::begin();
-    while let Some(task) = hub.jobs.tasks.pop_within(patience) {
         do_task(hub, task);
     }
 }

@@ -102,12 +102,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The next task, when there is one; `None` when there will be none.
-    pub(super) fn pop(&self) -> Option<T> {
-        self.pop_within(Duration::MAX)
-    }
-
-    /// The same for who goes home when it has slept for so long.
+    /// The next task, when there is one; `None` when there will be none, or has been none for so long.
     pub(super) fn pop_within(&self, patience: Duration) -> Option<T> {
         let mut tired = false;
         loop {
@@ -219,6 +214,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl<T> Queue<T> {
+        fn pop(&self) -> Option<T> {
+            self.pop_within(Duration::MAX)
+        }
+    }
 
     const ONE: Turn = Turn(0);
 

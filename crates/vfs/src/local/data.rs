@@ -8,6 +8,7 @@ use remora_wire::nfs3::{Attr, FileType, Stable, Status};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::acting;
 use super::ids::{self, Key};
 use super::recent::Recent;
 use super::resolve::Object;
@@ -189,7 +190,7 @@ impl LocalDisk {
         };
         let fd = match as_caller {
             Err(Errno::ACCESS) if self.disk.identity.honours() && self.let_in(cred, object, purpose)? => {
-                self.as_server();
+                acting::own();
                 reopen(object, flags)
             }
             done => done,
@@ -209,7 +210,7 @@ impl LocalDisk {
 
     /// Opens a regular file in any way that lets the server sync it.
     pub(super) fn open_for_sync(&self, object: &Object) -> Option<OwnedFd> {
-        self.as_server();
+        acting::own();
         reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY)).ok()
     }
 }

@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
+use super::acting;
 use super::data::For;
 use super::errno::OrStatus;
 use super::resolve::Object;
@@ -84,7 +85,7 @@ impl LocalDisk {
         let is_now = matches!((atime, mtime), (SetTime::Server, SetTime::Keep) | (SetTime::Keep, SetTime::Server));
         match as_caller {
             Err(Errno::PERM) if is_now && self.disk.identity.honours() && self.granted(cred, object, W)? != 0 => {
-                self.as_server();
+                acting::own();
                 set().nfs()
             }
             done => done.nfs(),

@@ -376,7 +376,8 @@ impl LocalDisk {
             let found = wanted.iter().map(|(dir, name)| self.child(cred, dir, name)).collect::<Result<Vec<_>>>()?;
             let mut keys: Vec<_> = wanted.iter().map(|(dir, _)| dir.key).collect();
             keys.extend(found.iter().flatten().map(|o| o.key));
-            let step = self.as_server().disk.stripes.lock(&keys);
+            let step = self.disk.stripes.lock(&keys);
+            acting::own();
             // Which locks to take was known only from the names, and they may have changed.
             let still = wanted.iter().zip(&found).all(|((dir, name), object)| {
                 let now = stat::at(&dir.fd, name);
