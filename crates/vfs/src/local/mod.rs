@@ -385,8 +385,8 @@ impl Vfs for LocalDisk {
     }
 
     fn tidy(&self) {
-        self.as_server().clear_graves();
-        self.disk.files.close_removed();
+        self.as_server().disk.files.close_removed();
+        self.clear_graves();
     }
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
