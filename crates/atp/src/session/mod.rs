@@ -33,7 +33,7 @@
 //! bytes of received objects, 64 stateless answers, 1,024 tickets. For each peer: `buffer_peer`
 //! bytes of received objects (whole, in part, or announced), `streams` objects under way, `window`
 //! bytes out of order (of one object 1 MiB), 8,192 remembered packets (24 bytes each), 80 arrivals not reported yet,
-//! 4 KB of DATAGRAM frames either way. Objects to be sent are the scheduler's to bound (`objects_max`,
+//! 8 KB of DATAGRAM frames either way. Objects to be sent are the scheduler's to bound (`objects_max`,
 //! `bytes_max`): one takes its bytes and about 300 more. Events wait until they are polled; there
 //! are as many as there are requests, received objects and changes of a peer's state.
 //!

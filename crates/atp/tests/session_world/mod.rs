@@ -73,6 +73,8 @@ pub struct Node {
     pub batches: Vec<usize>,
     /// Copies of what it sent, if asked for.
     pub capture: Option<Vec<Transmit>>,
+    /// The largest datagram it may send.
+    largest: usize,
     free: Time,
 }
 
@@ -135,6 +137,7 @@ impl World {
 
     pub fn add(&mut self, config: Config, link: Link) -> usize {
         let n = self.nodes.len();
+        let largest = usize::from(config.datagram_max.max(1472));
         let endpoint = self.endpoint(n, config);
         let addr = addr(n, 4000);
         self.nodes.push(Node {
@@ -145,6 +148,7 @@ impl World {
             wire: (0, 0),
             batches: Vec::new(),
             capture: None,
+            largest,
             free: Time::ZERO,
         });
         n
@@ -204,7 +208,7 @@ impl World {
             capture.push(transmit.clone());
         }
         let bytes = transmit.payload.len() as u64 + HEADERS;
-        assert!(transmit.payload.len() <= 1472, "one datagram at a time");
+        assert!(transmit.payload.len() <= node.largest, "one datagram at a time");
         node.wire = (node.wire.0 + bytes, node.wire.1 + 1);
         let start = self.now.max(node.free);
         if start.since(self.now) > node.link.queue {

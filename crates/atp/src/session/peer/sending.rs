@@ -25,6 +25,10 @@ const ACK_ROOM: usize = 24;
 const FRAME_HEAD: usize = 2;
 /// QUIC bytes of a packet that only asks for an acknowledgement; one that looks for a larger MTU has more.
 const ASKS_MAX: usize = 100;
+/// The most bytes of a probe: as many as Ethernet's usual frames have, of which a train, and what else waits, has room
+/// in [`DATAGRAMS`]. noq tells the peer to send frames of as much as it has room for, and ends the connection for one
+/// of that size.
+const PROBE_MAX: usize = 1500;
 /// What noq takes off a datagram's largest size for its frame header.
 const NOQ_DATAGRAM_HEAD: usize = 9;
 /// Bytes that noq sets aside for the length of a STREAM frame that does not fill its packet, where
@@ -95,10 +99,11 @@ impl Peer {
 
     /// Sends `probe`: stamps whose arrival is reported at once.
     pub(in crate::session) fn probe(&mut self, now: Time, probe: Probe) {
+        let full = self.conn.datagrams().max_size().unwrap_or(0).min(PROBE_MAX);
         let (count, size) = match probe {
             Probe::Small => (1, 0),
-            Probe::Pair => (2, self.conn.datagrams().max_size().unwrap_or(0)),
-            Probe::Train => (4, self.conn.datagrams().max_size().unwrap_or(0)),
+            Probe::Pair => (2, full),
+            Probe::Train => (4, full),
         };
         self.traffic.let_out(count);
         self.probes.clear();
