@@ -277,7 +277,7 @@ impl Destination {
     ///
     /// Until it may go, one answer stands for all. The caller sends it and says so with
     /// [`answered`](Destination::answered) or [`probed`](Destination::probed).
-    pub(crate) fn speak(&mut self, now: Time, gap: Duration, ack_due: bool) -> Option<Frame> {
+    pub(crate) fn speak(&mut self, now: Time, gap: Duration, ack_due: bool, config: &Config) -> Option<Frame> {
         let may_answer = self.answers.opens_at(gap) <= now;
         let owed = if may_answer { self.handoffs.take_owed() } else { None };
         let said = owed.map(Frame::HandOffAck).or_else(|| self.handoffs.take_due(now).map(Frame::HandOff));
@@ -285,7 +285,7 @@ impl Destination {
             return said;
         }
         let cts = if may_answer { self.take_cts() } else { None };
-        cts.or_else(|| self.take_question()).or_else(|| if ack_due { self.take_ack() } else { None })
+        cts.or_else(|| self.take_question(config)).or_else(|| if ack_due { self.take_ack() } else { None })
     }
 
     /// An answer was sent that counts for as much time as `cost`.
@@ -322,10 +322,14 @@ impl Destination {
         Some(Frame::Cts(ack))
     }
 
-    /// The question what has become of earlier frames, if it is to be asked. The caller sends
+    /// The question what has become of earlier frames, which tells what was given up, if it is to be
+    /// asked. The caller sends
     /// it and says so with [`probed`](Destination::probed).
-    fn take_question(&mut self) -> Option<Frame> {
-        if !std::mem::take(&mut self.must_ask) {
+    fn take_question(&mut self, config: &Config) -> Option<Frame> {
+        // What was given up is told by the next DATA; where there is none the other end would hold what came
+        // behind it for as long as the longest lifetime.
+        let must_tell = self.state() == State::Good && self.sender.must_tell_floor() && !self.is_ready(config);
+        if !std::mem::take(&mut self.must_ask) && !must_tell {
             return None;
         }
         self.stats.rts += 1;

@@ -171,6 +171,13 @@ impl Link {
         let state = destination.state();
         if state != before {
             destination.queue.set_running(now, state == State::Good);
+            // While it holds it will not say what has become of what is under way to it, and that must not
+            // take the others' room.
+            if state == State::HandOff
+                && let Some(departure) = destination.latest()
+            {
+                self.pacer.passed(&departure);
+            }
             self.events.push_back(Event::State { peer, state });
         }
     }
@@ -183,7 +190,7 @@ impl Link {
             let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, gap, alone));
             let Some(destination) = self.peers.get_mut(&peer) else { continue };
             let ack_due = ack_at.is_some_and(|at| at <= now);
-            let Some(frame) = destination.speak(now, gap, ack_due) else { continue };
+            let Some(frame) = destination.speak(now, gap, ack_due, &self.config) else { continue };
             let (transmit, departure) = self.transmit(now, peer, &frame);
             let cost = self.answer_cost(self.config.cost(transmit.payload.len()), ready).max(gap);
             let destination = self.peers.get_mut(&peer)?;

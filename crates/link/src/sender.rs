@@ -6,16 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_wire::link::{Ack, CHUNKS_MAX, Data, Headers, PREV_MAX, Part, Place, Rts, expand};
+use remora_wire::link::{Ack, CHUNKS_MAX, Data, Headers, PREV_MAX, Part, Place, Rts, SHORT_AHEAD_MAX, expand};
 
 use crate::contexts::{Compressor, Form, Start};
 use crate::flight::{Flight, Tx};
 use crate::pacer::Departure;
 use crate::queue::Waiting;
 use crate::{Config, GaveUp, Packet};
-
-/// Low bytes tell numbers apart that are so far ahead of what the other end has seen.
-const SHORT_AHEAD_MAX: u64 = 127;
 
 /// The sending half of one destination.
 #[derive(Clone, Debug)]
@@ -31,6 +28,8 @@ pub(crate) struct Sender {
     outstanding: BTreeMap<u64, Sent>,
     /// Those of them to be sent, again or for the first time.
     due: BTreeSet<u64>,
+    /// The highest floor that was told.
+    told: u64,
     flight: Flight,
     compressor: Compressor,
     flows: BTreeMap<u64, Tail>,
@@ -90,6 +89,7 @@ impl Sender {
             arrived: first,
             outstanding: BTreeMap::new(),
             due: BTreeSet::new(),
+            told: first,
             flight: Flight::new(first),
             compressor: Compressor::default(),
             flows: BTreeMap::new(),
@@ -106,6 +106,7 @@ impl Sender {
     /// The peer has begun anew and knows nothing: everything is said in full until it answers.
     pub(crate) fn peer_restarted(&mut self) {
         self.known = false;
+        self.told = 0;
         self.compressor.forgotten();
     }
 
@@ -137,6 +138,11 @@ impl Sender {
     /// Whether the peer may still wait for packets that were given up.
     pub(crate) fn owes_floor(&self) -> bool {
         self.arrived < self.floor()
+    }
+
+    /// Whether it does, and has not been told that it need not.
+    pub(crate) fn must_tell_floor(&self) -> bool {
+        self.owes_floor() && self.told < self.floor()
     }
 
     /// What was given up since this was last asked.
@@ -237,12 +243,14 @@ impl Sender {
 
     /// Which chunk and transmission this is, as short as the other end understands it: it is
     /// known to have all that is below `arrived` and to have seen the stamp last echoed.
-    fn place(&self, seq: u64) -> Place {
+    fn place(&mut self, seq: u64) -> Place {
         let stamp = self.flight.next_stamp();
         if self.known && !self.owes_floor() && (self.next - self.arrived).max(self.flight.ahead()) <= SHORT_AHEAD_MAX {
             return Place::Short { seq: seq as u8, stamp: stamp as u8 };
         }
-        let back = (seq - self.floor()) as u16;
+        let floor = self.floor();
+        self.told = floor;
+        let back = (seq - floor) as u16;
         Place::Full { epoch: self.epoch, seq: seq as u16, stamp: stamp as u16, back }
     }
 
@@ -269,8 +277,9 @@ impl Sender {
     }
 
     /// A probe. The caller sends it and says so with [`probed`](Sender::probed).
-    pub(crate) fn rts(&self) -> Rts {
-        Rts { epoch: self.epoch, floor: self.floor() as u16, stamp: self.flight.next_stamp() as u16 }
+    pub(crate) fn rts(&mut self) -> Rts {
+        self.told = self.floor();
+        Rts { epoch: self.epoch, floor: self.told as u16, stamp: self.flight.next_stamp() as u16 }
     }
 
     /// Notes that a probe was sent.

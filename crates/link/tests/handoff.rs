@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Medium, World, packet};
 use remora_base::{Core, Rate, Time};
-use remora_link::{Class, Config, Event, HandOffPhase, State};
+use remora_link::{Class, Config, Duplex, Event, HandOffPhase, State};
 use remora_wire::link::{Announcement, Frame, HandOff};
 
 const BEGIN: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_millis(300) };
@@ -90,6 +90,24 @@ fn a_switch_whose_end_is_never_told_does_not_hold_for_ever() {
             assert_eq!(deliveries(&world, to, 1100, 2590), 0);
             assert!(deliveries(&world, to, 2600, 2700) > 0, "station {to} goes on");
         }
+    }
+}
+
+/// A mobile in a switch does not say what has become of what is under way to it.
+#[test]
+fn a_mobile_in_a_switch_takes_no_room_from_the_others() {
+    for rate in [None, Some(Rate::mbit(10))] {
+        let mut medium = Medium::new(2);
+        (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, Duration::from_millis(50));
+        let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 4);
+        let mut next = 0;
+        world.run(Time::from_secs(3), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
+        world.links[1].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(3) });
+        world.run(Time::from_millis(3200), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
+        assert_eq!(world.view(0, 1).state, State::HandOff);
+        world.send(0, 2, packet(2, 0, 100, Class::Default));
+        world.run(Time::from_millis(3400), |_| {});
+        assert_eq!(world.labels(2), [(2, 0)], "rate known: {}", rate.is_some());
     }
 }
 

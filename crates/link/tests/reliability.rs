@@ -10,8 +10,8 @@ use bytes::Bytes;
 use common::{Medium, World, label, packet};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
-use remora_link::{Class, Codel, Config, Event, Limits, Link, Mode, PerClass, State};
-use remora_wire::link::{Data, Frame, Place};
+use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, PerClass, State};
+use remora_wire::link::{Data, Frame, Place, SHORT_LATE_MAX};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -281,4 +281,42 @@ fn what_does_not_fit_is_counted() {
     let stats = snapshot.peers[0].stats;
     assert_eq!((stats.too_long, snapshot.no_such_peer, snapshot.bad_frames), (1, 1, 1));
     assert!(stats.overflow >= 35 && snapshot.peers[0].queue_packets <= 10, "{stats:?}");
+}
+
+/// Nothing comes after it that would tell the other end not to wait for it.
+#[test]
+fn the_last_gap_is_told_when_it_is_given_up() {
+    let twice = Limits { attempts: 2, lifetime: Duration::from_secs(60) };
+    let limits = PerClass { interactive: twice, default: twice, bulk: twice, probe: twice };
+    let mut medium = Medium::new(1);
+    medium.delay = MS(20);
+    // The first packet is lost, and again when it is sent again.
+    medium.bad[0] = [(999, 1002), (1045, 1100)].map(|(b, e)| (Time::from_millis(b), Time::from_millis(e))).to_vec();
+    let mut world = World::new(&Config { limits, ..keeping(Some(Rate::mbit(1))) }, medium, 1);
+    world.run(Time::from_secs(1), |_| {});
+    world.send(0, 1, packet(1, 0, 100, Class::Default));
+    world.run(Time::from_millis(1005), |_| {});
+    world.send(0, 1, packet(1, 1, 100, Class::Default));
+    world.run(Time::from_millis(1500), |_| {});
+    assert_eq!(world.view(0, 1).stats.gave_up.attempts, 1);
+    assert_eq!(world.labels(1), [(1, 1)]);
+    world.run(Time::from_secs(5), |_| {});
+    assert!(world.view(0, 1).stats.rts < 20, "{:?}", world.view(0, 1).stats);
+}
+
+/// Numbers are told by their low bytes where that is enough, and many are under way.
+#[test]
+fn frames_that_come_late_are_not_taken_for_others() {
+    for later in [1, 20, 64, SHORT_LATE_MAX - 1] {
+        let mut medium = Medium::new(1);
+        (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, MS(50));
+        // Some of them are sent for the second time, when their numbers are far behind.
+        (medium.loss, medium.overtaken) = (0.05, Some((7, later)));
+        let mut world = World::new(&Config { duplex: Duplex::Full, ..keeping(Some(Rate::mbit(10))) }, medium, 1);
+        let mut next = 0;
+        world.run(Time::from_secs(5), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
+        world.run(Time::from_secs(6), |_| {});
+        let all: Vec<_> = (0..next).map(|number| (1, number)).collect();
+        assert!(next > 3000 && world.labels(1) == all, "{next} packets, late by {later}");
+    }
 }

@@ -19,8 +19,9 @@ use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers, 4 tells those of
-/// the packets in brief.
-const PROLOGUE: &[u8] = b"remora link 4";
+/// the packets in brief, 5 tells numbers by a byte to fewer ahead and to later ones, and has the question's
+/// index under the seal. That stands behind it.
+const PROLOGUE: &[u8] = b"remora link 5";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;
@@ -83,15 +84,15 @@ pub(super) struct Hello {
 }
 
 impl Initiation {
-    /// Begins. `None` if the system gives no random numbers or the base's key is unusable.
+    /// Begins; the answer is to bear `index`, which is sent in clear. `None` if the system gives no random numbers or the base's key is unusable.
     pub(super) fn new(
         identity: &Identity,
         base: &PublicKey,
         secret: Option<&SharedSecret>,
-        timestamp: u64,
-        life: u64,
+        (timestamp, life): (u64, u64),
+        index: u32,
     ) -> Option<Initiation> {
-        let mut state = builder(identity)?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
+        let mut state = builder(identity, &prologue(index))?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
         state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
         let mut message = [0; INITIATION_LEN];
         let (sealed, place) = message.split_first_chunk_mut::<SEALED_LEN>()?;
@@ -129,9 +130,10 @@ impl<'a> Question<'a> {
 }
 
 impl Hello {
-    /// Opens a first message; `None` if it was not made for this base.
-    pub(super) fn read(identity: &Identity, question: Question<'_>) -> Option<Hello> {
-        let mut state = builder(identity)?.build_responder().ok()?;
+    /// Opens a first message that came with `index`; `None` if it was not made for this base, or with
+    /// another.
+    pub(super) fn read(identity: &Identity, index: u32, question: Question<'_>) -> Option<Hello> {
+        let mut state = builder(identity, &prologue(index))?.build_responder().ok()?;
         let mut payload = [0; SEALED_LEN];
         let n = state.read_message(question.0, &mut payload).ok()?;
         let (timestamp, life) = two_numbers(payload.get(..n)?)?;
@@ -206,8 +208,12 @@ pub(super) fn public_of(secret: &[u8; KEY_LEN]) -> Option<[u8; KEY_LEN]> {
     dh.pubkey().get(..KEY_LEN)?.try_into().ok()
 }
 
-fn builder(identity: &Identity) -> Option<Builder<'_>> {
-    Builder::new(params()?).local_private_key(&identity.secret).ok()?.prologue(PROLOGUE).ok()
+fn builder<'a>(identity: &'a Identity, prologue: &'a [u8]) -> Option<Builder<'a>> {
+    Builder::new(params()?).local_private_key(&identity.secret).ok()?.prologue(prologue).ok()
+}
+
+fn prologue(index: u32) -> Vec<u8> {
+    [PROLOGUE, &index.to_be_bytes()].concat()
 }
 
 fn params() -> Option<NoiseParams> {
@@ -227,14 +233,14 @@ mod tests {
     }
 
     fn open(base: &Identity, message: &[u8]) -> Option<Hello> {
-        Hello::read(base, Question::check(&base.public, message)?)
+        Hello::read(base, 3, Question::check(&base.public, message)?)
     }
 
     #[test]
     fn two_ends_agree_and_know_each_other() {
         let (mobile, base) = (identity(), identity());
         let secret = Some(SharedSecret([9; KEY_LEN]));
-        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42, 1 << 63).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), (42, 1 << 63), 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
         assert_eq!((hello.key, hello.timestamp, hello.life), (mobile.public, 42, 1 << 63));
         let welcome = Answer::Welcome { index: 7, life: u64::MAX };
@@ -253,9 +259,9 @@ mod tests {
     #[test]
     fn wrong_keys_and_secrets_do_not_pass() {
         let (mobile, base, other) = (identity(), identity(), identity());
-        let i = Initiation::new(&mobile, &other.public, None, 1, 1).unwrap();
+        let i = Initiation::new(&mobile, &other.public, None, (1, 1), 3).unwrap();
         assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
-        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, (1, 1), 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
         let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
         assert_eq!(i.read(&message), None, "another shared secret");
@@ -264,6 +270,8 @@ mod tests {
             damaged[at] ^= 1;
             assert!(Question::check(&base.public, &damaged).is_none(), "{at}");
         }
+        let question = Question::check(&base.public, &i.message).unwrap();
+        assert!(Hello::read(&base, 4, question).is_none(), "another index was put before it on the way");
         assert!(Question::check(&base.public, &i.message[1..]).is_none());
         assert!(Question::check(&base.public, &[]).is_none() && i.read(&[]).is_none());
     }
@@ -274,7 +282,7 @@ mod tests {
         let sealed = [7; SEALED_LEN];
         let message = [&sealed[..], &code(&base.public, &sealed).unwrap()].concat();
         let question = Question::check(&base.public, &message).unwrap();
-        assert!(Hello::read(&base, question).is_none());
+        assert!(Hello::read(&base, 3, question).is_none());
     }
 
     #[test]

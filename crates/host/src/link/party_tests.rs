@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::Time;
+use remora_wire::link::SHORT_LATE_MAX;
 
 use super::handshake::{INITIATION_LEN, Initiation};
 use super::key::{Identity, PublicKey, SharedSecret};
@@ -116,6 +117,13 @@ impl World {
         let up = Event::Frame { peer: mobile, frame: Bytes::from_static(b"up") };
         let down = Event::Frame { peer: 0, frame: Bytes::from_static(b"down") };
         self.base_events.contains(&up) && self.mobile_events.contains(&down)
+    }
+
+    /// What the mobile sends for this frame, which is on its way for long.
+    fn hold_back(&mut self, frame: &[u8]) -> Vec<u8> {
+        let now = self.now;
+        self.mobiles[0].1.send(now, 0, frame);
+        self.mobiles[0].1.poll_outgoing().unwrap().bytes
     }
 
     fn restart_base(&mut self) {
@@ -343,6 +351,37 @@ fn keys_are_renewed_while_frames_travel() {
     assert!(w.talks(0));
 }
 
+/// The link protocol tells numbers by their low bytes; one that is late would be taken for another.
+#[test]
+fn a_frame_is_late_no_more_than_the_link_protocol_bears() {
+    for (later, counts) in [(SHORT_LATE_MAX - 1, true), (SHORT_LATE_MAX, false)] {
+        let mut w = World::up(1);
+        let now = w.now;
+        let late = w.hold_back(b"late");
+        (0..later).for_each(|_| assert!(w.mobiles[0].1.send(now, 0, b"later")));
+        w.settle();
+        w.base_events.clear();
+        w.base.receive(now, w.mobiles[0].0, &late);
+        w.settle();
+        let frame = Bytes::from_static(b"late");
+        assert_eq!(w.base_events.contains(&Event::Frame { peer: 0, frame }), counts, "{later} later ones");
+    }
+}
+
+#[test]
+fn a_frame_under_old_keys_is_too_late_once_new_ones_are_used() {
+    let mut w = World::up(1);
+    w.pass(Duration::from_secs(3599));
+    let late = w.hold_back(b"late");
+    w.pass(Duration::from_secs(2));
+    assert!(w.base_events.contains(&Event::Renewed { peer: 0 }));
+    let before = w.base.counters().replayed;
+    w.base_events.clear();
+    w.base.receive(w.now, w.mobiles[0].0, &late);
+    w.settle();
+    assert_eq!((w.base_events.as_slice(), w.base.counters().replayed), (&[][..], before + 1));
+}
+
 #[test]
 fn a_silent_mobile_is_gone_after_a_while() {
     let mut w = World::up(1);
@@ -412,7 +451,7 @@ proptest! {
 fn junk_does_not_keep_mobiles_out() {
     let other = Identity::generate().unwrap();
     let mobile = Identity::generate().unwrap();
-    let elsewhere = Initiation::new(&mobile, &other.public, None, 1, 1).unwrap();
+    let elsewhere = Initiation::new(&mobile, &other.public, None, (1, 1), 1).unwrap();
     let head = session::head(Kind::Initiation, 7);
     let long = [&head[..], &elsewhere.message].concat();
     let cut = [&head[..], &[9; INITIATION_LEN]].concat();

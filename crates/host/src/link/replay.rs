@@ -1,8 +1,11 @@
 //! Message counters: the upper bits are not sent, and none is accepted twice (RFC 4303,
 //! section 3.4.3 and appendix A; RFC 6479 for the idea of a bitmap larger than a word).
 
-/// How far behind the newest message one may arrive (messages).
-pub(super) const WINDOW: u64 = 1024;
+use remora_wire::link::SHORT_LATE_MAX;
+
+/// How far behind the newest message one may arrive (messages). The frames inside tell their numbers
+/// by the low bytes: one that is later would be taken for another.
+pub(super) const WINDOW: u64 = SHORT_LATE_MAX;
 
 /// How many bits of a counter are sent: 8 million messages may be lost in a row.
 const LOW_BITS: u32 = 24;

@@ -135,6 +135,11 @@ impl Session {
         Ok(Opened { len, newest })
     }
 
+    /// Whether anything was opened.
+    pub(super) fn has_heard(&self) -> bool {
+        self.replay.next() > 0
+    }
+
     /// Whether new keys are due by the number of messages, of either direction: the base
     /// cannot ask for them.
     pub(super) fn is_worn(&self) -> bool {
@@ -156,8 +161,8 @@ mod tests {
 
     fn pair() -> (Session, Session) {
         let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1).unwrap();
-        let hello = Hello::read(&base, Question::check(&base.public, &i.message).unwrap()).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, (1, 1), 1).unwrap();
+        let hello = Hello::read(&base, 1, Question::check(&base.public, &i.message).unwrap()).unwrap();
         let (message, keys) = hello.answer(None, Answer::Welcome { index: 2, life: 2 }).unwrap();
         i.read(&message).unwrap();
         (Session::new(i.finish().unwrap(), 1, 2, 2, Time::ZERO), Session::new(keys, 2, 1, 1, Time::ZERO))

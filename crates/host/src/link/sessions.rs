@@ -90,6 +90,10 @@ impl Sessions {
             return Ok((In::Current, s.open(rest, plain)?));
         }
         if let Some((s, _)) = self.previous.as_mut().filter(|(s, _)| s.ours == ours) {
+            // Its sender has gone on to the present one, and counts anew: how late this is nobody can tell.
+            if self.current.as_ref().is_some_and(Session::has_heard) {
+                return Err(NotOpened::Replayed);
+            }
             return Ok((In::Previous, s.open(rest, plain)?));
         }
         let Some(mut s) = self.next.take_if(|s| s.ours == ours) else { return Err(NotOpened::Forged) };

@@ -27,6 +27,8 @@ pub(crate) struct Medium {
     pub(crate) mute: Option<(usize, Time, Time)>,
     /// Nothing that this station sends arrives before this time: it waits elsewhere.
     pub(crate) late: Option<(usize, Time)>,
+    /// One in so many full frames of the base arrives so many of its frames later than it should.
+    pub(crate) overtaken: Option<(u64, u64)>,
 }
 
 impl Medium {
@@ -41,6 +43,7 @@ impl Medium {
             bad: vec![Vec::new(); mobiles],
             mute: None,
             late: None,
+            overtaken: None,
         }
     }
 
@@ -93,6 +96,9 @@ pub(crate) struct World {
     turn: usize,
     air: BTreeMap<(Time, u64), (usize, usize, Bytes)>,
     sent: u64,
+    /// Frames of the base that arrived or will, and those that wait for as many.
+    from_base: u64,
+    waylaid: VecDeque<(u64, (usize, usize, Bytes))>,
     rng: Rng,
 }
 
@@ -154,6 +160,8 @@ impl World {
             turn: 0,
             air: BTreeMap::new(),
             sent: 0,
+            from_base: 0,
+            waylaid: VecDeque::new(),
             rng: Rng::stream(seed, "medium"),
             medium,
         }
@@ -282,8 +290,28 @@ impl World {
             self.lost += 1;
         } else {
             let late = self.medium.late.filter(|(who, _)| *who == from).map_or(Time::ZERO, |(_, until)| until);
-            self.air.insert(((end + self.medium.delay).max(late), self.sent), (from, to, frame));
-            self.sent += 1;
+            self.carry((end + self.medium.delay).max(late), (from, to, frame));
         }
+    }
+
+    /// Has a frame arrive at `at`, and after it those that were held back for it, or holds it back itself.
+    fn carry(&mut self, at: Time, frame: (usize, usize, Bytes)) {
+        if let Some((one_in, later)) = self.medium.overtaken.filter(|_| frame.0 == 0) {
+            self.from_base += 1;
+            if frame.2.len() > 1000 && self.from_base.is_multiple_of(one_in) {
+                return self.waylaid.push_back((self.from_base + later, frame));
+            }
+        }
+        self.arrive(at, frame);
+        while self.waylaid.front().is_some_and(|(due, _)| *due <= self.from_base)
+            && let Some((_, frame)) = self.waylaid.pop_front()
+        {
+            self.arrive(at, frame);
+        }
+    }
+
+    fn arrive(&mut self, at: Time, frame: (usize, usize, Bytes)) {
+        self.air.insert((at, self.sent), frame);
+        self.sent += 1;
     }
 }

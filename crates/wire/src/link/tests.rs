@@ -69,7 +69,8 @@ fn numbers_expand_to_the_nearest() {
     for expected in [near, near + 1, near - 1, near + 0x7fff, near - 0x8000, near + 1024] {
         assert_eq!(expand(near, expected as u16), expected);
     }
-    for expected in [near, near + 1, near - 1, near + 0x7f, near - 0x80] {
+    let latest = near - SHORT_AHEAD_MAX - SHORT_LATE_MAX;
+    for expected in [near, near + 1, near - 1, near + SHORT_AHEAD_MAX, latest] {
         assert_eq!(expand_byte(near, expected as u8), expected);
     }
 }

@@ -25,7 +25,7 @@ impl Party {
         if let Some((_, answer)) = again {
             return self.out.push_back(Outgoing { to: from, bytes: answer.clone() });
         }
-        let Some(hello) = Hello::read(&self.identity, question) else { return self.counters.refused += 1 };
+        let Some(hello) = Hello::read(&self.identity, index, question) else { return self.counters.refused += 1 };
         let Some(peer) = self.remotes.iter().position(|r| r.known.key == hello.key) else {
             self.counters.strangers += 1;
             return self.events.push_back(Event::Stranger { key: hello.key, from });
@@ -123,7 +123,7 @@ impl Party {
         let (Role::Mobile { call, stamped, .. }, Some(r)) = (&mut self.role, self.remotes.first_mut()) else { return };
         *stamped = wall.max(stamped.saturating_add(1));
         let (key, secret) = (&r.known.key, r.known.secret.as_ref());
-        let Some(question) = Initiation::new(&self.identity, key, secret, *stamped, r.life) else { return };
+        let Some(question) = Initiation::new(&self.identity, key, secret, (*stamped, r.life), index) else { return };
         *call = Some(Box::new(Call::new(now, question, index, earlier.as_deref(), &mut self.rng)));
         self.put_question();
     }
