@@ -1,6 +1,6 @@
 //! Attributes a client sets: what every file system here checks and fills in alike.
 
-use remora_wire::nfs3::{NfsTime, SetAttr, SetTime, Status};
+use remora_wire::nfs3::{Attr, NfsTime, SetAttr, SetTime, Status};
 
 use crate::{Cred, Result};
 
@@ -38,12 +38,13 @@ pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
     (split((v >> 32) as u32), split(v as u32))
 }
 
-/// Whether a file with these times was made with `verf`. A disk may keep whole seconds only, and
-/// there the rest has to do.
-pub(crate) fn is_exclusive(verf: [u8; 8], atime: NfsTime, mtime: NfsTime) -> bool {
-    let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || now.nanos == 0);
+/// Whether a file that looks like that was made with `verf`. A disk may keep whole seconds only, as is seen by
+/// the time of the last change, and there the rest has to do.
+pub(crate) fn is_exclusive(verf: [u8; 8], file: &Attr) -> bool {
+    let whole = [file.atime, file.mtime, file.ctime].iter().all(|time| time.nanos == 0);
+    let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || whole);
     let (a, m) = exclusive_times(verf);
-    kept(a, atime) && kept(m, mtime)
+    kept(a, file.atime) && kept(m, file.mtime)
 }
 
 /// The attributes of a file made with `verf`.
@@ -54,7 +55,15 @@ pub(crate) fn for_exclusive(verf: [u8; 8]) -> SetAttr {
 
 #[cfg(test)]
 mod tests {
+    use remora_wire::nfs3::{FileType, SpecData};
+
     use super::*;
+
+    fn file() -> Attr {
+        let (none, rdev, kind) = (NfsTime { secs: 0, nanos: 0 }, SpecData { major: 0, minor: 0 }, FileType::Regular);
+        let (mode, uid, gid, size, used, fsid, fileid) = (0o600, 0, 0, 0, 0, 1, 2);
+        Attr { kind, mode, nlink: 1, uid, gid, size, used, rdev, fsid, fileid, atime: none, mtime: none, ctime: none }
+    }
 
     #[test]
     fn every_bit_of_an_exclusive_verifier_counts() {
@@ -68,17 +77,22 @@ mod tests {
 
     #[test]
     fn an_exclusive_file_is_known_where_the_disk_keeps_whole_seconds() {
-        let (a, m) = exclusive_times([0xff; 8]);
         let whole = |t: NfsTime| NfsTime { nanos: 0, ..t };
-        for (a, m, known) in [
-            (a, m, true),
-            (whole(a), whole(m), true),
-            (NfsTime { nanos: 2, ..a }, m, false),
-            (a, NfsTime { secs: 1, ..m }, false),
+        let changed = NfsTime { secs: 1_700_000_000, nanos: 7 };
+        let is = |verf: [u8; 8], (atime, mtime), ctime| is_exclusive(verf, &Attr { atime, mtime, ctime, ..file() });
+        let (a, m) = exclusive_times([0xff; 8]);
+        for (times, ctime, known) in [
+            ((a, m), changed, true),
+            ((whole(a), whole(m)), whole(changed), true),
+            ((whole(a), whole(m)), changed, false),
+            ((whole(a), m), whole(changed), false),
+            ((NfsTime { nanos: 2, ..a }, m), changed, false),
+            ((a, NfsTime { secs: 1, ..m }), changed, false),
         ] {
-            assert_eq!(is_exclusive([0xff; 8], a, m), known, "{a:?} {m:?}");
+            assert_eq!(is([0xff; 8], times, ctime), known, "{times:?} {ctime:?}");
         }
         let (a, m) = exclusive_times([0; 8]);
-        assert!(!is_exclusive([0; 8], NfsTime { nanos: 1, ..a }, m), "another's");
+        assert!(!is([0; 8], (NfsTime { nanos: 1, ..a }, m), changed), "another's");
+        assert!(!is([0x80, 0, 0, 0, 0x80, 0, 0, 0], (a, m), changed), "another's, on a disk that keeps all");
     }
 }

@@ -100,8 +100,7 @@ impl LocalDisk {
                     there.attr = self.look(&there.fd)?.attr;
                 }
             }
-            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, there.attr.atime, there.attr.mtime) => {
-            }
+            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, &there.attr) => {}
             _ => return Err(Status::Exist),
         }
         // Also when nothing changed: the first request's sync may still be under way.

@@ -3,10 +3,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use remora_wire::nfs3::Status;
-use rustix::fs::{FileType, Mode, OFlags, openat};
+use remora_wire::nfs3::{Attr, Status};
+use rustix::fs::{FileType, Mode, OFlags, Timespec, openat};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::acting;
 use super::errno::OrStatus;
@@ -15,6 +16,9 @@ use super::resolve::{Check, Object};
 use super::{LocalDisk, listing, stat};
 use crate::Result;
 
+/// How often everything is looked at when directories change meanwhile: what was moved from one that was not
+/// yet looked at to one that was is seen in neither.
+const WALKS: usize = 3;
 /// So many entries everybody may look at, whoever else does: that takes a tenth of a second.
 const SIDE_BY_SIDE: usize = 200_000;
 
@@ -22,6 +26,8 @@ const SIDE_BY_SIDE: usize = 200_000;
 enum Walk {
     Found(Object),
     Nowhere,
+    /// Nowhere, but a directory had changed since the walk began: somebody may have moved it.
+    Overtaken,
     /// There are more entries than it was to look at.
     Unfinished,
 }
@@ -62,17 +68,27 @@ impl LocalDisk {
         if let Walk::Found(object) = self.walk(key, hint, max, |depth, dir| hint.leads_through(depth, dir)) {
             return Ok(object);
         }
-        let began = Instant::now();
-        let walk = match self.walk(key, hint, max.min(SIDE_BY_SIDE), |_, _| true) {
-            Walk::Unfinished if max > SIDE_BY_SIDE => self.walk_alone(key, hint)?,
-            walk => walk,
-        };
-        match walk {
-            Walk::Found(object) => Ok(object),
-            Walk::Unfinished | Walk::Nowhere => {
-                self.table().not_found(key, began.elapsed());
-                Err(Status::Stale)
+        let mut took = Duration::ZERO;
+        for _ in 0..WALKS {
+            let began = Instant::now();
+            match self.walk_everywhere(key, hint)? {
+                Walk::Found(object) => return Ok(object),
+                Walk::Overtaken => took = began.elapsed(),
+                Walk::Unfinished | Walk::Nowhere => {
+                    took = began.elapsed();
+                    break;
+                }
             }
+        }
+        self.table().not_found(key, took);
+        Err(Status::Stale)
+    }
+
+    fn walk_everywhere(&self, key: Key, hint: Hint) -> Result<Walk> {
+        let max = self.disk.search_entries;
+        match self.walk(key, hint, max.min(SIDE_BY_SIDE), |_, _| true) {
+            Walk::Unfinished if max > SIDE_BY_SIDE => self.walk_alone(key, hint),
+            walk => Ok(walk),
         }
     }
 
@@ -94,11 +110,18 @@ impl LocalDisk {
     /// Goes down from the root into the directories that `enter(depth, inode)` lets in, looking at `left` entries
     /// at most.
     fn walk(&self, key: Key, hint: Hint, mut left: usize, enter: impl Fn(usize, u64) -> bool) -> Walk {
+        let (began, mut overtaken) = (clock_gettime(ClockId::RealtimeCoarse), false);
         let root = Step { key: self.disk.root_key, hint: Hint::default(), depth: 0, up: None };
         let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
         while let Some(step) = todo.pop() {
             // Directories that cannot be read, or went away meanwhile, are passed over.
-            let Ok(dir) = self.open_step(&step) else { continue };
+            let dir = match self.open_step(&step) {
+                Ok(there) => there,
+                Err(why) => {
+                    overtaken |= matches!(why, Status::NoEnt | Status::Stale | Status::NotDir);
+                    continue;
+                }
+            };
             let mut hits = Vec::new();
             let mut deeper = Vec::new();
             let _ = listing::scan(&dir, 0, |entry| {
@@ -117,9 +140,11 @@ impl LocalDisk {
             if left == 0 {
                 return Walk::Unfinished;
             }
+            // Only now: it may have been moved while its entry was looked at.
+            overtaken |= stat::of(&dir).is_ok_and(|now| changed_since(&now.attr, began));
             todo.extend(deeper.into_iter().filter_map(|name| self.step_down(&step, &dir, name)));
         }
-        Walk::Nowhere
+        if overtaken { Walk::Overtaken } else { Walk::Nowhere }
     }
 
     fn open_step(&self, step: &Step) -> Result<OwnedFd> {
@@ -147,6 +172,10 @@ impl LocalDisk {
         }
         Some(object)
     }
+}
+
+fn changed_since(attr: &Attr, time: Timespec) -> bool {
+    (i64::from(attr.ctime.secs), i64::from(attr.ctime.nanos)) >= (time.tv_sec, time.tv_nsec)
 }
 
 fn is_subdirectory(entry: &rustix::fs::RawDirEntry<'_>) -> bool {

@@ -53,7 +53,7 @@ impl State {
                     self.apply(number, &cut)?;
                 }
             }
-            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, there.atime, there.mtime) => {}
+            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, &there) => {}
             _ => return Err(Status::Exist),
         }
         Ok(Made { id: self.id(number)?, attr: self.attr(number)?, dir: self.wcc(&parent, dir)? })

@@ -101,6 +101,33 @@ fn what_is_above_a_directory_is_known_at_once_when_somebody_else_moved_it() {
     assert_eq!(find(&fs, &d, ".."), Err(Status::Stale), "out of the export");
 }
 
+/// From a directory that a search has not come to yet into one that it has been in.
+#[test]
+fn what_is_moved_while_it_is_searched_for_is_found() {
+    let dir = TempDir::new();
+    let path = |at: usize| dir.path().join(format!("{at}/d"));
+    for at in 0..30 {
+        std::fs::create_dir(dir.path().join(at.to_string())).unwrap();
+        (0..30).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{at}/{i}"))).unwrap()));
+    }
+    let fs = export(&dir);
+    let id = file(&fs, &folder(&fs, &fs.root(), "d"), "f");
+    let mut last = dir.path().join("d");
+    for n in 0..800 {
+        // The handle tells of where it was first, and nothing is known of where it is.
+        let fs = export(&dir);
+        let next = path(n * 7 % 30);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(n as u64 * 17 % 1000));
+                std::fs::rename(&last, &next).unwrap();
+            });
+            assert!(fs.getattr(&id).is_ok(), "in round {n}");
+        });
+        last = next;
+    }
+}
+
 #[test]
 fn a_search_is_bounded() {
     let dir = TempDir::new();
