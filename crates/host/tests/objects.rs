@@ -87,6 +87,19 @@ async fn read(session: &Session, fh: &Fh, mut got: impl FnMut(u64)) {
     assert!(copy.iter().zip(0..).all(|(b, at)| *b == byte(at)), "the copy differs");
 }
 
+/// Also in an asynchronous task, which may not wait for the threads that were started before.
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error() {
+    let dir = TempDir::new();
+    let taken = std::net::UdpSocket::bind(any()).unwrap();
+    for (listen, why) in [(taken.local_addr().unwrap(), "taken"), ("192.0.2.9:4".parse().unwrap(), "not an address")] {
+        let objects = Objects { listen, identity: identity(1), guests: Guests::Anyone };
+        let started = Serving::start(Options { objects: Some(objects), ..options(dir.disk()) });
+        let error = started.err().unwrap().to_string();
+        assert!(error.contains(why) && error.contains(&listen.to_string()), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn files_go_both_ways_and_beside_tcp() {
     let dir = TempDir::new();

@@ -125,6 +125,13 @@ impl Switches {
         Ok(on)
     }
 
+    /// Whether what counts for interfaces to come is on and was off before: nobody has put it back.
+    fn are_left_on(&self, before: &Values) -> bool {
+        let scope = if self.through_all { ALL } else { DEFAULT };
+        let is_on = || read(&self.path(scope)).is_ok_and(|value| value != "0");
+        before.get(scope).is_some_and(|value| value == "0") && is_on()
+    }
+
     fn put_back(&self, before: &Values) -> io::Result<()> {
         let Some(all) = before.get(ALL) else { return Ok(()) };
         if self.through_all {
@@ -163,12 +170,13 @@ impl Hold {
         let turn = turn(dir)?;
         let path = dir.join(name);
         let shared = open(&path)?;
-        if flock(&shared, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // Nobody else: what a killed link may have left is too old to be true.
-            shared.set_len(0)?;
-        }
+        let alone = flock(&shared, FlockOperation::NonBlockingLockExclusive).is_ok();
         flock(&shared, FlockOperation::LockShared)?;
         let mut hold = Hold { switches, dir: dir.to_owned(), path, shared };
+        // What a link left that was killed counts while things are as it left them.
+        if alone && !hold.before().is_ok_and(|before| hold.switches.are_left_on(&before)) {
+            hold.shared.set_len(0)?;
+        }
         let switched = hold.switch_on();
         // Before what failed is dropped, which takes a turn of its own.
         drop(turn);
@@ -318,6 +326,26 @@ mod tests {
         m.set("eth0", "1");
         drop(m.link());
         assert_eq!(m.values(), "all 0 default 0 eth0 1 eth1 1 lo 0");
+    }
+
+    #[test]
+    fn what_a_killed_link_switched_on_is_put_back_by_the_next() {
+        for (through_all, quiet) in [(false, "all 0 default 0 eth0 0 eth1 1 lo 0"), (true, "all 0")] {
+            let m = Machine::new(&QUIET);
+            let switches = || match through_all {
+                false => Switches::each(m.conf(), "forwarding"),
+                true => Switches::all(m.conf(), "forwarding"),
+            };
+            let link = || Hold::take(&m.0.path().join("run"), "net-1-ipv4", switches()).unwrap();
+            let killed = link();
+            let left = QUIET.map(|(name, _)| (name, fs::read(switches().path(name)).unwrap()));
+            let record = fs::read(&killed.path).unwrap();
+            drop(killed);
+            left.iter().for_each(|(name, value)| fs::write(switches().path(name), value).unwrap());
+            fs::write(m.0.path().join("run/net-1-ipv4"), record).unwrap();
+            drop(link());
+            assert!(m.values().starts_with(quiet), "{}", m.values());
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::cost;
 use super::hub::Hub;
 use super::options::{Objects, StartError};
 use super::outbox::Reply;
-use crate::atp::{AtpEndpoint, Control, Received, Remote, Settings};
+use crate::atp::{AtpEndpoint, AtpError, Control, Received, Remote, Settings};
 use crate::objects::priority;
 
 /// Clients at once.
@@ -98,7 +98,10 @@ pub(super) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
         ..Config::default()
     };
     let settings = Settings { session, ..Settings::receiver(listen) };
-    AtpEndpoint::bind(settings, identity).map_err(StartError::Objects)
+    AtpEndpoint::bind(settings, identity).map_err(|why| match why {
+        AtpError::Bind { addr, source } => StartError::bind(addr, "UDP, for ATP", source),
+        why => StartError::Objects(why),
+    })
 }
 
 /// Lets calls in for as long as the endpoint lives.

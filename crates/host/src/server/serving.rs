@@ -1,5 +1,6 @@
 //! A running server: started, asked, shut down.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use remora_wire::portmap::{self, Mapping};
 use remora_wire::{mount, nfs2, nfs3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use super::counters::Snapshot;
@@ -28,7 +29,7 @@ const DESCRIPTORS_KEPT: usize = 4096;
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
 pub struct Serving {
     hub: Arc<Hub>,
-    runtime: Option<Runtime>,
+    threads: Threads,
     executors: Vec<JoinHandle<()>>,
     /// The tasks that let requests in by datagram and connections by listener.
     intake: Vec<AbortHandle>,
@@ -73,12 +74,8 @@ impl Serving {
         let mut limits = options.limits;
         limits.connections_max = limits.connections_max.min(connections_possible());
 
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(options.socket_threads.max(1))
-            .thread_name("sockets")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let threads = Threads::start(options.socket_threads).map_err(StartError::Threads)?;
+        let runtime = threads.handle.clone();
         let context = runtime.enter();
         let mut addrs: Vec<SocketAddr> = pairs.iter().map(|p| p.addr).collect();
         let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
@@ -95,14 +92,19 @@ impl Serving {
                 core.set_portmap(list.collect());
             }
         }));
-        let mut executors = executor::start(&hub, options.executor_threads).map_err(StartError::Threads)?;
-        executors.push(relief::start(&hub).map_err(StartError::Threads)?);
         let io_max = hub.core_limits.stream_io_max;
-        let objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
-        let mut intake = start_intake(&hub, &runtime, listeners);
-        intake.extend(objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle()));
+        let (executors, intake, objects) = (Vec::new(), Vec::new(), None);
+        // From here on whatever fails ends what has been started.
+        let mut serving = Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, objects };
+        let hub = &serving.hub;
+        serving.executors = executor::start(hub, options.executor_threads).map_err(StartError::Threads)?;
+        serving.executors.push(relief::start(hub).map_err(StartError::Threads)?);
+        serving.objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
+        serving.intake = start_intake(hub, &runtime, listeners);
+        let objects = serving.objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle());
+        serving.intake.extend(objects);
         drop(context);
-        Ok(Serving { hub, runtime: Some(runtime), executors, intake, addrs, mount_addr, portmap_addr, objects })
+        Ok(serving)
     }
 
     /// Where it listens, in the order of [`Options::listen`], with the ports it got.
@@ -168,7 +170,7 @@ impl Serving {
         }
         let abandoned = self.hub.admission.under_way();
         self.hub.jobs.close();
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.threads.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
         // A thread that a disk does not answer cannot be waited for.
@@ -182,6 +184,26 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.hub.jobs.close();
+    }
+}
+
+/// The threads that serve sockets. Who lets go of them does not wait for their end: it may be in an
+/// asynchronous task, where that is forbidden.
+struct Threads {
+    handle: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    fn start(n: usize) -> io::Result<Threads> {
+        let runtime =
+            Builder::new_multi_thread().worker_threads(n.max(1)).thread_name("sockets").enable_all().build()?;
+        Ok(Threads { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -212,7 +234,7 @@ fn over_both(prog: u32, vers: u32, port: u16) -> [Mapping; 2] {
     [over(portmap::IPPROTO_TCP), over(portmap::IPPROTO_UDP)]
 }
 
-fn start_intake(hub: &Arc<Hub>, runtime: &Runtime, listeners: Vec<TcpListener>) -> Vec<AbortHandle> {
+fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<TcpListener>) -> Vec<AbortHandle> {
     let timer = hub.clone();
     runtime.spawn(async move { timer.run_timer().await });
     let datagrams = (0..hub.sockets.len()).map(|i| runtime.spawn(datagram::run(hub.clone(), i)).abort_handle());

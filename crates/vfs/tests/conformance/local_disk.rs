@@ -103,6 +103,7 @@ fn what_is_above_a_directory_is_known_at_once_when_somebody_else_moved_it() {
 
 /// From a directory that a search has not come to yet into one that it has been in.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "somebody else moves it meanwhile")]
 fn what_is_moved_while_it_is_searched_for_is_found() {
     let dir = TempDir::new();
     let path = |at: usize| dir.path().join(format!("{at}/d"));
