@@ -307,7 +307,7 @@ fn the_last_gap_is_told_when_it_is_given_up() {
 /// Numbers are told by their low bytes where that is enough, and many are under way.
 #[test]
 fn frames_that_come_late_are_not_taken_for_others() {
-    for later in [1, 20, 64, SHORT_LATE_MAX - 1] {
+    for later in [1, 20, SHORT_LATE_MAX] {
         let mut medium = Medium::new(1);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, MS(50));
         // Some of them are sent for the second time, when their numbers are far behind.

@@ -5,7 +5,7 @@ use remora_wire::link::SHORT_LATE_MAX;
 
 /// How far behind the newest message one may arrive (messages). The frames inside tell their numbers
 /// by the low bytes: one that is later would be taken for another.
-pub(super) const WINDOW: u64 = SHORT_LATE_MAX;
+pub(super) const WINDOW: u64 = SHORT_LATE_MAX + 1;
 
 /// How many bits of a counter are sent: 8 million messages may be lost in a row.
 const LOW_BITS: u32 = 24;

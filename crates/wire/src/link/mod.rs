@@ -92,15 +92,15 @@ pub struct HandOff {
 }
 
 /// How far ahead of what the other end has seen a number may be that is told by its low byte.
-pub const SHORT_AHEAD_MAX: u64 = 63;
+pub const SHORT_AHEAD_MAX: u64 = 96;
 /// How many later frames of its sender may have come before one whose numbers are told by their low
 /// bytes: their receiver has gone on by as many, and by [`SHORT_AHEAD_MAX`]. The layer below sees to it.
-pub const SHORT_LATE_MAX: u64 = 128;
+pub const SHORT_LATE_MAX: u64 = 63;
 
 /// The number whose low byte is `low`, from [`SHORT_AHEAD_MAX`] above `near` down to as far below as a
 /// frame can be late. Numbers start far above 2^8.
 pub fn expand_byte(near: u64, low: u8) -> u64 {
-    // All 256 are used: (63 + 128) below, and one more.
+    // All 256 are used: up to 96 above, and up to 96 + 63 below.
     let middle = near.wrapping_add(SHORT_AHEAD_MAX).wrapping_sub(i8::MAX as u64);
     let ahead = low.wrapping_sub(middle as u8) as i8;
     middle.wrapping_add_signed(i64::from(ahead))
