@@ -1,5 +1,5 @@
 //! Message counters: the upper bits are not sent, and none is accepted twice (RFC 4303,
-//! section 3.4.3 and appendix A; RFC 6479 for the idea of a bitmap larger than a word).
+//! section 3.4.3 and appendix A).
 
 use remora_wire::link::SHORT_LATE_MAX;
 
@@ -9,7 +9,6 @@ pub(super) const WINDOW: u64 = SHORT_LATE_MAX + 1;
 
 /// How many bits of a counter are sent: 8 million messages may be lost in a row.
 const LOW_BITS: u32 = 24;
-const WORDS: usize = (WINDOW / 64) as usize;
 
 /// Which counters were seen: those of the last [`WINDOW`] exactly, older ones count as seen.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +16,7 @@ pub(super) struct Replay {
     /// One more than the highest counter seen: 0 before the first.
     next: u64,
     /// A ring: counter `c` has bit `c % WINDOW`.
-    seen: [u64; WORDS],
+    seen: u64,
 }
 
 impl Replay {
@@ -41,7 +40,7 @@ impl Replay {
         if counter >= self.next {
             return true;
         }
-        self.next - counter <= WINDOW && self.seen[word(counter)] & bit(counter) == 0
+        self.next - counter <= WINDOW && self.seen & bit(counter) == 0
     }
 
     /// Notes a genuine message; false if it was seen before or is too old to tell.
@@ -54,11 +53,11 @@ impl Replay {
             // Places of the ring that now stand for newer counters.
             (0..skipped).for_each(|i| {
                 let c = counter - 1 - i;
-                self.seen[word(c)] &= !bit(c);
+                self.seen &= !bit(c);
             });
             self.next = counter.saturating_add(1);
         }
-        self.seen[word(counter)] |= bit(counter);
+        self.seen |= bit(counter);
         true
     }
 
@@ -73,12 +72,8 @@ impl Replay {
     }
 }
 
-fn word(counter: u64) -> usize {
-    (counter / 64) as usize % WORDS
-}
-
 fn bit(counter: u64) -> u64 {
-    1 << (counter % 64)
+    1 << (counter % WINDOW)
 }
 
 #[cfg(test)]
