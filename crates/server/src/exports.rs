@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::Hasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use remora_vfs::{FileId, Vfs};
@@ -104,6 +104,12 @@ impl Exports {
         self.iter().any(|e| e.access.terms(from).is_some())
     }
 
+    /// Whether there is anything here for the client at `ip`, from whichever port.
+    pub(crate) fn any_is_for(&self, ip: IpAddr) -> bool {
+        // Port 0 is a reserved one.
+        self.any_allows(SocketAddr::new(ip, 0))
+    }
+
     /// The export and object behind `fh`, and the terms for requests from `from`.
     pub(crate) fn resolve(&self, fh: &Fh, from: SocketAddr) -> Result<(&Exported, &Terms, FileId), Status> {
         let (id, file) = self.signer.verify(fh, self.list.iter().map(|e| e.id))?;
@@ -145,6 +151,12 @@ fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
     parts.map(|c| (c != b"..").then_some(c)).collect()
 }
 
+/// The one spelling of `path` that all others come to; `None` for those that no client can mount.
+pub(crate) fn plain_path(path: &[u8]) -> Option<Vec<u8>> {
+    let parts = components(path)?;
+    Some([b"/", &parts.join(&b'/')[..]].concat())
+}
+
 /// An export's number in handles: a hash with a fixed key, because it must never change.
 fn export_id(name: &str) -> u64 {
     let mut h = SipHasher24::new_with_keys(0, 0);
@@ -183,6 +195,14 @@ mod tests {
             assert_eq!(found, want, "{path}");
         }
         assert!(Exports::new(vec![export("/a")], &[0; 16]).unwrap().find(b"/b").is_none());
+    }
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        for (path, want) in [("", "/"), ("/.//", "/"), ("//a/./c/", "/a/c"), ("a/.c", "/a/.c")] {
+            assert_eq!(plain_path(path.as_bytes()).as_deref(), Some(want.as_bytes()), "{path}");
+        }
+        assert_eq!(plain_path(b"/a/.."), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use remora_wire::mount::{self, MountEntry};
 
+use crate::exports::plain_path;
 use crate::{Clients, Exports, Rule};
 
 /// The list; when it is full the oldest line goes.
@@ -27,22 +28,24 @@ impl Mounts {
         Mounts { list: VecDeque::new(), max, bytes: 0 }
     }
 
-    /// `ip` mounted `path`.
-    pub(crate) fn add(&mut self, ip: IpAddr, path: &Bytes) {
-        if self.list.iter().any(|(i, p)| *i == ip && p == path) {
+    /// `ip` mounted `path`. However that is spelt it is one line: the same directory under a
+    /// thousand names would push all others out, and fill the list with whatever they say.
+    pub(crate) fn add(&mut self, ip: IpAddr, path: &[u8]) {
+        let Some(path) = plain_path(path).map(Bytes::from) else { return };
+        if self.list.iter().any(|(i, p)| *i == ip && *p == path) {
             return;
         }
-        // A copy: the path is a slice of a message that need not live on.
-        self.list.push_back((ip, Bytes::copy_from_slice(path)));
         self.bytes += LINE_OVERHEAD + path.len();
+        self.list.push_back((ip, path));
         while self.list.len() > self.max {
             self.bytes -= self.list.pop_front().map_or(0, |(_, p)| LINE_OVERHEAD + p.len());
         }
     }
 
     /// `ip` unmounted `path`; with `None`, everything.
-    pub(crate) fn remove(&mut self, ip: IpAddr, path: Option<&Bytes>) {
-        self.list.retain(|(i, p)| *i != ip || path.is_some_and(|path| p != path));
+    pub(crate) fn remove(&mut self, ip: IpAddr, path: Option<&[u8]>) {
+        let is_meant = |p: &Bytes| path.is_none_or(|path| plain_path(path).is_some_and(|path| *p == path));
+        self.list.retain(|(i, p)| *i != ip || !is_meant(p));
         self.count();
     }
 
@@ -93,16 +96,16 @@ mod tests {
         let mut m = Mounts::new(3);
         let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|s| s.parse().unwrap());
         let lines = |m: &Mounts| m.entries().map(|e| (e.host, e.dir)).collect::<Vec<_>>();
-        for (ip, path) in [(a, "/x"), (a, "/x"), (a, "/y"), (b, "/x")] {
-            m.add(ip, &Bytes::from_static(path.as_bytes()));
+        for (ip, path) in [(a, "/x"), (a, "/x"), (a, "/./x/"), (a, "/y"), (a, "/y/.."), (b, "/x")] {
+            m.add(ip, path.as_bytes());
         }
         assert_eq!(lines(&m).len(), 3);
-        m.add(b, &"/z".into());
+        m.add(b, b"/z/./");
         assert_eq!(
             lines(&m),
             [("10.0.0.1", "/y"), ("10.0.0.2", "/x"), ("10.0.0.2", "/z")].map(|(h, d)| (h.into(), d.into()))
         );
-        m.remove(b, Some(&"/x".into()));
+        m.remove(b, Some(b"//x"));
         assert_eq!(lines(&m).len(), 2);
         m.keep(|path| path != "/z");
         assert_eq!(lines(&m), [("10.0.0.1".into(), "/y".into())]);

@@ -3,7 +3,8 @@
 //! It tells where that is and lets nobody else in: SET and UNSET are refused to everybody.
 //! CALLIT, by which a portmapper sends what it is asked to on behalf of others, is not there.
 //! Nor is DUMP by datagram, but to this machine: its answer is several times as long as the
-//! question, and whose address stands on a datagram anybody can choose.
+//! question, and whose address stands on a datagram anybody can choose. MOUNT's lists are told by
+//! the same rule.
 
 use remora_base::{Path, Peer};
 use remora_wire::portmap::{Call, Mapping, Reply};
@@ -24,7 +25,7 @@ impl Portmap {
             Call::Null => Reply::Void,
             Call::Set(_) | Call::Unset(_) => Reply::Done(false),
             Call::GetPort(wanted) => Reply::Port(self.port(wanted)),
-            Call::Dump if from.path == Path::Datagram && !from.addr.ip().to_canonical().is_loopback() => return None,
+            Call::Dump if may_be_forged(from) => return None,
             Call::Dump => Reply::Dump(self.0.clone()),
         })
     }
@@ -35,6 +36,12 @@ impl Portmap {
         let of_program = || self.0.iter().filter(|m| (m.prog, m.prot) == (wanted.prog, wanted.prot));
         of_program().find(|m| m.vers == wanted.vers).or_else(|| of_program().next_back()).map_or(0, |m| m.port)
     }
+}
+
+/// Whether anybody could have put that address on a message: on a datagram from elsewhere. What is
+/// much longer than its question would flood whose address it is.
+pub(crate) fn may_be_forged(from: Peer) -> bool {
+    from.path == Path::Datagram && !from.addr.ip().to_canonical().is_loopback()
 }
 
 #[cfg(test)]

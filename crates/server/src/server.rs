@@ -19,7 +19,7 @@ use crate::in_flight::InFlight;
 use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
-use crate::portmap::Portmap;
+use crate::portmap::{Portmap, may_be_forged};
 use crate::{Exports, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
@@ -73,6 +73,8 @@ enum Kind {
 
 /// The charge for a job being run, beside its message and reply, in bytes.
 const JOB_OVERHEAD: usize = 1024;
+/// The most bytes of a list for an address that may be forged.
+const FORGED_LIST_MAX: usize = 1024;
 
 impl Server {
     /// A server without connections and with an empty cache. `seed` makes the secret of the
@@ -313,7 +315,7 @@ impl Server {
             mount::Call::Mnt(path) => return self.mnt(from, xid, caller, version, path),
             mount::Call::Null => mount::Reply::Void,
             mount::Call::Umnt(path) => {
-                self.mounts().remove(client, Some(&path));
+                self.mounts().remove(client, Some(path.as_ref()));
                 mount::Reply::Void
             }
             mount::Call::UmntAll => {
@@ -321,6 +323,7 @@ impl Server {
                 mount::Reply::Void
             }
             // All but MNT's replies are the same in both versions.
+            mount::Call::Dump if may_be_forged(from) => return self.refuse(from, xid, Outcome::ProcUnavail),
             mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts().entries())),
             mount::Call::Export => mount::Reply::Export(self.that_fit(from, export_list(&self.config.exports))),
         };
@@ -345,15 +348,27 @@ impl Server {
         }
     }
 
-    /// As many items of a list as fit one message.
+    /// As many items of one of MOUNT's lists as `to` is told.
     fn that_fit<T: Listed>(&self, to: Peer, items: impl Iterator<Item = T>) -> Vec<T> {
-        let mut left = self.config.limits.io_max(to.path) as usize;
+        let mut left = self.list_max(to);
         items
             .map_while(|item| {
                 left = left.checked_sub(item.size_max())?;
                 Some(item)
             })
             .collect()
+    }
+
+    /// The most bytes of a list for `to`. Whoever nothing is exported to need not know of anything, but
+    /// people on this machine may ask.
+    fn list_max(&self, to: Peer) -> usize {
+        let ip = to.addr.ip().to_canonical();
+        let fits = self.config.limits.io_max(to.path) as usize;
+        match ip.is_loopback() || self.config.exports.any_is_for(ip) {
+            false => 0,
+            true if may_be_forged(to) => fits.min(FORGED_LIST_MAX),
+            true => fits,
+        }
     }
 
     fn execute(&mut self, peer: Peer, xid: u32, bytes: usize, work: Work, kind: Kind) {

@@ -10,7 +10,7 @@ use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount::{self, MountError};
 use remora_wire::nfs3::{Call, DirOp, MkDirArgs, Proc, RenameArgs, SetAttr, Status, SymLinkArgs};
 
-use crate::world::{KEY, ROOT, World, at, create, every_procedure, everybody, only, udp};
+use crate::world::{KEY, ROOT, World, at, create, every_procedure, everybody, only, tcp, udp};
 
 fn mnt(w: &mut World, from: Peer, path: impl Into<Bytes>) -> Result<mount::Mounted, MountError> {
     match w.mount(from, &mount::Call::Mnt(path.into())) {
@@ -59,7 +59,7 @@ fn the_lists_of_exports_and_mounts() {
     let mount::Reply::Export(list) = w.mount(udp(), &mount::Call::Export) else { panic!() };
     assert_eq!(list.iter().map(|e| &e.dir[..]).collect::<Vec<_>>(), [b"/alias"], "one line an export");
     assert_eq!(list[0].groups, ["192.0.2.1", "10.0.0.0/8", "*"]);
-    let dump = |w: &mut World| match w.mount(udp(), &mount::Call::Dump) {
+    let dump = |w: &mut World| match w.mount(tcp(1), &mount::Call::Dump) {
         mount::Reply::Dump(list) => list.len(),
         other => panic!("{other:?}"),
     };
@@ -218,7 +218,7 @@ fn new_exports_hold_for_the_next_request_and_not_for_those_under_way() {
     assert_eq!(w.call(&create(&root, "later")).status(), Some(Status::RoFs));
     assert_eq!(w.call(&Call::GetAttr(gone)).status(), Some(Status::Stale));
     assert_eq!(mnt(&mut w, udp(), "/two").err(), Some(MountError::NoEnt));
-    let mount::Reply::Dump(list) = w.mount(udp(), &mount::Call::Dump) else { panic!() };
+    let mount::Reply::Dump(list) = w.mount(tcp(1), &mount::Call::Dump) else { panic!() };
     assert_eq!(list.iter().map(|m| &m.dir[..]).collect::<Vec<_>>(), [b"/one"]);
 
     serve(&mut w, vec![Export { access: only(&["192.0.2.1"]), ..kept }]);

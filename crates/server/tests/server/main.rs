@@ -7,6 +7,7 @@ mod durability;
 mod files;
 mod hostile;
 mod lost_write;
+mod mount_lists;
 mod names;
 mod v2;
 mod wide;

@@ -47,7 +47,7 @@ pub(crate) fn call(w: &mut World, call: &Call) -> Reply {
 }
 
 fn mount(w: &mut World, vers: u32, call: &mount::Call) -> mount::ReplyV1 {
-    w.input(udp(), message(3, (mount::PROGRAM, vers, call.proc()), |out| call.encode(out)));
+    w.input(tcp(1), message(3, (mount::PROGRAM, vers, call.proc()), |out| call.encode(out)));
     w.run_all();
     mount::ReplyV1::decode(call.proc(), &mut results(w, 3)).unwrap()
 }

@@ -121,6 +121,15 @@ impl World {
     }
 
     pub(crate) fn mount(&mut self, from: Peer, call: &mount::Call) -> mount::Reply {
+        let (outcome, mut r) = self.ask_mount(from, call);
+        assert_eq!(outcome, Outcome::Success);
+        let reply = mount::Reply::decode(call.proc(), &mut r).unwrap();
+        assert_eq!(r.remaining(), 0);
+        reply
+    }
+
+    /// What becomes of a call of MOUNT, and its results.
+    pub(crate) fn ask_mount(&mut self, from: Peer, call: &mount::Call) -> (Outcome, Reader) {
         self.next_xid += 1;
         let (xid, mut out) = (self.next_xid, Vec::new());
         header(xid, mount::PROGRAM, mount::VERSION, call.proc()).encode(&mut out);
@@ -128,10 +137,9 @@ impl World {
         self.input(from, out.into());
         self.run_all();
         let mut r = Reader::new(self.sent.pop().expect("a reply").payload);
-        assert_eq!(ReplyHeader::decode(&mut r), Ok(ReplyHeader { xid, outcome: Outcome::Success }));
-        let reply = mount::Reply::decode(call.proc(), &mut r).unwrap();
-        assert_eq!(r.remaining(), 0);
-        reply
+        let header = ReplyHeader::decode(&mut r).unwrap();
+        assert_eq!(header.xid, xid);
+        (header.outcome, r)
     }
 
     /// The handle of the export's root.
