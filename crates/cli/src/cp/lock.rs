@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// How often a lock's file may go away between being opened and being locked, or be held for the
 /// moment in which it is swept away.
-const TRIES_MAX: usize = 10;
+pub(super) const TRIES_MAX: usize = 10;
 /// Longer than that moment.
 const SWEPT_AFTER: Duration = Duration::from_millis(10);
 /// How many files of the state directory are looked at for locks that were left behind.
@@ -27,7 +27,17 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     })
 }
 
-fn busy() -> io::Error {
+/// Whether `file` is what `path` names, and not one that was removed or replaced after it was opened. A
+/// lock is worth something on such a file only.
+pub(super) fn is_at(path: &Path, file: &File) -> bool {
+    let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    match (fs::symlink_metadata(path), file.metadata()) {
+        (Ok(there), Ok(here)) => number(there) == number(here),
+        _ => false,
+    }
+}
+
+pub(super) fn busy() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "another copy to this file is under way")
 }
 
@@ -59,9 +69,7 @@ impl LockFile {
 
     /// With a file that is locked; `None` if its last owner removed it just before.
     fn of(path: &Path, locked: File) -> Option<LockFile> {
-        let (there, here) = (fs::metadata(path).ok()?, locked.metadata().ok()?);
-        let is_there = (there.dev(), there.ino()) == (here.dev(), here.ino());
-        is_there.then(|| LockFile { path: path.to_owned(), _locked: locked })
+        is_at(path, &locked).then(|| LockFile { path: path.to_owned(), _locked: locked })
     }
 }
 

@@ -14,7 +14,7 @@ use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
-use super::lock::lock;
+use super::lock::{TRIES_MAX, busy, is_at, lock};
 use super::names::part_name;
 use crate::interrupt::Kept;
 
@@ -40,31 +40,40 @@ pub(crate) struct Part {
 
 impl Part {
     /// Makes one for `dest`, or with `resume` takes up the one that is there if it is of the
-    /// same source.
+    /// same source. Fails if another copy is under way.
     pub(crate) fn open(dest: &Path, source: &Identity, resume: bool, kept: Kept) -> io::Result<Part> {
         let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let path = dest.with_file_name(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), "")));
-        let journal_file = JournalFile::at(with_suffix(&path, ".json"));
-        let old = take_up(&path)?;
-        if let Some(file) = &old
-            && resume
-            && let Some(journal) = journal_file.load()
-            && let meta = file.metadata()?
-            && journal.is_about(source, meta.ino(), meta.len())
-        {
-            let file = file.try_clone()?;
-            return Ok(Part::new(file, path, dest, journal_file, journal, false, kept));
-        }
-        for old in [&path, &with_suffix(&path, ".json")] {
-            match fs::remove_file(old) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
+        for _ in 0..TRIES_MAX {
+            let left = match open_left(&path)? {
+                None => None,
+                Some(file) if is_owned(&path, &file)? => Some(file),
+                Some(_) => continue,
+            };
+            if let Some(file) = &left
+                && resume
+                && let journal_file = JournalFile::at(with_suffix(&path, ".json"))
+                && let Some(journal) = journal_file.load()
+                && let meta = file.metadata()?
+                && journal.is_about(source, meta.ino(), meta.len())
+            {
+                return Ok(Part::new(file.try_clone()?, path, dest, journal_file, journal, false, kept));
+            }
+            if left.is_some() {
+                remove_if_there(&path)?;
+            }
+            if let Some(file) = make(&path)? {
+                return Part::begin(file, path, dest, source, kept);
             }
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        lock(&file)?;
+        Err(busy())
+    }
+
+    fn begin(file: File, path: PathBuf, dest: &Path, source: &Identity, kept: Kept) -> io::Result<Part> {
+        let journal_path = with_suffix(&path, ".json");
+        remove_if_there(&journal_path)?;
         let journal = Journal::new(source.clone(), file.metadata()?.ino());
-        let part = Part::new(file, path, dest, journal_file, journal, true, kept);
+        let part = Part::new(file, path, dest, JournalFile::at(journal_path), journal, true, kept);
         part.file.set_len(source.size())?;
         Ok(part)
     }
@@ -131,11 +140,13 @@ impl Part {
     fn saving(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
         let journal = self.journal().clone();
         let (file, journal_file, saved) = (self.file.clone(), self.journal_file.clone(), self.saved.clone());
+        let path = self.path.clone();
         move || {
             let bytes = journal.done.bytes();
             if bytes == saved.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            check_owned(&path, &file)?;
             // The data first: the journal must not promise what a power failure takes.
             file.sync_data()?;
             journal_file.store(&journal)?;
@@ -151,13 +162,15 @@ impl Part {
 
     /// All of it is here: gives it the source's mode and time, makes it safe, and then gives
     /// it its name. Not every file system (that of a memory stick, say) takes any mode or time: what one
-    /// said that did not is no reason to have no copy.
+    /// said that did not is no reason to have no copy. What has the hidden name by now may be somebody
+    /// else's, and unfinished: that gets no name.
     pub(crate) fn finish(&mut self, source: &Attr) -> io::Result<Option<io::Error>> {
         block_in_place(|| {
             let mtime = Duration::new(u64::from(source.mtime.secs), source.mtime.nanos.min(999_999_999));
             let timed = self.file.set_modified(SystemTime::UNIX_EPOCH + mtime);
             let dressed = timed.and(self.file.set_permissions(fs::Permissions::from_mode(source.mode & 0o777)));
             self.file.sync_all()?;
+            check_owned(&self.path, &self.file)?;
             fs::rename(&self.path, &self.dest)?;
             self.finished = true;
             self.journal_file.remove();
@@ -179,6 +192,9 @@ impl Part {
 
     fn remove(&mut self) {
         self.finished = true;
+        if !is_at(&self.path, &self.file) {
+            return;
+        }
         self.journal_file.remove();
         // Best effort: there is nobody to tell.
         let _ = fs::remove_file(&self.path);
@@ -197,23 +213,165 @@ impl Drop for Part {
     }
 }
 
-/// Opens what an earlier copy left, never through a link that somebody put there; fails if
-/// that copy is still under way.
-fn take_up(path: &Path) -> io::Result<Option<File>> {
-    if !fs::symlink_metadata(path).is_ok_and(|m| m.is_file()) {
-        return Ok(None);
+/// Opens what an earlier copy left, never through a link that somebody put there. What cannot be
+/// opened is removed, or that fails and says why.
+fn open_left(path: &Path) -> io::Result<Option<File>> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(meta) if meta.is_file() => match OpenOptions::new().read(true).write(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(file) => return Ok(Some(file)),
+            Err(_) => {}
+        },
+        _ => {}
     }
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
-        // It can be removed all the same, or that fails and says why.
-        Err(_) => return Ok(None),
-        Ok(file) => file,
-    };
-    lock(&file)?;
-    Ok(Some(file))
+    remove_if_there(path)?;
+    Ok(None)
+}
+
+/// A new file that is nobody else's; `None` if another copy was faster.
+fn make(path: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(e) => Err(e),
+        Ok(file) => Ok(is_owned(path, &file)?.then_some(file)),
+    }
+}
+
+/// Locks `file`; fails if another copy has it. One that was removed before it was locked is a part no
+/// more, and its lock keeps nobody away from the one that has its name.
+fn is_owned(path: &Path, file: &File) -> io::Result<bool> {
+    lock(file)?;
+    Ok(is_at(path, file))
+}
+
+/// A part that lost its name must touch nothing that has it now.
+fn check_owned(path: &Path, file: &File) -> io::Result<()> {
+    let taken = || io::Error::other("somebody removed or replaced its unfinished copy");
+    if is_at(path, file) { Ok(()) } else { Err(taken()) }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a new name safe.
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_wire::nfs3::{FileType, NfsTime, SpecData};
+
+    use super::*;
+    use crate::interrupt::kept;
+
+    const SIZE: u64 = 8;
+
+    /// An empty directory, and a source of 8 bytes for a copy there.
+    fn place(name: &str) -> (PathBuf, Identity) {
+        let dir = std::env::temp_dir().join(format!("remora-part-{name}-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("source"), [7; SIZE as usize]).unwrap();
+        let source = Identity::of_local(&fs::metadata(dir.join("source")).unwrap());
+        (dir, source)
+    }
+
+    fn attr() -> Attr {
+        let time = NfsTime { secs: 1, nanos: 0 };
+        let rdev = SpecData { major: 0, minor: 0 };
+        let (kind, mode) = (FileType::Regular, 0o644);
+        Attr {
+            kind,
+            mode,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: SIZE,
+            used: SIZE,
+            rdev,
+            fsid: 1,
+            fileid: 1,
+            atime: time,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    fn open(dest: &Path, source: &Identity, resume: bool) -> io::Result<Part> {
+        Part::open(dest, source, resume, kept().0)
+    }
+
+    #[test]
+    fn what_another_copy_removed_before_it_was_locked_is_not_taken_up() {
+        let (dir, source) = place("stale");
+        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
+        fs::write(&path, "left").unwrap();
+        let left = open_left(&path).unwrap().unwrap();
+        // Meanwhile another copy locks that, removes it and makes its own.
+        let mut first = open(&dest, &source, false).unwrap();
+        assert!(!is_owned(&path, &left).unwrap(), "it can be locked, and is worth nothing");
+        assert_eq!(open(&dest, &source, false).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        first.write(0, &[7; SIZE as usize]).unwrap();
+        first.finish(&attr()).unwrap();
+        assert_eq!(fs::read(&dest).unwrap(), [7; SIZE as usize]);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_another_copy_made_in_the_meantime_is_not_removed() {
+        let (dir, source) = place("late");
+        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
+        assert!(open_left(&path).unwrap().is_none());
+        let first = open(&dest, &source, false).unwrap();
+        assert!(make(&path).unwrap().is_none());
+        assert!(is_at(&path, &first.file));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_stands_in_its_place_gets_no_name_and_stays() {
+        let (dir, source) = place("lost");
+        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
+        let mut part = open(&dest, &source, false).unwrap();
+        part.write(0, &[7; SIZE as usize]).unwrap();
+        fs::remove_file(&path).unwrap();
+        let journal = with_suffix(&path, ".json");
+        [&path, &journal].into_iter().for_each(|other| fs::write(other, "another's").unwrap());
+        let error = part.finish(&attr()).unwrap_err();
+        assert!(error.to_string().contains("unfinished copy"), "{error}");
+        part.keep();
+        assert!(!dest.exists());
+        for other in [&path, &journal] {
+            assert_eq!(fs::read(other).unwrap(), b"another's", "{}", other.display());
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_was_left_is_taken_up_or_goes() {
+        let (dir, source) = place("resume");
+        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
+        for resume in [true, false] {
+            let part = open(&dest, &source, false).unwrap();
+            part.write(0, &[7; 4]).unwrap();
+            part.keep();
+            let part = open(&dest, &source, resume).unwrap();
+            assert_eq!(part.bytes(), if resume { 4 } else { 0 });
+        }
+        // Nothing is written through a link.
+        let target = dir.join("target");
+        fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let part = open(&dest, &source, true).unwrap();
+        part.write(0, &[7; 4]).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        drop(part);
+        fs::remove_dir_all(dir).unwrap();
+    }
 }
