@@ -6,6 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -30,6 +31,8 @@ enum Fate {
     Refuse(Outcome),
     /// It is answered with what nobody understands.
     Nonsense,
+    /// It is executed, its answer is lost, and the server does not know it any more when it comes again.
+    Lose(Call),
 }
 
 /// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
@@ -84,6 +87,10 @@ fn between_mounting(
                         header.encode(&mut message);
                         call.encode(&mut message);
                     }
+                    Fate::Lose(call) => {
+                        executed(&header, &call, far.peer_addr().unwrap());
+                        continue;
+                    }
                     Fate::Fail(status) => {
                         ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
                         Reply::failed(proc, status).encode(&mut message);
@@ -109,6 +116,26 @@ fn between_mounting(
         }
     });
     url
+}
+
+/// Has `server` do this, under another number.
+fn executed(header: &CallHeader, call: &Call, server: SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut message = Vec::new();
+    CallHeader { xid: !header.xid, ..header.clone() }.encode(&mut message);
+    call.encode(&mut message);
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.send_to(&message, server).unwrap();
+    socket.recv(&mut [0; 65_536]).unwrap();
+}
+
+/// A server that forgets: each of these calls is executed, its answer lost, and executed again.
+fn forgetful(server: &Daemon, procs: &'static [Proc]) -> String {
+    let mut calls = HashMap::new();
+    between(server, usize::MAX, move |call| {
+        let n = calls.entry(format!("{call:?}")).and_modify(|n| *n += 1).or_insert(1);
+        if procs.contains(&call.proc()) && *n % 2 == 1 { Fate::Lose(call) } else { Fate::Pass(call) }
+    })
 }
 
 fn at(url: &str, path: &str) -> String {
@@ -168,6 +195,24 @@ fn an_entry_that_cannot_be_looked_up() {
     assert_eq!(names(&p.here("d")).len(), 299);
     p.run(&["rm", "-r", &url]).expect(1, &["file-7?proto=udp: input/output error"]);
     assert_eq!(names(&p.srv("d")), ["file-7"]);
+}
+
+#[test]
+fn links_are_copied_to_a_server_that_forgets_what_it_did() {
+    let p = Place::new();
+    fs::create_dir(p.here("d")).unwrap();
+    for name in ["new", "left"] {
+        symlink("where", p.here("d").join(name)).unwrap();
+    }
+    fs::create_dir(p.srv("d")).unwrap();
+    symlink("elsewhere", p.srv("d/.left.remora-part")).unwrap();
+    let s = p.serve(&[]);
+    let url = forgetful(&s, &[Proc::SymLink, Proc::Remove, Proc::Rename]);
+    p.ok(&["cp", "-rq", "d", &url]);
+    assert_eq!(names(&p.srv("d")), ["left", "new"]);
+    for name in ["new", "left"] {
+        assert_eq!(fs::read_link(p.srv("d").join(name)).unwrap(), PathBuf::from("where"), "{name}");
+    }
 }
 
 /// It is there and answers.

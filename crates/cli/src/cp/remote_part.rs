@@ -19,8 +19,8 @@ use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
 
-/// How often a hidden file is made before what is in its way is taken to be somebody's.
-const CREATE_TRIES: usize = 8;
+/// How often a hidden file or link is made before what is in its way is taken to be somebody's.
+pub(super) const CREATE_TRIES: usize = 8;
 
 /// A file under its hidden name. Dropped unfinished it stays on the server; what of it was
 /// committed is in a journal here, for `--resume`.

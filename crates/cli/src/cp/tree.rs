@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
+use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 
 use super::begun::Begun;
 use super::download;
 use super::job::{Job, count};
 use super::names::{is_part, is_plain, part_name};
+use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
 use crate::exit::{self, Error, Result};
 use crate::object::type_name;
@@ -275,18 +276,35 @@ pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Resu
 async fn link_there(target: Bytes, dest: &Destination) -> Result<(), ClientError> {
     let (remote, dir) = (&dest.remote, &dest.dir.fh);
     let part = part_name(&dest.name, "");
-    match remote.symlink(dir, &part, target.clone()).await {
-        Err(e) if e.status() == Some(Status::Exist) => {
-            remote.remove(dir, &part).await?;
-            remote.symlink(dir, &part, target).await?;
-        }
-        made => made?,
-    }
-    let node = remote.lookup(dir, &part).await?;
+    let node = hidden_link(remote, dir, &part, target).await?;
     let renamed = remote.rename(&node, (dir, &part), (dir, &dest.name)).await;
     if renamed.is_err() {
         // Best effort: what stood in the way is what there is to tell.
         let _ = remote.remove(dir, &part).await;
     }
     renamed
+}
+
+/// The link under its hidden name. What an earlier copy left there goes. What is there after that is mostly
+/// our own: a server may have forgotten what it did before it could say so, and do it again.
+async fn hidden_link(remote: &Remote, dir: &Fh, part: &[u8], target: Bytes) -> Result<Node, ClientError> {
+    for tries in 0..CREATE_TRIES {
+        match remote.symlink(dir, part, target.clone()).await {
+            Err(e) if e.status() == Some(Status::Exist) => {}
+            Err(e) => return Err(e),
+            Ok(()) => return remote.lookup(dir, part).await,
+        }
+        if tries > 0
+            && let Some(node) = remote.find(dir, part).await?
+            && node.attr.kind == FileType::SymLink
+            && remote.readlink(&node.fh).await? == target
+        {
+            return Ok(node);
+        }
+        match remote.remove(dir, part).await {
+            Err(e) if e.status() != Some(Status::NoEnt) => return Err(e),
+            _ => {}
+        }
+    }
+    Err(Status::Exist.into())
 }
