@@ -215,6 +215,24 @@ fn links_are_copied_to_a_server_that_forgets_what_it_did() {
     }
 }
 
+#[test]
+fn directories_are_made_on_a_server_that_forgets_what_it_did() {
+    let p = Place::new();
+    fs::create_dir(p.srv("old")).unwrap();
+    fs::create_dir(p.srv("full")).unwrap();
+    fs::write(p.srv("full/f"), "").unwrap();
+    fs::write(p.srv("file"), "").unwrap();
+    let s = p.serve(&[]);
+    let url = forgetful(&s, &[Proc::MkDir]);
+    p.ok(&["mkdir", &at(&url, "/new"), &at(&url, "/new/inner"), &at(&url, "/new/other")]);
+    assert_eq!(names(&p.srv("new")), ["inner", "other"]);
+    // That was true from the start.
+    for there in ["/old", "/full", "/file", "/new", "/new/inner"] {
+        p.run(&["mkdir", &at(&url, there)]).expect(1, &["exists"]);
+        p.run(&["mkdir", &s.udp_url(there)]).expect(1, &["exists"]);
+    }
+}
+
 /// It is there and answers.
 #[test]
 fn a_server_without_a_procedure_that_is_needed() {
