@@ -123,4 +123,21 @@ mod tests {
         let taken = other.local_addr().unwrap().port();
         assert_ne!(connect(server, Some(taken)).await.unwrap().local_addr().unwrap().port(), taken);
     }
+
+    #[tokio::test]
+    async fn a_port_that_cannot_be_had_costs_no_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let first = connect(server, None).await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let connect_again = || async {
+            let again = tokio::time::timeout(Duration::from_millis(500), connect(server, Some(port))).await;
+            again.expect("at once").unwrap()
+        };
+        // It has a connection to there, or one that we closed and that the system waits for the end of.
+        assert_ne!(connect_again().await.local_addr().unwrap().port(), port);
+        drop(first);
+        drop(connect_again().await);
+        connect_again().await;
+    }
 }

@@ -127,8 +127,10 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
     let mut stream = Some(first);
     let mut connection = 0;
     let mut pause = RECONNECT.0;
+    let mut port = None;
     loop {
         while let Some(s) = stream.take() {
+            port = s.local_addr().ok().map(|addr| addr.port());
             connection += 1;
             let peer = Peer::stream(server, connection);
             shared.lock().core.connected(shared.now(), peer);
@@ -142,7 +144,7 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
         }
         idle(&shared, pause).await;
         pause = (pause * 2).min(RECONNECT.1);
-        stream = Some(connect_patiently(&shared, server).await);
+        stream = Some(connect_patiently(&shared, server, port).await);
     }
 }
 
@@ -160,9 +162,11 @@ pub(super) async fn idle(shared: &Shared, pause: Duration) {
     }
 }
 
-async fn connect_patiently(shared: &Shared, server: SocketAddr) -> TcpStream {
+/// From `port` again if that can be had: servers such as Linux's remember by address and port what they did,
+/// and what is sent again over another would be done again.
+async fn connect_patiently(shared: &Shared, server: SocketAddr, port: Option<u16>) -> TcpStream {
     let trip = shared.lock().core.round_trip().unwrap_or_default();
-    let connecting = answering_connection(server, trip);
+    let connecting = answering_connection(server, trip, port);
     tokio::pin!(connecting);
     loop {
         let due = shared.lock().core.poll_timeout();
@@ -174,9 +178,9 @@ async fn connect_patiently(shared: &Shared, server: SocketAddr) -> TcpStream {
     }
 }
 
-/// A connection without delays of its own, that notices when its other end has gone.
-pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(CONNECT_MAX, reserved::connect(server, None))
+/// A connection without delays of its own, that notices when its other end has gone; from `port` if that is free.
+pub(super) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
+    let stream = tokio::time::timeout(CONNECT_MAX, reserved::connect(server, port))
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
     harden(&stream, &KEEP_ALIVE)?;
@@ -188,7 +192,7 @@ pub(super) async fn connect(server: SocketAddr) -> io::Result<TcpStream> {
 pub(super) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream> {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     loop {
-        match connect(server).await {
+        match connect(server, None).await {
             Err(e) if matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown) => {
                 sleep(RECONNECT.0).await;
             }
@@ -252,7 +256,8 @@ async fn serve_stream(
             () = at(shared, due) => timeout(shared),
             () = at(shared, doubt), if second.is_none() && !shared.is_beside => {
                 let trip = shared.lock().core.round_trip().unwrap_or_default();
-                second = Some(Box::pin(answering_connection(peer.addr, trip)));
+                // The present one still has its port.
+                second = Some(Box::pin(answering_connection(peer.addr, trip, None)));
             }
             better = async { second.as_mut()?.await.into() }, if second.is_some() => {
                 stream.give_up();
@@ -286,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn connections_notice_when_the_other_end_has_gone() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = connect(listener.local_addr().unwrap(), None).await.unwrap();
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_ALIVE.idle);
     }

@@ -34,8 +34,9 @@ const TRIPS: u32 = 4;
 const REPLY_MAX: usize = 256;
 
 /// A connection on which the server has just answered. `trip` is the usual round trip, as far
-/// as known. Never fails; dropping it ends its attempts.
-pub(super) async fn answering_connection(server: SocketAddr, trip: Duration) -> TcpStream {
+/// as known. Never fails; dropping it ends its attempts. One attempt at a time is from `port`, if that can
+/// be had: by it some servers know a client's requests again.
+pub(super) async fn answering_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> TcpStream {
     let lasts = ATTEMPT + trip * TRIPS;
     let mut apart = APART.0.max(lasts / SIDE_BY_SIDE as u32);
     let mut attempts = JoinSet::new();
@@ -44,7 +45,7 @@ pub(super) async fn answering_connection(server: SocketAddr, trip: Duration) -> 
             apart = apart.mul_f64(1.25).min(APART.1.max(apart));
         }
         if attempts.len() < SIDE_BY_SIDE {
-            attempts.spawn(async move { timeout(lasts, attempt(server, n)).await });
+            attempts.spawn(async move { timeout(lasts, attempt(server, port, n)).await });
         }
         let next = sleep(apart);
         tokio::pin!(next);
@@ -60,8 +61,8 @@ pub(super) async fn answering_connection(server: SocketAddr, trip: Duration) -> 
     std::future::pending().await
 }
 
-async fn attempt(server: SocketAddr, xid: u32) -> io::Result<TcpStream> {
-    let mut stream = connect(server).await?;
+async fn attempt(server: SocketAddr, port: Option<u16>, xid: u32) -> io::Result<TcpStream> {
+    let mut stream = connect(server, port).await?;
     let none = OpaqueAuth::none();
     let (prog, vers) = (nfs3::PROGRAM, nfs3::VERSION);
     let mut call = Vec::with_capacity(40);
@@ -132,16 +133,36 @@ mod tests {
         let server = listener.local_addr().unwrap();
         let asked = Arc::new(AtomicU32::new(0));
         tokio::spawn(serve(listener, answering, serving, late, asked.clone()));
+        (get(server).await, asked.load(Ordering::Relaxed))
+    }
+
+    /// How long a GETATTR takes.
+    async fn get(server: SocketAddr) -> Duration {
         let clock = Clock::start();
         let core = Client::new(Config::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
         let shared = Shared::new(core, clock, server.to_string(), false);
-        let first = connect(server).await.unwrap();
+        let first = connect(server, None).await.unwrap();
         let driver = tokio::spawn(run_tcp(shared.clone(), first, server));
         let call = Request::Nfs(Call::GetAttr(Fh(bytes::Bytes::from_static(b"file"))));
         let answer = shared.ask(call, "").await.unwrap();
         driver.abort();
         assert!(matches!(answer, Answer::Nfs(Reply::GetAttr(Err(_)))));
-        (clock.now().since(remora_base::Time::ZERO), asked.load(Ordering::Relaxed))
+        clock.now().since(remora_base::Time::ZERO)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_broke_is_made_again_from_its_port() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let driver = tokio::spawn(async move { get(server).await });
+        let (mut first, from) = listener.accept().await.unwrap();
+        // It has asked and is not answered.
+        first.read_exact(&mut [0; 64]).await.unwrap();
+        drop(first);
+        let (second, again) = listener.accept().await.unwrap();
+        assert_eq!(again, from);
+        drop((second, listener));
+        driver.abort();
     }
 
     #[tokio::test]
