@@ -6,6 +6,7 @@
 //! lost, too, until its timer runs out; so there are several, and while one waits the others
 //! carry on. Losses in bursts stay with the datagrams, whose recovery is quicker.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,8 +48,18 @@ struct State {
     lines: Vec<Arc<Line>>,
     opening: Option<JoinHandle<()>>,
     not_before: Option<Instant>,
-    /// Seeds used.
+    /// Seeds used, beside the session's own.
     drawn: u64,
+}
+
+impl State {
+    /// What to add to the session's seed for so many new streams. Nothing comes twice, and never zero: calls
+    /// of different streams may not be taken for one another, nor for the session's own.
+    fn draw(&mut self, streams: u64) -> RangeInclusive<u64> {
+        let first = self.drawn + 1;
+        self.drawn += streams;
+        first..=self.drawn
+    }
 }
 
 impl Streams {
@@ -89,8 +100,7 @@ impl Streams {
         if missing == 0 || !Self::is_for(&line.shared.lock().core) {
             return;
         }
-        state.drawn += missing as u64;
-        let first = state.drawn;
+        let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
         let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
         state.opening = Some(tokio::spawn(async move {
@@ -100,10 +110,9 @@ impl Streams {
                 chosen @ WindowSize::Fixed(_) => chosen,
             };
             let mut opening = JoinSet::new();
-            for n in 0..missing as u64 {
+            for n in seeds {
                 let config = Config { give_up: Some(give_up), window, ..options.config.clone() };
-                // Calls of different streams may not be taken for one another.
-                let options = Options { seed: options.seed.wrapping_add(first + n), ..options.clone() };
+                let options = Options { seed: options.seed.wrapping_add(n), ..options.clone() };
                 let open = async move { Line::open_beside(server, config, &options).await };
                 opening.spawn(tokio::time::timeout(CONNECT_MAX, open));
             }
@@ -229,6 +238,16 @@ mod tests {
         assert_eq!(done.end, SIZE);
         assert!((0..SIZE).zip(&got).all(|(at, b)| byte(at) == *b));
         (began.elapsed(), session.stream_lines().len())
+    }
+
+    #[test]
+    fn no_two_streams_have_a_seed_in_common() {
+        let mut state = State::default();
+        let mut seeds = vec![0];
+        for streams in [4, 1, 1, 3, 2] {
+            seeds.extend(state.draw(streams));
+        }
+        assert_eq!(seeds, (0..=11).collect::<Vec<_>>());
     }
 
     #[tokio::test]
