@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// How often a lock's file may go away between being opened and being locked, or be held for the
 /// moment in which it is swept away.
-pub(super) const TRIES_MAX: usize = 10;
+pub(crate) const TRIES_MAX: usize = 10;
 /// Longer than that moment.
 const SWEPT_AFTER: Duration = Duration::from_millis(10);
 /// How many files of the state directory are looked at for locks that were left behind.
@@ -29,7 +29,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
 
 /// Whether `file` is what `path` names, and not one that was removed or replaced after it was opened. A
 /// lock is worth something on such a file only.
-pub(super) fn is_at(path: &Path, file: &File) -> bool {
+pub(crate) fn is_at(path: &Path, file: &File) -> bool {
     let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
     match (fs::symlink_metadata(path), file.metadata()) {
         (Ok(there), Ok(here)) => number(there) == number(here),
@@ -37,7 +37,7 @@ pub(super) fn is_at(path: &Path, file: &File) -> bool {
     }
 }
 
-pub(super) fn busy() -> io::Error {
+pub(crate) fn busy() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "another copy to this file is under way")
 }
 

@@ -12,7 +12,7 @@ use remora_atp::session::PublicKey;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use crate::cp::lock::lock;
+use crate::cp::lock::{TRIES_MAX, busy, is_at, lock};
 use crate::cp::names::{is_plain, part_name};
 use crate::cp::ranges::Ranges;
 use crate::exit::io_text;
@@ -184,12 +184,19 @@ impl Unfinished {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         // Never through a link that somebody put there.
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-        let file = options.open(&path)?;
-        lock(&file)?;
-        // Left by one that was killed.
-        file.set_len(0)?;
-        let (size, hash) = (said.size, said.hash);
-        Ok(Unfinished { file, path, size, hash, done: Ranges::default(), touched: Instant::now() })
+        for _ in 0..TRIES_MAX {
+            let file = options.open(&path)?;
+            lock(&file)?;
+            // Another receiver may have finished it between the two: it has its own name by now.
+            if !is_at(&path, &file) {
+                continue;
+            }
+            // Left by one that was killed.
+            file.set_len(0)?;
+            let (size, hash) = (said.size, said.hash);
+            return Ok(Unfinished { file, path, size, hash, done: Ranges::default(), touched: Instant::now() });
+        }
+        Err(busy())
     }
 
     fn write(&mut self, place: Range<u64>, data: &[u8]) -> Result<(), Refusal> {
@@ -216,6 +223,9 @@ impl Unfinished {
 
     fn place(&self, dest: &Path, overwrite: bool) -> io::Result<()> {
         self.file.sync_all()?;
+        if !is_at(&self.path, &self.file) {
+            return Err(io::Error::other("somebody removed or replaced the unfinished file"));
+        }
         if overwrite {
             fs::rename(&self.path, dest)?;
         } else {
@@ -239,8 +249,11 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Gone already if it was given its name; otherwise best effort, with nobody to tell.
-        let _ = fs::remove_file(&self.path);
+        // Gone already if it was given its name, and what has the hidden one then is another's. Best effort, with
+        // nobody to tell.
+        if is_at(&self.path, &self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -134,3 +134,23 @@ fn unfinished_files_and_their_pieces_are_bounded() {
     refused(last, "pieces");
     assert_eq!(case.names(), [""; 0]);
 }
+
+/// As another receiver in the same directory may leave it.
+#[test]
+fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
+    for finishes in [true, false] {
+        let mut case = Case::new(false, 100);
+        case.say(1, "a", b"0123456789", Some((0, 5)));
+        let [hidden] = &case.names()[..] else { panic!("{:?}", case.names()) };
+        let hidden = case.dir.path().join(hidden);
+        fs::rename(&hidden, case.dir.path().join("finished")).unwrap();
+        fs::write(&hidden, b"0123456789").unwrap();
+        if finishes {
+            refused(case.say(1, "a", b"0123456789", Some((5, 10))), "replaced");
+        }
+        drop(std::mem::replace(&mut case.store, Store::new(Rules { dir: "/".into(), overwrite: false, size_max: 0 })));
+        let mut names = case.names();
+        names.sort();
+        assert!(names.len() == 2 && hidden.exists() && names.contains(&"finished".to_owned()), "{names:?}");
+    }
+}
