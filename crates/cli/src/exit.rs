@@ -57,6 +57,8 @@ pub(crate) enum Error {
         what: String,
         /// Why.
         why: String,
+        /// What to do about it.
+        hint: Option<String>,
     },
     /// Source and copy differ.
     Mismatch(String),
@@ -84,7 +86,15 @@ impl Error {
 
     /// It cannot be done, because of `why`.
     pub(crate) fn refused(what: impl fmt::Display, why: impl Into<String>) -> Error {
-        Error::Refused { what: out::shown(what.to_string().as_bytes()), why: why.into() }
+        Error::Refused { what: out::shown(what.to_string().as_bytes()), why: why.into(), hint: None }
+    }
+
+    /// The same, with what to do about it.
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Error {
+        match self {
+            Error::Refused { what, why, .. } => Error::Refused { what, why, hint: Some(hint.into()) },
+            other => other,
+        }
     }
 
     /// The copy `what` is whole and in its place, and that is all.
@@ -142,7 +152,11 @@ impl Error {
 
     /// What to do about it, where that is not obvious.
     pub(crate) fn hint(&self) -> Option<String> {
-        let Error::Remote { source, .. } = self else { return None };
+        let source = match self {
+            Error::Remote { source, .. } => source,
+            Error::Refused { hint, .. } => return hint.clone(),
+            _ => return None,
+        };
         let text = match source {
             ClientError::Connect { .. } => {
                 "is the server running there? Without :PORT the URL means port 2049".to_owned()
@@ -197,7 +211,7 @@ impl fmt::Display for Error {
             Error::Usage(why) => f.write_str(why),
             Error::Remote { what, source } => write!(f, "{what}: {}", remote_text(source)),
             Error::Local { what, source } => write!(f, "{what}: {}", io_text(source)),
-            Error::Refused { what, why } => write!(f, "{what}: {why}"),
+            Error::Refused { what, why, .. } => write!(f, "{what}: {why}"),
             Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source; it was not put in place"),
             Error::Pipe => f.write_str("nobody reads the output"),
             Error::Interrupted(_) => f.write_str("interrupted"),

@@ -9,6 +9,7 @@ use remora_wire::nfs3::Attr;
 
 use super::job::{Job, count};
 use super::journal::Identity;
+use super::named;
 use super::part::Part;
 use super::verify;
 use crate::exit::{self, Error, Result};
@@ -54,9 +55,7 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
 fn check_replaceable(dest: &Path) -> Result {
     match fs::symlink_metadata(dest) {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
-        Ok(meta) if !meta.is_file() && !meta.is_symlink() => {
-            Err(Error::refused(dest.display(), "is not a regular file, and is not replaced by one"))
-        }
+        Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(named::not_replaced(dest)),
         _ => Ok(()),
     }
 }

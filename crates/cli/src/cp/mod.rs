@@ -10,6 +10,7 @@ pub(crate) mod in_order;
 mod job;
 mod journal;
 pub(crate) mod lock;
+mod named;
 pub(crate) mod names;
 mod part;
 pub(crate) mod progress;
@@ -160,8 +161,7 @@ async fn download_one(
     };
     match node.attr.kind {
         FileType::Regular => {
-            // A link that was named is the user's, and what it leads to is meant.
-            let dest = fs::canonicalize(&dest).unwrap_or(dest);
+            let dest = named::destination(&dest)?;
             download::file(job, &place.remote, &node, url, &dest).await
         }
         FileType::Directory if job.recursive => {

@@ -1,0 +1,62 @@
+//! What the paths on the command line lead to: a link that somebody named is theirs, and what is
+//! behind it is meant.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Error, Result};
+
+/// More links in a row lead nowhere, as for the system.
+const LINKS_MAX: usize = 40;
+/// What the file system is called that /proc is, see statfs(2).
+const PROC_MAGIC: u64 = 0x9fa0;
+/// What to do instead.
+const CAT: &str = "remora cat writes files to standard output";
+
+/// Where a copy to `dest` goes.
+pub(super) fn destination(dest: &Path) -> Result<PathBuf> {
+    let failed = |e| Error::local(dest.display())(e);
+    // What opening it would find: what is written in a link to a pipe, say, is no path to that.
+    match fs::metadata(dest) {
+        Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
+        Ok(meta) if !meta.is_file() => Err(not_replaced(dest)),
+        Ok(_) => follow(dest).map_err(failed)?.ok_or_else(|| {
+            Error::refused(dest.display(), "stands for a file that is open, and is not replaced").with_hint(CAT)
+        }),
+        // There is nothing, or the copy will say what is wrong.
+        Err(_) if !is_link(dest) => Ok(dest.to_owned()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Error::refused(dest.display(), "is a symbolic link that leads nowhere, and is not replaced"))
+        }
+        Err(e) => Err(failed(e)),
+    }
+}
+
+/// The regular file that a path leads to; none where it goes through one of the links in /proc that
+/// stand for a process's open files. Who has a file open would not see another that takes its name.
+fn follow(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let name = at.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let dir = fs::canonicalize(at.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+        at = dir.join(name);
+        if !is_link(&at) {
+            return Ok(Some(at));
+        }
+        if rustix::fs::statfs(&dir)?.f_type as u64 == PROC_MAGIC {
+            return Ok(None);
+        }
+        at = dir.join(fs::read_link(&at)?);
+    }
+    Err(io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()))
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink())
+}
+
+/// A copy would take the place of something that is more than its bytes.
+pub(super) fn not_replaced(dest: &Path) -> Error {
+    Error::refused(dest.display(), "is not a regular file, and is not replaced by one").with_hint(CAT)
+}

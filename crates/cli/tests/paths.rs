@@ -1,0 +1,83 @@
+//! What `cp` makes of the paths on its command line that are no plain files.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Place, names};
+
+fn make_pipe(at: &Path) {
+    assert!(Command::new("mkfifo").arg(at).status().unwrap().success());
+}
+
+#[test]
+fn a_link_to_what_is_no_file_stays_what_it_is() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "theirs").unwrap();
+    symlink("/proc/self/fd/1", p.here("out")).unwrap();
+    symlink("out", p.here("further")).unwrap();
+    make_pipe(&p.here("fifo"));
+    symlink("fifo", p.here("to-fifo")).unwrap();
+    symlink("/dev/null", p.here("to-null")).unwrap();
+    let s = p.serve(&[]);
+    // Standard output is a pipe here.
+    for dest in ["out", "further", "to-fifo", "fifo", "to-null"] {
+        let words = [dest, "is not a regular file, and is not replaced by one", "hint: remora cat"];
+        p.run(&["cp", &s.url("/f"), dest]).expect(1, &words);
+    }
+    for link in ["out", "further", "to-fifo", "to-null"] {
+        assert!(p.here(link).is_symlink(), "{link}");
+    }
+    assert!(fs::metadata(p.here("fifo")).unwrap().file_type().is_fifo());
+    assert_eq!(names(&p.here("")), ["fifo", "further", "out", "to-fifo", "to-null"]);
+}
+
+#[test]
+fn a_file_that_is_open_is_not_replaced_behind_its_descriptor() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "theirs").unwrap();
+    symlink("/proc/self/fd/1", p.here("out")).unwrap();
+    let s = p.serve(&[]);
+    let mut log = fs::File::create(p.here("log")).unwrap();
+    log.write_all(b"before ").unwrap();
+    for dest in ["out", "/proc/self/fd/1"] {
+        let mut cp = p.command(&["cp", &s.url("/f"), dest]);
+        cp.stdout(Stdio::from(log.try_clone().unwrap()));
+        let out = cp.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("stands for a file that is open") && said.contains("hint: remora cat"), "{said}");
+    }
+    log.write_all(b"after").unwrap();
+    assert_eq!(fs::read(p.here("log")).unwrap(), b"before after");
+    assert!(p.here("out").is_symlink());
+}
+
+#[test]
+fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "theirs").unwrap();
+    fs::create_dir(p.here("d")).unwrap();
+    fs::write(p.here("d/mine"), "mine").unwrap();
+    symlink("d/mine", p.here("link")).unwrap();
+    symlink("../link", p.here("d/f")).unwrap();
+    symlink("nowhere", p.here("dangling")).unwrap();
+    symlink("loop", p.here("loop")).unwrap();
+    let s = p.serve(&[]);
+    for dest in ["link", "d"] {
+        fs::write(p.here("d/mine"), "mine").unwrap();
+        p.ok(&["cp", &s.url("/f"), dest]);
+        assert_eq!(fs::read(p.here("d/mine")).unwrap(), b"theirs");
+    }
+    p.run(&["cp", &s.url("/f"), "dangling"]).expect(1, &["dangling: is a symbolic link that leads nowhere"]);
+    p.run(&["cp", &s.url("/f"), "loop"]).expect(1, &["loop: too many levels of symbolic links"]);
+    for link in ["link", "d/f", "dangling", "loop"] {
+        assert!(p.here(link).is_symlink(), "{link}");
+    }
+    assert_eq!(names(&p.here("")), ["d", "dangling", "link", "loop"]);
+    assert_eq!(names(&p.here("d")), ["f", "mine"]);
+}
