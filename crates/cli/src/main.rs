@@ -38,6 +38,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
     let name = cli.command.name();
+    if cli.command.is_service() {
+        out::outlive_readers(name);
+    }
     let (kept, in_all) = interrupt::kept();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

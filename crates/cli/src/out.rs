@@ -1,11 +1,23 @@
-//! Standard output and standard error: a reader that goes away is no error, a full disk is.
+//! Standard output and standard error: a reader that goes away is no error, a full disk is. What only
+//! prints ends quietly then; a service goes on without.
 
 use std::io::{self, Write};
+use std::sync::{Once, OnceLock};
 
 use remora_host::client::ClientError;
 use serde::Serialize;
 
 use crate::exit::{Error, Result};
+
+/// The name of the service that this process is, if it is one.
+static SERVICE: OnceLock<&str> = OnceLock::new();
+/// That nobody reads is said once.
+static UNREAD: Once = Once::new();
+
+/// From now on it is no reason to end that nobody reads standard output: others rely on `command`.
+pub(crate) fn outlive_readers(command: &'static str) {
+    SERVICE.get_or_init(|| command);
+}
 
 /// Writes to standard output, all of it.
 pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
@@ -19,7 +31,14 @@ pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
 
 /// Prints text as it is.
 pub(crate) fn text(text: &str) -> Result {
-    bytes(text.as_bytes()).map_err(failed)
+    match (bytes(text.as_bytes()), SERVICE.get()) {
+        (Err(e), Some(command)) if e.kind() == io::ErrorKind::BrokenPipe => {
+            let what = "nobody reads the output any more; going on without";
+            UNREAD.call_once(|| say(format_args!("remora: {command}: {what}")));
+            Ok(())
+        }
+        (written, _) => written.map_err(failed),
+    }
 }
 
 /// Prints an object on a line of its own.

@@ -35,6 +35,7 @@ fn main() {
         trial("a_mobile_sends_from_its_own_address_only", a_mobile_sends_from_its_own_address_only),
         trial("a_hand_off_is_announced", a_hand_off_is_announced),
         trial("what_cannot_be_done_is_said", what_cannot_be_done_is_said),
+        trial("nobody_need_read_what_an_end_prints", nobody_need_read_what_an_end_prints),
     ];
     // One after the other: they wait for one another's timers otherwise.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
@@ -439,6 +440,27 @@ fn what_cannot_be_done_is_said() {
     fs::write(p.here("open.key"), fs::read(p.here("1.key")).unwrap()).unwrap();
     p.run(&["link", "keys", "--key", "open.key"]).expect(1, &["others may read it"]);
     p.run(&["link", "keys", "--key", "/dev/null/x"]).expect(1, &["/dev/null/x"]);
+}
+
+fn nobody_need_read_what_an_end_prints() {
+    let w = World::new(1);
+    let me = format!("{}=10.78.0.2", w.keys[1]);
+    let base = ["link", "base", "--key", "0.key", "--address", "10.78.0.1/24", "--json", "--mobile", &me];
+    let said = w.place.state().join("said");
+    let mut command = in_place(w.base.inside(&w.place.command(&base)), &w.place);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&said).unwrap());
+    let mut base = command.spawn().unwrap();
+    BufReader::new(base.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let unread = || fs::read_to_string(&said).unwrap().matches("nobody reads the output any more").count();
+    until("a word on standard error", || unread() > 0);
+    let mobile = w.start_mobile(0, &[]);
+    assert!(w.answers(0, 100, SOON));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(base.try_wait().unwrap().is_none() && unread() == 1);
+    drop(mobile);
+    // nsenter(1) has become it.
+    base.kill().unwrap();
+    base.wait().unwrap();
 }
 
 /// Relative paths are meant from where the place's commands run.

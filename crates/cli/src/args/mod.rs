@@ -161,6 +161,18 @@ begins there while it mounts them again.
 the first server was mounted, or known from before; copy_seconds since), requests, retransmissions; errors (a list of texts).";
 
 impl Command {
+    /// Whether it works on until it is told to end, for others than who reads what it prints.
+    pub(crate) fn is_service(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Recv(_) | Command::Forward(_) | Command::Gateway(_) => true,
+            Command::Link(link) => matches!(link.what, tunnel::What::Base(_) | tunnel::What::Mobile(_)),
+            Command::Load(load) => matches!(load.end, load::End::Recv(_)),
+            Command::Lab(lab) => matches!(lab.experiment, Experiment::Relay(_)),
+            Command::Model(model) => matches!(model.command, Some(ModelCommand::Serve(_))),
+            _ => false,
+        }
+    }
+
     /// What messages call it.
     pub(crate) fn name(&self) -> &'static str {
         match self {

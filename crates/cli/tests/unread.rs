@@ -1,0 +1,197 @@
+//! Services whose reader goes away go on, and say so once; what others rely on them for is done.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Daemon, Place, until};
+use remora_host::atp::keys;
+use serde_json::Value;
+
+const UNREAD: &str = "nobody reads the output any more";
+
+/// A service that was read to its first line; what it says goes to a file.
+struct Service {
+    child: Child,
+    ready: Value,
+    said: std::path::PathBuf,
+}
+
+impl Service {
+    fn start(p: &Place, name: &str, mut command: Command) -> Service {
+        let said = p.state().join(name);
+        let mut child = command.stderr(Stdio::from(fs::File::create(&said).unwrap())).spawn().unwrap();
+        let mut line = String::new();
+        // It is dropped here, and with it the only reader.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{name}: {e}: {line}"));
+        Service { child, ready, said }
+    }
+
+    fn listen(&self) -> &str {
+        self.ready["listen"].as_str().or(self.ready["listen"][0].as_str()).unwrap()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    /// Waits until it has noticed.
+    fn notices(&mut self) {
+        until("a word on standard error", || self.said().contains(UNREAD));
+        assert!(self.child.try_wait().unwrap().is_none(), "it has ended: {}", self.said());
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Ends it; it has said once that nobody reads.
+    fn end(mut self, code: i32) {
+        assert!(self.child.try_wait().unwrap().is_none(), "it has ended: {}", self.said());
+        self.signal("TERM");
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.said());
+        assert_eq!(self.said().matches(UNREAD).count(), 1, "{}", self.said());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn recv_answers_its_senders() {
+    for json in [true, false] {
+        let p = Place::new();
+        let (dir, key) = (p.srv(""), p.state().join("recv.key"));
+        let args = ["recv", dir.to_str().unwrap(), "--from-anyone", "--key", key.to_str().unwrap()];
+        let mut command = p.command(&args);
+        command.args(["--listen", "127.0.0.1:0"]).args(json.then_some("--json"));
+        let (mut service, to) = if json {
+            let service = Service::start(&p, "recv", command);
+            let to = service.listen().to_owned();
+            (service, to)
+        } else {
+            start_in_words(&p, command)
+        };
+        let public = keys::load(&key).unwrap().public().to_string();
+        for name in ["a", "b"] {
+            fs::write(p.here(name), name).unwrap();
+            let identity = p.state().join("send.key");
+            p.ok(&["send", name, &to, "--key", &public, "--identity", identity.to_str().unwrap()]);
+            assert_eq!(fs::read(p.srv(name)).unwrap(), name.as_bytes());
+        }
+        service.notices();
+        service.end(0);
+    }
+}
+
+/// The same for `recv` without `--json`, whose first line is "receiving into DIR on ADDR; ...".
+fn start_in_words(p: &Place, mut command: Command) -> (Service, String) {
+    let said = p.state().join("recv");
+    let mut child = command.stderr(Stdio::from(fs::File::create(&said).unwrap())).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let to = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next()).unwrap().to_owned();
+    (Service { child, ready: Value::Null, said }, to)
+}
+
+#[test]
+fn gateway_and_forward_carry_on() {
+    let p = Place::new();
+    let key = |name: &str| {
+        let file = p.state().join(name);
+        (keys::load_or_create(&file).unwrap().public().to_string(), file.to_str().unwrap().to_owned())
+    };
+    let ((mobile, mobile_key), (gateway, gateway_key)) = (key("mobile.key"), key("gateway.key"));
+    let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = echo.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for tcp in echo.incoming() {
+            let (mut tcp, mut got) = (tcp.unwrap(), Vec::new());
+            if tcp.read_to_end(&mut got).is_ok() {
+                tcp.write_all(&got).unwrap();
+            }
+        }
+    });
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--allow", &mobile, "--key", &gateway_key, "--to", &target];
+    let mut command = p.command(&args);
+    command.arg("--json");
+    let mut far = Service::start(&p, "gateway", command);
+    let identity = ["--identity", &mobile_key, "--json"];
+    let args = ["forward", "--listen", "127.0.0.1:0", "--to", &target, far.listen(), "--key", &gateway];
+    let mut near = Service::start(&p, "forward", p.command(&[&args[..], &identity].concat()));
+    for round in 0..3 {
+        let mut tcp = TcpStream::connect(near.listen()).unwrap();
+        tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        tcp.write_all(b"hello").unwrap();
+        tcp.shutdown(Shutdown::Write).unwrap();
+        let mut got = Vec::new();
+        tcp.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"hello", "{round}");
+        // Figures are printed each second.
+        near.notices();
+        far.notices();
+    }
+    near.end(0);
+    far.end(0);
+}
+
+#[test]
+fn load_recv_counts_on() {
+    let p = Place::new();
+    // A port that was free a moment ago.
+    let at = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut service = Service::start(&p, "load", p.command(&["load", "recv", "--listen", &at, "--json"]));
+    for run in ["1", "2"] {
+        let sent = p.ok(&["load", "send", &at, "--rate", "1Mbit", "--for", "300ms", "--run", run, "--json"]);
+        let sent: Value = serde_json::from_str(&sent).unwrap();
+        assert_eq!(sent["carried"]["packets"], sent["sent"], "{sent}");
+        service.notices();
+    }
+    service.end(143);
+}
+
+#[test]
+fn the_relay_and_the_server_go_on() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    let srv = p.srv("");
+    let args = ["serve", srv.to_str().unwrap(), "--listen", "127.0.0.1:0", "--squash", "none", "--json"];
+    let mut server = Service::start(&p, "serve", p.server_command(&args));
+    let args = ["lab", "relay", "--listen", "127.0.0.1:0", "--server", server.listen(), "--json"];
+    let mut relay = Service::start(&p, "relay", p.command(&args));
+    let url = format!("nfs://{}/f?proto=udp", relay.listen());
+    for _ in 0..2 {
+        server.signal("USR1");
+        assert_eq!(p.ok(&["cat", &url]), "f");
+        server.notices();
+        relay.notices();
+    }
+    relay.end(0);
+    server.end(0);
+}
+
+/// Others end, without a word.
+#[test]
+fn what_only_prints_ends_quietly() {
+    let p = Place::new();
+    for n in 0..20 {
+        fs::write(p.srv(&n.to_string()), vec![b'x'; 100_000]).unwrap();
+    }
+    let s: Daemon = p.serve(&[]);
+    let urls: Vec<String> = (0..20).map(|n| s.url(&format!("/{n}"))).collect();
+    let mut command = p.command(&["cat"]);
+    let mut child = command.args(&urls).spawn().unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), &out.stderr[..]), (Some(0), &b""[..]));
+}
