@@ -81,3 +81,55 @@ fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
     assert_eq!(names(&p.here("")), ["d", "dangling", "link", "loop"]);
     assert_eq!(names(&p.here("d")), ["f", "mine"]);
 }
+
+#[test]
+fn without_r_what_a_named_link_leads_to_is_uploaded() {
+    let p = Place::new();
+    fs::write(p.here("f"), "mine").unwrap();
+    symlink("f", p.here("link")).unwrap();
+    symlink("nowhere", p.here("dangling")).unwrap();
+    symlink("/proc/self/fd/0", p.here("in")).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "30ms"]);
+    for (url, name) in [(s.url("/"), "link"), (s.url("/near"), "near"), (relay.udp_url("/far"), "far")] {
+        p.ok(&["cp", "link", &url]);
+        assert!(p.srv(name).symlink_metadata().unwrap().is_file(), "{name}");
+        assert_eq!(fs::read(p.srv(name)).unwrap(), b"mine");
+        fs::remove_file(p.srv(name)).unwrap();
+    }
+    p.run(&["cp", "dangling", &s.url("/")]).expect(1, &["dangling: no such file"]);
+    let mut cp = p.command(&["cp", "in", &s.url("/x")]);
+    cp.stdin(fs::File::open(p.here("f")).unwrap());
+    assert!(cp.status().unwrap().success());
+    assert_eq!(fs::read(p.srv("x")).unwrap(), b"mine");
+    fs::remove_file(p.srv("x")).unwrap();
+    // With -r it is a link there, too, and that is all there is.
+    for (url, name) in [(s.url("/near"), "near"), (relay.udp_url("/far"), "far")] {
+        p.ok(&["cp", "-r", "link", &url]);
+        assert_eq!(fs::read_link(p.srv(name)).unwrap(), Path::new("f"));
+    }
+    assert_eq!(names(&p.srv("")), ["far", "near"]);
+}
+
+#[test]
+fn what_is_named_and_no_file_is_an_error_and_skipped_only_in_a_directory() {
+    let p = Place::new();
+    fs::create_dir(p.here("d")).unwrap();
+    make_pipe(&p.here("d/pipe"));
+    make_pipe(&p.here("pipe"));
+    symlink("pipe", p.here("link")).unwrap();
+    fs::write(p.here("f"), "f").unwrap();
+    let s = p.serve(&[]);
+    let refused = ["pipe: is not a regular file, and cannot be copied", "hint: what a pipe brings"];
+    p.run(&["cp", "pipe", &s.url("/")]).expect(1, &refused);
+    p.run(&["cp", "-r", "pipe", &s.url("/")]).expect(1, &refused);
+    p.run(&["cp", "pipe", &s.url("/x")]).expect(1, &refused);
+    for args in [&["cp", "link"][..], &["cp", "/dev/null"], &["cp", "-r", "/dev/null"]] {
+        p.run(&[args, &[&s.url("/")]].concat()).expect(1, &["is not a regular file, and cannot be copied"]);
+    }
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    // The others are copied.
+    p.run(&["cp", "pipe", "f", &s.url("/")]).expect(1, &refused);
+    p.run(&["cp", "-r", "d", &s.url("/")]).expect(0, &["d/pipe: skipped"]);
+    assert_eq!((names(&p.srv("")), names(&p.srv("d"))), (vec!["d".to_owned(), "f".to_owned()], Vec::new()));
+}

@@ -256,7 +256,7 @@ enum Into {
 /// all right.
 async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Early> {
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
-    let is_file = fs::metadata(source).is_ok_and(|m| m.is_file());
+    let is_file = named::source(source, job.recursive).is_ok_and(|m| m.is_file());
     let is_plain = names::is_plain(name.as_bytes()) && !place.is_dir;
     let is_near = !place.is_recalled && place.remote.session().is_near();
     if !is_file || !is_plain || job.resume || is_near {
@@ -266,8 +266,7 @@ async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Ea
 }
 
 async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
-    let here = |e| Error::local(source.display())(e);
-    let meta = if job.recursive { fs::symlink_metadata(source) } else { fs::metadata(source) }.map_err(here)?;
+    let meta = named::source(source, job.recursive).map_err(Error::local(source.display()))?;
     let dest = match into {
         Into::Directory(dir) => {
             let name = local_name(source).ok_or_else(|| Error::refused(source.display(), "has no name"))?;
@@ -284,8 +283,14 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     if meta.is_dir() && !job.recursive {
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
     }
-    if !meta.is_dir() {
+    if meta.is_file() {
+        return upload::file(job, source, &dest).await;
+    }
+    if meta.is_symlink() {
         return tree::up_one(job, source, &dest).await;
+    }
+    if !meta.is_dir() {
+        return Err(named::not_copied(source));
     }
     let begun = match into {
         Into::Directory(_) => Begun::never(),

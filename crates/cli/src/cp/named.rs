@@ -1,7 +1,7 @@
 //! What the paths on the command line lead to: a link that somebody named is theirs, and what is
 //! behind it is meant.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,11 @@ const LINKS_MAX: usize = 40;
 const PROC_MAGIC: u64 = 0x9fa0;
 /// What to do instead.
 const CAT: &str = "remora cat writes files to standard output";
+
+/// What is to be copied: with -r a link itself, without it what it leads to.
+pub(super) fn source(path: &Path, recursive: bool) -> io::Result<Metadata> {
+    if recursive { fs::symlink_metadata(path) } else { fs::metadata(path) }
+}
 
 /// Where a copy to `dest` goes.
 pub(super) fn destination(dest: &Path) -> Result<PathBuf> {
@@ -54,6 +59,12 @@ fn follow(path: &Path) -> io::Result<Option<PathBuf>> {
 
 fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink())
+}
+
+/// What was named is no file, and nothing is skipped that was named.
+pub(super) fn not_copied(source: &Path) -> Error {
+    Error::refused(source.display(), "is not a regular file, and cannot be copied")
+        .with_hint("what a pipe brings is written to a file first, and that is copied")
 }
 
 /// A copy would take the place of something that is more than its bytes.
