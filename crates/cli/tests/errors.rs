@@ -299,6 +299,27 @@ fn some_failures_do_not_stop_the_rest() {
     assert_eq!(names(&p.srv("")), ["a", "c"]);
 }
 
+#[test]
+fn what_fails_at_one_url_is_done_at_the_others() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    fs::write(p.srv("g"), "g").unwrap();
+    let s = p.serve(&[]);
+    let (no, f, g, bad) = (s.url("/no/x"), s.url("/f"), s.url("/g"), "nfs:///x");
+    let out = p.run(&["cat", &f, &no, &g]);
+    out.expect(1, &["remora: cat:", "no such file"]);
+    assert_eq!(out.stdout, "fg");
+    let out = p.run(&["stat", &no, &f, bad, "--json", &g]);
+    out.expect(2, &["no such file", "host"]);
+    assert_eq!(out.stdout.lines().count(), 2);
+    p.run(&["mkdir", &f, &s.url("/a"), &no, &s.url("/b")]).expect(1, &["f: file exists", "no such file"]);
+    p.run(&["mkdir", "-p", &s.url("/f/x"), &s.url("/c/d")]).expect(1, &["f/x"]);
+    assert_eq!(names(&p.srv("")), ["a", "b", "c", "f", "g"]);
+    let out = p.run(&["rm", &no, bad, &f, &s.url("/a"), &g]);
+    out.expect(2, &["no such file", "host", "a: is a directory"]);
+    assert_eq!(names(&p.srv("")), ["a", "b", "c"]);
+}
+
 /// On a long path a copy gets its name while its end is on the way. Here there is no room for the
 /// end, and the name is taken back.
 #[test]

@@ -2,6 +2,7 @@
 
 use remora_wire::nfs3::{Attr, Status};
 
+use super::several::Several;
 use crate::args::Mkdir;
 use crate::exit::{Error, Result};
 use crate::remote::{Node, Remote};
@@ -12,16 +13,21 @@ const MODE: u32 = 0o755;
 
 pub(crate) async fn run(args: Mkdir) -> Result {
     let mut servers = Servers::new(args.link);
+    let mut several = Several::new("mkdir");
     for url in &args.urls {
-        if args.parents {
-            let place = servers.place(url).await?;
-            for depth in 1..=place.parts.len() {
-                make(&place, &place.parts[..depth], true).await?;
-            }
-        } else {
-            let place = servers.entry(url).await?;
-            make(&place, &place.parts, false).await?;
-        }
+        several.settle(make_all(&mut servers, url, args.parents).await)?;
+    }
+    several.finish()
+}
+
+async fn make_all(servers: &mut Servers, url: &str, parents: bool) -> Result {
+    if !parents {
+        let place = servers.entry(url).await?;
+        return make(&place, &place.parts, false).await;
+    }
+    let place = servers.place(url).await?;
+    for depth in 1..=place.parts.len() {
+        make(&place, &place.parts[..depth], true).await?;
     }
     Ok(())
 }

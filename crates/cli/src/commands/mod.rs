@@ -26,6 +26,7 @@ mod relay;
 mod rm;
 mod send;
 mod serve;
+mod several;
 mod stat;
 mod wireless;
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, Status};
 
+use super::several::Several;
 use crate::args::Rm;
 use crate::exit::{Error, Result};
 use crate::pool::Pool;
@@ -17,21 +18,15 @@ const DEPTH_MAX: usize = 256;
 
 pub(crate) async fn run(args: Rm) -> Result {
     let mut servers = Servers::new(args.link.clone());
-    let mut last: Option<Error> = None;
+    let mut several = Several::new("rm");
     for url in &args.urls {
-        let place = servers.entry(url).await?;
-        match remove(&args, &place.remote, &place.parts, url).await {
-            Err(e) if e.is_lost() => return Err(e),
-            // The rest can still be removed; the last failure is left to the caller to report.
-            Err(e) => {
-                if let Some(earlier) = last.replace(e) {
-                    crate::exit::show("rm", &earlier);
-                }
-            }
-            Ok(()) => {}
-        }
+        let removed = match servers.entry(url).await {
+            Ok(place) => remove(&args, &place.remote, &place.parts, url).await,
+            Err(e) => Err(e),
+        };
+        several.settle(removed)?;
     }
-    last.map_or(Ok(()), Err)
+    several.finish()
 }
 
 async fn remove(args: &Rm, remote: &Remote, parts: &[String], url: &str) -> Result {

@@ -1,0 +1,36 @@
+//! Several places on one command line: what goes wrong at one is told, and the others are done.
+
+use crate::exit::{self, Error, Result};
+
+/// How it went so far.
+pub(super) struct Several {
+    command: &'static str,
+    worst: u8,
+}
+
+impl Several {
+    pub(super) fn new(command: &'static str) -> Several {
+        Several { command, worst: 0 }
+    }
+
+    /// Tells a failure; only what makes all that follows fail, too, is passed on.
+    pub(super) fn settle(&mut self, result: Result) -> Result {
+        let Err(error) = result else { return Ok(()) };
+        match error {
+            // The code of what was told before.
+            Error::Pipe if self.worst > 0 => Err(Error::Reported(self.worst)),
+            Error::Pipe => Err(Error::Pipe),
+            error if error.is_lost() || error.is_full() => Err(error),
+            error => {
+                exit::show(self.command, &error);
+                self.worst = self.worst.max(error.code());
+                Ok(())
+            }
+        }
+    }
+
+    /// The end: the worst there was.
+    pub(super) fn finish(self) -> Result {
+        if self.worst == 0 { Ok(()) } else { Err(Error::Reported(self.worst)) }
+    }
+}
