@@ -395,7 +395,10 @@ fn a_hand_off_is_announced() {
     base.says("10.78.0.2 has switched cells");
     assert!(w.answers(0, 100, SOON));
     drop(mobile);
-    w.place.run(&["link", "handoff", "end", "--device", "mobile0"]).expect(1, &["none runs here"]);
+    w.place
+        .run(&["link", "handoff", "end", "--device", "mobile0"])
+        .expect(1, &["mobile0: no link: none runs here", "base0"]);
+    w.place.run(&["link", "status", "--device", "zz"]).expect(1, &["zz: no link: none runs here", "base0"]);
     w.place.run(&["link", "handoff", "begin", "--for", "2h", "--device", "base0"]).expect(2, &["at most 60s"]);
 }
 
@@ -426,6 +429,8 @@ fn what_cannot_be_done_is_said() {
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
     inside(&keyless).expect(2, &["what is the base's key"]);
+    let secret = ["none.psk: the secret shared with the other end is not there", "hint: it is 32 random bytes"];
+    mobile(&["--base", "10.99.0.1:51900", "--psk", "none.psk"]).expect(1, &secret);
     // Packets for a network that is somebody else's, too, would go there, past the seal.
     let found = w.mobiles[0].state();
     for taken in ["10.78.0.9/24", "fd78::9/64"] {

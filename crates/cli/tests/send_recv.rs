@@ -137,6 +137,27 @@ fn a_file_in_a_directory_whose_name_is_not_utf_8() {
     assert_eq!(to.arrived("a"), b"hello");
 }
 
+/// Its own name it cannot have there; the others are sent.
+#[test]
+fn a_file_whose_name_is_not_utf_8_is_told_and_the_others_are_sent() {
+    let to = Receiver::start(&["--from-anyone"]);
+    to.file("a", b"hello");
+    let odd = OsStr::from_bytes(b"f\xff");
+    fs::write(to.place.here("").join(odd), "odd").unwrap();
+    let send = |files: &[&OsStr], more: &[&str]| {
+        let identity = to.place.state().join("send.key");
+        let mut command = to.place.command(&["send", "--key", &to.key, "--identity", identity.to_str().unwrap()]);
+        command.args(more).args(files).arg(to.daemon.addr.to_string());
+        Running::start(command).finish()
+    };
+    send(&[odd, OsStr::new("a")], &[]).expect(1, &["remora: send: f\u{fffd}: its name is not UTF-8"]);
+    assert_eq!(to.arrived("a"), b"hello");
+    let out = send(&[OsStr::new("a"), odd], &["--json"]);
+    assert_eq!((out.code, outcomes(&out)), (1, vec!["refused".into(), "stored".into()]), "{out:?}");
+    assert!(out.stdout.contains("not UTF-8"), "{out:?}");
+    send(&[odd], &[]).expect(1, &["not UTF-8"]);
+}
+
 /// The kind of failure that is told of each file.
 fn outcomes(out: &Output) -> Vec<Value> {
     objects(&out.stdout).into_iter().map(|object| object["outcome"].clone()).collect()

@@ -5,6 +5,7 @@ use remora_wire::nfs3::{Attr, Status};
 use super::several::Several;
 use crate::args::Mkdir;
 use crate::exit::{Error, Result};
+use crate::out;
 use crate::remote::{Node, Remote};
 use crate::servers::{Place, Servers};
 
@@ -46,6 +47,9 @@ async fn make(place: &Place, parts: &[String], may_exist: bool) -> Result {
             if !is_ours(remote, &dir, name).await {
                 return Err(failed(e));
             }
+        }
+        Err(e) if e.status() == Some(Status::Exist) && parts.len() < place.parts.len() => {
+            return Err(Error::refused(&place.url, format!("{} is not a directory", out::shown(name.as_bytes()))));
         }
         made => drop::<Node>(made.map_err(failed)?),
     }

@@ -4,6 +4,7 @@ mod line;
 mod shipment;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,9 +56,16 @@ pub(crate) async fn run(args: Send) -> Result {
     let stop = interrupt::catch();
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
     let to = &to.to_string_lossy();
-    let sources = sources(paths)?;
+    let (sources, nameless) = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
     let addr = tokio::task::block_in_place(|| address::resolve(to, || no_receiver(to)))?;
+    for path in &nameless {
+        let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
+        show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
+    }
+    if sources.is_empty() {
+        return and_nameless(Ok(()), &nameless);
+    }
     let endpoint = bind(addr, identity)?;
     let work = async {
         match connect(&args, &endpoint, addr, started).await {
@@ -71,21 +79,33 @@ pub(crate) async fn run(args: Send) -> Result {
         number = stop => Err(Error::Interrupted(number)),
     };
     endpoint.close().await;
-    result
+    and_nameless(result, &nameless)
 }
 
-/// What each file is called over there: its own name.
-fn sources(paths: &[PathBuf]) -> Result<Vec<Source>> {
-    let mut names = BTreeSet::new();
-    let source = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+/// What each file is called over there: its own name. Beside them the names of those that cannot be called so.
+fn sources(paths: &[PathBuf]) -> Result<(Vec<Source>, Vec<&OsStr>)> {
+    let (mut names, mut sources, mut nameless) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for path in paths {
+        let name = path.file_name();
         let name = name.ok_or_else(|| Error::Usage(format!("{} has no name to send it under", path.display())))?;
-        if !names.insert(name.clone()) {
+        let Some(name) = name.to_str() else {
+            nameless.push(name);
+            continue;
+        };
+        if !names.insert(name) {
             return Err(Error::Usage(format!("two files are called {}", out::shown(name.as_bytes()))));
         }
-        Ok(Source { path: path.clone(), name })
-    };
-    paths.iter().map(source).collect()
+        sources.push(Source { path: path.clone(), name: name.to_owned() });
+    }
+    Ok((sources, nameless))
+}
+
+/// How it went in all, where some files could not be sent under their names.
+fn and_nameless(result: Result, nameless: &[&OsStr]) -> Result {
+    match result {
+        Ok(()) if !nameless.is_empty() => Err(Error::Reported(Kind::Refused.code())),
+        result => result,
+    }
 }
 
 fn no_receiver(to: &str) -> String {
@@ -187,21 +207,22 @@ fn report(args: &Send, progress: &Progress, done: Result<Done, tokio::task::Join
     let (name, end, took) = done.map_err(|e| Error::refused("remora", e.to_string()))?;
     let code = end.as_ref().map_or_else(|e| e.kind.code(), |_| 0);
     let mut printed = Ok(());
-    if args.json {
-        let (bytes, kept_bytes) = end.as_ref().map_or((0, 0), |sent| (sent.bytes, sent.kept));
-        let (outcome, why) = match &end {
-            Ok(_) => (Outcome::Stored("stored"), None),
-            Err(e) => (Outcome::Failed(e.kind), Some(e.why.as_str())),
-        };
-        let seconds = took.as_secs_f64();
-        printed = out::json(&Line { file: &name, outcome, why, bytes, kept_bytes, seconds });
-    } else {
-        progress.suspend(|| match &end {
-            Ok(sent) => printed = tell(&name, sent, took),
-            Err(e) => out::say(format_args!("remora: send: {}: {}", out::shown(name.as_bytes()), e.why)),
-        });
-    }
+    progress.suspend(|| printed = show(args, &name, &end, took));
     printed.map(|()| code)
+}
+
+fn show(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) -> Result {
+    let (bytes, kept_bytes) = end.as_ref().map_or((0, 0), |sent| (sent.bytes, sent.kept));
+    let (outcome, why) = match end {
+        Ok(sent) if !args.json => return tell(name, sent, took),
+        Err(e) if !args.json => {
+            out::say(format_args!("remora: send: {}: {}", out::shown(name.as_bytes()), e.why));
+            return Ok(());
+        }
+        Ok(_) => (Outcome::Stored("stored"), None),
+        Err(e) => (Outcome::Failed(e.kind), Some(e.why.as_str())),
+    };
+    out::json(&Line { file: name, outcome, why, bytes, kept_bytes, seconds: took.as_secs_f64() })
 }
 
 fn tell(name: &str, sent: &Sent, took: Duration) -> Result {

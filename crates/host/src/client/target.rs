@@ -96,6 +96,9 @@ impl Target {
         if target.keys.is_some() && target.port.is_none() {
             return Err(bad("over ATP it needs the port that remora serve --atp was given".into()));
         }
+        if target.path.contains('\0') {
+            return Err(bad("it has a %00, which is in no name".into()));
+        }
         if target.path.is_empty() {
             target.path.push('/');
         }
@@ -205,6 +208,7 @@ mod tests {
             (" nfs://nas/x", "blank"),
             ("nfs://nas/new\nline", "%0A"),
             ("nfs://nas/a\tb", "line break"),
+            ("nfs://nas/a%00b", "%00"),
             ("nfs://nas/a/..", "'..'"),
             ("nfs://nas/a/../", "'..'"),
             ("nfs://nas/a/%2E%2e?proto=udp", "'..'"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link::{self, PublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_host::link::{self, KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use super::file::{File, Whose};
@@ -170,7 +170,18 @@ fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
 }
 
 fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
-    path.map(|p| SharedSecret::load(p).map_err(|e| key_error(p, &e))).transpose()
+    path.map(|p| SharedSecret::load(p).map_err(|e| secret_error(p, &e))).transpose()
+}
+
+fn secret_error(path: &Path, error: &KeyError) -> Error {
+    match error {
+        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Error::refused(path.display(), "the secret shared with the other end is not there").with_hint(
+                "it is 32 random bytes in base64, the same at both ends: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+            )
+        }
+        other => key_error(path, other),
+    }
 }
 
 #[cfg(test)]

@@ -41,14 +41,18 @@ fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     let Some(dir) = control::directory() else {
         return Err(Error::refused("no link", "XDG_RUNTIME_DIR is not set: links of this user have no control socket"));
     };
-    let mut paths = control::sockets(&dir).map_err(Error::local(dir.display()))?;
-    if let Some(device) = device {
-        paths.retain(|p| control::device_of(p) == device);
-    }
-    if paths.is_empty() {
+    let all = control::sockets(&dir).map_err(Error::local(dir.display()))?;
+    if all.is_empty() {
         return Err(Error::refused("no link", "none runs here for this user"));
     }
-    Ok(paths)
+    let Some(device) = device else { return Ok(all) };
+    let (wanted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| control::device_of(p) == device);
+    if wanted.is_empty() {
+        let others: Vec<_> = others.iter().map(|p| out::shown(control::device_of(p).as_bytes())).collect();
+        let why = format!("no link: none runs here for this user on that device, but on {}", others.join(", "));
+        return Err(Error::refused(device, why));
+    }
+    Ok(wanted)
 }
 
 fn text(report: &Report) -> String {
