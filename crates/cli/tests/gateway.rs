@@ -177,6 +177,8 @@ fn what_cannot_be_is_told_with_its_exit_code() {
     forward(&at, &its.1, &mine.0, &["--listen", "0", "--listen", "0", "--to", &to])
         .expect(2, &["2 --listen and 1 --to"]);
     forward(&at, &its.1, &mine.0, &["--listen", "0", "--to", "nowhere"]).expect(2, &["HOST:PORT"]);
+    forward("nohost.invalid:4", &its.1, &mine.0, &["--listen", "0", "--to", &to])
+        .expect(3, &["cannot find the address of nohost.invalid"]);
     place.run(&["gateway", "--to", &to]).expect(2, &["--allow"]);
     place.run(&["gateway", "--allow", &mine.1]).expect(2, &["--to"]);
     place.run(&["gateway", "--allow", &mine.1, "--to", &to, "--nfs", "nas"]).expect(2, &["cannot be used with"]);

@@ -31,7 +31,7 @@ Exit codes:
   0    ended by Ctrl-C or a termination
   1    a port is taken, or a key does not fit
   2    wrong usage
-  3    the gateway does not answer for --timeout at first; later it is waited for
+  3    the gateway's name has no address, or nobody answers there for --timeout at first; later it is waited for
 
 --json prints an object when ready: listen (a list), gateway, key; one for each change: event (up,
 silent, heard, down, failed), why, to, connections (or missed, with the lines that were not read in

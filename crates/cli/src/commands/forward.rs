@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use remora_atp::session::Refusal;
 use remora_atp::stream::{Config, End, Terms};
+use remora_host::client::ClientError;
 use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -13,7 +14,7 @@ use tokio::time::{Interval, interval};
 use super::gateway::{Carried, EVERY, Missed};
 use super::keys;
 use crate::args::Forward;
-use crate::exit::{Error, Result, io_text};
+use crate::exit::{Error, Result};
 use crate::printer::Printer;
 use crate::{interrupt, out};
 
@@ -129,9 +130,7 @@ fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
     let gateway = args.gateway.to_string();
     match e {
         ForwardError::Listen { addr, source } => Error::local(addr)(source),
-        ForwardError::Resolve { host, source } => {
-            Error::refused(host, format!("cannot find its address: {}", io_text(&source)))
-        }
+        ForwardError::Resolve { host, source } => Error::remote(gateway)(ClientError::Resolve { host, source }),
         ForwardError::Refused(Refusal::WrongKey) => {
             Error::refused(gateway, "who answers there has another key than the one given with --key")
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::load::{End, Load, Recv, Send};
 use crate::exit::{Error, Result};
-use crate::{interrupt, out};
+use crate::{address, interrupt, out};
 
 pub(crate) async fn run(args: Load) -> Result {
     match args.end {
@@ -21,7 +21,8 @@ pub(crate) async fn run(args: Load) -> Result {
 
 async fn send(args: Send) -> Result {
     let stop_signal = interrupt::catch();
-    let to = resolve(&args.to).await?;
+    let wrong = || format!("{} is not HOST:PORT of a receiver", args.to);
+    let to = tokio::task::block_in_place(|| address::resolve(&args.to, wrong))?;
     let ip = to.ip();
     let group = ip.is_multicast() || ip.is_unspecified() || matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
     if group {
@@ -120,11 +121,6 @@ async fn until<T: std::marker::Send + 'static>(
             Ok((work.await.map_err(failed)?, Some(number)))
         }
     }
-}
-
-async fn resolve(to: &str) -> Result<SocketAddr> {
-    let mut found = tokio::net::lookup_host(to).await.map_err(Error::local(to))?;
-    found.next().ok_or_else(|| Error::refused(to, "it has no address"))
 }
 
 fn random() -> Result<u64> {
