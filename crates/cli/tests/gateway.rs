@@ -180,6 +180,8 @@ fn what_cannot_be_is_told_with_its_exit_code() {
     forward("nohost.invalid:4", &its.1, &mine.0, &["--listen", "0", "--to", &to])
         .expect(3, &["cannot find the address of nohost.invalid"]);
     place.run(&["gateway", "--to", &to]).expect(2, &["--allow"]);
+    let alone = ["gateway", "--listen", "192.0.2.55:1", "--allow", &mine.1, "--to", &to, "--mount-port", "3"];
+    place.run(&alone).expect(2, &["--mount-port", "cannot be used with", "--to"]);
     place.run(&["gateway", "--allow", &mine.1]).expect(2, &["--to"]);
     place.run(&["gateway", "--allow", &mine.1, "--to", &to, "--nfs", "nas"]).expect(2, &["cannot be used with"]);
 }

@@ -55,7 +55,7 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
     pub(crate) nfs: Option<Target>,
     /// Where the NFS server answers MOUNT [default: where its portmapper says, else the port of NFS]
-    #[arg(long, value_name = "PORT", requires = "nfs", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", requires = "nfs", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) mount_port: Option<u16>,
     /// File with this end's key; made if there is none [default: as remora keys]
     #[arg(long, value_name = "FILE")]
