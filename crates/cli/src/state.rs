@@ -1,8 +1,8 @@
 //! Where things are kept from one run to the next.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
@@ -20,9 +20,10 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// The secret kept at `path`; the first call of all makes it `fresh`.
+/// The secret kept at `path`, which is one only if others may not read or write it; the first call of all makes it
+/// `fresh`.
 pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
-    match fs::read(path) {
+    match read_private(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         known => return known,
     }
@@ -35,6 +36,17 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     fs::remove_file(&new)?;
     match linked {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-        _ => fs::read(path),
+        _ => read_private(path),
     }
+}
+
+fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(io::Error::other(format!("others may read or change it (mode {mode:03o}): run chmod 600 on it")));
+    }
+    let mut secret = Vec::new();
+    file.read_to_end(&mut secret)?;
+    Ok(secret)
 }

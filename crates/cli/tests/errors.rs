@@ -304,6 +304,18 @@ fn some_failures_do_not_stop_the_rest() {
 }
 
 #[test]
+fn a_key_of_handles_that_others_may_read_is_refused() {
+    let p = Place::new();
+    drop(p.serve(&[]));
+    let key = p.state().join("server/handle-key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o666)).unwrap();
+    let srv = p.srv("");
+    let serve = p.server_command(&["serve", srv.to_str().unwrap(), "--listen", "192.0.2.1:20490"]);
+    Running::start(serve).finish().expect(1, &["handle-key: others may read", "mode 666", "chmod 600"]);
+}
+
+#[test]
 fn what_fails_at_one_url_is_done_at_the_others() {
     let p = Place::new();
     fs::write(p.srv("f"), "f").unwrap();

@@ -69,6 +69,13 @@ mod tests {
         assert_eq!(key(&state).unwrap(), first);
         let mode = std::fs::metadata(state.join("handle-key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        for mode in [0o666, 0o640, 0o602] {
+            std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(key(&state).unwrap_err().to_string().contains("handle-key: others may read"), "{mode:o}");
+        }
+        std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(key(&state).unwrap(), first);
+        std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(state.join("handle-key"), b"short").unwrap();
         assert!(key(&state).unwrap_err().to_string().contains("16 bytes"));
     }
