@@ -186,15 +186,7 @@ fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
         text += &table::line(share);
     }
     if let (Some(addr), Some(name)) = (addrs.first(), shares.first().and_then(|s| s.names.last())) {
-        let port = addr.port();
-        let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
-        let path = encode(name);
-        let mount_port = mount.map_or(port, |m| m.port());
-        text += &format!("for example: remora ls nfs://{host}:{port}{path}\n");
-        text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
-        text += &format!(
-            "             mount -o vers=3,proto=tcp,nolock,port={port},mountport={mount_port},mountproto=tcp {host}:{name} DIR\n"
-        );
+        text += &examples(addr, mount.map_or(addr.port(), |m| m.port()), name);
     }
     if let (Some((addr, key)), Some(name)) = (serving.objects(), shares.first().and_then(|s| s.names.last())) {
         let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(&addr) };
@@ -235,6 +227,20 @@ fn warn(args: &Serve, addrs: &[SocketAddr]) {
 }
 
 /// An address as URLs have it.
+/// Commands that reach the share `name`.
+fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
+    let (port, path) = (addr.port(), encode(name));
+    let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
+    // Linux's mount takes no address of the other family than it is told; libnfs knows no IPv6.
+    let tcp = if addr.is_ipv6() { "tcp6" } else { "tcp" };
+    let mut text = format!("for example: remora ls 'nfs://{host}:{port}{path}'\n");
+    if addr.is_ipv4() {
+        text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
+    }
+    let ports = format!("port={port},mountport={mount_port}");
+    text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} '{host}:{name}' DIR\n")
+}
+
 fn host(addr: &SocketAddr) -> String {
     if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
 }
@@ -263,5 +269,20 @@ mod tests {
     #[test]
     fn paths_are_encoded_for_urls() {
         assert_eq!(encode("/a b/é?"), "/a%20b/%C3%A9%3F");
+    }
+
+    #[test]
+    fn examples_work_with_the_address_they_name() {
+        let v4 = examples(&"127.0.0.1:2049".parse().unwrap(), 2050, "/srv");
+        assert!(v4.contains("'nfs://127.0.0.1:2049/srv'"), "{v4}");
+        assert!(v4.contains("nfs-ls 'nfs://127.0.0.1/srv?version=3&nfsport=2049&mountport=2050'"), "{v4}");
+        let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp '127.0.0.1:/srv' DIR";
+        assert!(v4.contains(mount), "{v4}");
+        for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
+            let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
+            assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");
+            let mount = format!("proto=tcp6,nolock,port=2049,mountport=2049,mountproto=tcp6 '{host}:/srv' DIR");
+            assert!(v6.contains(&mount), "{v6}");
+        }
     }
 }
