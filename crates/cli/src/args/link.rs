@@ -37,7 +37,8 @@ pub(crate) struct LinkArgs {
     /// How many times hybrid-linear adds before it doubles
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(..=1000))]
     pub(crate) linear_retries: u32,
-    /// Bytes in a READ or WRITE: 1K to 1M (UDP: at most 60K), or auto to learn from the link
+    /// Bytes in a READ or WRITE: 1K to 1M (UDP: at most 60K), or auto to learn from the link. No more than the
+    /// server takes: remora serve 32K over UDP
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = block)]
     pub(crate) block: Auto,
     /// READs or WRITEs under way at once: 1 to 1024, or auto to learn from the link
