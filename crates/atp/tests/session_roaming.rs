@@ -102,6 +102,28 @@ fn a_transfer_survives_changes_of_address() {
     }
 }
 
+/// One packet is enough to move a path, and its source may be forged: by its address a peer is judged
+/// by where its handshake took place.
+#[test]
+fn where_a_peer_came_from_is_not_changed_by_a_packet_from_elsewhere() {
+    let mut world = World::pair(26, Link::new(100_000, 20 * MS));
+    let client = world.connect(1, 0);
+    let home = world.nodes[1].addr;
+    assert!(world.run_until(world.now + Duration::from_secs(5), |w| w.is_up(1)));
+    let peer = world.with(0, |e, _| e.peers().next().unwrap());
+    let early = world.with(0, |e, _| e.status(peer)).unwrap();
+    assert_eq!((early.addr, early.came_from), (home, None), "nothing is proved yet");
+    assert!(world.run_until(world.now + Duration::from_secs(5), |w| w.is_up(0)));
+    // The first object comes as if from another host; what follows comes from the true address again.
+    world.nodes[1].addr = addr(40, 4040);
+    world.send(1, client, object(1, 500), Options::default());
+    world.nodes[1].addr = home;
+    assert!(world.run_until(world.now + Duration::from_secs(5), |w| !w.received(0).is_empty()));
+    let status = world.with(0, |e, _| e.status(peer)).unwrap();
+    assert_eq!((status.addr, status.came_from), (addr(40, 4040), Some(home)));
+    assert!(world.nodes[0].events.iter().any(|(_, e)| matches!(e, Event::Up { addr, .. } if *addr == home)));
+}
+
 /// A client that moves during a blackout and only listens afterwards is still found: it says
 /// where it is.
 #[test]

@@ -130,8 +130,12 @@ pub enum Refusal {
 /// How a peer is doing, for people and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Where it is.
+    /// Where its packets come from now. It need not be there: a packet's source is easily forged, and
+    /// QUIC goes after it before the new address has answered.
     pub addr: SocketAddr,
+    /// Where it was when it proved that it was there: the address that the handshake ended with, which never
+    /// changes. What rests on an address rests on this one. `None` before, early objects or not.
+    pub came_from: Option<SocketAddr>,
     /// Its key, once shown.
     pub key: Option<PublicKey>,
     /// Whether the handshake is done.

@@ -7,7 +7,9 @@
 //! byte of its replies for [`Limits::stall_max`](super::Limits::stall_max), and one whose reply
 //! cannot be sent: it comes back, asks again, and the duplicate request cache answers.
 //!
-//! A client stays who it was when it came, however its address changes while it is connected.
+//! A client stays who it was when it came, however its address changes while it is connected: exports,
+//! shares and the duplicate request cache go by the address that its handshake proved, and by no later
+//! one, which a single forged packet would change.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -145,7 +147,7 @@ fn take(hub: &Arc<Hub>, entrances: &mut HashMap<PeerId, Entrance>, received: Rec
 
 /// Enters a client; `None` if it has left already.
 fn welcome(hub: &Arc<Hub>, remote: Remote) -> Option<Entrance> {
-    let addr = remote.status().ok()?.addr;
+    let addr = remote.status().ok()?.came_from?;
     let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
     let (replies, outgoing) = mpsc::unbounded_channel();
     let (calls, incoming) = mpsc::unbounded_channel();

@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub(super) handle: ConnectionHandle,
     pub(super) conn: Connection,
     pub(super) addr: SocketAddr,
+    /// Where the handshake takes place: QUIC drops what comes from elsewhere before it is done.
+    came_from: SocketAddr,
     pub(super) key: Option<PublicKey>,
     pub(super) phase: Phase,
     /// Whether objects may leave before the handshake is done (0-RTT).
@@ -107,6 +109,7 @@ impl Peer {
             handle: start.handle,
             conn: start.conn,
             addr: start.addr,
+            came_from: start.addr,
             key: None,
             phase: Phase::Connecting,
             outbox: Outbox::default(),
@@ -241,6 +244,7 @@ impl Peer {
         let stats = self.conn.stats();
         Status {
             addr: self.addr,
+            came_from: self.handshake.is_confirmed().then_some(self.came_from),
             key: self.key,
             up: self.phase == Phase::Up,
             forecast: self.estimator.forecast(),
