@@ -124,6 +124,46 @@ fn where_a_peer_came_from_is_not_changed_by_a_packet_from_elsewhere() {
     assert!(world.nodes[0].events.iter().any(|(_, e)| matches!(e, Event::Up { addr, .. } if *addr == home)));
 }
 
+/// Packets with others' addresses in them, each a move, or nearly: who is there is asked, but with
+/// three times the bytes that came from there and a datagram a second.
+#[test]
+fn addresses_that_never_answer_get_little() {
+    const SECONDS: u64 = 10;
+    let away = |n: u16| addr(40, 4040 + n);
+    for (name, places) in [("two of another host", vec![away(0), away(1)]), ("one, and home", vec![away(0)])] {
+        let mut world = World::pair(27, Link::new(1_000_000, 5 * MS));
+        let client = world.meet();
+        let home = world.nodes[1].addr;
+        world.run_for(Duration::from_secs(1));
+        for n in 0..2 {
+            world.nodes[n].capture = Some(Vec::new());
+        }
+        let mut came = 0;
+        for k in 0..SECONDS * 100 {
+            let turn = (k % 3) as usize;
+            world.nodes[1].addr = places.get(turn).copied().unwrap_or(home);
+            let before = world.nodes[1].capture.as_ref().map_or(0, Vec::len);
+            world.send(1, client, object(1, 1), Options::default());
+            let sent = world.nodes[1].capture.iter().flatten().skip(before).map(|t| t.payload.len()).sum::<usize>();
+            came += if world.nodes[1].addr == home { 0 } else { sent };
+            world.nodes[1].addr = home;
+            world.run_for(10 * MS);
+        }
+        let there = world.nodes[0].capture.iter().flatten().filter(|t| places.contains(&t.to.addr));
+        let there: usize = there.map(|t| t.payload.len()).sum();
+        let asked = 1200 * (SECONDS as usize + 2);
+        assert!(came > 0 && there > 0 && there <= 3 * came + asked, "{name}: {came} bytes, answered by {there}");
+        // Who is where it was is served all the while, and may move as ever.
+        world.run_for(Duration::from_secs(2));
+        let all = SECONDS as usize * 100;
+        assert!(world.received(0).len() > all / 2, "{name}: {} of {all}", world.received(0).len());
+        world.nodes[1].addr = addr(20, 2020);
+        let request = world.send(1, client, object(2, 5_000), Options::default());
+        world.run_for(Duration::from_secs(3));
+        assert_eq!(world.outcome(1, request), Some(Outcome::Delivered), "{name}");
+    }
+}
+
 /// A client that moves during a blackout and only listens afterwards is still found: it says
 /// where it is.
 #[test]

@@ -30,21 +30,22 @@ struct Doubt {
     addr: SocketAddr,
     /// When it was last asked.
     asked: Time,
-    /// How many ACK frames had been sent before the move.
-    acks: u64,
+    /// How many frames had been sent before the move that go to a proven address only.
+    proofs: u64,
 }
 
 impl Detour {
-    /// The peer's packets come from `addr` now; so many ACK frames were sent before.
-    pub(super) fn moved(&mut self, now: Time, addr: SocketAddr, acks: u64) {
-        self.doubt = Some(Doubt { addr, asked: now, acks });
+    /// The peer's packets come from `addr` now; so many frames that go to a proven address only
+    /// were sent before.
+    pub(super) fn moved(&mut self, now: Time, addr: SocketAddr, proofs: u64) {
+        self.doubt = Some(Doubt { addr, asked: now, proofs });
         self.decoy = None;
     }
 
-    /// So many ACK frames have been sent. They go to a proven address only, and whatever a peer
-    /// asks for needs one: so if one more was sent, the address is proven.
-    pub(super) fn sent_acks(&mut self, acks: u64) {
-        self.doubt = self.doubt.filter(|doubt| acks <= doubt.acks);
+    /// So many frames have been sent that go to a proven address only, and whatever a peer asks for
+    /// needs one: so if one more was sent, the address is proven. Says so once.
+    pub(super) fn sent(&mut self, proofs: u64) -> Option<SocketAddr> {
+        self.doubt.take_if(|doubt| proofs > doubt.proofs).map(|doubt| doubt.addr)
     }
 
     /// Whether an address is in doubt.
@@ -94,9 +95,9 @@ mod tests {
         assert_eq!(detour.way_in(Time::from_secs(30), home), home, "somebody else's packet");
         assert_eq!(detour.way_in(Time::from_secs(30), decoy), decoy);
         assert!(!detour.is_decoy(decoy), "it exists");
-        detour.sent_acks(5);
+        assert_eq!(detour.sent(5), None);
         assert!(detour.is_unproven());
-        detour.sent_acks(6);
+        assert_eq!((detour.sent(6), detour.sent(7)), (Some(away), None));
         assert_eq!(told(&mut detour, 60_000), away);
     }
 }

@@ -18,6 +18,7 @@ use super::inbox::{Read, Stop};
 use super::lane::{inside, is_due, lane_of};
 use super::outbox::Answer;
 use super::peer::Phase;
+use super::whereabouts::proofs;
 use crate::estimate::Way;
 use crate::{Outcome, Rejection, RequestId};
 
@@ -64,8 +65,11 @@ impl Endpoint {
                     return None;
                 }
                 let p = self.peers.get_mut(&id)?;
+                if !p.admits(now, from) {
+                    return None;
+                }
                 p.received(now, len);
-                p.conn.handle_event(event);
+                p.handle_datagram(now, from, len, event);
                 p.absorb(now, self.epoch);
                 // A stamp is to tell how much had come with it, and not how much came together.
                 self.on_messages(now, id);
@@ -233,12 +237,10 @@ impl Endpoint {
     /// A peer's packets come from elsewhere now (roaming; QUIC has checked that it is the same).
     fn watch_path(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
-        if p.detour.is_unproven() {
-            p.detour.sent_acks(p.conn.stats().frame_tx.acks);
-        }
+        p.see_proof();
         let Some(addr) = p.path().filter(|addr| *addr != p.addr && !p.detour.is_decoy(*addr)) else { return };
         p.addr = addr;
-        p.detour.moved(now, addr, p.conn.stats().frame_tx.acks);
+        p.detour.moved(now, addr, proofs(&p.conn.stats().frame_tx));
         p.estimator.path_changed(now);
         if p.phase == Phase::Up {
             self.events.push_back(Event::Moved { peer: id, addr });

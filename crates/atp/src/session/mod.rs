@@ -65,6 +65,7 @@ mod tls;
 mod told;
 mod traffic;
 mod valve;
+mod whereabouts;
 
 pub use config::{Bottleneck, Config};
 pub use endpoint::{ConnectError, Endpoint};

@@ -6,7 +6,7 @@ mod timers;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use noq_proto::{Connection, ConnectionHandle, PathId};
+use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
 use remora_base::Time;
 use rustls::pki_types::CertificateDer;
 
@@ -22,6 +22,7 @@ use super::keys::PublicKey;
 use super::outbox::Outbox;
 use super::traffic::{Sizes, Traffic};
 use super::valve::Valve;
+use super::whereabouts::{Whereabouts, proofs};
 use crate::RequestId;
 use crate::estimate::Estimator;
 
@@ -72,6 +73,7 @@ pub(super) struct Peer {
     pub(super) demand: bool,
     /// Whether it is known to be where it seems to be.
     pub(super) detour: Detour,
+    whereabouts: Whereabouts,
     pub(super) handshake: Handshake,
     idle: Idle,
     /// When the last packet left.
@@ -124,6 +126,7 @@ impl Peer {
             silent: false,
             demand: false,
             detour: Detour::default(),
+            whereabouts: Whereabouts::new(start.addr),
             handshake: Handshake::new(now, side.is_server()),
             idle: Idle::new(now),
             sent: now,
@@ -159,6 +162,49 @@ impl Peer {
         self.traffic.let_out(1);
         self.unanswered = self.unanswered.saturating_add(1);
         self.hurry(now);
+    }
+
+    /// Whether what comes from `from` is looked at. A server's answers go after what comes, and before
+    /// the handshake is done QUIC sees to that itself.
+    pub(super) fn admits(&self, now: Time, from: SocketAddr) -> bool {
+        !self.may_move() || self.whereabouts.admits(now, from)
+    }
+
+    /// Gives QUIC a datagram.
+    pub(super) fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: usize, event: ConnectionEvent) {
+        let is_strange = self.may_move() && self.whereabouts.is_strange(from);
+        let before = is_strange.then(|| self.conn.stats().frame_rx);
+        self.conn.handle_event(event);
+        // What nobody but the peer could have made has frames in it; anything else says nothing about it.
+        if before.is_none_or(|before| before != self.conn.stats().frame_rx) {
+            self.whereabouts.came(now, from, bytes as u64);
+        }
+    }
+
+    /// Whether QUIC follows it to other addresses.
+    fn may_move(&self) -> bool {
+        self.conn.side().is_server() && self.handshake.is_confirmed()
+    }
+
+    /// Sees whether the address it came to last is proven by now.
+    pub(super) fn see_proof(&mut self) {
+        // The packet that ends a connection may have an acknowledgement, and goes to any address.
+        if self.phase != Phase::Over
+            && self.detour.is_unproven()
+            && let Some(addr) = self.detour.sent(proofs(&self.conn.stats().frame_tx))
+        {
+            self.whereabouts.proved(addr);
+        }
+    }
+
+    /// Whether a datagram of so many bytes may leave for `to`.
+    fn may_reach(&mut self, now: Time, to: SocketAddr, bytes: usize) -> bool {
+        if !self.may_move() || self.whereabouts.is_proven(to) {
+            return true;
+        }
+        self.see_proof();
+        let is_path = self.path() == Some(to);
+        self.whereabouts.lets(now, to, bytes as u64, is_path)
     }
 
     /// What was just received had this stamp, and is to be reported, `at_once` or with the next one.

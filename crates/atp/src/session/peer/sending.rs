@@ -243,6 +243,7 @@ impl Peer {
             };
             match transmit {
                 Some(t) if self.detour.is_decoy(t.destination) || in_vain(t.size) => continue,
+                Some(t) if !self.may_reach(now, t.destination, t.size) => continue,
                 other => return other,
             }
         }
