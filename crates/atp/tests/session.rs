@@ -167,6 +167,32 @@ fn a_receiver_stops_what_it_has_no_room_for() {
     assert_eq!(world.with(0, |e, _| e.counters()).stopped, 1);
 }
 
+/// An empty object takes room, too: while the application takes none, no more of them wait than there is room for.
+#[test]
+fn empty_objects_are_bounded_as_others_are() {
+    const ROOM: u64 = 100 * 512;
+    let mut world = World::new(8);
+    let small = Config { guests: Guests::Anyone, object_max: 10_000, buffer_peer: ROOM, ..config() };
+    world.add(small, good());
+    world.add(config(), good());
+    let peer = world.meet();
+    world.nodes[0].takes = false;
+    for _ in 0..30 {
+        (0..10).for_each(|_| _ = world.send(1, peer, Bytes::new(), Options::default()));
+        world.run_for(Duration::from_millis(200));
+    }
+    let count = |world: &World, outcome| world.finals(1).iter().filter(|f| f.outcome == outcome).count();
+    let full = Outcome::Rejected(Rejection::TooManyBytes);
+    assert_eq!((count(&world, Outcome::Delivered), count(&world, full)), (100, 200));
+    assert_eq!(world.with(0, |e, _| e.usage()).received_bytes, ROOM);
+    world.nodes[0].takes = true;
+    world.with(0, |_, _| ());
+    let fits = world.send(1, peer, object(1, 1_000), Options::default());
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.outcome(1, fits), Some(Outcome::Delivered));
+    assert_eq!(world.with(0, |e, _| e.usage()).received_bytes, 0, "all of it is given back");
+}
+
 /// The times at which node 0 got objects after node 1 connected a second time, one object in
 /// hand, and what node 1 sent then.
 fn second_contact(early: bool) -> (Duration, World) {

@@ -37,7 +37,8 @@ pub struct Config {
     /// The largest object taken from a peer, in bytes.
     pub object_max: u32,
     /// Bytes of received objects, whole or in part, kept for one peer until taken by
-    /// [`poll_event`](remora_base::Core::poll_event). At least `object_max`.
+    /// [`poll_event`](remora_base::Core::poll_event); each counts for 512 beside its own. At least
+    /// one of `object_max`.
     pub buffer_peer: u64,
     /// The same for all peers together.
     pub buffer_total: u64,

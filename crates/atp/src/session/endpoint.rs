@@ -12,7 +12,7 @@ use remora_base::{Rate, Rng, Time, Transmit};
 use super::config::{Bottleneck, Config};
 use super::epoch::Epoch;
 use super::event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
-use super::inbox::{Budget, Inbox};
+use super::inbox::{Budget, Inbox, cost};
 use super::keys::{Identity, PublicKey};
 use super::lane::{Lane, combine, inside, lane_of};
 use super::peer::{Peer, Phase, Start};
@@ -446,7 +446,7 @@ fn completed(mut config: Config) -> Config {
     config.scheduler.payload = datagram - QUIC_OVERHEAD;
     config.scheduler.overhead = HEADERS + QUIC_OVERHEAD;
     config.scheduler.size_max = config.scheduler.size_max.min(u32::MAX.into());
-    config.buffer_peer = config.buffer_peer.max(config.object_max.into());
+    config.buffer_peer = config.buffer_peer.max(cost(config.object_max.into()));
     config.buffer_total = config.buffer_total.max(config.buffer_peer);
     config.peers = config.peers.max(1);
     config

@@ -172,7 +172,7 @@ pub struct Usage {
     pub peers: usize,
     /// Requests that have not ended.
     pub requests: usize,
-    /// Bytes of objects received in part, or whole and not taken yet.
+    /// Bytes of objects received in part, or whole and not taken yet, and 512 for each.
     pub received_bytes: u64,
     /// Events not taken yet.
     pub events: usize,

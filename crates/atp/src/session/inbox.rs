@@ -21,6 +21,9 @@ use crate::Priority;
 
 /// What answers are sent before: any object.
 const ANSWER_PRIORITY: i32 = 16;
+/// What an object counts for beside its bytes: what is kept of it until it is taken, and above all
+/// something, or as many empty ones as anybody likes would have room.
+pub const OBJECT_COST: u64 = 512;
 /// Memory set aside at once for an object; more is taken as its bytes come. It counts against the
 /// room there is, all of it, and the system gives it as it is written to.
 const FIRST_ALLOCATION: usize = 1 << 20;
@@ -83,6 +86,11 @@ impl Budget {
     pub(super) fn used(&self) -> u64 {
         self.used
     }
+}
+
+/// What an object of so many bytes takes of the room there is.
+pub(super) const fn cost(bytes: u64) -> u64 {
+    bytes.saturating_add(OBJECT_COST)
 }
 
 /// A whole object.
@@ -158,7 +166,7 @@ impl Inbox {
 
     /// The application took an object of so many bytes.
     pub(super) fn taken(&mut self, bytes: u64) {
-        self.room.release(bytes);
+        self.room.release(cost(bytes));
     }
 
     /// All half received objects are lost; what they held of the common room is given back.
@@ -251,22 +259,23 @@ impl Inbox {
     }
 
     fn set_aside(&mut self, size: u32, common: &mut Budget) -> Result<(), Stop> {
-        let bytes = u64::from(size);
+        let all = cost(size.into());
         if size > self.object_max {
             return Err(Stop::TooLarge);
         }
-        if !self.room.fits(bytes) || !common.fits(bytes) {
+        if !self.room.fits(all) || !common.fits(all) {
             return Err(Stop::NoRoom);
         }
-        self.room.used += bytes;
-        common.used += bytes;
+        self.room.used += all;
+        common.used += all;
         Ok(())
     }
 
     fn give_back(&mut self, partial: &Partial, common: &mut Budget) {
         if let Partial::Body { head, .. } = partial {
-            self.room.release(head.size.into());
-            common.release(head.size.into());
+            let all = cost(head.size.into());
+            self.room.release(all);
+            common.release(all);
         }
     }
 }
@@ -293,7 +302,7 @@ mod tests {
                 return Err(stop);
             }
         }
-        finish(&mut partial)
+        finish(&mut partial).inspect_err(|_| inbox.give_back(&partial, common))
     }
 
     #[test]
@@ -312,16 +321,22 @@ mod tests {
             (&[&[4, 0, 0, 0, 51]], Err(Stop::NoRoom)),
         ];
         for (pieces, expected) in cases {
-            let (mut inbox, mut common) = (Inbox::new(100, 80), Budget::new(50));
+            let (mut inbox, mut common) = (Inbox::new(100, cost(80)), Budget::new(cost(50)));
             let got = feed(&mut inbox, &mut common, pieces);
             match (&got, expected) {
                 (Ok(whole), Ok(bytes)) => {
                     assert_eq!(whole.object, bytes);
-                    assert_eq!((inbox.room.used(), common.used()), (bytes.len() as u64, bytes.len() as u64));
+                    let all = cost(bytes.len() as u64);
+                    assert_eq!((inbox.room.used(), common.used()), (all, all));
+                    inbox.taken(bytes.len() as u64);
                 }
-                (Err(stop), Err(expected)) => assert_eq!(stop, expected, "{pieces:?}"),
+                (Err(stop), Err(expected)) => {
+                    assert_eq!(stop, expected, "{pieces:?}");
+                    assert_eq!(common.used(), 0, "{pieces:?}");
+                }
                 _ => panic!("{pieces:?}: {got:?}"),
             }
+            assert_eq!(inbox.room.used(), 0, "{pieces:?}");
         }
     }
 }

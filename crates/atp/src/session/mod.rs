@@ -30,7 +30,7 @@
 //! # Bounds
 //!
 //! For each endpoint: `peers` connections (about 20 KB each, without objects), `buffer_total`
-//! bytes of received objects, 64 stateless answers, 1,024 tickets. For each peer: `buffer_peer`
+//! bytes of received objects (512 for each beside its own), 64 stateless answers, 1,024 tickets. For each peer: `buffer_peer`
 //! bytes of received objects (whole, in part, or announced), `streams` objects under way, `window`
 //! bytes out of order (of one object 1 MiB), 8,192 remembered packets (24 bytes each), 80 arrivals not reported yet,
 //! 8 KB of DATAGRAM frames either way. Objects to be sent are the scheduler's to bound (`objects_max`,
@@ -70,6 +70,7 @@ mod whereabouts;
 pub use config::{Bottleneck, Config};
 pub use endpoint::{ConnectError, Endpoint};
 pub use event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
+pub use inbox::OBJECT_COST;
 pub use keys::{Identity, KEY_LEN, KeyError, PublicKey};
 pub use output::Batch;
 pub use quic::SetupError;

@@ -8,6 +8,7 @@ use remora_base::{Core, Peer as To, Time, Transmit};
 
 use super::endpoint::{Endpoint, lane_number};
 use super::event::{Event, PeerId};
+use super::inbox::cost;
 use super::lane::{Lane, inside};
 use super::peer::{Phase, segment};
 use crate::scheduler::{Pick, Scheduler};
@@ -43,7 +44,7 @@ impl Core for Endpoint {
         let event = self.events.pop_front()?;
         if let Event::Received { peer, object, .. } = &event {
             let bytes = object.len() as u64;
-            self.buffers.release(bytes);
+            self.buffers.release(cost(bytes));
             if let Some(p) = self.peers.get_mut(peer) {
                 p.inbox.taken(bytes);
             }

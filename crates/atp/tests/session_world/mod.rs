@@ -67,6 +67,8 @@ pub struct Node {
     pub addr: SocketAddr,
     pub link: Link,
     pub events: Vec<(Time, Event)>,
+    /// Whether its application takes objects.
+    pub takes: bool,
     /// Bytes put on the wire, headers included, and packets.
     pub wire: (u64, u64),
     /// The datagrams of each call that sent some.
@@ -145,6 +147,7 @@ impl World {
             addr,
             link,
             events: Vec::new(),
+            takes: true,
             wire: (0, 0),
             batches: Vec::new(),
             capture: None,
@@ -197,8 +200,10 @@ impl World {
                 self.put_on_wire(n, Transmit { to: Peer::datagram(batch.to), payload });
             }
         }
-        while let Some(event) = self.nodes[n].endpoint.poll_event() {
-            self.nodes[n].events.push((self.now, event));
+        let node = &mut self.nodes[n];
+        let next = |e: &mut Endpoint| if node.takes { e.poll_event() } else { e.poll_event_but_objects() };
+        while let Some(event) = next(&mut node.endpoint) {
+            node.events.push((self.now, event));
         }
     }
 

@@ -5,7 +5,9 @@ use std::hash::Hasher;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_atp::session::{Bottleneck, Config, Ending, Endpoint, Event, Identity, PeerId, PublicKey, Refusal};
+use remora_atp::session::{
+    Bottleneck, Config, Ending, Endpoint, Event, Identity, OBJECT_COST, PeerId, PublicKey, Refusal,
+};
 use remora_atp::{Command, OnShortage, Options, Outcome as End, Priority, QueueId, RequestId, Upcall};
 use remora_base::{Core, Peer, Rate, Rng, Time};
 use siphasher::sip::SipHasher13;
@@ -192,7 +194,7 @@ impl<'a> World<'a> {
             Bottleneck::Shared => 1,
             Bottleneck::PerPeer => config.peers,
         };
-        let received_max = config.buffer_total.max(config.buffer_peer).max(config.object_max.into());
+        let received_max = config.buffer_total.max(config.buffer_peer).max(u64::from(config.object_max) + OBJECT_COST);
         let within = usage.peers <= config.peers.max(1)
             && usage.requests <= config.scheduler.objects_max.saturating_mul(lanes)
             && usage.received_bytes <= received_max
