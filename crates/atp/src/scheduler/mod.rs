@@ -114,6 +114,12 @@ impl Scheduler {
         }
     }
 
+    /// The next request has number `next` at least: whoever has several schedulers, and one count for
+    /// all of them, can tell their requests apart.
+    pub fn number_from(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
     /// Takes an object of `size` bytes for `dest`. Whether it is accepted is told by upcall: one
     /// that is not ends in [`Outcome::Rejected`].
     pub fn submit(&mut self, now: Time, dest: Dest, size: u64, options: Options) -> RequestId {

@@ -14,13 +14,14 @@ use super::epoch::Epoch;
 use super::event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
 use super::inbox::{Budget, Inbox, cost};
 use super::keys::{Identity, PublicKey};
-use super::lane::{Lane, combine, inside, lane_of};
+use super::lane::combine;
 use super::peer::{Peer, Phase, Start};
 use super::quic::{Settings, SetupError};
 use super::tls::{Clock, name_of};
 use super::told::Told;
 use super::valve::Valve;
 use crate::estimate::{Demand, Estimator, Knowledge};
+use crate::scheduler::Scheduler;
 use crate::{Command, Dest, Gone, Options, Outcome, Progress, RequestId, Upcall};
 
 /// Bytes an IPv4 and a UDP header take.
@@ -53,7 +54,9 @@ pub struct Endpoint {
     pub(super) quic: noq_proto::Endpoint,
     pub(super) peers: BTreeMap<PeerId, Peer>,
     pub(super) handles: BTreeMap<usize, PeerId>,
-    pub(super) lanes: BTreeMap<u32, Lane>,
+    pub(super) lanes: BTreeMap<u32, Scheduler>,
+    /// The lanes of the requests that have not ended.
+    requests: BTreeMap<RequestId, u32>,
     /// Peers that may have something to send, in turn.
     pub(super) line: VecDeque<PeerId>,
     pub(super) timers: BTreeSet<(Time, PeerId)>,
@@ -63,7 +66,8 @@ pub struct Endpoint {
     pub(super) buffers: Budget,
     pub(super) counters: Counters,
     rng: Rng,
-    next_peer: u32,
+    pub(super) next_peer: u32,
+    next_request: u64,
     identity: Identity,
 }
 
@@ -92,6 +96,7 @@ impl Endpoint {
             peers: BTreeMap::new(),
             handles: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            requests: BTreeMap::new(),
             line: VecDeque::new(),
             timers: BTreeSet::new(),
             replies: VecDeque::new(),
@@ -100,6 +105,7 @@ impl Endpoint {
             counters: Counters::default(),
             rng: Rng::stream(seed, "atp-endpoint"),
             next_peer: 0,
+            next_request: 0,
             identity,
             config,
         })
@@ -134,9 +140,13 @@ impl Endpoint {
     pub fn send(&mut self, now: Time, peer: PeerId, object: Bytes, options: Options) -> Result<RequestId, Gone> {
         self.clock.set(now);
         let p = self.peers.get_mut(&peer).filter(|p| p.phase != Phase::Over).ok_or(Gone)?;
-        let lane = self.lanes.get_mut(&lane_number(&self.config, peer)).ok_or(Gone)?;
-        let local = lane.scheduler.submit(now, peer.dest(), object.len() as u64, options);
-        let request = lane.outside(local);
+        let number = lane_number(&self.config, peer);
+        let lane = self.lanes.get_mut(&number).ok_or(Gone)?;
+        lane.number_from(self.next_request);
+        let request = lane.submit(now, peer.dest(), object.len() as u64, options);
+        // 64 bits: half a million years at a million a second.
+        self.next_request = request.0.saturating_add(1);
+        self.requests.insert(request, number);
         p.outbox.insert(request, options.priority, object);
         // There may be room for this one.
         p.blocked = false;
@@ -148,8 +158,9 @@ impl Endpoint {
     /// Asks something of a request; tells how far it is.
     pub fn control(&mut self, now: Time, request: RequestId, command: Command) -> Result<Progress, Gone> {
         self.clock.set(now);
-        let lane = self.lanes.get_mut(&lane_of(request)).ok_or(Gone)?;
-        let progress = lane.scheduler.control(now, inside(request), command)?;
+        let number = self.requests.get(&request).ok_or(Gone)?;
+        let lane = self.lanes.get_mut(number).ok_or(Gone)?;
+        let progress = lane.control(now, request, command)?;
         let peer = PeerId::from(progress.dest);
         if let Some(p) = self.peers.get_mut(&peer) {
             p.blocked = false;
@@ -166,7 +177,7 @@ impl Endpoint {
     pub fn bounds(&mut self, now: Time, peer: PeerId, low: Option<Rate>, high: Option<Rate>) -> Result<(), Gone> {
         self.clock.set(now);
         let lane = self.lanes.get_mut(&lane_number(&self.config, peer)).ok_or(Gone)?;
-        lane.scheduler.bounds(now, low, high);
+        lane.bounds(now, low, high);
         self.settle(now, peer);
         Ok(())
     }
@@ -242,9 +253,7 @@ impl Endpoint {
         addr: SocketAddr,
         valve: Valve,
     ) -> PeerId {
-        let id = PeerId(self.next_peer);
-        // Four thousand million connections, one a second: 136 years.
-        self.next_peer = self.next_peer.wrapping_add(1);
+        let id = self.new_peer_id();
         let start = Start {
             id,
             handle,
@@ -256,13 +265,25 @@ impl Endpoint {
         };
         let peer = Peer::new(start, now);
         let number = lane_number(&self.config, id);
-        let lane = self.lanes.entry(number).or_insert_with(|| Lane::new(number, self.config.scheduler));
+        let lane = self.lanes.entry(number).or_insert_with(|| Scheduler::new(self.config.scheduler));
         if !peer.early {
-            lane.scheduler.dest_down(now, id.dest());
+            lane.dest_down(now, id.dest());
         }
         self.handles.insert(handle.0, id);
         self.peers.insert(id, peer);
         id
+    }
+
+    /// A number that no peer has. They come round after four thousand million first packets, fifty days
+    /// of a thousand a second, to those of peers that are long gone, but for a few.
+    fn new_peer_id(&mut self) -> PeerId {
+        loop {
+            let id = PeerId(self.next_peer);
+            self.next_peer = self.next_peer.wrapping_add(1);
+            if !self.peers.contains_key(&id) {
+                return id;
+            }
+        }
     }
 
     /// The connection is over, for whatever reason: says so once, and loses what is lost.
@@ -293,7 +314,7 @@ impl Endpoint {
         let asked = p.conn.side().is_client();
         p.inbox.clear(&mut self.buffers);
         if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
-            lane.scheduler.forget(now, id.dest());
+            lane.forget(now, id.dest());
         }
         self.pump(now, lane_number(&self.config, id));
         Some((was, asked))
@@ -347,13 +368,13 @@ impl Endpoint {
         match p.estimator.forecast().state {
             Knowledge::Blackout { since } if !p.silent => {
                 p.silent = true;
-                lane.scheduler.dest_down(now, id.dest());
+                lane.dest_down(now, id.dest());
                 self.events.push_back(Event::Silent { peer: id, since });
             }
             Knowledge::Blackout { .. } => {}
             _ if p.silent => {
                 p.silent = false;
-                lane.scheduler.dest_up(now, id.dest());
+                lane.dest_up(now, id.dest());
                 self.events.push_back(Event::Heard { peer: id });
             }
             _ => {}
@@ -364,17 +385,17 @@ impl Endpoint {
     pub(super) fn pump(&mut self, now: Time, number: u32) {
         self.tell_forecast(now, number);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        while let Some((local, dest)) = lane.scheduler.poll_reset() {
-            let request = lane.outside(local);
+        while let Some((request, dest)) = lane.poll_reset() {
             if let Some(p) = self.peers.get_mut(&PeerId::from(dest)) {
                 p.outbox.end(&mut p.conn, request);
             }
         }
         while let Some(upcall) = lane.poll_upcall() {
-            if let Upcall::Final(end) = &upcall
-                && let Some(p) = self.peers.get_mut(&PeerId::from(end.dest))
-            {
-                p.outbox.end(&mut p.conn, end.request);
+            if let Upcall::Final(end) = &upcall {
+                self.requests.remove(&end.request);
+                if let Some(p) = self.peers.get_mut(&PeerId::from(end.dest)) {
+                    p.outbox.end(&mut p.conn, end.request);
+                }
             }
             self.events.push_back(Event::Upcall(upcall));
         }
@@ -384,7 +405,7 @@ impl Endpoint {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let shared = self.config.bottleneck == Bottleneck::Shared;
         let mine = |p: &&mut Peer| p.phase != Phase::Over && (shared || p.id.0 == number);
-        let (waiting, rejected) = (lane.scheduler.waiting(), lane.scheduler.take_rejected());
+        let (waiting, rejected) = (lane.waiting(), lane.take_rejected());
         let several = shared && self.peers.len() > 1;
         let (mut changed, mut used) = (false, false);
         for p in members(&mut self.peers, shared, number).filter(mine) {
@@ -405,7 +426,7 @@ impl Endpoint {
             .filter(|p| !used || p.is_used())
             .map(|p| p.estimator.forecast());
         if let Some(forecast) = combine(forecasts) {
-            lane.scheduler.forecast(now, forecast);
+            lane.forecast(now, forecast);
         }
     }
 
@@ -413,14 +434,14 @@ impl Endpoint {
     pub(super) fn finished(&mut self, now: Time, id: PeerId, request: RequestId, outcome: Outcome) {
         let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) else { return };
         match outcome {
-            Outcome::Delivered => lane.scheduler.delivered(now, inside(request)),
-            failed => lane.scheduler.failed(now, inside(request), failed),
+            Outcome::Delivered => lane.delivered(now, request),
+            failed => lane.failed(now, request, failed),
         }
     }
 
     pub(super) fn dest_up(&mut self, now: Time, id: PeerId) {
         if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
-            lane.scheduler.dest_up(now, Dest(id.0));
+            lane.dest_up(now, Dest(id.0));
         }
     }
 }

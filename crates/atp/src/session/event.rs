@@ -8,7 +8,8 @@ use remora_base::Time;
 use super::keys::PublicKey;
 use crate::{Dest, Priority, Upcall};
 
-/// A peer, from its connection's first packet to its last; never reused within an endpoint.
+/// A peer, from its connection's first packet to its last; not reused within an endpoint before four thousand
+/// million others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerId(pub(super) u32);
 

@@ -15,7 +15,7 @@ use super::endpoint::{Endpoint, lane_number};
 use super::event::{Ending, Event, PeerId, Refusal};
 use super::frame::Message;
 use super::inbox::{Read, Stop};
-use super::lane::{inside, is_due, lane_of};
+use super::lane::is_due;
 use super::outbox::Answer;
 use super::peer::Phase;
 use super::whereabouts::proofs;
@@ -183,9 +183,9 @@ impl Endpoint {
         let lanes: Vec<u32> = self.lanes.keys().copied().collect();
         for number in lanes {
             if let Some(lane) = self.lanes.get_mut(&number)
-                && is_due(lane.scheduler.poll_timeout(), now)
+                && is_due(lane.poll_timeout(), now)
             {
-                lane.scheduler.handle_timeout(now);
+                lane.handle_timeout(now);
                 self.pump(now, number);
                 self.line_up(number);
             }
@@ -377,10 +377,9 @@ impl Endpoint {
                 None => self.counters.nonsense += 1,
             }
         }
+        let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) else { return };
         for (request, bytes) in shares {
-            if let Some(lane) = self.lanes.get_mut(&lane_of(request)) {
-                lane.scheduler.acknowledged(now, inside(request), bytes);
-            }
+            lane.acknowledged(now, request, bytes);
         }
     }
 }

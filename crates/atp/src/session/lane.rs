@@ -1,63 +1,9 @@
-//! Lanes: one for each bottleneck, with its scheduler. A scheduler numbers its requests from
-//! zero; the endpoint's numbers have the lane above them, so that they are unique.
+//! Lanes: one for each bottleneck, which is a scheduler. Requests are numbered by the endpoint, and
+//! not by each lane for itself, so that a number names one of them only.
 
 use remora_base::{Rate, Time};
 
 use crate::estimate::{Forecast, Knowledge};
-use crate::scheduler::{self, Scheduler};
-use crate::{Final, Outcome, Rejection, RequestId, Upcall};
-
-/// Bits of a request's number that are its scheduler's: 34 years at a thousand a second.
-const LOCAL_BITS: u32 = 40;
-
-/// One bottleneck's scheduler.
-pub(super) struct Lane {
-    pub(super) number: u32,
-    pub(super) scheduler: Scheduler,
-}
-
-impl Lane {
-    pub(super) fn new(number: u32, config: scheduler::Config) -> Lane {
-        Lane { number, scheduler: Scheduler::new(config) }
-    }
-
-    /// The request's number outside.
-    pub(super) fn outside(&self, local: RequestId) -> RequestId {
-        RequestId(u64::from(self.number) << LOCAL_BITS | local.0)
-    }
-
-    /// The next upcall, as it is told outside.
-    pub(super) fn poll_upcall(&mut self) -> Option<Upcall> {
-        let upcall = self.scheduler.poll_upcall()?;
-        Some(match upcall {
-            Upcall::Final(f) => Upcall::Final(Final {
-                request: self.outside(f.request),
-                outcome: match f.outcome {
-                    Outcome::Rejected(Rejection::WouldDisplace(other)) => {
-                        Outcome::Rejected(Rejection::WouldDisplace(self.outside(other)))
-                    }
-                    other => other,
-                },
-                ..f
-            }),
-            Upcall::InsufficientBandwidth { request, needed, available } => {
-                Upcall::InsufficientBandwidth { request: self.outside(request), needed, available }
-            }
-            Upcall::Resumed { request } => Upcall::Resumed { request: self.outside(request) },
-            Upcall::Bandwidth { rate, side } => Upcall::Bandwidth { rate, side },
-        })
-    }
-}
-
-/// The number of a request's lane.
-pub(super) const fn lane_of(request: RequestId) -> u32 {
-    (request.0 >> LOCAL_BITS) as u32 // the rest of 64 bits fits
-}
-
-/// The request's number within its lane.
-pub(super) const fn inside(request: RequestId) -> RequestId {
-    RequestId(request.0 & ((1 << LOCAL_BITS) - 1))
-}
 
 /// What several peers' estimators expect of the link they share. Each sees only what is left to
 /// it, so the rates of those that are in use are added up. The link is known if one knows it,
@@ -101,13 +47,6 @@ pub(super) fn is_due(at: Option<Time>, now: Time) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_go_out_and_come_in() {
-        let lane = Lane::new(7, scheduler::Config::default());
-        let outside = lane.outside(RequestId(123));
-        assert_eq!((lane_of(outside), inside(outside)), (7, RequestId(123)));
-    }
 
     #[test]
     fn forecasts_of_a_shared_link_add_up() {

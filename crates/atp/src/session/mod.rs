@@ -67,6 +67,9 @@ mod traffic;
 mod valve;
 mod whereabouts;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Bottleneck, Config};
 pub use endpoint::{ConnectError, Endpoint};
 pub use event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};

@@ -9,7 +9,6 @@ use remora_base::{Core, Peer as To, Time, Transmit};
 use super::endpoint::{Endpoint, lane_number};
 use super::event::{Event, PeerId};
 use super::inbox::cost;
-use super::lane::{Lane, inside};
 use super::peer::{Phase, segment};
 use crate::scheduler::{Pick, Scheduler};
 use crate::{Outcome, RequestId, State};
@@ -54,7 +53,7 @@ impl Core for Endpoint {
 
     fn poll_timeout(&self) -> Option<Time> {
         let peers = self.timers.first().map(|(at, _)| *at);
-        let lanes = self.lanes.values().filter_map(|lane| lane.scheduler.poll_timeout());
+        let lanes = self.lanes.values().filter_map(|lane| lane.poll_timeout());
         lanes.chain(peers).min()
     }
 }
@@ -140,8 +139,7 @@ impl Endpoint {
     /// What the scheduler wants sent next, to `only` or to anybody.
     fn pick(&mut self, now: Time, number: u32, only: Option<PeerId>) -> Option<(PeerId, Pick)> {
         let Endpoint { lanes, peers, .. } = self;
-        let Lane { scheduler, .. } = lanes.get_mut(&number)?;
-        let pick = scheduler.pick(now, &mut |dest| {
+        let pick = lanes.get_mut(&number)?.pick(now, &mut |dest| {
             let id = PeerId::from(dest);
             only.is_none_or(|only| only == id) && peers.get(&id).is_some_and(|p| p.is_ready(now))
         })?;
@@ -162,12 +160,12 @@ impl Endpoint {
     ) -> Option<Batch> {
         let lane = self.lanes.get_mut(&number)?;
         let p = self.peers.get_mut(&id)?;
-        let mut request: RequestId = lane.outside(pick.request);
+        let mut request: RequestId = pick.request;
         let packets = p.packets(now, max);
         let room = p.room(request, packets);
         if !p.outbox.contains(request) {
             debug_assert!(false, "{request:?} is picked but not kept");
-            lane.scheduler.failed(now, inside(request), Outcome::Lost);
+            lane.failed(now, request, Outcome::Lost);
             self.settle(now, id);
             return None;
         }
@@ -175,7 +173,7 @@ impl Endpoint {
         if written.is_err() {
             // The peer takes no more of this object until what is under way has arrived, or no more
             // streams until one of those under way ends.
-            let sending = |r: &RequestId| is_sending(&lane.scheduler, *r);
+            let sending = |r: &RequestId| is_sending(lane, *r);
             while written.is_err()
                 && let Some(other) = p.outbox.most_urgent_beside(request, sending)
             {
@@ -187,7 +185,7 @@ impl Endpoint {
             p.blocked = true;
             return None;
         };
-        lane.scheduler.written(now, inside(request), bytes);
+        lane.written(now, request, bytes);
         let stamp = p.stamp(now, (request, bytes), packets);
         let transmit = p.take_written(now, self.epoch, stamp, buf);
         if stamp.needs_ping() {
@@ -206,7 +204,7 @@ impl Endpoint {
 
 /// Whether there is more of a request to be sent, and nobody holds it.
 fn is_sending(scheduler: &Scheduler, request: RequestId) -> bool {
-    scheduler.progress(inside(request)).is_some_and(|p| matches!(p.state, State::Waiting | State::Sending))
+    scheduler.progress(request).is_some_and(|p| matches!(p.state, State::Waiting | State::Sending))
 }
 
 fn batch(transmit: &noq_proto::Transmit, buf: &mut Vec<u8>) -> Batch {
