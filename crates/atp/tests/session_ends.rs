@@ -9,7 +9,7 @@ use remora_atp::estimate::{self, Kind};
 use remora_atp::session::{Config, Ending, Event, Guests, Refusal};
 use remora_atp::{Options, Outcome, Policy, Rejection, scheduler};
 use remora_base::Time;
-use session_world::{Link, World, addr, config, object};
+use session_world::{Link, World, addr, config, identity, object};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -68,6 +68,35 @@ fn a_half_open_connection_makes_room_when_it_has_had_its_time() {
     world.run_for(Duration::from_secs(5));
     assert!(world.is_up(2) && world.is_up(0));
     assert_eq!(world.with(0, |e, _| e.usage().peers), 1);
+}
+
+/// Who begins handshakes without end and finishes none has its share of the places, or gives way.
+#[test]
+fn one_host_s_half_open_connections_keep_nobody_out() {
+    // Where places are many it has a quarter; where they are few, all, until somebody comes.
+    for (peers, has) in [(128, 32), (8, 8)] {
+        let mut world = World::new(35);
+        let link = Link::new(1_000_000, 20 * MS);
+        world.add(Config { peers, ..server() }, link.clone());
+        world.add(config(), link.clone());
+        world.add(config(), link);
+        world.deaf.push(world.nodes[1].addr);
+        for _ in 0..2 * peers {
+            world
+                .with(1, |e, now| {
+                    let key = identity(1).public();
+                    e.connect(now, addr(0, 4000), key).map(drop)
+                })
+                .unwrap_or_default();
+            world.run_for(10 * MS);
+        }
+        world.run_for(500 * MS);
+        assert_eq!(world.with(0, |e, _| e.usage().peers), has, "of {peers}");
+        let client = world.connect(2, 0);
+        let request = world.send(2, client, object(1, 500), Options::default());
+        world.run_for(Duration::from_secs(2));
+        assert_eq!(world.outcome(2, request), Some(Outcome::Delivered), "of {peers}");
+    }
 }
 
 /// Who went without a word makes room long before its place is given up, and who is only idle does not.

@@ -48,7 +48,8 @@ pub struct Config {
     /// Objects a peer may have under way at once.
     pub streams: u32,
     /// Connections at once. Who has been silent for [`idle`](Config::idle) and a minute makes room for a
-    /// newcomer; else more are refused.
+    /// newcomer, and so do half-open connections; else more are refused. Of 128 or more one host has a
+    /// quarter at most, without those whose key is on the list of guests.
     pub peers: usize,
     /// How long a silent peer is held before it counts as lost, objects and all.
     pub hold: Duration,

@@ -9,8 +9,8 @@
 //!
 //! A client may be up long before its server is: its last flight is under way, and its objects
 //! with it. The server keeps such a half-open connection as long as it keeps any other, because
-//! the client holds objects for it; but when places are short, one that has been half open for
-//! [`HANDSHAKE_MAX`] makes room for a newcomer. The client's requests end as `Lost` then, as the
+//! the client holds objects for it; but when places are short, one of several of one host or one that
+//! has been half open for [`HANDSHAKE_MAX`] makes room for a newcomer (`places.rs`). The client's requests end as `Lost` then, as the
 //! client cannot know how far it had come.
 
 use std::time::Duration;

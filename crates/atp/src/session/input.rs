@@ -1,11 +1,10 @@
 //! What comes in: datagrams and timeouts, and what QUIC makes of them.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionError, DatagramEvent, Dir, EndpointEvent, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
+    ConnectionError, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
     TransportErrorCode,
 };
 use remora_base::{Peer as From, Time, Transmit};
@@ -27,9 +26,6 @@ const REPLIES_MAX: usize = 64;
 /// Handshakes under way from which a client is asked to prove its address first (RFC 9000,
 /// section 8.1.2), so that floods from forged addresses make no state.
 const HALF_OPEN_MAX: usize = 32;
-
-/// How long an idle peer may take to answer that it is there, links that are down for a moment included.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 impl Endpoint {
     /// As [`handle_input`](remora_base::Core::handle_input), for datagrams that came from one address
@@ -90,14 +86,6 @@ impl Endpoint {
         self.drop_connection(id);
     }
 
-    /// Forgets a connection that is over at once: nobody is there to hear of it.
-    fn drop_connection(&mut self, id: PeerId) {
-        if let Some(p) = self.peers.get(&id) {
-            self.quic.handle_event(p.handle, EndpointEvent::drained());
-            self.remove(id);
-        }
-    }
-
     /// The address QUIC is told a datagram came from: the true one, but for [`Detour`]s.
     ///
     /// [`Detour`]: super::detour::Detour
@@ -109,20 +97,22 @@ impl Endpoint {
     /// Somebody wants a connection.
     fn on_newcomer(&mut self, now: Time, incoming: Incoming, len: usize) {
         let mut buf = Vec::new();
-        if self.peers.len() >= self.config.peers && !self.make_room(now) {
-            self.counters.turned_away += 1;
-            let transmit = self.quic.refuse(incoming, &mut buf);
-            return self.reply(transmit, buf);
-        }
         let half_open = self.peers.values().filter(|p| p.phase == Phase::Connecting && !p.is_overdue(now)).count();
-        if half_open >= HALF_OPEN_MAX && !incoming.remote_address_validated() {
+        // Nobody makes room for an address that may be forged.
+        let addr = incoming.remote_address();
+        let is_short = half_open >= HALF_OPEN_MAX || self.is_short_of_places(addr);
+        if is_short && !incoming.remote_address_validated() {
             match self.quic.retry(incoming, &mut buf) {
                 Ok(transmit) => self.reply(transmit, buf),
                 Err(e) => self.quic.ignore(e.into_incoming()),
             }
             return;
         }
-        let addr = incoming.remote_address();
+        if !self.make_place(now, addr) {
+            self.counters.turned_away += 1;
+            let transmit = self.quic.refuse(incoming, &mut buf);
+            return self.reply(transmit, buf);
+        }
         let valve = self.new_valve();
         let server = self.settings.server(&self.config, &valve);
         match self.quic.accept(incoming, self.epoch.instant(now), &mut buf, server) {
@@ -142,27 +132,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives up the connection that has been half open for longest, if for long enough, or that to the
-    /// peer that has been silent for longest although it was asked; whether there was one.
-    fn make_room(&mut self, now: Time) -> bool {
-        let overdue = self.peers.values().filter(|p| p.is_overdue(now)).min_by_key(|p| p.handshake.since());
-        let unheard = self.config.idle + ANSWER_MAX;
-        let silent = || self.peers.values().filter(|p| p.is_lost(now, unheard)).min_by_key(|p| p.heard_at());
-        let half_open = overdue.map(|p| (p.id, Ending::Closed));
-        let Some((id, why)) = half_open.or_else(|| silent().map(|p| (p.id, Ending::Silent))) else { return false };
-        self.counters.turned_away += 1;
-        self.end(now, id, why);
-        let mut buf = Vec::new();
-        if let Some(p) = self.peers.get_mut(&id)
-            && let Some(transmit) = p.take(now, self.epoch, &mut buf)
-        {
-            self.reply(transmit, buf); // it is told, once
-        }
-        self.drop_connection(id);
-        true
-    }
-
-    fn reply(&mut self, transmit: noq_proto::Transmit, mut bytes: Vec<u8>) {
+    pub(super) fn reply(&mut self, transmit: noq_proto::Transmit, mut bytes: Vec<u8>) {
         if self.replies.len() < REPLIES_MAX {
             bytes.truncate(transmit.size);
             self.replies.push_back(Transmit { to: From::datagram(transmit.destination), payload: bytes.into() });

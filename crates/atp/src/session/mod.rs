@@ -59,6 +59,7 @@ mod lane;
 mod outbox;
 mod output;
 mod peer;
+mod places;
 mod quic;
 pub mod raw_keys;
 mod tls;

@@ -92,6 +92,8 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// Datagrams arrive at multiples of this, and so together (as GRO has it), if it is not zero.
     pub coalesced: Duration,
+    /// Addresses at which nothing but a Retry arrives.
+    pub deaf: Vec<SocketAddr>,
     rng: Rng,
     epoch: Instant,
     air: BinaryHeap<Reverse<(Time, u64)>>,
@@ -120,6 +122,7 @@ impl World {
             now: Time::from_secs(1),
             nodes: Vec::new(),
             coalesced: Duration::ZERO,
+            deaf: Vec::new(),
             rng: Rng::stream(seed, "network"),
             epoch: Instant::now(),
             air: BinaryHeap::new(),
@@ -215,6 +218,9 @@ impl World {
         let bytes = transmit.payload.len() as u64 + HEADERS;
         assert!(transmit.payload.len() <= node.largest, "one datagram at a time");
         node.wire = (node.wire.0 + bytes, node.wire.1 + 1);
+        if self.deaf.contains(&transmit.to.addr) && transmit.payload[0] & 0xf0 != 0xf0 {
+            return;
+        }
         let start = self.now.max(node.free);
         if start.since(self.now) > node.link.queue {
             return;

@@ -4,7 +4,7 @@ mod sending;
 mod timers;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
 use remora_base::Time;
@@ -20,6 +20,7 @@ use super::idle::Idle;
 use super::inbox::Inbox;
 use super::keys::PublicKey;
 use super::outbox::Outbox;
+use super::places::host_of;
 use super::traffic::{Sizes, Traffic};
 use super::valve::Valve;
 use super::whereabouts::{Whereabouts, proofs};
@@ -278,6 +279,11 @@ impl Peer {
         let shown = self.conn.crypto_session().peer_identity()?;
         let certificates = shown.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         PublicKey::from_spki(certificates.first()?)
+    }
+
+    /// The host that it came from.
+    pub(super) fn host(&self) -> IpAddr {
+        host_of(self.came_from)
     }
 
     /// Where QUIC takes it to be.

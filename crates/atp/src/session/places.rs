@@ -1,0 +1,155 @@
+//! Who gets a place among an endpoint's peers, and who makes room.
+//!
+//! Whoever answers at its address may begin handshakes without end, and a place that is held for an
+//! honest client through an outage can be held by anybody. So when places are short those give way
+//! that one host has several of, and no host has more than its share where there are many. Of an
+//! IPv6 network of 64 bits all addresses are one host's, for it may be.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use noq_proto::EndpointEvent;
+use remora_base::Time;
+
+use super::endpoint::Endpoint;
+use super::event::{Ending, PeerId};
+use super::peer::{Peer, Phase};
+use super::tls::Guests;
+
+/// How long an idle peer may take to answer that it is there, links that are down for a moment included.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// With so many places or more, one host has at most [`SHARE`] of them.
+const SHARED_FROM: usize = 128;
+/// One in so many: 64 of 256, which is for those behind one address translator.
+const SHARE: usize = 4;
+/// Of more half-open connections than this from one host the oldest gives way at any age.
+const HANDFUL: usize = 4;
+/// Of fewer, but several, when it has had this time.
+const YOUNG: Duration = Duration::from_secs(1);
+
+impl Endpoint {
+    /// Makes a place for one more from `from`; whether there is one.
+    pub(super) fn make_place(&mut self, now: Time, from: SocketAddr) -> bool {
+        let host = host_of(from);
+        if self.has_its_share(host) {
+            let own = self.half_open(now).remove(&host);
+            return own.and_then(|own| own.gives_way(now)).is_some_and(|id| self.give_up(now, id, Ending::Closed));
+        }
+        self.peers.len() < self.config.peers || self.make_room(now)
+    }
+
+    /// Whether a newcomer from `from` can have a place only if another makes room.
+    pub(super) fn is_short_of_places(&self, from: SocketAddr) -> bool {
+        self.peers.len() >= self.config.peers || self.has_its_share(host_of(from))
+    }
+
+    fn has_its_share(&self, host: IpAddr) -> bool {
+        self.config.peers >= SHARED_FROM && self.places_of(host) >= self.config.peers / SHARE
+    }
+
+    /// The places that count as a host's. Who has shown a key that is on the list of guests has its own.
+    fn places_of(&self, host: IpAddr) -> usize {
+        let is_listed = |p: &Peer| p.key.is_some() && !matches!(self.config.guests, Guests::Anyone);
+        self.guests().filter(|p| p.host() == host && !is_listed(p)).count()
+    }
+
+    fn guests(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.values().filter(|p| p.conn.side().is_server())
+    }
+
+    /// Gives up a half-open connection, that of the host with most of them or else the oldest if it has had
+    /// its time, or the peer that has been silent for longest although it was asked; whether there was one.
+    fn make_room(&mut self, now: Time) -> bool {
+        let hosts = self.half_open(now);
+        let most = hosts.values().max_by_key(|h| (h.count, Reverse(h.since))).and_then(|h| h.gives_way(now));
+        let overdue = || self.guests().filter(|p| p.is_overdue(now)).min_by_key(|p| p.handshake.since());
+        let unheard = self.config.idle + ANSWER_MAX;
+        let silent = || self.peers.values().filter(|p| p.is_lost(now, unheard)).min_by_key(|p| p.heard_at());
+        let half_open = most.or_else(|| overdue().map(|p| p.id)).map(|id| (id, Ending::Closed));
+        let found = half_open.or_else(|| silent().map(|p| (p.id, Ending::Silent)));
+        found.is_some_and(|(id, why)| self.give_up(now, id, why))
+    }
+
+    /// The hosts that have half-open connections.
+    fn half_open(&self, now: Time) -> BTreeMap<IpAddr, HalfOpen> {
+        let mut hosts = BTreeMap::new();
+        for p in self.guests().filter(|p| p.phase == Phase::Connecting) {
+            let since = p.handshake.since();
+            let host = hosts.entry(p.host()).or_insert(HalfOpen { oldest: p.id, since: now, count: 0 });
+            host.count += 1;
+            if since < host.since {
+                (host.oldest, host.since) = (p.id, since);
+            }
+        }
+        hosts
+    }
+
+    fn give_up(&mut self, now: Time, id: PeerId, why: Ending) -> bool {
+        self.counters.turned_away += 1;
+        self.end(now, id, why);
+        let mut buf = Vec::new();
+        if let Some(p) = self.peers.get_mut(&id)
+            && let Some(transmit) = p.take(now, self.epoch, &mut buf)
+        {
+            self.reply(transmit, buf); // it is told, once
+        }
+        self.drop_connection(id);
+        true
+    }
+
+    /// Forgets a connection that is over at once: nobody is there to hear of it.
+    pub(super) fn drop_connection(&mut self, id: PeerId) {
+        if let Some(p) = self.peers.get(&id) {
+            self.quic.handle_event(p.handle, EndpointEvent::drained());
+            self.remove(id);
+        }
+    }
+}
+
+/// A host's half-open connections.
+#[derive(Clone, Copy, Debug)]
+struct HalfOpen {
+    oldest: PeerId,
+    since: Time,
+    count: usize,
+}
+
+impl HalfOpen {
+    /// The one that can be given up before it has had its time, if there is one. A host's only one never is.
+    fn gives_way(&self, now: Time) -> Option<PeerId> {
+        let is_old = self.count > 1 && self.since + YOUNG <= now;
+        (self.count > HANDFUL || is_old).then_some(self.oldest)
+    }
+}
+
+/// What counts as one host.
+pub(super) fn host_of(addr: SocketAddr) -> IpAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_or_a_network_of_64_bits() {
+        let host = |text: &str| host_of(text.parse().unwrap());
+        assert_eq!(host("10.0.0.1:1"), host("[::ffff:10.0.0.1]:2"));
+        assert_ne!(host("10.0.0.1:1"), host("10.0.0.2:1"));
+        assert_eq!(host("[2001:db8::1]:1"), host("[2001:db8:0:0:9::2]:1"));
+        assert_ne!(host("[2001:db8::1]:1"), host("[2001:db8:0:1::1]:1"));
+    }
+
+    #[test]
+    fn who_has_several_half_open_gives_way_early() {
+        let at = Time::from_millis;
+        let host = |count| HalfOpen { oldest: PeerId(7), since: at(0), count };
+        let gives = |count, ms| host(count).gives_way(at(ms)).is_some();
+        assert!(!gives(1, 29_999) && !gives(2, 999) && gives(2, 1000) && !gives(HANDFUL, 999) && gives(HANDFUL + 1, 0));
+    }
+}
