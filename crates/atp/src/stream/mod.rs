@@ -20,8 +20,10 @@
 //! For each end: [`Config::streams`] connections, and as many that are over but for the last word
 //! that all has arrived; for each connection [`Config::window`] bytes that
 //! came and were not taken ([`WINDOW_MIN`] before it was accepted), as many that left and did not
-//! arrive, and 256 data frames between the oldest that did not arrive and the newest. What is still
-//! to be said about a connection after its end is one frame.
+//! arrive, 256 data frames between the oldest that did not arrive and the newest, and 16 frames that
+//! tell of room. What is still to be said about a connection after its end is one frame; of these
+//! twice [`Config::streams`] are under way, and twice [`STREAMS_MAX`] wait, as a few bytes each, before
+//! the peer breaks the rules.
 
 mod frame;
 mod half;

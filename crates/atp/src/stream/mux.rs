@@ -15,6 +15,8 @@ use crate::{Options, Priority};
 const PACE_SHARE: u64 = 4;
 /// But so much always may be, in bytes.
 const PACE_MIN: u64 = 8 << 10;
+/// Frames about one connection's room that are under way at most: four windows' worth.
+const CREDITS_MAX: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -34,6 +36,8 @@ struct Stream {
     inn: Inbound,
     /// Bytes under way at most, whatever the peer takes.
     under_max: u64,
+    /// Frames under way that say how much room there is.
+    credits: usize,
     /// Somebody waits for room.
     wants_room: bool,
 }
@@ -51,7 +55,9 @@ struct Under {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     Data(u64),
-    Reset,
+    /// The last word about a connection, which is over.
+    Last,
+    Credit,
     Other,
 }
 
@@ -73,8 +79,10 @@ pub struct Streams {
     cancels: VecDeque<ObjectId>,
     events: VecDeque<Event>,
     next_object: u64,
-    /// Connections that are over but for a reset that has not arrived.
+    /// Connections that are over but for the last word about them, which has not arrived.
     parting: usize,
+    /// Last words that wait until others have arrived.
+    unsaid: VecDeque<(StreamId, Frame, Terms)>,
     /// What the link carries.
     rate: Option<Rate>,
     stats: Stats,
@@ -103,6 +111,7 @@ impl Streams {
             events: VecDeque::new(),
             next_object: 0,
             parting: 0,
+            unsaid: VecDeque::new(),
             rate: None,
             stats: Stats::default(),
         }
@@ -138,7 +147,7 @@ impl Streams {
         let Some(stream) = self.streams.get(&id).filter(|s| s.phase == Phase::Asked) else { return };
         let terms = stream.terms;
         self.end(id, End::Refused(why));
-        self.push(id, Frame::Refused(why), What::Other, first(terms));
+        self.push_last(id, Frame::Refused(why), first(terms));
     }
 
     /// How many bytes may be given to [`send`](Streams::send) now; `None` if the connection is over.
@@ -173,7 +182,7 @@ impl Streams {
         let Some(stream) = self.streams.get(&id) else { return };
         let terms = stream.terms;
         self.end(id, End::Reset(why));
-        self.push(id, Frame::Reset(why), What::Reset, first(terms));
+        self.push_last(id, Frame::Reset(why), first(terms));
     }
 
     /// What has come of the connection; `None` if it is over. Bytes that were taken make room for more.
@@ -181,16 +190,23 @@ impl Streams {
     pub fn take(&mut self, id: StreamId) -> Option<Taken> {
         let stream = self.streams.get_mut(&id)?;
         let taken = stream.inn.take();
-        let (credit, terms) = (stream.inn.poll_credit(), stream.terms);
         match &taken {
             Taken::Bytes(bytes) => self.stats.received += bytes.len() as u64,
             Taken::End => self.end_if_done(id),
             Taken::Nothing => {}
         }
-        if let Some(limit) = credit {
-            self.push(id, Frame::Credit { limit }, What::Other, first(terms));
-        }
+        self.tell_credit(id);
         Some(taken)
+    }
+
+    /// Tells the peer of room, if that is worth a frame.
+    fn tell_credit(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|s| s.credits < CREDITS_MAX) else { return };
+        if let Some(limit) = stream.inn.poll_credit() {
+            stream.credits += 1;
+            let terms = first(stream.terms);
+            self.push(id, Frame::Credit { limit }, What::Credit, terms);
+        }
     }
 
     /// What the link is expected to carry; `None` while that is not known. Connections with
@@ -246,6 +262,11 @@ impl Streams {
         if !numbers.is_new(id.0, STREAMS_MAX)? {
             return Ok(true);
         }
+        // An opener has no more connections at once, and hears of the end of one before it asks for
+        // another; what it has heard may not be known here.
+        if self.unsaid.len() >= 2 * STREAMS_MAX {
+            return Err(Violation::Deaf);
+        }
         self.stats.asked += 1;
         if self.has_room() {
             self.add(id, Phase::Early, Terms::default());
@@ -253,7 +274,7 @@ impl Streams {
         }
         self.stats.refused += 1;
         if !matches!(frame, Frame::Reset(_)) {
-            self.push(id, Frame::Reset(Reset::Full), What::Other, Terms::default());
+            self.push_last(id, Frame::Reset(Reset::Full), Terms::default());
         }
         Ok(false)
     }
@@ -288,8 +309,17 @@ impl Streams {
             Fate::Missed => {}
         }
         self.under.remove(&object);
+        if let (What::Credit, Some(stream)) = (what, self.streams.get_mut(&id)) {
+            stream.credits = stream.credits.saturating_sub(1);
+            self.tell_credit(id);
+        }
         match (what, fate) {
-            (What::Reset, _) => self.parting = self.parting.saturating_sub(1),
+            (What::Last, _) => {
+                self.parting = self.parting.saturating_sub(1);
+                if let Some((id, frame, terms)) = self.unsaid.pop_front() {
+                    self.push_last(id, frame, terms);
+                }
+            }
             (_, Fate::Missed) => self.reset(id, Reset::Deadline),
             _ => {
                 self.wake_writer(id);
@@ -347,7 +377,7 @@ impl Streams {
         };
         let (out, inn) = (Outbound::new(out.into()), Inbound::new(inn));
         let under_max = self.config.window.into();
-        self.streams.insert(id, Stream { phase, terms, out, inn, under_max, wants_room: false });
+        self.streams.insert(id, Stream { phase, terms, out, inn, under_max, credits: 0, wants_room: false });
     }
 
     fn send_data(&mut self, id: StreamId, bytes: Bytes, last: bool) {
@@ -361,9 +391,19 @@ impl Streams {
         let id = ObjectId(self.next_object);
         self.next_object += 1;
         let options = Options { priority: terms.priority, deadline: terms.deadline, ..Options::default() };
-        self.parting += usize::from(what == What::Reset);
+        self.parting += usize::from(what == What::Last);
         self.under.insert(id, Under { stream, bytes: frame.encode(stream), options, what });
         self.outbox.push_back(id);
+    }
+
+    /// The last word about a connection that is over. Each takes an object, and so the memory of one, until it
+    /// has arrived, which is the peer's to allow: so few are under way at once.
+    fn push_last(&mut self, stream: StreamId, frame: Frame, terms: Terms) {
+        if self.parting < 2 * self.config.streams {
+            self.push(stream, frame, What::Last, terms);
+        } else {
+            self.unsaid.push_back((stream, frame, terms));
+        }
     }
 
     fn wake_writer(&mut self, id: StreamId) {
@@ -400,7 +440,7 @@ impl Streams {
         }
         if end != End::Done {
             let first = self.cancels.len();
-            let of_it = self.under.iter().filter(|(_, u)| u.stream == id && u.what != What::Reset);
+            let of_it = self.under.iter().filter(|(_, u)| u.stream == id && u.what != What::Last);
             self.cancels.extend(of_it.map(|(object, _)| *object));
             for object in self.cancels.iter().skip(first) {
                 self.under.remove(object);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::{Rate, Rng};
 
+use super::frame::Frame;
 use super::*;
 use crate::Priority;
 
@@ -346,6 +347,61 @@ fn with_a_deadline_no_more_is_under_way_than_the_link_carries_in_time() {
     assert_eq!(fill(&mut one), 8 << 10);
     one.forecast(Rate::from_bits(8 * 40_000));
     assert_eq!(fill(&mut one), 10_000 - (8 << 10));
+}
+
+/// Who asks without end and takes no answer costs little, and in the end its session; who asks for more
+/// than there is, and listens, is told of each.
+#[test]
+fn answers_that_are_not_taken_are_bounded() {
+    let open = |n: u32| Frame::Open { target: target(), terms: Terms::default(), window: WINDOW }.encode(StreamId(n));
+    for refuses in [true, false] {
+        let mut other = pair().1;
+        let (mut under, mut asked, mut violation) = (0, 0, None);
+        while violation.is_none() && asked < 100_000 {
+            violation = other.handle_object(open(asked)).err();
+            asked += 1;
+            for event in events(&mut other) {
+                if let (true, Event::Asked { id, .. }) = (refuses, event) {
+                    other.refuse(id, Refused::NotAllowed);
+                }
+            }
+            under += objects(&mut other).len();
+        }
+        assert_eq!((under, violation), (4, Some(Violation::Deaf)), "twice as many as there are connections");
+        assert!(asked as usize >= 2 * STREAMS_MAX, "an honest peer may have that many");
+    }
+    let mut one = Streams::opener(Config { streams: STREAMS_MAX, window: WINDOW });
+    let mut other = pair().1;
+    let ids: Vec<_> = (0..STREAMS_MAX).map(|_| one.open(target(), Terms::default()).unwrap()).collect();
+    pass(&mut one, &mut other);
+    for _ in 0..STREAMS_MAX {
+        pass(&mut other, &mut one);
+    }
+    let told = events(&mut one).iter().filter(|e| matches!(e, Event::Ended(_, End::Reset(Reset::Full)))).count();
+    assert_eq!((told, one.len()), (ids.len() - 2, 2));
+}
+
+/// Nor is what a connection has room for told without end to a peer that does not hear it and sends on.
+#[test]
+fn credit_that_does_not_arrive_is_bounded() {
+    let (mut one, mut other) = pair();
+    let id = one.open(target(), Terms::default()).unwrap();
+    pass(&mut one, &mut other);
+    other.accept(id);
+    let mut under = objects(&mut other);
+    for number in 0..1000 {
+        let bytes = vec![1; 16 << 10].into();
+        other.handle_object(Frame::Data { number, last: false, bytes }.encode(id)).ok();
+        while other.take(id) != Some(Taken::Nothing) {}
+        under.extend(objects(&mut other));
+    }
+    assert_eq!(under.len(), 1 + 16);
+    // When they have arrived after all, the connection goes on.
+    under.into_iter().for_each(|o| {
+        one.handle_object(o.bytes).unwrap();
+        other.ended(o.id, Fate::Delivered);
+    });
+    assert_eq!(objects(&mut other).len(), 1);
 }
 
 #[test]

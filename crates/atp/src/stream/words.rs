@@ -109,6 +109,9 @@ pub enum Violation {
     /// Numbers that no honest peer uses.
     #[error("numbers out of range")]
     Order,
+    /// Connections without end, and it takes no word about any.
+    #[error("it does not take what it is told")]
+    Deaf,
 }
 
 /// Why a connection does not come about.
