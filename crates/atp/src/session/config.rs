@@ -1,5 +1,6 @@
 //! An endpoint's settings and their bounds.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::tls::Guests;
@@ -60,6 +61,10 @@ pub struct Config {
     pub keep_alive: Option<Duration>,
     /// Whether objects may leave with the first flight to a known peer (0-RTT).
     pub early: bool,
+    /// Where it listens, if it will be there again after a restart: by what it can say there and nowhere
+    /// else, a peer that still talks to its earlier self knows at once that this is gone. `None` for an
+    /// endpoint whose port the system chose.
+    pub listens: Option<SocketAddr>,
 }
 
 impl Default for Config {
@@ -82,6 +87,7 @@ impl Default for Config {
             idle: Duration::from_secs(600),
             keep_alive: Some(Duration::from_secs(25)),
             early: true,
+            listens: None,
         }
     }
 }

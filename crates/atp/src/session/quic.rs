@@ -2,6 +2,7 @@
 //! that the library would draw at random and that shows in its behaviour comes from the seed;
 //! what TLS draws (keys, and only they) does not.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +63,8 @@ impl Settings {
         };
         let mut crypto = tls::client(me, clock)?;
         crypto.enable_early_data = config.early;
-        let cids = Cids { rng: Rng::stream(seed, "atp-cid"), key: derived(me, b"remora-atp connection id") };
+        let cids =
+            Cids { rng: Rng::stream(seed, "atp-cid"), key: derived(config, me, seed, b"remora-atp connection id") };
         Ok(Settings {
             endpoint: Arc::new(endpoint(config, me, &cids, seed)?),
             ours: cids.clone().draw(),
@@ -103,16 +105,32 @@ impl Settings {
     }
 }
 
-/// A key that follows from the identity, so that it is the same after a restart.
-fn derived(me: &Identity, what: &[u8]) -> hmac::Key {
+/// A key that follows from the identity and the place, so that it is the same after a restart and
+/// another for another endpoint with the same identity: one that did not know a connection would tell
+/// the token that ends it to anybody who sends the connection's id there (RFC 9000, section 10.3.2).
+/// Who cannot be found again has a new one in each life.
+fn derived(config: &Config, me: &Identity, seed: u64, what: &[u8]) -> hmac::Key {
     let root = hmac::Key::new(hmac::HMAC_SHA256, me.secret());
-    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&root, what).as_ref())
+    let mut salt = [0; 32];
+    let place = match config.listens {
+        Some(addr) => format!("at {}", SocketAddr::new(addr.ip().to_canonical(), addr.port())),
+        None => {
+            Rng::stream(seed, "atp-salt").fill(&mut salt);
+            "for now".to_owned()
+        }
+    };
+    let mut key = hmac::Context::with_key(&root);
+    for part in [what, place.as_bytes(), &salt] {
+        key.update(&(part.len() as u64).to_be_bytes());
+        key.update(part);
+    }
+    hmac::Key::new(hmac::HMAC_SHA256, key.sign().as_ref())
 }
 
 fn endpoint(config: &Config, me: &Identity, cids: &Cids, seed: u64) -> Result<EndpointConfig, SetupError> {
-    // From the identity, so that after a restart a peer that still talks to the old connection
+    // From the identity and the address, so that after a restart a peer that still talks to the old connection
     // is told so at once by a stateless reset (RFC 9000, section 10.3).
-    let mut endpoint = EndpointConfig::new(Arc::new(derived(me, b"remora-atp stateless reset")));
+    let mut endpoint = EndpointConfig::new(Arc::new(derived(config, me, seed, b"remora-atp stateless reset")));
     let mut drawn = [0; 32];
     Rng::stream(seed, "atp-quic").fill(&mut drawn);
     endpoint.rng_seed(Some(drawn));
@@ -222,4 +240,25 @@ fn random_cid(rng: &mut Rng) -> ConnectionId {
     let mut bytes = [0; CID_LEN];
     rng.fill(&mut bytes);
     ConnectionId::new(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_of_one_identity_have_keys_of_their_own_that_outlive_a_restart_where_one_listens() {
+        let me = Identity::from_secret([7; 32]).unwrap();
+        let at = |listens: Option<&str>| Config { listens: listens.map(|a| a.parse().unwrap()), ..Config::default() };
+        let token = |listens, seed, what| {
+            hmac::sign(&derived(&at(listens), &me, seed, what), b"a connection id").as_ref().to_vec()
+        };
+        let server = token(Some("0.0.0.0:2050"), 1, b"reset");
+        assert_eq!(server, token(Some("0.0.0.0:2050"), 2, b"reset"), "another life");
+        for (listens, seed) in [(Some("0.0.0.0:2051"), 1), (Some("10.0.0.1:2050"), 1), (None, 1), (None, 2)] {
+            assert_ne!(server, token(listens, seed, b"reset"), "{listens:?}");
+        }
+        assert_ne!(token(None, 1, b"reset"), token(None, 2, b"reset"));
+        assert_ne!(server, token(Some("0.0.0.0:2050"), 1, b"id"));
+    }
 }

@@ -65,6 +65,8 @@ impl Link {
 pub struct Node {
     pub endpoint: Endpoint,
     pub addr: SocketAddr,
+    /// How often it has lost its memory.
+    life: u64,
     pub link: Link,
     pub events: Vec<(Time, Event)>,
     /// Whether its application takes objects.
@@ -143,11 +145,12 @@ impl World {
     pub fn add(&mut self, config: Config, link: Link) -> usize {
         let n = self.nodes.len();
         let largest = usize::from(config.datagram_max.max(1472));
-        let endpoint = self.endpoint(n, config);
+        let endpoint = self.endpoint(n, 0, config);
         let addr = addr(n, 4000);
         self.nodes.push(Node {
             endpoint,
             addr,
+            life: 0,
             link,
             events: Vec::new(),
             takes: true,
@@ -160,14 +163,16 @@ impl World {
         n
     }
 
-    fn endpoint(&self, n: usize, config: Config) -> Endpoint {
-        let seed = self.seed.wrapping_mul(31).wrapping_add(n as u64);
+    fn endpoint(&self, n: usize, life: u64, config: Config) -> Endpoint {
+        let config = Config { listens: Some(addr(n, 4000)), ..config };
+        let seed = self.seed.wrapping_mul(31).wrapping_add(n as u64).wrapping_add(life << 32);
         Endpoint::new(config, identity(n as u8 + 1), self.epoch, self.now, seed).expect("a sound configuration")
     }
 
     /// Node `n` loses its memory.
     pub fn restart(&mut self, n: usize, config: Config) {
-        self.nodes[n].endpoint = self.endpoint(n, config);
+        self.nodes[n].life += 1;
+        self.nodes[n].endpoint = self.endpoint(n, self.nodes[n].life, config);
     }
 
     pub fn connect(&mut self, from: usize, to: usize) -> PeerId {

@@ -109,6 +109,7 @@ impl AtpEndpoint {
             Some(bytes) => bytes,
             None => config.datagram_max.max(datagram_max(local.ip())),
         };
+        config.listens = (settings.listen.port() != 0).then_some(settings.listen);
         let epoch = clock.instant(remora_base::Time::ZERO);
         let core = Endpoint::new(config, identity, epoch, clock.now(), u64::from_ne_bytes(seed))?;
         let key = core.public_key();

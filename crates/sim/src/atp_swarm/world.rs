@@ -477,5 +477,7 @@ impl<'a> World<'a> {
 fn endpoint(config: &Config, n: usize, life: u32, seed: u64, epoch: Instant, now: Time) -> Result<Endpoint, String> {
     let identity = Identity::from_secret([n as u8 + 1; 32]).map_err(|e| e.to_string())?;
     let seed = Rng::stream(seed, &format!("atp endpoint {n}, life {life}")).next_u64();
-    Endpoint::new(config.clone(), identity, epoch, now, seed).map_err(|e| e.to_string())
+    // It is found again where it was, though it may have moved since.
+    let listens = Some(([10, 0, 0, n as u8 + 1], 4000).into());
+    Endpoint::new(Config { listens, ..config.clone() }, identity, epoch, now, seed).map_err(|e| e.to_string())
 }
