@@ -114,7 +114,7 @@ fn a_file_that_goes_away_ends_it_and_the_rest_is_removed() {
 fn a_server_that_dies_is_said_and_so_is_what_is_left_on_it() {
     let p = Place::new();
     let s = p.serve(&[]);
-    let args = ["bench", &s.url("/"), "--ops", "create-remove", "--duration", "60s", "--timeout", "1"];
+    let args = ["bench", &s.url("/"), "--ops", "create-remove", "--duration", "60s", "--timeout", "5"];
     let running = p.start(&args);
     let scratch = || fs::read_dir(p.srv("")).unwrap().next().map(|d| d.unwrap().path());
     until("its last file", || scratch().is_some_and(|d| d.join("sync").exists()));

@@ -63,7 +63,7 @@ pub struct Config {
     pub early: bool,
     /// Where it listens, if it will be there again after a restart: by what it can say there and nowhere
     /// else, a peer that still talks to its earlier self knows at once that this is gone. `None` for an
-    /// endpoint whose port the system chose.
+    /// endpoint that never will be.
     pub listens: Option<SocketAddr>,
 }
 

@@ -109,7 +109,8 @@ impl AtpEndpoint {
             Some(bytes) => bytes,
             None => config.datagram_max.max(datagram_max(local.ip())),
         };
-        config.listens = (settings.listen.port() != 0).then_some(settings.listen);
+        // Also where the system chose the port: who begins again may ask for that one.
+        config.listens = Some(local);
         let epoch = clock.instant(remora_base::Time::ZERO);
         let core = Endpoint::new(config, identity, epoch, clock.now(), u64::from_ne_bytes(seed))?;
         let key = core.public_key();
