@@ -133,3 +133,21 @@ fn what_is_named_and_no_file_is_an_error_and_skipped_only_in_a_directory() {
     p.run(&["cp", "-r", "d", &s.url("/")]).expect(0, &["d/pipe: skipped"]);
     assert_eq!((names(&p.srv("")), names(&p.srv("d"))), (vec!["d".to_owned(), "f".to_owned()], Vec::new()));
 }
+
+#[test]
+fn with_r_a_named_link_on_a_server_is_downloaded_as_a_link() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "theirs").unwrap();
+    symlink("f", p.srv("link")).unwrap();
+    symlink("/dev/null", p.here("to-null")).unwrap();
+    fs::create_dir(p.here("dir")).unwrap();
+    let s = p.serve(&[]);
+    p.ok(&["cp", "-r", &s.url("/link"), "new"]);
+    p.ok(&["cp", "-r", &s.url("/link"), "dir"]);
+    p.ok(&["cp", "-r", &s.url("/link"), "new"]);
+    for at in ["new", "dir/link"] {
+        assert_eq!(fs::read_link(p.here(at)).unwrap(), Path::new("f"), "{at}");
+    }
+    p.run(&["cp", "-r", &s.url("/link"), "to-null"]).expect(1, &["is not a regular file"]);
+    assert_eq!(fs::read_link(p.here("to-null")).unwrap(), Path::new("/dev/null"));
+}

@@ -167,6 +167,13 @@ async fn download_one(
         FileType::Directory if job.recursive => {
             tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest)).await
         }
+        FileType::SymLink if job.recursive => {
+            // Another link may give way, as below a directory, but nothing that a file would not replace.
+            if dest.exists() {
+                named::destination(&dest)?;
+            }
+            tree::link_down(job, &place.remote, &node, url, &dest).await
+        }
         FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
         kind => Err(Error::refused(url, format!("is a {}, which cannot be copied", crate::object::type_name(kind)))),
     }

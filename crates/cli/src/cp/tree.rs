@@ -122,17 +122,20 @@ async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
     match entry.node.attr.kind {
         FileType::Regular => download::file(job, remote, &entry.node, url, dest).await,
-        FileType::SymLink => {
-            let target = remote.readlink(&entry.node.fh).await.map_err(Error::remote(url))?;
-            link_here(&target, dest).map_err(Error::local(dest.display()))?;
-            count(&job.counts.symlinks);
-            Ok(())
-        }
+        FileType::SymLink => link_down(job, remote, &entry.node, url, dest).await,
         kind => {
             skip(job, url, type_name(kind));
             Ok(())
         }
     }
+}
+
+/// Downloads a symbolic link, as a link.
+pub(super) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
+    let target = remote.readlink(&link.fh).await.map_err(Error::remote(url))?;
+    link_here(&target, dest).map_err(Error::local(dest.display()))?;
+    count(&job.counts.symlinks);
+    Ok(())
 }
 
 fn skip(job: &Job, name: &str, kind: &str) {
