@@ -143,9 +143,10 @@ Examples:
 
 A file appears under its name whole or not at all: it is copied to a hidden name beside it
 (.NAME.remora-part) and renamed when all of it is on the disk. Permission bits and times of
-modification are kept, owners are not. A symbolic link as destination is followed to a file or directory,
-and nothing that leads to a pipe or a device (/dev/stdout) is replaced: use remora cat. With -r symbolic links are copied as links; devices, pipes and sockets in
-a directory are skipped. Without -r a link is followed; a device, pipe or socket that is named is an error.
+modification are kept, owners are not. A symbolic link as destination is followed to a file or
+directory, and nothing that leads to a pipe or a device (/dev/stdout) is replaced: use remora cat.
+With -r symbolic links are copied as links; devices, pipes and sockets in a directory are skipped.
+Without -r a link is followed; a device, pipe or socket that is named is an error.
 
 A copy that was interrupted, or lost its server, or met it in trouble that may pass, keeps what has
 arrived; the same command with --resume goes on from there if the source is still the same, and

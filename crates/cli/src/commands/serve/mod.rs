@@ -226,7 +226,6 @@ fn warn(args: &Serve, addrs: &[SocketAddr]) {
     }
 }
 
-/// An address as URLs have it.
 /// Commands that reach the share `name`.
 fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
     let (port, path) = (addr.port(), encode(name));
@@ -241,6 +240,7 @@ fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
     text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} '{host}:{name}' DIR\n")
 }
 
+/// An address as URLs have it.
 fn host(addr: &SocketAddr) -> String {
     if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
 }
