@@ -66,7 +66,7 @@ mod upkeep;
 mod way;
 
 pub use counters::{Snapshot, SocketStats};
-pub use options::{Limits, Objects, Options, StartError};
+pub use options::{Limits, Objects, Options, Queueing, StartError};
 pub use serving::{Serving, Shutdown, Watch};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:

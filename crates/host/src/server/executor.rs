@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use remora_server::{Answer, Execute, Started, Ticket, Unflushed};
+use remora_server::{Answer, Execute, Job, Started, Ticket, Unflushed};
 use remora_vfs::FlushKey;
 use remora_vfs::local::Devoted;
 use remora_wire::nfs3::Status;
@@ -26,6 +26,7 @@ use super::admission::Permit;
 use super::gathering::Gathering;
 use super::hub::Hub;
 use super::lanes::{Lane, Lanes};
+use super::options::Queueing;
 use super::queue::{Queue, Turn};
 
 /// Most answers of a lane's jobs that wait for one another, and for how long.
@@ -89,25 +90,36 @@ struct Parked {
 
 /// Jobs waiting for a thread, for others of their lane or for a flush. There are never more
 /// than the core has in flight (`in_flight_max`), so it needs no bound of its own.
-#[derive(Default)]
 pub(super) struct JobQueue {
+    queueing: Queueing,
     tasks: Queue<Task>,
     lanes: Lanes<Waiting>,
     parked: Gathering<Parked>,
 }
 
 impl JobQueue {
+    pub(super) fn new(queueing: Queueing) -> JobQueue {
+        JobQueue { queueing, tasks: Queue::default(), lanes: Lanes::default(), parked: Gathering::default() }
+    }
+
     /// Adds jobs; after [`close`](JobQueue::close) they are dropped. A thread is woken when all are
     /// there: it would take the first for all there is, and take the processor from who adds the rest.
     pub(super) fn push(&self, jobs: Vec<Work>) {
         let tasks = jobs.into_iter().filter_map(|work| {
             let turn = self.tasks.turn_of(work.execute.job.peer().addr);
-            let Some(lane) = self.lanes.of(&work.execute.job) else {
+            let Some(lane) = self.lane_of(&work.execute.job) else {
                 return Some((turn, Task::Execute(Waiting { turn, work })));
             };
             self.lanes.join(lane, turn, Waiting { turn, work }).then_some((turn, Task::Lane(lane)))
         });
         self.tasks.push_all(tasks);
+    }
+
+    fn lane_of(&self, job: &Job) -> Option<Lane> {
+        match self.queueing {
+            Queueing::Lanes => self.lanes.of(job),
+            Queueing::Daemons => None,
+        }
     }
 
     /// See [`Queue::watch`].

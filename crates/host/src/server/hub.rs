@@ -16,7 +16,7 @@ use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
 use super::executor::{Done, JobQueue};
-use super::options::Limits;
+use super::options::{Limits, Queueing};
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
 use super::way::Way;
@@ -58,7 +58,7 @@ impl Hub {
     pub(super) fn new(
         core: remora_server::Config,
         seed: u64,
-        limits: Limits,
+        (limits, queueing): (Limits, Queueing),
         sockets: Vec<DatagramSocket>,
         prepare: impl Fn(&mut Server),
     ) -> Hub {
@@ -75,7 +75,7 @@ impl Hub {
             core_limits,
             admission: Admission::new(&core_limits, limits.receive_bytes_max),
             counters: Counters::default(),
-            jobs: JobQueue::default(),
+            jobs: JobQueue::new(queueing),
             sockets,
             shards: cores.into_iter().map(Shard::new).collect(),
             spread: RandomState::new(),

@@ -29,6 +29,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Threads that wait for disks (range: from 1). Default twice the cores, at least 4.
     pub executor_threads: usize,
+    /// How jobs that exclude one another wait. Default [`Queueing::Lanes`].
+    pub queueing: Queueing,
     /// Threads that serve sockets (range: from 1). Default the cores, at most 8.
     pub socket_threads: usize,
     /// Bounds on sockets.
@@ -47,10 +49,21 @@ impl Options {
             core,
             seed: None,
             executor_threads: (2 * cores).max(4),
+            queueing: Queueing::Lanes,
             socket_threads: cores.min(8),
             limits: Limits::default(),
         }
     }
+}
+
+/// How jobs that would only wait for one another, writes to one file for instance, wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queueing {
+    /// In line, in the order in which they came, and one thread at a time works them off.
+    Lanes,
+    /// Each with a thread of its own, wherever the file system has them wait: as the daemons (nfsd) of
+    /// DRC 89 do, which overtake one another there. For experiments.
+    Daemons,
 }
 
 /// How to serve over ATP: a UDP port of its own, for the packets are encrypted.

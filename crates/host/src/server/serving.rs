@@ -86,7 +86,7 @@ impl Serving {
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
-        let hub = Arc::new(Hub::new(options.core, seed, limits, sockets, |core| {
+        let hub = Arc::new(Hub::new(options.core, seed, (limits, options.queueing), sockets, |core| {
             if let Some(at) = portmap_addr {
                 let list = mappings(&addrs, mount_addr).into_iter().chain(portmapper(at));
                 core.set_portmap(list.collect());

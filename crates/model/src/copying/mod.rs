@@ -295,7 +295,8 @@ impl Round<'_> {
             queued: *queued,
         };
         Outcome {
-            seconds: blocks / rate,
+            // A file of fewer blocks than the window has its first one's round to wait for all the same.
+            seconds: (blocks / rate).max(needs.alone_s),
             bits_per_s: rate * self.copy.block_bytes as f64 * 8.0,
             response_s: pace.response_s,
             places: places.map(place).collect(),

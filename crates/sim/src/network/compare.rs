@@ -99,7 +99,8 @@ impl Comparison {
             let name = format!("{} > {}", model.from, model.to);
             let value = model.outcome.value().map(|o| o.seconds);
             let mut line = Line::new(What::Copy, name, value, model.outcome.outside(), None);
-            if let Some(run) = run {
+            // What goes on for long says nothing of a file that is all under way at once.
+            if let Some(run) = run.as_ref().filter(|_| blocks >= f64::from(copy.window)) {
                 let mean = blocks * run.interval_s.mean;
                 line.simulated_s = Some(mean);
                 line.within_s = run.interval_s.within.map(|w| w * blocks);

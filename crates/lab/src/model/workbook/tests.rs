@@ -93,6 +93,24 @@ fn cells_say_what_the_model_says_of_the_examples() {
     check("figure 10", &examples::copy89(1034.0));
 }
 
+/// Fewer blocks than may be under way: no sooner there than one that is alone, and no later for the window.
+#[test]
+fn a_file_smaller_than_the_window_takes_a_blocks_round_at_least() {
+    for bytes in [1, 8192] {
+        let mut topology = examples::office();
+        topology.copies.truncate(1);
+        let copy = topology.copies.first_mut().unwrap();
+        (copy.file_bytes, copy.block_bytes, copy.window) = (bytes, 8192, 16);
+        check("short", &topology);
+        let seconds = |window| {
+            let mut topology = topology.clone();
+            topology.copies[0].window = window;
+            Network::new(topology).unwrap().solve().copies[0].outcome.value().unwrap().seconds
+        };
+        assert!((0.9..=1.1).contains(&(seconds(16) / seconds(1))), "{} s and {} s", seconds(16), seconds(1));
+    }
+}
+
 /// Out of all bounds: more than can be carried, nobody who sends, no processors or bad periods.
 #[test]
 fn cells_say_what_the_model_says_of_the_extremes() {
