@@ -129,7 +129,7 @@ impl Doubts<'_> {
         let mut add = |place: Place, packet_s: f64, stations: f64| {
             let block_s = burst.packets * packet_s;
             // Who comes meanwhile waits for half of a block and all of those behind it, if he is of that station.
-            let queue_s = (f64::from(copy.window) - 0.5) * block_s;
+            let queue_s = (f64::from(copy.under_way()) - 0.5) * block_s;
             *bursts.entry(place).or_insert(0.0) += (rate * block_s).min(1.0) * queue_s / stations;
         };
         for hop in &route.hops {

@@ -105,7 +105,7 @@ pub struct CopyReport {
 /// How a copy goes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// The whole file, in seconds; a block's round alone at least.
+    /// The whole file, in seconds; the time of a block at least.
     pub seconds: f64,
     /// The file's bits a second.
     pub bits_per_s: f64,

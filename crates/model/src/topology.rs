@@ -151,6 +151,15 @@ pub struct Copy {
     pub think: Seconds,
 }
 
+impl Copy {
+    /// Blocks under way at once: the window, or as many as the file has.
+    pub fn under_way(&self) -> u32 {
+        u32::try_from(self.file_bytes.div_ceil(self.block_bytes.max(1)))
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.window.max(1))
+    }
+}
+
 /// The kinds of things in a topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {

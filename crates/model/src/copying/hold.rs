@@ -38,7 +38,7 @@ impl Round<'_> {
 
     /// Blocks under way besides the one that is looked at.
     fn more(&self) -> f64 {
-        f64::from(self.copy.window.saturating_sub(1))
+        f64::from(self.copy.under_way().saturating_sub(1))
     }
 
     /// From a reply's arrival to the last packet of the next block leaving the sender's software, in seconds.

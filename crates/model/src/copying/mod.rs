@@ -155,7 +155,7 @@ impl Round<'_> {
         });
         let pace = match needs.value() {
             Some(n) => PACE.at(&pipeline::Round {
-                window: self.copy.window,
+                window: self.copy.under_way(),
                 alone_s: n.alone_s,
                 think_s,
                 bunched_s: n.bunched_s,
@@ -216,7 +216,7 @@ impl Round<'_> {
             return needs;
         }
         // With one block under way data and replies take turns and never meet.
-        let other = other.times(1.0 - 1.0 / f64::from(self.copy.window.max(1)));
+        let other = other.times(1.0 - 1.0 / f64::from(self.copy.under_way().max(1)));
         // Places in order; the stations' software counts as servers elsewhere, both ways together.
         let mut met = Estimate::given(vec![Met { need: self.handled(route.from), fills: None }]);
         for (at, hop) in route.hops.iter().enumerate() {
@@ -295,8 +295,8 @@ impl Round<'_> {
             queued: *queued,
         };
         Outcome {
-            // A file of fewer blocks than the window has its first one's round to wait for all the same.
-            seconds: (blocks / rate).max(needs.alone_s),
+            // A file of less than a block takes one.
+            seconds: blocks.max(1.0) / rate,
             bits_per_s: rate * self.copy.block_bytes as f64 * 8.0,
             response_s: pace.response_s,
             places: places.map(place).collect(),

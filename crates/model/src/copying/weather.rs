@@ -38,7 +38,7 @@ impl Round<'_> {
         let busiest = needs.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max);
         for Channel { weather, on_s, .. } in needs.channels.values() {
             needs.bad_share = needs.bad_share.max(weather.bad_share());
-            if self.copy.window > 1 && *on_s < busiest {
+            if self.copy.under_way() > 1 && *on_s < busiest {
                 needs.outlasted += weather.bad_s / weather.good_s;
             }
         }
@@ -47,7 +47,7 @@ impl Round<'_> {
     /// By how much bad periods stretch the time from block to block. They come with time, and hold up all of
     /// the window: as long as they last nothing else has much to do.
     pub(super) fn stretch(&self, needs: &Needs, blocks_per_s: f64) -> f64 {
-        let window = f64::from(self.copy.window);
+        let window = f64::from(self.copy.under_way());
         // Data and replies, of each block under way.
         let of = |c: &Channel| c.weather.stretch(window / blocks_per_s, c.on_s * window, 2.0 * window);
         needs.channels.values().map(of).product()

@@ -95,12 +95,11 @@ impl Comparison {
             lines.push(Line::new(What::Flow, name, value, model.delay_s.outside(), *run));
         }
         for ((model, run), copy) in report.copies.iter().zip(&run.copies).zip(&topology.copies) {
-            let blocks = copy.file_bytes as f64 / copy.block_bytes as f64;
+            let blocks = (copy.file_bytes as f64 / copy.block_bytes as f64).max(1.0);
             let name = format!("{} > {}", model.from, model.to);
             let value = model.outcome.value().map(|o| o.seconds);
             let mut line = Line::new(What::Copy, name, value, model.outcome.outside(), None);
-            // What goes on for long says nothing of a file that is all under way at once.
-            if let Some(run) = run.as_ref().filter(|_| blocks >= f64::from(copy.window)) {
+            if let Some(run) = run {
                 let mean = blocks * run.interval_s.mean;
                 line.simulated_s = Some(mean);
                 line.within_s = run.interval_s.within.map(|w| w * blocks);

@@ -80,7 +80,7 @@ impl Copier {
             rng,
             there: Bursts::of(copy.data),
             back: Bursts::of(copy.reply),
-            blocks: vec![Block::default(); copy.window as usize],
+            blocks: vec![Block::default(); copy.under_way() as usize],
             from,
             to,
             last: None,

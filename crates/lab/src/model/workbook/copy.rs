@@ -115,8 +115,6 @@ struct Copy<'a> {
 struct Trial {
     /// The rate that was tried.
     tried: Expr,
-    /// The round of a block alone.
-    alone: Expr,
     /// Blocks a second before bad periods stretch the round.
     pace: Expr,
     /// The same stretched; no value where a place on the way has no time left.
@@ -141,13 +139,15 @@ impl<'a> Copy<'a> {
         let ends = [ways[0].from, ways[0].to].map(|group| handled(pad, plan, loads, group));
         let cost = |i: usize| &loads.handled[i] * plan.group(i, "cost");
         let senders = pad.put("busiest processor of a flow", "", most((0..loads.handled.len()).map(cost)));
+        let blocks = (get("file") / get("block")).round_up();
+        let window = pad.put("blocks under way", "", get("window").min(&blocks));
         let mut copy = Copy {
             plan,
             loads,
             ways,
             packets: [get("packets"), get("reply-packets")],
             bits,
-            window: get("window"),
+            window,
             window_now: about.map_or(1, |c| c.window),
             think: get("think"),
             all,
@@ -256,7 +256,7 @@ impl<'a> Copy<'a> {
             stretch = stretch * channel.weather.stretch(pad, &all, &on, &(2.0 * window));
         }
         let rate = pad.put("pace that is reached", "1/s", &pace / &stretch);
-        Trial { tried, alone, pace, rate, stretch, servers: round.servers, sent, doubts }
+        Trial { tried, pace, rate, stretch, servers: round.servers, sent, doubts }
     }
 
     /// Waits for others on a wireless medium are together no longer than what the others send meanwhile.
@@ -323,8 +323,7 @@ impl<'a> Copy<'a> {
         let blocks = self.plan.copy(0, "file") / self.plan.copy(0, "block");
         let [data, reply] = trial.sent;
         let known = trial.pace.gt(0.0);
-        let seconds = (blocks / &trial.tried).max(&trial.alone).only_if(&known);
-        let seconds = pad.put("the whole file, a block's round at least", "s", seconds);
+        let seconds = pad.put("the whole file", "s", (blocks.max(1.0) / &trial.tried).only_if(&known));
         let bits = &trial.tried * self.plan.copy(0, "block") * 8.0;
         let bits_per_s = pad.put("the file's bits", "bit/s", bits.only_if(&known));
         let response = (&self.window / &trial.pace - &self.think).max(0.0) * &trial.stretch;

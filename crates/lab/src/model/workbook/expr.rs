@@ -138,6 +138,11 @@ impl Expr {
         Expr::call("ABS", &[self], self.value.abs())
     }
 
+    /// To the next whole number, of what is not below 0.
+    pub(super) fn round_up(&self) -> Expr {
+        Expr::call("ROUNDUP", &[self, &Expr::from(0.0)], self.value.ceil())
+    }
+
     pub(super) fn max(&self, other: impl Into<Expr>) -> Expr {
         let other = other.into();
         let value = if self.value.is_nan() || other.value.is_nan() { f64::NAN } else { self.value.max(other.value) };

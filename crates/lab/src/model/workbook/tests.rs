@@ -93,10 +93,10 @@ fn cells_say_what_the_model_says_of_the_examples() {
     check("figure 10", &examples::copy89(1034.0));
 }
 
-/// Fewer blocks than may be under way: no sooner there than one that is alone, and no later for the window.
+/// Fewer blocks than the window would let under way: as with a window of as many.
 #[test]
-fn a_file_smaller_than_the_window_takes_a_blocks_round_at_least() {
-    for bytes in [1, 8192] {
+fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
+    for (bytes, blocks) in [(1, 1), (8192, 1), (20_000, 3)] {
         let mut topology = examples::office();
         topology.copies.truncate(1);
         let copy = topology.copies.first_mut().unwrap();
@@ -107,7 +107,8 @@ fn a_file_smaller_than_the_window_takes_a_blocks_round_at_least() {
             topology.copies[0].window = window;
             Network::new(topology).unwrap().solve().copies[0].outcome.value().unwrap().seconds
         };
-        assert!((0.9..=1.1).contains(&(seconds(16) / seconds(1))), "{} s and {} s", seconds(16), seconds(1));
+        assert_eq!(seconds(16), seconds(blocks));
+        assert!(blocks == 1 || seconds(1) > seconds(blocks), "{bytes}");
     }
 }
 

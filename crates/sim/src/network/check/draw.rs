@@ -254,7 +254,7 @@ impl Draw<'_> {
         topology.copies.push(Copy {
             from: topology.groups[from].name.clone(),
             to: topology.groups[to].name.clone(),
-            file_bytes: 1 << 20,
+            file_bytes: 1 << 30,
             block_bytes,
             window: self.one_of(&[1, 1, 2, 3, 4, 8, 16, 64]),
             data: Burst { packets, size: size(block_bytes as f64 * 8.0 / packets + 500.0)? },

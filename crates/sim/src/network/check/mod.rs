@@ -156,7 +156,7 @@ impl Case {
     fn rounds_s(&self, report: &Report) -> f64 {
         let round = |(copy, copied): (&Copy, &CopyReport)| {
             let outcome = copied.outcome.value()?;
-            Some(f64::from(copy.window) * copy.block_bytes as f64 * 8.0 / outcome.bits_per_s)
+            Some(f64::from(copy.under_way()) * copy.block_bytes as f64 * 8.0 / outcome.bits_per_s)
         };
         ROUNDS * self.topology.copies.iter().zip(&report.copies).filter_map(round).fold(0.0, f64::max)
     }
