@@ -27,6 +27,13 @@ fn main() {
     let list = arguments.list;
     let roaming =
         trial("a_copy_goes_on_from_another_address", &["unshare", "ip"], true, copy_from_another_address, !list);
+    let dropped = trial(
+        "packets_that_the_kernel_drops_before_the_channel_are_counted",
+        &["unshare", "ip"],
+        true,
+        what_the_device_drops_counts,
+        !list,
+    );
     let trial = |name, run| trial(name, &["unshare"], true, run, !list);
     let trials = vec![
         roaming,
@@ -34,6 +41,7 @@ fn main() {
         trial("an_echo_comes_back_at_the_pace_of_the_channel", an_echo_comes_back_at_the_pace_of_the_channel),
         trial("a_saturated_link_carries_what_its_rate_allows", a_saturated_link_carries_what_its_rate_allows),
         trial("the_same_offers_have_the_same_fates_in_virtual_time", same_offers_same_fates),
+        dropped,
         trial("a_copy_over_nfs_crosses_bad_weather", a_copy_over_nfs_crosses_bad_weather),
         trial("an_announced_switch_loses_nothing", an_announced_switch_loses_nothing),
         trial("mobiles_reach_the_base_and_one_another", mobiles_reach_the_base_and_one_another),
@@ -251,6 +259,27 @@ fn same_offers_same_fates() {
             assert_ne!(&r.journal.replay(&r.config, seed + 1, 2).unwrap(), frames, "another seed");
         }
     }
+}
+
+/// With a device that holds four packets only.
+fn what_the_device_drops_counts() {
+    let mut emulator = Emulator::start(setup(Config::default())).unwrap();
+    let mobile = bound(&emulator, Station::Mobile(0));
+    let shorten = || Command::new("ip").args(["link", "set", "remora0", "txqueuelen", "4"]).status();
+    assert!(emulator.within(Station::Mobile(0), shorten).unwrap().success());
+    let sent = 20_000;
+    emulator.begin(Config { rate: Rate::mbit(1000), ..Config::default() }, 1).unwrap();
+    for _ in 0..sent {
+        mobile.send_to(&[0], (emulator.addr(Station::Base), 9)).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let r = emulator.begin(Config::default(), 2).unwrap();
+    let there = r.lanes.iter().filter(|l| l.lane.from == Side::Mobile);
+    let offered: u64 = there.map(|l| l.stats.frames_offered).sum();
+    assert_eq!(offered + r.overflowed, sent);
+    assert!(r.overflowed > 0 && !r.valid(), "{}", r.overflowed);
+    let next = emulator.report().unwrap();
+    assert_eq!((next.overflowed, next.refused), (0, 0), "what was before is not the next channel's");
 }
 
 /// The command of a server of `p`'s files, for the base.

@@ -183,6 +183,8 @@ pub struct Emulator {
     runner: Runner,
     /// The base first, then the mobiles.
     links: Vec<Link>,
+    /// Packets that the devices had dropped when the present channel began.
+    dropped_before: u64,
 }
 
 impl Emulator {
@@ -202,7 +204,7 @@ impl Emulator {
             stations(setup.mobiles).map(|station| Link::make(station, &setup)).collect::<Result<Vec<_>, _>>()?;
         let spawner = Spawner::start().map_err(EmulateError::system("a thread"))?;
         let runner = Runner::start(&setup, &links)?;
-        Ok(Emulator { setup, spawner, runner, links })
+        Ok(Emulator { setup, spawner, runner, links, dropped_before: 0 })
     }
 
     /// Lets a fresh channel begin, with good weather at its time zero, which is now. Frames
@@ -215,14 +217,23 @@ impl Emulator {
             }
         }
         let report = self.runner.begin(config.clone(), seed)?;
-        (self.setup.config, self.setup.seed) = (config, seed);
+        let dropped = self.dropped()?;
+        let report = Report { overflowed: dropped.saturating_sub(self.dropped_before), ..report };
+        (self.setup.config, self.setup.seed, self.dropped_before) = (config, seed, dropped);
         Ok(report)
+    }
+
+    /// Packets that the devices have dropped so far.
+    fn dropped(&self) -> Result<u64, EmulateError> {
+        let counts = self.links.iter().map(Link::dropped).collect::<io::Result<Vec<_>>>();
+        Ok(counts.map_err(EmulateError::system("the count of dropped packets"))?.into_iter().sum())
     }
 
     /// What the present channel did so far. A long journal takes a while to copy, in which
     /// deliveries are late: ask when it is quiet.
     pub fn report(&self) -> Result<Report, EmulateError> {
-        self.runner.report()
+        let report = self.runner.report()?;
+        Ok(Report { overflowed: self.dropped()?.saturating_sub(self.dropped_before), ..report })
     }
 
     /// Why it has ended by itself, if it has: nothing crosses the channel any more.

@@ -126,7 +126,12 @@ impl Captures {
         settled
     }
 
-    /// Frames left out as the writer could not keep up.
+    /// So many frames cannot be handed over.
+    pub(super) fn miss(&mut self, frames: u64) {
+        self.missed += frames;
+    }
+
+    /// Frames left out as nobody could keep up.
     pub(super) fn missed(&self) -> u64 {
         self.missed
     }

@@ -30,6 +30,9 @@ pub struct Report {
     pub lateness_max: Duration,
     /// Packets that no station is the destination of, and packets that are not IPv4.
     pub strays: u64,
+    /// Packets that never came to the channel: their station sent them faster than the emulator took them from its
+    /// device, and the kernel dropped them.
+    pub overflowed: u64,
     /// Packets that came through and that the kernel did not take.
     pub refused: u64,
     /// Frames missing from the captures, since the emulator started: the disk was too slow, or full.
@@ -60,15 +63,26 @@ impl Report {
             lateness: Lateness::default(),
             lateness_max: setup.lateness_max,
             strays: 0,
+            overflowed: 0,
             refused: 0,
             captures_missed: 0,
             journal: Journal::default(),
         }
     }
 
-    /// Whether the emulator kept its promises: no delivery was too late, and every one was
-    /// taken.
+    /// Whether the emulator kept its promises: every packet came to the channel, no delivery was too late,
+    /// and every one was taken.
     pub fn valid(&self) -> bool {
-        self.lateness.max <= self.lateness_max && self.refused == 0
+        self.fault().is_none()
+    }
+
+    /// Which promise it did not keep.
+    pub fn fault(&self) -> Option<String> {
+        if self.lateness.max > self.lateness_max {
+            let ms = self.lateness.max.as_secs_f64() * 1e3;
+            return Some(format!("a frame was handed over {ms:.1} ms late"));
+        }
+        let counts = [(self.overflowed, "never came to the channel"), (self.refused, "were not taken by the kernel")];
+        counts.into_iter().find(|(count, _)| *count > 0).map(|(count, what)| format!("{count} packets {what}"))
     }
 }

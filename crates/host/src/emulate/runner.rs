@@ -155,6 +155,8 @@ struct Run {
     clock: Clock,
     /// The clock's zero, for captures.
     wall: SystemTime,
+    /// Frame records that others have taken the place of before they were looked at.
+    overwritten: u64,
     lateness: Latenesses,
     journal: Journal,
     /// What the report repeats.
@@ -169,6 +171,7 @@ impl Run {
             channel: Channel::with_mobiles(inner, seed, setup.mobiles)?,
             clock: Clock::start(),
             wall: SystemTime::now(),
+            overwritten: 0,
             lateness: Latenesses::new(),
             journal: Journal::new(setup.journal),
             facts: Report::new(setup, config, seed),
@@ -178,6 +181,12 @@ impl Run {
     /// The channel's time zero is now.
     fn begin(&mut self) {
         (self.clock, self.wall) = (Clock::start(), SystemTime::now());
+    }
+
+    /// How many frame records were overwritten since this was asked last: more met their fate at once than are kept.
+    fn unseen(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.overwritten, self.channel.trace_overwritten());
+        self.overwritten - before
     }
 
     fn report(&self) -> Report {
@@ -289,7 +298,10 @@ impl Worker {
             }
             self.run.journal.frame(frame);
         }
+        let unseen = self.run.unseen();
+        self.run.journal.missed += unseen;
         if let Some(captures) = &mut self.captures {
+            captures.miss(unseen);
             captures.pass_on(self.run.wall, self.run.clock.now());
         }
     }

@@ -1,6 +1,7 @@
 //! A station: its namespace, its TUN device and its address.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -90,6 +91,12 @@ impl Link {
         self.namespace.run(|| self.device.0.set_mtu(mtu))
     }
 
+    /// Packets that the kernel has dropped since the device was made as we had not taken those before them.
+    pub(super) fn dropped(&self) -> io::Result<u64> {
+        let devices = self.namespace.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
+        dropped(&devices).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no count of dropped packets"))
+    }
+
     pub(super) fn namespace_path(&self) -> PathBuf {
         self.namespace.path()
     }
@@ -97,6 +104,13 @@ impl Link {
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         self.namespace.run(work)
     }
+}
+
+/// What proc_net(5)'s `dev` says of our device: after its name eight counts of what came in for the kernel, then
+/// of what it sent: bytes, packets, errors, drops.
+fn dropped(devices: &str) -> Option<u64> {
+    let ours = devices.lines().find_map(|line| line.trim_start().strip_prefix(DEVICE)?.strip_prefix(':'))?;
+    ours.split_ascii_whitespace().nth(11)?.parse().ok()
 }
 
 /// A TUN device without packet information and without offloads: bytes read or written are
@@ -149,6 +163,18 @@ impl fmt::Debug for Tun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dropped_packets_are_those_of_our_device_on_their_way_out() {
+        let devices = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     1       2    3    4    5     6          7         8        9      10   11   12   13    14      15       16
+remora0: 110 111 0 112 0 0 0 0 15683364 435649 0 14351 0 0 0 0
+";
+        assert_eq!(dropped(devices), Some(14351));
+        assert_eq!(dropped("remora00: 1 2 3 4 5 6 7 8 9 10 11 12"), None);
+    }
 
     #[test]
     fn addresses_follow_one_another() {

@@ -128,9 +128,9 @@ impl Report {
 /// A cell's median; what was cut off lies at the limit or beyond.
 fn point(x: usize, outcome: &CellOutcome) -> Option<Point> {
     let seconds = outcome.seconds?;
-    let drawn = |v: f64| if v.is_finite() { v } else { outcome.limit_seconds };
-    let interval = seconds.low.zip(seconds.high).map(|(low, high)| (drawn(low), drawn(high)));
-    Some(Point { x, y: drawn(seconds.median), interval, is_beyond: seconds.median.is_infinite() })
+    let (median, limit) = (seconds.median, outcome.limit_seconds);
+    let interval = seconds.low.zip(seconds.high);
+    Some(Point::new(x, (median.min(limit), median.is_infinite()), interval, limit))
 }
 
 /// Where the time of copies of one size goes.

@@ -83,8 +83,18 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     /// Its interval.
     pub(crate) interval: Option<(f64, f64)>,
-    /// It is at a limit, and really above it.
+    /// It is really above that.
     pub(crate) is_beyond: bool,
+    /// So is the interval's upper end.
+    pub(crate) is_open: bool,
+}
+
+impl Point {
+    /// A median, and whether it is only known to be above that; ends that are infinite were cut off at `limit`.
+    pub(crate) fn new(x: usize, (y, is_beyond): (f64, bool), interval: Option<(f64, f64)>, limit: f64) -> Point {
+        let is_open = interval.is_some_and(|(_, high)| high.is_infinite());
+        Point { x, y, interval: interval.map(|(low, high)| (low.min(limit), high.min(limit))), is_beyond, is_open }
+    }
 }
 
 /// A line, and what the paper has for it.
@@ -153,13 +163,16 @@ impl Chart<'_> {
             if let Some((low, high)) = point.interval {
                 let (x, low) = at(point.x, low);
                 let high = self.height(high);
-                let ends = [(low, low), (high, high)].map(|(y, _)| vec![(x - CAP, y), (x + CAP, y)]);
-                let strokes = ends.into_iter().chain([vec![(x, low), (x, high)]]);
+                let caps = if point.is_open { vec![low] } else { vec![low, high] };
+                let ends = caps.into_iter().map(|y| vec![(x - CAP, y), (x + CAP, y)]);
+                let strokes = ends.chain([vec![(x, low), (x, high)]]);
                 canvas.draw_series(strokes.map(|s| PathElement::new(s, colour.mix(0.8).stroke_width(1))))?;
             }
             sign(canvas, at(point.x, point.y), mark)?;
-            if point.is_beyond {
-                let (above, style) = (at(point.x, point.y), FONT.into_font().color(&BLACK));
+            // The interval's arrow says it of the median, too.
+            let open = point.interval.filter(|_| point.is_open).map(|(_, high)| high);
+            if let Some(end) = open.or(point.is_beyond.then_some(point.y)) {
+                let (above, style) = (at(point.x, end), FONT.into_font().color(&BLACK));
                 canvas.draw_series([EmptyElement::at(above) + Text::new("↑", (-4, -20), style)])?;
             }
         }
@@ -322,9 +335,24 @@ mod tests {
         }
     }
 
+    /// One that is cut off must not look like one that was measured.
+    #[test]
+    fn an_interval_that_was_cut_off_ends_in_an_arrow() {
+        let drawn = |high| {
+            let points = vec![Point::new(0, (10.0, false), Some((5.0, high)), 300.0)];
+            let lines = [Line { points, paper: Vec::new() }];
+            let chart =
+                Chart { x_title: "x", x_levels: &["a".to_owned()], y_title: "y", logarithmic: false, lines: &lines };
+            chart.svg().unwrap()
+        };
+        let (measured, cut) = (drawn(300.0), drawn(f64::INFINITY));
+        assert!(!measured.contains('↑') && cut.contains('↑'));
+        assert_eq!(measured.matches("<polyline").count(), cut.matches("<polyline").count() + 1, "a cap less");
+    }
+
     #[test]
     fn a_chart_of_anything_can_be_drawn() {
-        let point = |x, y, interval, is_beyond| Point { x, y, interval, is_beyond };
+        let point = |x, y, interval, is_beyond| Point::new(x, (y, is_beyond), interval, 300.0);
         let lines = [
             Line {
                 points: vec![point(0, 1.0, None, false), point(1, 300.0, Some((2.0, 300.0)), true)],

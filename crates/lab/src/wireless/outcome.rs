@@ -240,7 +240,7 @@ impl CellOutcome {
             paper_reduction_percent: None,
             simulated,
             difference_percent: seconds
-                .zip(simulated)
+                .zip(simulated.filter(|s| s.median.is_finite()))
                 .map(|(real, s)| (real / s.median - 1.0) * 100.0)
                 .filter(|d| d.is_finite()),
             fastest: None,

@@ -108,8 +108,6 @@ fn point(y: Vertical, x: usize, cell: &CellOutcome) -> Option<Point> {
         Vertical::Ratio => (cell.ratio.as_ref()?, cell.ratio_limit()?),
         Vertical::Packets => return None,
     };
-    // What was cut off lies at the limit or beyond.
-    let drawn = |v: f64| if v.is_finite() { v } else { limit };
-    let interval = summary.low.zip(summary.high).map(|(low, high)| (drawn(low), drawn(high)));
-    Some(Point { x, y: drawn(summary.median), interval, is_beyond: summary.median.is_infinite() })
+    let median = if summary.median.is_finite() { summary.median } else { summary.median_above(limit) };
+    Some(Point::new(x, (median, summary.median.is_infinite()), summary.low.zip(summary.high), limit))
 }

@@ -19,6 +19,10 @@ pub struct Summary {
     pub censored: usize,
     /// Half of the runs took less.
     pub median: f64,
+    /// The lower of the two runs in the middle, where the upper one was cut off: half-way from here to
+    /// where it was is the least that the median can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_middle: Option<f64>,
     /// Lower end of the 95 % interval of the median; `None` when there are too few runs.
     pub low: Option<f64>,
     /// Its upper end.
@@ -48,6 +52,7 @@ impl Summary {
             runs: sorted.len(),
             censored: sorted.len() - ended.len(),
             median: median(&sorted),
+            lower_middle: lower_middle(&sorted),
             low: rank.and_then(|k| sorted.get(k - 1)).copied(),
             high: rank.and_then(|k| sorted.get(sorted.len() - k)).copied(),
             min,
@@ -55,6 +60,19 @@ impl Summary {
             mean: (!ended.is_empty()).then(|| ended.iter().sum::<f64>() / ended.len() as f64),
         })
     }
+}
+
+impl Summary {
+    /// What the median is above, if it is infinite, of runs that were cut off at `limit`.
+    pub(crate) fn median_above(&self, limit: f64) -> f64 {
+        self.lower_middle.map_or(limit, |below| (below + limit) / 2.0)
+    }
+}
+
+/// See [`Summary::lower_middle`].
+fn lower_middle(sorted: &[f64]) -> Option<f64> {
+    let below = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
+    (sorted.len().is_multiple_of(2) && below.is_finite() && median(sorted).is_infinite()).then_some(below)
 }
 
 /// The middle of sorted values, or half-way between the two middle ones.
@@ -131,7 +149,9 @@ mod tests {
         assert_eq!((few.median, few.high, few.max, few.censored), (4.0, Some(cut), cut, 1));
         assert_eq!(few.mean, Some(3.5));
         let half = Summary::of(&[cut, cut, 1.0, 2.0]).unwrap();
-        assert_eq!((half.median, half.low), (cut, None));
+        assert_eq!((half.median, half.low, half.median_above(300.0)), (cut, None, 151.0));
+        let most = Summary::of(&[cut, cut, cut, 2.0]).unwrap();
+        assert_eq!((most.median, most.median_above(300.0)), (cut, 300.0));
         let all = Summary::of(&[cut, cut]).unwrap();
         assert_eq!((all.mean, all.min), (None, cut));
     }

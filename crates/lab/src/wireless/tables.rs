@@ -133,8 +133,8 @@ fn of_measure(measure: Measure, whole: bool) -> Vec<Column> {
         let show = |v| show(v, c.limit_seconds, measure.digits());
         Some(format!("{} .. {}", show(summary.low?), show(summary.high?)))
     };
-    let mut columns =
-        vec![Column::new(measure.heading(), of(|s| Some(s.median))), Column::new("95 % interval", interval)];
+    let median = move |c: &CellOutcome| Some(middle(c.summary(measure)?, c.limit_seconds, measure.digits()));
+    let mut columns = vec![Column::new(measure.heading(), median), Column::new("95 % interval", interval)];
     if whole {
         columns.push(Column::new("min", of(|s| Some(s.min))));
         columns.push(Column::new("max", of(|s| Some(s.max))));
@@ -151,9 +151,9 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
     let mean = move |c: &CellOutcome| c.summary(compared?)?.mean;
     let percent = |v: f64| format!("{:.0} %", v.round() + 0.0); // no minus before a zero
     vec![
-        Column::new("x floor", |c| Some(show(c.ratio?.median, c.ratio_limit()?, 2))),
+        Column::new("x floor", |c| Some(middle(&c.ratio?, c.ratio_limit()?, 2))),
         Column::new("fastest", |c| c.fastest.filter(|f| *f).map(|_| "*".to_owned())),
-        Column::new("simulated", |c| Some(show(c.simulated?.median, c.limit_seconds, 2))),
+        Column::new("simulated", |c| Some(middle(&c.simulated?, c.limit_seconds, 2))),
         Column::new("off by", |c| c.difference_percent.map(|d| format!("{d:+.1} %"))),
         Column::new("late ms", |c| c.lateness_ms_max.map(|l| format!("{l:.1}"))),
         Column::new("repeated", |c| Some(c.repeated.len()).filter(|n| *n > 0).map(|n| n.to_string())),
@@ -162,6 +162,11 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
         Column::new("reduction", move |c| c.reduction_percent.map(percent)),
         Column::new("paper's", move |c| c.paper_reduction_percent.map(percent)),
     ]
+}
+
+/// A median, or what it is above.
+fn middle(summary: &Summary, limit: f64, digits: usize) -> String {
+    show(summary.median, summary.median_above(limit), digits)
 }
 
 /// A figure, or `>limit` for what was cut off there.

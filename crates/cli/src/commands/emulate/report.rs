@@ -23,6 +23,7 @@ pub(super) struct Object {
     /// Packets for nobody, or not IPv4.
     strays: u64,
     /// Packets the kernel did not take.
+    overflowed: u64,
     refused: u64,
     captures_missed: u64,
     valid: bool,
@@ -90,6 +91,7 @@ impl Object {
                 bound_ms: ms(r.lateness_max),
             },
             strays: r.strays,
+            overflowed: r.overflowed,
             refused: r.refused,
             captures_missed: r.captures_missed,
             valid: r.valid(),
@@ -160,8 +162,9 @@ pub(super) fn text(r: &Report) -> String {
     }
     for (count, what) in [
         (r.strays, "packets for no station, or not IPv4"),
+        (r.overflowed, "packets that never came to the channel: they were sent faster than they could be taken"),
         (r.refused, "packets that the kernel did not take"),
-        (r.captures_missed, "frames missing from the captures: the disk was too slow, or full"),
+        (r.captures_missed, "frames missing from the captures: the machine or the disk was too slow, or the disk full"),
     ] {
         if count > 0 {
             let _ = writeln!(text, "  {count} {what}");

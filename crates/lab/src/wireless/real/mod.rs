@@ -121,15 +121,16 @@ impl Real {
         system: Option<System>,
         mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>,
     ) -> Result<(T, Emulation)> {
-        let mut late = 0.0;
+        let mut faults = Vec::new();
         for again in 0..TRIES {
             let (made, report) = self.on_a_bench(system, &mut run)?;
-            late = report.lateness.max.as_secs_f64() * 1e3;
-            if report.valid() {
-                return Ok((made, Emulation { lateness_ms: late, repeated: again > 0 }));
-            }
+            let Some(fault) = report.fault() else {
+                let lateness_ms = report.lateness.max.as_secs_f64() * 1e3;
+                return Ok((made, Emulation { lateness_ms, repeated: again > 0 }));
+            };
+            faults.push(fault);
         }
-        Err(failed(format!("not valid: a frame was handed over {late:.1} ms late, and so again")))
+        Err(failed(format!("not valid: {}", faults.join("; again: "))))
     }
 
     fn copy(&self, job: &Copy, seed: u64, limit: Duration) -> Result<Sample> {
