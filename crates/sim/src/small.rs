@@ -1,7 +1,7 @@
 //! Small operations under bulk: how long somebody waits who saves a small file while a large
 //! one crosses the same radio hop, from the same client or from another on the same mobile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::net::Medium;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// Files under way at a time; further ones are not begun.
+/// Files under way at a time; further ones wait for room, and their time runs.
 const OPEN_MAX: usize = 64;
 /// The longest small file.
 const BYTES_MAX: usize = 1024;
@@ -161,6 +161,8 @@ struct Saver {
     open: BTreeMap<CallId, Saving>,
     /// Calls to make next.
     next: Vec<(Saving, Call)>,
+    /// Files whose time has come and that are not begun.
+    due: VecDeque<usize>,
     /// When each file was begun.
     begun: Vec<Time>,
     latencies: Vec<Option<Duration>>,
@@ -189,6 +191,7 @@ impl Saver {
             next_at: None,
             open: BTreeMap::new(),
             next: Vec::new(),
+            due: VecDeque::new(),
             begun: Vec::new(),
             latencies: Vec::new(),
             failure: None,
@@ -209,14 +212,16 @@ impl Saver {
     fn drive(&mut self, now: Time, client: &mut Client) {
         while let Some(at) = self.next_at.filter(|at| *at <= now) {
             self.next_at = Some(at + self.pause());
-            if self.open.len() < OPEN_MAX {
-                let number = self.begun.len();
-                self.begun.push(at);
-                self.latencies.push(None);
-                let at = DirOp { dir: self.root.clone(), name: Self::name(number) };
-                let how = CreateHow::Guarded(SetAttr::NONE);
-                self.next.push((Saving { number, fh: None }, Call::Create(CreateArgs { at, how })));
-            }
+            self.due.push_back(self.begun.len());
+            self.begun.push(at);
+            self.latencies.push(None);
+        }
+        while self.open.len() + self.next.len() < OPEN_MAX
+            && let Some(number) = self.due.pop_front()
+        {
+            let at = DirOp { dir: self.root.clone(), name: Self::name(number) };
+            let how = CreateHow::Guarded(SetAttr::NONE);
+            self.next.push((Saving { number, fh: None }, Call::Create(CreateArgs { at, how })));
         }
         for (saving, call) in self.next.drain(..) {
             match client.submit(now, Request::Nfs(call)) {

@@ -187,3 +187,14 @@ fn a_saturated_link_is_used_and_shared() {
     assert!((0..4).all(|mobile| (0.15..0.4).contains(&result.share(mobile))), "{result:?}");
     assert_eq!(result, saturation::run(&config, 1).expect("the same again"));
 }
+
+/// More come due in an outage than may be under way: they all count, from when they came due.
+#[test]
+fn small_files_that_find_no_room_wait_for_it_and_are_counted() {
+    let mut bulk = bursts(Direction::Write, ms(0));
+    bulk.channel.outages = vec![Outage { start: Time::ZERO + ms(1000), length: ms(4000) }];
+    let config = SmallConfig { every: ms(20), own_client: true, ..SmallConfig::under(bulk) };
+    let result = small::run(&config, 1).unwrap();
+    let held = result.latencies.iter().flatten().filter(|latency| **latency > ms(1500)).count();
+    assert!(held > 100, "{held} of {}", result.latencies.len());
+}
