@@ -31,6 +31,8 @@ enum Fate {
     Refuse(Outcome),
     /// It is answered with what nobody understands.
     Nonsense,
+    /// It is not answered.
+    Ignore,
     /// It is executed, its answer is lost, and the server does not know it any more when it comes again.
     Lose(Call),
 }
@@ -87,6 +89,7 @@ fn between_mounting(
                         header.encode(&mut message);
                         call.encode(&mut message);
                     }
+                    Fate::Ignore => continue,
                     Fate::Lose(call) => {
                         executed(&header, &call, far.peer_addr().unwrap());
                         continue;
@@ -262,6 +265,19 @@ fn a_server_that_asks_for_patience_gets_it() {
     });
     p.run(&["cp", "-q", "--timeout", "1", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
     p.run(&["cp", "-q", "--timeout", "1", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
+}
+
+/// A disk that hangs: the server answers probes, and all that needs no disk.
+#[test]
+fn a_request_that_is_never_answered_is_given_up() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(300_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| if let Call::Read(_) = call { Fate::Ignore } else { Fate::Pass(call) });
+    let started = Instant::now();
+    let out = p.run(&["cat", "--timeout", "5", &at(&url, "/f")]);
+    out.expect(3, &["has been silent for 3 s", "does not answer"]);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 /// What the server refuses to give its name is of no use, and nothing of it stays.

@@ -1,10 +1,11 @@
 //! The call table: every request from its submission to its one event.
 //!
 //! The table and what people ask of it are here; [`engine`] sends, retransmits and probes,
-//! [`hold`] stops all that for a while, [`stream`] is about connections.
+//! [`hold`] stops all that for a while, [`patience`] ends it, [`stream`] is about connections.
 
 mod engine;
 mod hold;
+mod patience;
 mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -116,7 +117,7 @@ pub struct Client {
     answered_again: Ended,
     /// Those that failed because they were too long for the path, if they were.
     failed_long: Ended,
-    last_heard: Time,
+    signs: patience::Signs,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     now: Time,
     events: VecDeque<Event>,
@@ -203,7 +204,7 @@ impl Client {
             fragments: Fragments::default(),
             answered_again: Ended::default(),
             failed_long: Ended::default(),
-            last_heard: now,
+            signs: patience::Signs::new(now),
             now,
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -223,7 +224,7 @@ impl Client {
         }
         if self.is_idle() {
             // Silence counts from the first unanswered request.
-            self.last_heard = now;
+            self.signs = patience::Signs::new(now);
         }
         let id = CallId(self.next_id);
         self.next_id += 1;
@@ -376,11 +377,6 @@ impl Client {
     /// Whether the server has answered anything small, be it a probe.
     pub fn has_answer(&self) -> bool {
         self.adaptive.small_trip().is_some()
-    }
-
-    /// How long the server has been silent while requests were unanswered.
-    pub fn silence(&self, now: Time) -> Duration {
-        if self.is_idle() { Duration::ZERO } else { now.since(self.last_heard) }
     }
 
     /// Whether nothing is unanswered.

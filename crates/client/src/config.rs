@@ -50,8 +50,8 @@ pub struct Config {
     pub window: WindowSize,
     /// In whose name it calls.
     pub cred: AuthUnix,
-    /// Every request fails when the oldest is this old and the server has been silent for as
-    /// long; `None`: none is ever given up (a hard mount).
+    /// Every request fails when the oldest is this old and the server has answered none for as long, nor a
+    /// first probe; `None`: none is ever given up (a hard mount).
     pub give_up: Option<Duration>,
     /// The most requests waiting for their turn.
     pub waiting_max: usize,

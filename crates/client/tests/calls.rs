@@ -81,16 +81,26 @@ fn a_silent_server_is_given_up_and_every_request_told_so() {
 }
 
 #[test]
-fn a_sign_of_life_renews_patience() {
-    let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(Transport::Udp) });
-    w.submit(read(0));
-    for _ in 0..10 {
-        let probes = w.pass(Duration::from_secs(4));
-        let probe = probes.iter().rfind(|s| s.proc == Proc::Null).expect("a probe");
-        w.answer(probe);
-        w.sent();
+fn of_the_probes_after_an_answer_the_first_renews_patience() {
+    let second = Duration::from_secs(1);
+    let mut w = World::new(Config { give_up: Some(second * 5), ..Config::new(Transport::Udp) });
+    let answer_a_probe = |w: &mut World, after| {
+        let probes = w.pass(after);
+        w.answer(probes.iter().rfind(|s| s.proc == Proc::Null).expect("a probe"));
+    };
+    w.submit_reads(2);
+    let reads = w.sent();
+    answer_a_probe(&mut w, second * 4);
+    answer_a_probe(&mut w, second * 4);
+    assert_eq!(w.client.silence(w.now), second * 4, "the first may have ended an outage, the second shows nothing new");
+    w.answer(&reads[0]);
+    for _ in 0..2 {
+        answer_a_probe(&mut w, second * 4);
     }
-    assert!(w.done.is_empty(), "the server lives, so a slow READ is waited for");
+    w.pass(second - MS);
+    assert_eq!(w.done.len(), 1, "the answer to another request is one, and a probe came after it");
+    w.pass(MS * 2);
+    assert_eq!(w.done[1].1, Err(Failure::TimedOut), "a server that answers probes alone is given up");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What moves messages: sending, finding losses, probing, giving up.
+//! What moves messages: sending, finding losses, probing.
 
 use std::collections::BTreeMap;
 
@@ -185,30 +185,6 @@ impl Client {
         (prog, vers, 0)
     }
 
-    /// When every request fails unless the server is heard before ([`Config::give_up`]); `None` for
-    /// never, or while there is none.
-    ///
-    /// [`Config::give_up`]: crate::Config::give_up
-    pub fn give_up_at(&self) -> Option<Time> {
-        let patience = self.config.give_up?;
-        let queues = [&self.waiting.foreground, &self.waiting.bulk];
-        let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
-        let oldest = self.flying.values().map(|c| c.submitted).chain(waiting).min()?;
-        Some(oldest.max(self.last_heard) + patience)
-    }
-
-    fn give_up(&mut self, now: Time) {
-        if self.give_up_at().is_none_or(|t| t > now) {
-            return;
-        }
-        let flying = std::mem::take(&mut self.flying).into_values();
-        let all = flying.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
-        self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
-        (self.flight, self.queued) = (Flight::default(), Flight::default());
-        self.timers.clear();
-        self.resend.clear();
-    }
-
     fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
         if let Some(sent) = call.sent {
             if sent.retries > 0 {
@@ -291,7 +267,7 @@ impl Core for Client {
             let result = call.expect.decode(header.outcome, &mut r);
             self.on_reply(now, call, result);
         } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
-            self.heard(now);
+            self.heard_probe(now);
         } else {
             self.stats.bad_xid += 1;
             if self.failed_long.take(header.xid) {

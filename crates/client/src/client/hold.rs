@@ -55,7 +55,7 @@ impl Client {
         self.tick(now);
         let Some(hold) = self.held.take() else { return };
         // The silence was not the server's.
-        self.last_heard = self.last_heard.max(now);
+        self.signs.note(now);
         if self.config.transport == Transport::Udp {
             self.adaptive.on_resume(now, hold.kept);
             if hold.kept { self.wait_anew(now) } else { self.resend_all() }

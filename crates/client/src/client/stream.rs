@@ -57,13 +57,6 @@ impl Client {
         self.flying.contains_key(&xid)
     }
 
-    /// A sign of life that is not a whole message yet: some bytes of one.
-    pub fn heard(&mut self, now: Time) {
-        self.tick(now);
-        self.last_heard = self.last_heard.max(now);
-        self.silent_streams = 0;
-    }
-
     /// When it is time to see whether the server answers on another connection; `None` while
     /// no answer is due, or over UDP.
     ///
@@ -82,6 +75,6 @@ impl Client {
         let carry = self.adaptive.airtime(bytes).map_or(unknown, |t| t * 2);
         let patience = DOUBT_MIN.max(usual).max(carry).min(DOUBT_MAX);
         let again = self.silent_streams.saturating_sub(1).min(8);
-        Some(self.last_heard.max(self.stream_since) + (patience * (1 << again)).min(DOUBT_MAX))
+        Some(self.signs.last.max(self.stream_since) + (patience * (1 << again)).min(DOUBT_MAX))
     }
 }

@@ -352,12 +352,22 @@ impl Session {
 
     /// How long the server has been silent while it owes an answer.
     pub fn silence(&self) -> Duration {
+        self.shortest(Client::silence)
+    }
+
+    /// How long nothing at all has come of it while it owes an answer ([`Client::quiet`]).
+    pub(super) fn quiet(&self) -> Duration {
+        self.shortest(Client::quiet)
+    }
+
+    /// On whichever line that owes an answer it is shortest.
+    fn shortest(&self, since: impl Fn(&Client, Time) -> Duration) -> Duration {
         let lines = self.stream_lines().into_iter().chain([self.line.clone()]);
-        let silence = |line: Arc<Line>| {
+        let since = |line: Arc<Line>| {
             let core = &line.shared.lock().core;
-            (!core.is_idle()).then(|| core.silence(line.shared.now()))
+            (!core.is_idle()).then(|| since(core, line.shared.now()))
         };
-        lines.filter_map(silence).min().unwrap_or_default()
+        lines.filter_map(since).min().unwrap_or_default()
     }
 
     /// Whether a round trip more costs next to nothing ([`Client::is_near`]).

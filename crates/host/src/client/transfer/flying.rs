@@ -143,7 +143,7 @@ impl<'s> Flying<'s> {
 
     /// The streams that have something on their way, and how much longer each may be silent.
     fn streams(&self) -> impl Iterator<Item = (&Arc<Line>, Duration)> {
-        let idle = self.quiet_max().saturating_sub(self.session.silence());
+        let idle = self.quiet_max().saturating_sub(self.session.quiet());
         let beside = self.calls.iter().map(|c| &c.line).filter(|l| self.session.is_stream_beside(l));
         beside.map(move |line| {
             let core = &line.shared.lock().core;

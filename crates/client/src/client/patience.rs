@@ -1,0 +1,90 @@
+//! How long the server is waited for.
+//!
+//! Whatever comes from it shows that the link is there, the answer to a probe, too. But a server may
+//! answer probes for ever and a request never: its disk hangs, or what is long does not get through. So of
+//! the probes between two answers the first only renews the patience: it may have ended an outage.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::{Client, Event};
+use crate::request::Failure;
+use crate::window::Flight;
+
+/// When the server last gave signs of life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signs {
+    /// Any.
+    pub(super) last: Time,
+    /// The one from which on it is waited for.
+    patient_since: Time,
+    /// That was the answer to a probe, and no request has been answered since.
+    is_probe: bool,
+}
+
+impl Signs {
+    pub(super) fn new(now: Time) -> Signs {
+        Signs { last: now, patient_since: now, is_probe: false }
+    }
+
+    /// The answer to a request, a part of one, or as good as that.
+    pub(super) fn note(&mut self, now: Time) {
+        let latest = |then: Time| then.max(now);
+        *self = Signs { last: latest(self.last), patient_since: latest(self.patient_since), is_probe: false };
+    }
+
+    fn note_probe(&mut self, now: Time) {
+        self.last = self.last.max(now);
+        if !self.is_probe {
+            (self.patient_since, self.is_probe) = (self.last, true);
+        }
+    }
+}
+
+impl Client {
+    /// A sign of life that is not a whole message yet: some bytes of one.
+    pub fn heard(&mut self, now: Time) {
+        self.tick(now);
+        self.signs.note(now);
+        self.silent_streams = 0;
+    }
+
+    pub(super) fn heard_probe(&mut self, now: Time) {
+        self.signs.note_probe(now);
+    }
+
+    /// How long the server has owed an answer: since its last one, or the first to a probe after that.
+    pub fn silence(&self, now: Time) -> Duration {
+        if self.is_idle() { Duration::ZERO } else { now.since(self.signs.patient_since) }
+    }
+
+    /// How long nothing at all has come while requests were unanswered, be it the answer to a probe.
+    pub fn quiet(&self, now: Time) -> Duration {
+        if self.is_idle() { Duration::ZERO } else { now.since(self.signs.last) }
+    }
+
+    /// When every request fails unless the server answers before ([`Config::give_up`]); `None` for
+    /// never, or while there is none.
+    ///
+    /// [`Config::give_up`]: crate::Config::give_up
+    pub fn give_up_at(&self) -> Option<Time> {
+        let patience = self.config.give_up?;
+        let queues = [&self.waiting.foreground, &self.waiting.bulk];
+        let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
+        let oldest = self.flying.values().map(|c| c.submitted).chain(waiting).min()?;
+        Some(oldest.max(self.signs.patient_since) + patience)
+    }
+
+    pub(super) fn give_up(&mut self, now: Time) {
+        if self.give_up_at().is_none_or(|t| t > now) {
+            return;
+        }
+        let flying = std::mem::take(&mut self.flying).into_values();
+        let all = flying.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
+        self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
+        (self.flight, self.queued) = (Flight::default(), Flight::default());
+        self.timers.clear();
+        self.resend.clear();
+    }
+}
