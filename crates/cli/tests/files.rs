@@ -313,6 +313,19 @@ fn directories_are_made_moved_and_removed() {
     p.ok(&["rm", "-f", &s.url("/z"), &s.url("/y/x")]);
 }
 
+/// As deep as they may lie: each level once took a part of a thread's stack.
+#[test]
+fn deep_directories_are_removed() {
+    let p = Place::new();
+    fs::create_dir_all(p.srv(&"d/".repeat(256))).unwrap();
+    let s = p.serve(&[]);
+    p.ok(&["rm", "-r", &s.url("/d")]);
+    assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    fs::create_dir_all(p.srv(&"d/".repeat(258))).unwrap();
+    p.run(&["rm", "-r", &s.url("/d")]).expect(1, &["too deep"]);
+    assert_eq!(names(&p.srv("")), ["d"]);
+}
+
 #[test]
 fn links_on_the_way_are_followed_within_the_export_only() {
     let p = Place::new();

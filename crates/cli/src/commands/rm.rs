@@ -1,16 +1,15 @@
 //! `remora rm`: removes files, and with `-r` directories and all that is in them.
 
-use std::future::Future;
-use std::pin::Pin;
-
+use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, Status};
 
 use super::several::Several;
 use crate::args::Rm;
 use crate::exit::{Error, Result};
+use crate::out;
 use crate::pool::Pool;
-use crate::remote::{Listing, Node, Remote};
+use crate::remote::{Entry, Listing, Node, Remote};
 use crate::servers::Servers;
 
 /// How deep directories may lie in one another.
@@ -47,7 +46,7 @@ async fn remove(args: &Rm, remote: &Remote, parts: &[String], url: &str) -> Resu
     if !args.recursive {
         return Err(Error::refused(url, "is a directory; -r removes it with all that is in it"));
     }
-    empty(remote.clone(), node, url.to_owned(), 0).await?;
+    empty(remote, node, url).await?;
     gone(remote.rmdir(&dir.fh, name.as_bytes()).await).map_err(failed)
 }
 
@@ -59,30 +58,61 @@ fn gone(done: std::result::Result<(), ClientError>) -> std::result::Result<(), C
     }
 }
 
-/// Removes all that is in a directory.
-fn empty(remote: Remote, dir: Node, url: String, depth: usize) -> Pin<Box<dyn Future<Output = Result> + Send>> {
-    Box::pin(async move {
-        if depth > DEPTH_MAX {
-            return Err(Error::refused(url, "directories lie too deep in one another"));
-        }
+/// A directory that is being emptied: what it had but directories is gone.
+struct Open {
+    fh: Fh,
+    name: Bytes,
+    url: String,
+    /// Those that still lie in it.
+    inner: Vec<Entry>,
+    /// The first of what could not be looked at.
+    unknown: Option<Error>,
+}
+
+impl Open {
+    /// Removes what is in a directory but directories.
+    async fn begin(remote: &Remote, Entry { name, node }: Entry, url: String) -> Result<Open> {
+        let Listing { entries, unknown } = remote.list(&node.fh).await.map_err(Error::remote(&url))?;
         let mut pool = Pool::default();
-        let below = |name: &[u8]| crate::out::below(&url, name);
-        let Listing { entries, unknown } = remote.list(&dir.fh).await.map_err(Error::remote(&url))?;
+        let mut inner = Vec::new();
         for entry in entries {
-            let inner = below(&entry.name);
             if entry.node.is_dir() {
-                empty(remote.clone(), entry.node, inner.clone(), depth + 1).await?;
-                gone(remote.rmdir(&dir.fh, &entry.name).await).map_err(Error::remote(inner))?;
+                inner.push(entry);
             } else {
-                pool.spawn(remove_one(remote.clone(), dir.fh.clone(), entry.name, inner)).await?;
+                let at = out::below(&url, &entry.name);
+                pool.spawn(remove_one(remote.clone(), node.fh.clone(), entry.name, at)).await?;
             }
         }
         pool.finish().await?;
-        // The directory stays, with what could not be looked at.
-        unknown.into_iter().next().map_or(Ok(()), |(name, e)| Err(Error::remote(below(&name))(e)))
-    })
+        let unknown = unknown.into_iter().next().map(|(name, e)| Error::remote(out::below(&url, &name))(e));
+        Ok(Open { fh: node.fh, name, url, inner, unknown })
+    }
 }
 
-async fn remove_one(remote: Remote, dir: Fh, name: bytes::Bytes, url: String) -> Result {
+/// Removes all that is in a directory, the deepest first.
+async fn empty(remote: &Remote, dir: Node, url: &str) -> Result {
+    // Not by recursion: how deep it goes is the server's to say, and a thread's stack is short.
+    let mut open = vec![Open::begin(remote, Entry { name: Bytes::new(), node: dir }, url.to_owned()).await?];
+    while let Some(dir) = open.last_mut() {
+        if let Some(entry) = dir.inner.pop() {
+            let url = out::below(&dir.url, &entry.name);
+            if open.len() > DEPTH_MAX {
+                return Err(Error::refused(url, "directories lie too deep in one another"));
+            }
+            open.push(Open::begin(remote, entry, url).await?);
+            continue;
+        }
+        // The directory stays, with what could not be looked at.
+        if let Some(e) = dir.unknown.take() {
+            return Err(e);
+        }
+        if let (Some(Open { name, url, .. }), Some(above)) = (open.pop(), open.last()) {
+            gone(remote.rmdir(&above.fh, &name).await).map_err(Error::remote(url))?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove_one(remote: Remote, dir: Fh, name: Bytes, url: String) -> Result {
     gone(remote.remove(&dir, &name).await).map_err(Error::remote(url))
 }
