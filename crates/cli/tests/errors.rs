@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -117,6 +117,7 @@ fn what_the_server_refuses_is_1() {
     fs::write(p.srv("f"), "f").unwrap();
     fs::create_dir(p.srv("d")).unwrap();
     fs::write(p.srv("d/g"), "g").unwrap();
+    symlink("d", p.srv("link")).unwrap();
     fs::write(p.here("f"), "f").unwrap();
     fs::create_dir(p.here("local")).unwrap();
     let s = p.serve(&[]);
@@ -144,6 +145,8 @@ fn what_the_server_refuses_is_1() {
         (&["mv", &s.url("/nope"), &s.url("/x")], &["no such file"]),
         (&["mv", &s.url("/d"), &s.url("/d/inside")], &["invalid argument"]),
         (&["rm", "-r", &s.url("/")], &["the export itself"]),
+        (&["rm", "-f", &s.url("/f/")], &["not a directory"]),
+        (&["rm", "-r", &s.url("/link/")], &["not a directory"]),
         (&["serve", "/nonexistent"], &["no such file"]),
         (&["serve", "/dev/null"], &["not a directory"]),
         (&["serve", ".", "--state", "st", "--listen", &s.addr.to_string()], &["taken"]),
@@ -152,7 +155,7 @@ fn what_the_server_refuses_is_1() {
     ] {
         p.run(args).expect(1, words);
     }
-    assert_eq!(names(&p.srv("")), ["d", "f"]);
+    assert_eq!(names(&p.srv("")), ["d", "f", "link"]);
     assert_eq!(names(&p.here("")), ["f", "local", "st"]);
 }
 

@@ -10,7 +10,7 @@ use crate::exit::{Error, Result};
 use crate::out;
 use crate::pool::Pool;
 use crate::remote::{Entry, Listing, Node, Remote};
-use crate::servers::Servers;
+use crate::servers::{Place, Servers};
 
 /// How deep directories may lie in one another.
 const DEPTH_MAX: usize = 256;
@@ -20,7 +20,7 @@ pub(crate) async fn run(args: Rm) -> Result {
     let mut several = Several::new("rm");
     for url in &args.urls {
         let removed = match servers.entry(url).await {
-            Ok(place) => remove(&args, &place.remote, &place.parts, url).await,
+            Ok(place) => remove(&args, &place, url).await,
             Err(e) => Err(e),
         };
         several.settle(removed)?;
@@ -28,10 +28,11 @@ pub(crate) async fn run(args: Rm) -> Result {
     several.finish()
 }
 
-async fn remove(args: &Rm, remote: &Remote, parts: &[String], url: &str) -> Result {
+async fn remove(args: &Rm, place: &Place, url: &str) -> Result {
+    let remote = &place.remote;
     let failed = |e| Error::remote(url)(e);
     let gone_is_fine = |e: Error| if args.force && e.status() == Some(Status::NoEnt) { Ok(()) } else { Err(e) };
-    let (dir, name) = match remote.parent(parts).await.map_err(failed) {
+    let (dir, name) = match remote.parent(&place.parts).await.map_err(failed) {
         Ok(Some(found)) => found,
         Ok(None) => return Err(Error::refused(url, "this is the export itself; it cannot be removed")),
         Err(e) => return gone_is_fine(e),
@@ -40,6 +41,9 @@ async fn remove(args: &Rm, remote: &Remote, parts: &[String], url: &str) -> Resu
         Ok(node) => node,
         Err(e) => return gone_is_fine(e),
     };
+    if !node.is_dir() && place.is_dir {
+        return Err(failed(Status::NotDir.into()));
+    }
     if !node.is_dir() {
         return gone(remote.remove(&dir.fh, name.as_bytes()).await).map_err(failed);
     }
