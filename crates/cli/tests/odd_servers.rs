@@ -280,6 +280,24 @@ fn a_request_that_is_never_answered_is_given_up() {
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
+/// The second link is not asked about when the first was waited for in vain.
+#[test]
+fn a_server_that_is_lost_while_links_are_read_ends_a_listing() {
+    let p = Place::new();
+    fs::write(p.srv("a"), "").unwrap();
+    (0..100).for_each(|n| symlink("a", p.srv(&format!("link-{n}"))).unwrap());
+    let s = p.serve(&[]);
+    for flag in ["-l", "--json"] {
+        let url =
+            between(&s, usize::MAX, |call| if let Call::ReadLink(_) = call { Fate::Ignore } else { Fate::Pass(call) });
+        let started = Instant::now();
+        let out = p.run(&["ls", flag, "--timeout", "1", &url]);
+        out.expect(3, &["does not answer"]);
+        assert_eq!(out.stdout.lines().count(), 1, "what comes before them is shown: {}", out.stdout);
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    }
+}
+
 /// What the server refuses to give its name is of no use, and nothing of it stays.
 #[test]
 fn a_copy_whose_name_is_refused_leaves_nothing() {

@@ -26,7 +26,17 @@ pub(crate) async fn run(args: Ls) -> Result {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let mut page = String::new();
     for entry in &entries {
-        let target = if args.long || args.json { target(&place.remote, entry).await } else { None };
+        let target = match args.long || args.json {
+            true => target(&place.remote, entry).await,
+            false => Ok(None),
+        };
+        let target = match target {
+            Ok(target) => target,
+            Err(e) => {
+                out::text(&page)?;
+                return Err(failed(e));
+            }
+        };
         page.push_str(&line(entry, target.as_deref(), args.long, args.json)?);
         // Written in pages, so that a long listing needs neither many writes nor much room.
         if page.len() > 1 << 16 {
@@ -59,10 +69,14 @@ fn line(entry: &Entry, target: Option<&[u8]>, long: bool, json: bool) -> Result<
     Ok(out::shown(&entry.name) + "\n")
 }
 
-/// What a symbolic link points at; a link that cannot be read is shown without.
-async fn target(remote: &Remote, entry: &Entry) -> Option<Bytes> {
+/// What a symbolic link points at; a link that cannot be read is shown without. Fails if the server is out of
+/// reach: what is asked next would be waited for as long.
+async fn target(remote: &Remote, entry: &Entry) -> Result<Option<Bytes>, ClientError> {
     if entry.node.attr.kind != FileType::SymLink {
-        return None;
+        return Ok(None);
     }
-    remote.readlink(&entry.node.fh).await.ok()
+    match remote.readlink(&entry.node.fh).await {
+        Err(e) if exit::is_lost(&e) => Err(e),
+        target => Ok(target.ok()),
+    }
 }
