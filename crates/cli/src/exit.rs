@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::TryFromIntError;
 
 use remora_atp::session::Refusal;
 use remora_client::Failure;
@@ -242,6 +243,10 @@ pub(crate) fn remote_text(e: &ClientError) -> String {
 
 /// What the system said, without its number, in lower case as our other messages are.
 pub(crate) fn io_text(e: &io::Error) -> String {
+    // Of a size or offset that does not even fit its calls the standard library says so in words of its own.
+    if e.get_ref().is_some_and(|e| e.is::<TryFromIntError>()) {
+        return io_text(&io::ErrorKind::FileTooLarge.into());
+    }
     let text = e.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut chars = text.chars();
@@ -298,6 +303,8 @@ mod tests {
         assert!(remora_error(Status::Jukebox).may_pass() && !remora_error(Status::Access).may_pass());
         let e = Error::local("a b")(io::Error::from_raw_os_error(2));
         assert_eq!(e.to_string(), "a b: no such file or directory");
+        let e = std::fs::File::open("/dev/null").and_then(|f| f.set_len(u64::MAX)).unwrap_err();
+        assert_eq!(Error::local("a")(e).to_string(), "a: file too large");
         assert_eq!(Error::refused("x\x1b[2J\n", "is a directory").to_string(), "x\\u{1b}[2J\\n: is a directory");
     }
 
