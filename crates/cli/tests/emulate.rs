@@ -370,6 +370,10 @@ fn the_exit_code_is_the_commands() {
     assert_eq!(run(&["--", "sh", "-c", "kill -9 $$"]).code, 128 + 9);
     // In a process group of its own, as shells make them.
     assert_eq!(run(&["--", "setsid", "sh", "-c", "exit 5"]).code, 5);
+    let out = run(&["--json", "--", "printf", "hello"]);
+    let (of_command, object) = out.stdout.split_once('\n').unwrap();
+    let object: Value = serde_json::from_str(object).unwrap();
+    assert_eq!((of_command, &object["exit_code"]), ("hello", &0.into()), "on a line of its own");
     run(&["--", "/no/such/program"]).expect(127, &["/no/such/program"]);
     run(&["--mobiles", "9"]).expect(2, &["1 to 8"]);
     run(&["--congestion", "frobnicate"]).expect(1, &["frobnicate", "there are:"]);

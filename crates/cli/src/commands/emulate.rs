@@ -54,6 +54,8 @@ pub(crate) async fn run(args: Emulate) -> Result {
     let report = report.map_err(stopped)?;
     let code = ended.as_ref().map_or_else(Error::code, |code| *code);
     if args.json {
+        // COMMAND had the same output, and may have ended in the middle of a line.
+        out::text("\n")?;
         out::json(&report::Object::new(&report, code))?
     } else {
         out::say(report::text(&report))
