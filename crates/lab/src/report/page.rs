@@ -27,7 +27,7 @@ details{margin:.5rem 0}summary{cursor:pointer}nav a{margin-right:1rem;white-spac
 /// The page appears whole or not at all.
 pub(crate) struct Place {
     path: PathBuf,
-    file: NamedTempFile,
+    mode: Permissions,
 }
 
 impl Place {
@@ -42,15 +42,24 @@ impl Place {
             Ok(_) => return Err(io::Error::other("it is not a regular file, and is not replaced by one")),
             Err(_) => Permissions::from_mode(0o644),
         };
-        let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = Builder::new().prefix(".remora-page-").permissions(readable).tempfile_in(directory)?;
-        Ok(Place { path, file })
+        let place = Place { path, mode: readable };
+        // It is made to see that it can be, and made again for the page: kept for so long as a run takes, it would
+        // stay behind where that is killed.
+        place.beside()?.close()?;
+        Ok(place)
+    }
+
+    /// A file that can take the page's name.
+    fn beside(&self) -> io::Result<NamedTempFile> {
+        let directory = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Builder::new().prefix(".remora-page-").permissions(self.mode.clone()).tempfile_in(directory)
     }
 
     /// Puts the page, or what else it is, there.
-    pub(crate) fn write(mut self, page: impl AsRef<[u8]>) -> io::Result<()> {
-        self.file.write_all(page.as_ref())?;
-        self.file.persist(&self.path).map_err(|e| e.error)?;
+    pub(crate) fn write(self, page: impl AsRef<[u8]>) -> io::Result<()> {
+        let mut file = self.beside()?;
+        file.write_all(page.as_ref())?;
+        file.persist(&self.path).map_err(|e| e.error)?;
         Ok(())
     }
 }
@@ -94,4 +103,28 @@ pub(crate) fn escape(text: &str) -> String {
 /// A figure drawn in black on nothing, in the page's own ink instead.
 pub(crate) fn in_ink(svg: &str) -> String {
     svg.replace("\"#000000\"", "\"currentColor\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_place_that_is_reserved_leaves_nothing_until_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = dir.path().join("page.html");
+        let place = Place::reserve(&page).unwrap();
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+        place.write("first").unwrap();
+        fs::set_permissions(&page, Permissions::from_mode(0o600)).unwrap();
+        Place::reserve(&page).unwrap().write("second").unwrap();
+        assert_eq!((names(dir.path()), fs::read(&page).unwrap()), (vec!["page.html".to_owned()], b"second".to_vec()));
+        assert_eq!(fs::metadata(&page).unwrap().permissions().mode() & 0o777, 0o600, "it keeps its mode");
+        assert!(Place::reserve(&dir.path().join("no/page.html")).is_err());
+        assert!(Place::reserve(dir.path()).is_err());
+    }
 }
