@@ -111,6 +111,25 @@ fn ctrl_c_works_while_the_server_is_silent() {
     }
 }
 
+/// As by nohup(1).
+#[test]
+fn a_signal_that_was_ignored_from_the_start_stays_so() {
+    let p = Place::new();
+    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" cat \"$1\"", env!("CARGO_BIN_EXE_remora"), &url]);
+    command.env("XDG_STATE_HOME", p.state()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running::start(command);
+    deaf.recv(&mut [0; 1000]).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    running.signal("HUP");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!running.has_ended());
+    running.signal("TERM");
+    running.finish().expect(143, &["interrupted"]);
+}
+
 #[test]
 fn what_the_server_refuses_is_1() {
     let p = Place::new();
