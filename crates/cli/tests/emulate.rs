@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ fn main() {
         trial("nothing_is_left_after_kill_9", || nothing_is_left_after("KILL", -1)),
         trial("nothing_is_left_after_ctrl_c", || nothing_is_left_after("INT", 130)),
         trial("nothing_is_left_after_the_command", nothing_is_left_after_the_command),
+        trial("a_second_signal_ends_a_report_that_nobody_reads", a_second_signal_ends_it),
+        trial("a_pipe_is_no_capture", a_pipe_is_no_capture),
         trial("without_rights_it_says_so", without_rights_it_says_so),
     ];
     // One after the other: they measure time.
@@ -500,6 +503,42 @@ fn nothing_is_left_after_the_command() {
     assert_eq!(out.code, 3, "{}", out.stderr);
     assert!(began.elapsed() < Duration::from_secs(10));
     until_gone(marker, &BTreeSet::from([out.stdout.trim().to_owned()]));
+}
+
+fn a_second_signal_ends_it() {
+    let p = Place::new();
+    let marker = &format!("6{}", std::process::id());
+    let programs = format!("trap '' TERM INT HUP; sleep {marker}; sleep {marker}");
+    let mut command = p.command(&["lab", "emulate", "--json", "--base", &programs, "--", "sh", "-c", &programs]);
+    let (unread, mut output) = std::io::pipe().unwrap();
+    // A pipe's usual size: it is full from the start.
+    output.write_all(&[b'x'; 65_536]).unwrap();
+    command.stdout(output).stderr(Stdio::null());
+    let mut running = Running::start(command);
+    until("its programs", || marked(marker).count() >= 2);
+    let ours = namespaces(marked(marker));
+    running.signal("INT");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!running.has_ended(), "nobody reads");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, 143);
+    until_gone(marker, &ours);
+    drop(unread);
+}
+
+/// Whoever opens one waits for a reader, and who writes to it, too.
+fn a_pipe_is_no_capture() {
+    let p = Place::new();
+    fs::create_dir(p.here("d")).unwrap();
+    for name in ["base.pcapng", "mobile-1.pcapng"] {
+        let pipe = p.here("d").join(name);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        p.run(&["lab", "emulate", "--pcap", "d", "--", "true"]).expect(1, &[name, "not a regular file"]);
+        fs::remove_file(pipe).unwrap();
+    }
+    fs::write(p.here("d/base.pcapng"), noise(100_000, 1)).unwrap();
+    p.ok(&["lab", "emulate", "--pcap", "d", "--", "true"]);
+    assert!(fs::metadata(p.here("d/base.pcapng")).unwrap().len() < 100_000, "what was there is replaced");
 }
 
 fn without_rights_it_says_so() {

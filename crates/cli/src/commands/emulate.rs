@@ -10,6 +10,7 @@ use std::time::Duration;
 use remora_host::emulate::{self, EmulateError, Emulator, Setup, Station};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::task::JoinError;
 
 use super::channel;
 use crate::args::{Emulate, Inside};
@@ -26,10 +27,14 @@ pub(crate) async fn run(args: Emulate) -> Result {
     if args.self_test {
         return self_test(setup, args.json).await;
     }
-    // Signals wait for us until everything is there that they are to end.
     let stop = interrupt::catch();
     tokio::pin!(stop);
-    let emulator = tokio::task::block_in_place(|| Emulator::start(setup)).map_err(cannot_start)?;
+    let started = tokio::task::spawn_blocking(move || Emulator::start(setup));
+    let emulator = tokio::select! {
+        started = started => started.map_err(cut_short)?.map_err(cannot_start)?,
+        // What there is by then goes with this process.
+        number = &mut stop => return Err(Error::Interrupted(number)),
+    };
     let mut beside = Vec::new();
     if let Some(base) = &args.base {
         beside.push(Program::start(&emulator, Station::Base, &shell(base), Stdio::null())?);
@@ -49,21 +54,33 @@ pub(crate) async fn run(args: Emulate) -> Result {
         e = failure(&emulator) => Err(stopped(e)),
     };
     beside.push(program);
-    let report = emulator.report();
-    end_all(beside).await;
-    let report = report.map_err(stopped)?;
     let code = ended.as_ref().map_or_else(Error::code, |code| *code);
-    if args.json {
+    // Another signal ends what a disk or a reader holds up.
+    let end = tokio::spawn(end(emulator, beside, code, args.json));
+    tokio::select! {
+        done = end => done.map_err(cut_short)??,
+        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+    }
+    match ended? {
+        0 => Ok(()),
+        code => Err(Error::Reported(code)),
+    }
+}
+
+/// Ends the programs and tells what there is to tell; everything that was made is gone then.
+async fn end(emulator: Emulator, programs: Vec<Program>, code: u8, json: bool) -> Result {
+    let report = tokio::task::block_in_place(|| emulator.report());
+    end_all(programs).await;
+    let report = report.map_err(stopped)?;
+    if json {
         // COMMAND had the same output, and may have ended in the middle of a line.
         out::text("\n")?;
         out::json(&report::Object::new(&report, code))?
     } else {
         out::say(report::text(&report))
     }
-    match ended? {
-        0 => Ok(()),
-        code => Err(Error::Reported(code)),
-    }
+    tokio::task::block_in_place(|| drop(emulator));
+    Ok(())
 }
 
 /// Waits until the emulator ends by itself.
@@ -75,6 +92,10 @@ async fn failure(emulator: &Emulator) -> EmulateError {
             return e;
         }
     }
+}
+
+fn cut_short(e: JoinError) -> Error {
+    Error::refused("the emulator", e.to_string())
 }
 
 fn stopped(e: EmulateError) -> Error {

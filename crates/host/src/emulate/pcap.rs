@@ -2,14 +2,19 @@
 //! it. Times are the channel's own, so the files of two runs with the same traffic agree.
 //!
 //! A thread of its own writes, so that a slow disk delays no frame; what it cannot keep up
-//! with is left out and counted, and so is what a full one does not take.
+//! with is left out and counted, and so is what a full one does not take. One that takes nothing at all
+//! for long holds nobody up at the end either: the thread is left behind.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -20,11 +25,14 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use remora_base::Time;
 use remora_channel::Fate;
+use rustix::fs::OFlags;
 
 use super::station::{DEVICE, Station};
 
 /// Orders on their way to the writer.
 const ORDERS_MAX: usize = 4096;
+/// How long the disk may take for a frame, at the end, before it is given up.
+const STUCK_MAX: Duration = Duration::from_secs(10);
 
 /// What a station did with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +91,18 @@ enum Order {
 pub(super) struct Captures {
     entries: Vec<Entry>,
     orders: Option<SyncSender<Order>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<Writer>,
     missed: u64,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    thread: JoinHandle<()>,
+    /// Frames it has written.
+    written: Arc<AtomicU64>,
+    /// Ends with it.
+    over: Receiver<Infallible>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -99,7 +117,7 @@ impl Captures {
         fs::create_dir_all(dir)?;
         let files = stations.map(|s| open(&dir.join(file_name(s)))).collect::<io::Result<Vec<_>>>()?;
         let (orders, incoming) = sync_channel(ORDERS_MAX);
-        let writer = std::thread::Builder::new().name("captures".into()).spawn(move || write_all(files, &incoming))?;
+        let writer = Writer::start(files, incoming)?;
         Ok(Captures { entries: Vec::new(), orders: Some(orders), writer: Some(writer), missed: 0 })
     }
 
@@ -141,8 +159,34 @@ impl Drop for Captures {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+            writer.finish(STUCK_MAX);
         }
+    }
+}
+
+impl Writer {
+    fn start<W: Write + Send + 'static>(files: Vec<Capture<W>>, incoming: Receiver<Order>) -> io::Result<Writer> {
+        let written = Arc::new(AtomicU64::new(0));
+        let (ends, over) = channel();
+        let count = written.clone();
+        let thread = std::thread::Builder::new().name("captures".into()).spawn(move || {
+            write_all(files, &incoming, &count);
+            drop(ends);
+        })?;
+        Ok(Writer { thread, written, over })
+    }
+
+    /// Waits until all is written, however long that takes, unless nothing is for `stuck`. Says whether it is.
+    fn finish(self, stuck: Duration) -> bool {
+        let mut before = self.written.load(Relaxed);
+        while let Err(RecvTimeoutError::Timeout) = self.over.recv_timeout(stuck) {
+            let now = self.written.load(Relaxed);
+            if now == before {
+                return false;
+            }
+            before = now;
+        }
+        self.thread.join().is_ok()
     }
 }
 
@@ -167,8 +211,20 @@ struct Capture<W: Write> {
     missed: u64,
 }
 
+/// Only a regular file: opening a pipe, or writing to one, waits for whoever reads it.
 fn open(path: &Path) -> io::Result<Capture<File>> {
-    Capture::new(File::create(path)?)
+    let refused = || io::Error::other(format!("{} is there and not a regular file", path.display()));
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(refused());
+    }
+    // If one came meanwhile, it is not waited for.
+    let unblocked = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().write(true).create(true).truncate(false).custom_flags(unblocked).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(refused());
+    }
+    file.set_len(0)?;
+    Capture::new(file)
 }
 
 impl<W: Write> Capture<W> {
@@ -226,13 +282,14 @@ impl<W: Write> Capture<W> {
 
 /// Writes entries in the order of their times: fates are known when a frame starts, and a
 /// frame that is held starts later than it is recorded.
-fn write_all<W: Write>(mut files: Vec<Capture<W>>, incoming: &Receiver<Order>) {
+fn write_all<W: Write>(mut files: Vec<Capture<W>>, incoming: &Receiver<Order>, written: &AtomicU64) {
     let mut waiting: BTreeMap<(Duration, u64), Entry> = BTreeMap::new();
     let mut number = 0u64;
     let write = |files: &mut Vec<Capture<W>>, entry: Entry| {
         if let Some(file) = files.get_mut(entry.station) {
             file.write(&entry);
         }
+        written.fetch_add(1, Relaxed);
     };
     while let Ok(order) = incoming.recv() {
         let batch = match order {
@@ -313,12 +370,55 @@ mod tests {
             let (told, settled) = channel();
             orders.send(Order::Settle(told)).unwrap();
             drop(orders);
-            write_all(files, &incoming);
+            write_all(files, &incoming, &AtomicU64::new(0));
             let (there, missed) = (frames(&disk.bytes.lock().unwrap()), settled.recv().unwrap());
             // Of what was held as the disk was full some may be there, and is not counted on.
             let held = 8192 / len as u64 + 1;
             assert!((200..=200 + held).contains(&(there + missed)), "room for {room}: {there} of {len} B, {missed}");
             assert_eq!((there == 200, missed == 0), (all, all));
+        }
+    }
+
+    /// A disk that takes a write only when it is told to, and what that takes.
+    struct Slow(Receiver<()>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Whoever tells may have gone: then at once.
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_not_waited_for_and_a_slow_one_is() {
+        let entry = |n| {
+            let at = Duration::from_secs(n);
+            Entry { station: 0, at, moment: Moment::Received, packet: Bytes::from(vec![0x45; 9000]) }
+        };
+        for takes in [false, true] {
+            let (go, disk) = channel();
+            (0..4).for_each(|_| go.send(()).unwrap());
+            let files = vec![Capture::new(Slow(disk)).unwrap()];
+            let (orders, incoming) = sync_channel(8);
+            let writer = Writer::start(files, incoming).unwrap();
+            let batch = Batch { entries: (0..20).map(entry).collect(), complete: Duration::from_secs(100) };
+            orders.send(Order::Write(batch)).unwrap();
+            drop(orders);
+            let pace = std::thread::spawn(move || {
+                while takes && go.send(()).is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                go
+            });
+            let began = std::time::Instant::now();
+            assert_eq!(writer.finish(Duration::from_millis(200)), takes);
+            assert!(takes || began.elapsed() < Duration::from_secs(5));
+            drop(pace.join().unwrap());
         }
     }
 }
