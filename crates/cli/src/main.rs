@@ -13,6 +13,7 @@ mod commands;
 mod cp;
 mod exit;
 mod interrupt;
+mod listing;
 mod object;
 mod out;
 mod parcel;

@@ -17,7 +17,8 @@ use remora_wire::rpc::Outcome;
 use tokio::sync::OnceCell;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::exit::is_lost;
+pub(crate) use crate::listing::{Entry, Listing};
+use crate::listing::{Taken, own};
 use crate::out;
 use crate::silence::Watch;
 
@@ -28,8 +29,6 @@ type LookedUp = (Bytes, Result<Option<Node>>);
 
 /// How many symbolic links a path may lead through, as on Linux.
 const LINKS_MAX: usize = 40;
-/// The most entries looked at in a directory.
-const ENTRIES_MAX: usize = 10_000_000;
 /// How many entries of which a listing says too little are looked up at once.
 const LOOKUPS_MAX: usize = 8;
 /// How often a listing begins again because the directory changed.
@@ -83,34 +82,6 @@ struct Info {
 pub(crate) struct Node {
     pub(crate) fh: Fh,
     pub(crate) attr: Attr,
-}
-
-/// An entry of a directory.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: Bytes,
-    pub(crate) node: Node,
-}
-
-/// What is in a directory.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    pub(crate) entries: Vec<Entry>,
-    /// Those of which nothing is known but that they are there, and why.
-    pub(crate) unknown: Vec<(Bytes, ClientError)>,
-}
-
-impl Listing {
-    /// Takes in what became of looking an entry up: it may have gone meanwhile. Fails if the server
-    /// is out of reach.
-    fn take(&mut self, name: Bytes, found: Result<Option<Node>>) -> Result {
-        match found {
-            Ok(node) => self.entries.extend(node.map(|node| Entry { name, node })),
-            Err(e) if is_lost(&e) => return Err(e),
-            Err(e) => self.unknown.push((name, e)),
-        }
-        Ok(())
-    }
 }
 
 impl Node {
@@ -194,7 +165,7 @@ impl Remote {
             Some(attr) => attr,
             None => self.getattr(&fh).await?,
         };
-        Ok(Node { fh, attr })
+        Ok(Node { fh: own(&fh), attr })
     }
 
     /// What the path below the mounted directory means. Relative symbolic
@@ -271,7 +242,7 @@ impl Remote {
     }
 
     async fn list_once(&self, dir: &Fh) -> Result<Listing> {
-        let (mut listing, mut seen) = (Listing::default(), 0);
+        let (mut listing, mut taken) = (Listing::default(), Taken::default());
         let (mut cookie, mut verf) = (0, [0; 8]);
         // Where pages ended. One that does so again leads to pages that were seen.
         let mut ends = HashSet::from([cookie]);
@@ -284,13 +255,11 @@ impl Remote {
                 None if page.entries.eof => {}
                 None => return Err(Status::TooSmall.into()),
             }
-            seen += page.entries.list.len();
-            self.complete(dir, page.entries.list, &mut listing).await?;
-            if page.entries.eof {
+            let is_last = page.entries.eof;
+            let page = page.entries.list.into_iter().map(|e| taken.entry(e)).collect::<Result<_>>()?;
+            self.complete(dir, page, &mut listing).await?;
+            if is_last {
                 return Ok(listing);
-            }
-            if seen > ENTRIES_MAX {
-                return Err(ClientError::Endless { max: ENTRIES_MAX });
             }
         }
     }

@@ -84,6 +84,22 @@ pub enum ClientError {
         /// How many were taken.
         max: usize,
     },
+    /// A name in a directory is longer than any that is taken.
+    #[error("the server lists a name of {len} bytes in the directory; {max} are taken")]
+    LongName {
+        /// How long it is.
+        len: usize,
+        /// How long it may be.
+        max: usize,
+    },
+    /// A directory takes more room here than anybody has for it.
+    #[error("the directory is too large: its first {entries} entries take more than {} MiB here", max >> 20)]
+    Vast {
+        /// How many were taken.
+        entries: usize,
+        /// The room there is, in bytes.
+        max: usize,
+    },
     /// A listing does not move on.
     #[error("the server lists the same entries of the directory again and again: it is broken")]
     Circular,
