@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What a command of ours comes to; the error is for a person to read.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -33,6 +33,22 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root());
     command
+}
+
+/// The same command, which does not ignore signals. Whoever started us may have had some ignored, as nohup(1)
+/// does and shells do behind `&`; what tests start would leave them ignored, and tests send them.
+pub(crate) fn heeding_signals(command: Command) -> Command {
+    const HEED: &str = "--default-signal=HUP,INT,QUIT,TERM";
+    let can = Command::new("env").args([HEED, "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !can {
+        return command;
+    }
+    let mut heeding = Command::new("env");
+    heeding.arg(HEED).arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        heeding.current_dir(dir);
+    }
+    heeding
 }
 
 /// How a program of the workspace is built.

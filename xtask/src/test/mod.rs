@@ -104,7 +104,7 @@ pub(crate) fn execute(options: &Options) -> Result<Report> {
 }
 
 fn cargo_test(options: &Options) -> Command {
-    let mut test = cmd::cargo(&["test", "--no-fail-fast"]);
+    let mut test = cmd::heeding_signals(cmd::cargo(&["test", "--no-fail-fast"]));
     if options.args.is_empty() {
         test.arg("--workspace");
     }
