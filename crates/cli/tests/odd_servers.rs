@@ -263,8 +263,8 @@ fn a_server_that_asks_for_patience_gets_it() {
         Call::Read(_) | Call::Write(_) => Fate::Fail(Status::Jukebox),
         call => Fate::Pass(call),
     });
-    p.run(&["cp", "-q", "--timeout", "1", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
-    p.run(&["cp", "-q", "--timeout", "1", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
+    p.run(&["cp", "-q", "--timeout", "3", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
+    p.run(&["cp", "-q", "--timeout", "3", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
 }
 
 /// A disk that hangs: the server answers probes, and all that needs no disk.
@@ -291,7 +291,7 @@ fn a_server_that_is_lost_while_links_are_read_ends_a_listing() {
         let url =
             between(&s, usize::MAX, |call| if let Call::ReadLink(_) = call { Fate::Ignore } else { Fate::Pass(call) });
         let started = Instant::now();
-        let out = p.run(&["ls", flag, "--timeout", "1", &url]);
+        let out = p.run(&["ls", flag, "--timeout", "3", &url]);
         out.expect(3, &["does not answer"]);
         assert_eq!(out.stdout.lines().count(), 1, "what comes before them is shown: {}", out.stdout);
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
@@ -413,7 +413,7 @@ fn a_copy_that_a_server_in_trouble_ended_goes_on() {
         let s = p.serve(&[]);
         let (up, down) = (in_trouble(&s, Proc::Write, trouble), in_trouble(&s, Proc::Read, trouble));
         let goes_on = |first: [&str; 2], again: [&str; 2], copy: PathBuf| {
-            p.run(&[&["cp", "-q", "--timeout", "1"][..], &first].concat()).expect(1, &["kept", "--resume"]);
+            p.run(&[&["cp", "-q", "--timeout", "3"][..], &first].concat()).expect(1, &["kept", "--resume"]);
             assert!(!copy.exists());
             let report = p.ok(&[&["cp", "--json", "--resume"][..], &again].concat());
             let report: Value = serde_json::from_str(&report).unwrap();
