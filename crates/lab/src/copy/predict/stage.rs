@@ -64,7 +64,7 @@ impl Stage {
     /// model's own word.
     pub(crate) fn by_model(&self, load: Load) -> Option<(f64, Vec<Reason>)> {
         let outcome = self.network(load)?.solve().copies.into_iter().next()?.outcome;
-        Some((self.blocks * outcome.value()?.seconds, outcome.outside().to_vec()))
+        Some((self.blocks * outcome.value()?.seconds / f64::from(self.window), outcome.outside().to_vec()))
     }
 
     /// How long it takes beside a load that is offered, frame by frame; means over so many frame times
@@ -116,7 +116,7 @@ impl Stage {
         Some(Some(Flow { from: "load".into(), to: "server".into(), rate, size }))
     }
 
-    /// A copy of one block: its time is the time from block to block.
+    /// A copy that fills its window once: its time is so many times that from block to block.
     fn copy(&self) -> Option<Copy> {
         let burst = |frames: Frames| {
             let bits =
@@ -126,7 +126,7 @@ impl Stage {
         Some(Copy {
             from: "client".into(),
             to: "server".into(),
-            file_bytes: 1,
+            file_bytes: self.window.into(),
             block_bytes: 1,
             window: self.window,
             data: burst(self.there)?,
