@@ -107,7 +107,7 @@ pub(crate) struct Calibrate {
     /// The capture
     #[arg(value_name = "CAPTURE")]
     pub(crate) file: PathBuf,
-    /// Print an object: seconds, packets, bin_s, stations, pairs, packets_of_others
+    /// Print an object: seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short
     #[arg(long, conflicts_with = "topology")]
     pub(crate) json: bool,
     /// Print a network's file to start from

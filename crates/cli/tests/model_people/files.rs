@@ -93,8 +93,12 @@ pub(crate) fn bad_captures_and_flags() {
     let p = Place::new();
     fs::write(p.here("text.pcap"), "not a capture").unwrap();
     fs::write(p.here("cut.pcap"), &capture()[..300]).unwrap();
+    fs::write(p.here("empty.pcap"), &capture()[..30]).unwrap();
     p.run(&["model", "calibrate", "text.pcap"]).expect(1, &["text.pcap", "neither pcap nor pcapng"]);
-    p.run(&["model", "calibrate", "cut.pcap"]).expect(1, &["cut.pcap", "damaged after packet 2"]);
+    let cut = p.run(&["model", "calibrate", "cut.pcap", "--json"]);
+    cut.expect(0, &["cut.pcap ends in the middle"]);
+    assert!(cut.stdout.contains("\"packets\":2,") && cut.stdout.contains("\"cut_short\":true"), "{cut:?}");
+    p.run(&["model", "calibrate", "empty.pcap"]).expect(1, &["empty.pcap", "damaged after packet 0"]);
     p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "No such file"]);
     p.run(&["model", "serve", "--listen", "0.0.0.0:0"]).expect(2, &["0.0.0.0:0", "loopback"]);
     fs::write(p.here("bad.toml"), "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nspeed = \"1Mbit\"\n").unwrap();

@@ -15,6 +15,10 @@ const ROWS_MAX: usize = 50;
 
 pub(super) fn run(args: &Calibrate) -> Result {
     let found = calibrate(&args.file, args.bin).map_err(|e| Error::refused(args.file.display(), e.to_string()))?;
+    if found.cut_short {
+        let file = args.file.display();
+        out::say(format_args!("{file} ends in the middle of a packet: the figures are those of what is there"));
+    }
     if args.json {
         out::json(&found)
     } else if args.topology {

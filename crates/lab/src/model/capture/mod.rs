@@ -6,17 +6,16 @@
 //! on the wire, link header included as far as the capture has it, frame check sequence not.
 
 mod frame;
+mod pcap;
+mod pcapng;
 mod stations;
 mod topology;
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, PcapError};
+use pcap_file::DataLink;
 
 pub use stations::{Calibration, Pair, STATIONS_MAX, Station};
 pub use topology::skeleton;
@@ -24,8 +23,6 @@ pub use topology::skeleton;
 use frame::stations_of;
 use stations::Tally;
 
-/// Interfaces of a pcapng file at most.
-const INTERFACES_MAX: usize = 1000;
 /// What a pcapng file begins with: a section header block.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// What pcap files begin with, in either order of bytes: microseconds, nanoseconds.
@@ -62,6 +59,15 @@ pub fn calibrate(path: &Path, bin: Duration) -> Result<Calibration, CaptureError
     calibrate_from(std::fs::File::open(path)?, bin)
 }
 
+/// How a capture ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// After a packet.
+    Whole,
+    /// In the middle of one, as where the capturing program was killed: what comes before stands.
+    Cut,
+}
+
 /// As [`calibrate`], of what `input` gives.
 pub fn calibrate_from(mut input: impl Read, bin: Duration) -> Result<Calibration, CaptureError> {
     let mut magic = [0; 4];
@@ -69,66 +75,19 @@ pub fn calibrate_from(mut input: impl Read, bin: Duration) -> Result<Calibration
         io::ErrorKind::UnexpectedEof => CaptureError::Foreign,
         _ => CaptureError::Io(e),
     })?;
-    let whole = magic.chain(input);
+    let mut whole = BufReader::new(magic.chain(input));
     let mut tally = Tally::new(bin);
-    if magic == PCAPNG {
-        pcapng(whole, &mut tally)?;
+    let end = if magic == PCAPNG {
+        pcapng::read(&mut whole, &mut tally)?
     } else if PCAP.contains(&magic) {
-        pcap(whole, &mut tally)?;
+        pcap::read(&mut whole, &mut tally)?
     } else {
         return Err(CaptureError::Foreign);
+    };
+    if end == End::Cut && tally.packets() == 0 {
+        return Err(damaged(&tally, "it ends in the middle"));
     }
-    tally.finish()
-}
-
-fn pcap(input: impl Read, tally: &mut Tally) -> Result<(), CaptureError> {
-    let mut reader = PcapReader::new(input).map_err(|e| damaged(tally, e))?;
-    let link = reader.header().datalink;
-    while let Some(packet) = reader.next_packet() {
-        let packet = packet.map_err(|e| damaged(tally, e))?;
-        add(tally, link, packet.timestamp.as_secs_f64(), packet.orig_len, &packet.data)?;
-    }
-    Ok(())
-}
-
-fn pcapng(input: impl Read, tally: &mut Tally) -> Result<(), CaptureError> {
-    let mut reader = PcapNgReader::new(input).map_err(|e| damaged(tally, e))?;
-    while let Some(block) = reader.next_block() {
-        let packet = match block.map_err(|e| damaged(tally, e))? {
-            Block::EnhancedPacket(packet) => packet.into_owned(),
-            // Packets without a time, and all that is no packet.
-            _ => {
-                if reader.interfaces().len() > INTERFACES_MAX {
-                    let why = format!("more than {INTERFACES_MAX} interfaces");
-                    return Err(CaptureError::Damaged { packets: tally.packets(), why });
-                }
-                continue;
-            }
-        };
-        let interface = usize::try_from(packet.interface_id).ok().and_then(|i| reader.interfaces().get(i));
-        let Some(interface) = interface else {
-            let why = format!("no interface {}", packet.interface_id);
-            return Err(CaptureError::Damaged { packets: tally.packets(), why });
-        };
-        // The library hands over units of the interface's clock as nanoseconds.
-        let time = packet.timestamp.as_nanos() as f64 * resolution(interface);
-        add(tally, interface.linktype, time, packet.original_len, &packet.data)?;
-    }
-    Ok(())
-}
-
-/// Seconds of a unit of an interface's clock (pcapng, `if_tsresol`): microseconds unless it says
-/// otherwise.
-fn resolution(interface: &InterfaceDescriptionBlock<'_>) -> f64 {
-    let given = interface.options.iter().find_map(|option| match option {
-        InterfaceDescriptionOption::IfTsResol(r) => Some(*r),
-        _ => None,
-    });
-    match given {
-        None => 1e-6,
-        Some(r) if r & 0x80 != 0 => 2f64.powi(-i32::from(r & 0x7f)),
-        Some(r) => 10f64.powi(-i32::from(r)),
-    }
+    tally.finish(end == End::Cut)
 }
 
 fn add(tally: &mut Tally, link: DataLink, time_s: f64, size: u32, data: &[u8]) -> Result<(), CaptureError> {
@@ -137,14 +96,20 @@ fn add(tally: &mut Tally, link: DataLink, time_s: f64, size: u32, data: &[u8]) -
     Ok(())
 }
 
-fn damaged(tally: &Tally, e: PcapError) -> CaptureError {
-    let why = match e {
-        PcapError::IoError(e) if e.kind() == io::ErrorKind::UnexpectedEof => "it ends in the middle".to_owned(),
-        PcapError::IoError(e) => return CaptureError::Io(e),
-        PcapError::IncompleteBuffer => "it ends in the middle".to_owned(),
-        other => other.to_string(),
-    };
-    CaptureError::Damaged { packets: tally.packets(), why }
+/// The next `len` bytes of `input`, or as many as there are, in place of what is in `bytes`; whether
+/// it has as many. Memory is taken as they come, whatever `len` is.
+fn take(input: &mut impl Read, len: usize, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    bytes.clear();
+    more(input, len, bytes)
+}
+
+/// As [`take`], behind what is in `bytes`.
+fn more(input: &mut impl Read, len: usize, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    Ok(input.take(len as u64).read_to_end(bytes)? == len)
+}
+
+fn damaged(tally: &Tally, why: impl Into<String>) -> CaptureError {
+    CaptureError::Damaged { packets: tally.packets(), why: why.into() }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub struct Calibration {
     pub pairs: Vec<Pair>,
     /// Packets of stations or pairs beyond the limits: counted as those of `others`.
     pub packets_of_others: u64,
+    /// The file ends in the middle of a packet; what comes before it is counted.
+    pub cut_short: bool,
 }
 
 /// A station that sent.
@@ -177,7 +179,7 @@ impl Tally {
         self.pairs.entry(pair).or_default().add(size);
     }
 
-    pub(super) fn finish(self) -> Result<Calibration, CaptureError> {
+    pub(super) fn finish(self, cut_short: bool) -> Result<Calibration, CaptureError> {
         let seconds = self.span.map_or(0.0, |(first, last)| last - first);
         if seconds <= 0.0 {
             return Err(CaptureError::Short(self.packets));
@@ -208,7 +210,7 @@ impl Tally {
         stations.sort_by_key(|s| std::cmp::Reverse(s.packets));
         let mut pairs: Vec<Pair> = self.pairs.into_iter().map(pair).collect();
         pairs.sort_by(|a, b| b.packets_per_s.total_cmp(&a.packets_per_s));
-        let packets_of_others = self.others;
-        Ok(Calibration { seconds, packets: self.packets, bin_s: self.bin_s, stations, pairs, packets_of_others })
+        let Tally { packets, bin_s, others: packets_of_others, .. } = self;
+        Ok(Calibration { seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short })
     }
 }

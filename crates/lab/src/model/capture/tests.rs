@@ -114,8 +114,8 @@ fn bad_captures_say_what_is_wrong() {
     for (bytes, words) in [
         (&b""[..], "neither pcap nor pcapng"),
         (b"GET / HTTP/1.1", "neither pcap nor pcapng"),
-        (&good[..good.len() - 3], "damaged after packet 1200: it ends in the middle"),
-        (&good[..20], "damaged after packet 0"),
+        (&good[..20], "damaged after packet 0: it ends in the middle"),
+        (&good[..60], "damaged after packet 0: it ends in the middle"),
         (&good[..24], "0 packets"),
         (&one, "1 packets at one moment"),
         (&pcap_bytes(DataLink::NULL, &traffic()), "link type 0, expected Ethernet"),
@@ -126,12 +126,55 @@ fn bad_captures_say_what_is_wrong() {
 }
 
 #[test]
+fn a_snap_length_keeps_the_sizes_on_the_wire() {
+    let whole = pcap_bytes(DataLink::ETHERNET, &traffic());
+    let mut cut = whole[..16].to_vec();
+    cut.extend(64u32.to_be_bytes());
+    cut.extend(&whole[20..24]);
+    for (at, data) in traffic() {
+        let kept = data.len().min(64);
+        let words = [at.as_secs() as u32, at.subsec_micros(), kept as u32, data.len() as u32];
+        cut.extend(words.into_iter().flat_map(u32::to_be_bytes));
+        cut.extend(&data[..kept]);
+    }
+    assert_eq!(calibrate_from(&cut[..], BIN).unwrap(), calibrate_from(&whole[..], BIN).unwrap());
+}
+
+#[test]
+fn a_file_that_ends_in_the_middle_gives_what_is_there() {
+    for whole in [pcap_bytes(DataLink::ETHERNET, &traffic()), pcapng_bytes(6, &traffic())] {
+        assert!(!calibrate_from(&whole[..], BIN).unwrap().cut_short);
+        for missing in [3, 110] {
+            let got = calibrate_from(&whole[..whole.len() - missing], BIN).unwrap();
+            assert!(got.cut_short && got.packets == 1200, "{missing}: {got:?}");
+        }
+    }
+}
+
+#[test]
+fn damage_is_no_end_in_the_middle() {
+    let pcap = pcap_bytes(DataLink::ETHERNET, &traffic());
+    let first = 16 + traffic()[0].1.len();
+    let ng = pcapng_bytes(6, &traffic());
+    let last = ng.len() - ng.len() % 4 - 132;
+    for (mut bytes, at, words) in [
+        (pcap.clone(), 24 + first + 8, "after packet 1: 4294967295 bytes of a packet of"),
+        (pcap, 24 + first + 4, "after packet 1: a time with 4294967295 parts"),
+        (ng, last + 4, "after packet 1200: a block of 4294967295 bytes"),
+    ] {
+        bytes[at..at + 4].copy_from_slice(&[0xff; 4]);
+        let why = calibrate_from(&bytes[..], BIN).unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
 fn memory_is_bounded_however_many_stations_there_are() {
     let mut tally = Tally::new(BIN);
     for i in 0..60_000u32 {
         tally.add(f64::from(i), 100, (format!("from {i}"), format!("to {i}")));
     }
-    let got = tally.finish().unwrap();
+    let got = tally.finish(false).unwrap();
     assert!(got.stations.len() <= STATIONS_MAX + 1, "{}", got.stations.len());
     assert_eq!(got.packets_of_others, 60_000 - STATIONS_MAX as u64);
     assert_eq!(got.stations.iter().map(|s| s.packets).sum::<u64>(), 60_000);
