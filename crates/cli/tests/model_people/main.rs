@@ -25,6 +25,7 @@ fn main() {
         plain("model::bad_captures_and_flags", files::bad_captures_and_flags),
         plain("model::serve_answers_this_machine_only", requests::only_this_machine),
         plain("model::serve_bounds_requests", requests::requests_are_bounded),
+        plain("model::serve_takes_large_networks", requests::large_networks_have_what_matters),
         plain("model::serve_ends_with_a_signal", requests::ends_with_a_signal),
         trial("model::xlsx_follows_its_inputs", &["soffice"], false, sheet::follows_its_inputs, tell),
         trial("model::xlsx_of_networks", &["soffice"], false, network::follows_its_inputs, tell),

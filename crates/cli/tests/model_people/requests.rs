@@ -83,6 +83,18 @@ pub(crate) fn requests_are_bounded() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"value\":5.0"), "{answer}");
 }
 
+pub(crate) fn large_networks_have_what_matters() {
+    let p = Place::new();
+    let daemon = serve(&p);
+    let question = serde_json::json!({ "text": p.ok(&["model", "--example=campus"]) }).to_string();
+    let answer = post(&daemon, "/api/solve", JSON, &question);
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let solved: serde_json::Value = serde_json::from_str(body).unwrap();
+    let sliders = solved["sliders"].as_array().unwrap();
+    assert!(sliders.iter().any(|s| s["name"] == "copy.1.window"), "{sliders:?}");
+    assert!(solved["left_out"].as_u64().unwrap() > 0, "there are more than sliders");
+}
+
 pub(crate) fn ends_with_a_signal() {
     let p = Place::new();
     assert_eq!(serve(&p).interrupt("INT").0, 130);

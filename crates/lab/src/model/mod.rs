@@ -3,6 +3,7 @@
 //! [`remora_model`]'s; nothing here computes one but the spreadsheet's formulas, which are held to it.
 
 pub mod capture;
+mod choice;
 mod diagram;
 #[cfg(test)]
 mod examples;
@@ -13,12 +14,14 @@ mod study;
 mod tables;
 mod workbook;
 
+pub use choice::{Choice, choose};
 pub use diagram::diagram;
 pub use input::{Input, Slider, Unit, inputs};
 pub use page::{Study, write_page};
 pub use plot::curves;
 pub use study::{
-    OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivity, at, outputs, sensitivities, spaced, sweep,
+    OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivities, Sensitivity, at, outputs, sensitivities,
+    spaced, sweep,
 };
 pub use tables::{Tables, digits, sheet, tables};
 pub use workbook::{Refused, Spreadsheet, write_nmt1989};

@@ -10,7 +10,7 @@ use remora_model::{Report, Topology};
 use super::diagram::diagram;
 use super::input::{Input, Unit};
 use super::plot::curves;
-use super::study::{Output, Sensitivity, outputs, sensitivities, spaced, sweep};
+use super::study::{Output, Sensitivities, Sensitivity, outputs, sensitivities, spaced, sweep};
 use super::tables::{Tables, digits, tables};
 use crate::report::page::{Place, document, escape};
 use crate::report::table::Table;
@@ -67,20 +67,26 @@ impl Study<'_> {
     }
 
     /// Which inputs matter, most first.
-    pub fn sensitivities(&self) -> (Vec<Output>, Vec<Sensitivity>) {
+    pub fn sensitivities(&self) -> (Vec<Output>, Sensitivities) {
         let outputs = outputs(self.topology);
         let found = sensitivities(self.topology, &outputs, self.threads);
         (outputs, found)
     }
 
-    /// The same as an HTML table.
-    pub fn sensitivity_html(outputs: &[Output], found: &[Sensitivity]) -> String {
-        sensitivity_table(outputs, found).to_html()
+    /// The same as an HTML table, with what is not in it below.
+    pub fn sensitivity_html(outputs: &[Output], all: &Sensitivities) -> String {
+        let mut html = sensitivity_table(outputs, &all.found).to_html();
+        if all.left_out > 0 {
+            let (looked, left) = (all.found.len(), all.left_out);
+            html +=
+                &format!("<p><small>Of {looked} numbers; {left} more of this network were not looked at.</small></p>");
+        }
+        html
     }
 
     /// The whole page. `name` is what the network is called, `source` its file.
     fn page(&self, name: &str, source: &str) -> Result<String, String> {
-        let (outputs, found) = self.sensitivities();
+        let (outputs, all) = self.sensitivities();
         let mut body = format!(
             "<h1>{}</h1><p>{} stations, by the analytic model of Remora {}. Figures marked [n] are outside of what \
              their formula has been held to; the reasons stand below the tables.</p><figure>{}</figure>{}",
@@ -93,9 +99,9 @@ impl Study<'_> {
         if !outputs.is_empty() {
             body += "<h2>What matters most</h2><p>By how many per cent each result changes when an input grows by one \
                      per cent.</p>";
-            body += &Study::sensitivity_html(&outputs, &found);
+            body += &Study::sensitivity_html(&outputs, &all);
         }
-        for most in found.iter().filter(|s| s.most() >= HARDLY).take(CURVES) {
+        for most in all.found.iter().filter(|s| s.most() >= HARDLY).take(CURVES) {
             body += &format!("<h3>{}</h3>{}", escape(&most.input.name), self.curve_html(&most.input, most.value)?);
         }
         body += &format!("<details><summary>the file</summary><pre>{}</pre></details>", escape(source));
@@ -137,6 +143,13 @@ mod tests {
 
     use super::super::examples;
     use super::*;
+
+    #[test]
+    fn the_page_says_how_many_numbers_it_has_not_looked_at() {
+        let said = |left_out| Study::sensitivity_html(&[], &Sensitivities { found: Vec::new(), left_out });
+        assert!(said(7).contains("7 more of this network were not looked at"), "{}", said(7));
+        assert!(!said(0).contains("not looked at"));
+    }
 
     #[test]
     fn the_page_has_everything_and_asks_for_nothing() {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use remora_model::{Network, Report, Topology};
 
+use super::choice::{Choice, choose};
 use super::input::{Input, Unit, inputs};
 use crate::wireless::pool;
 
@@ -51,6 +52,14 @@ impl Output {
     /// Whether it is a copy's time; a flow's delay otherwise.
     pub fn is_copy(&self) -> bool {
         matches!(self.place, Place::Copy(_))
+    }
+
+    /// Which flow it is the delay of, from 0.
+    pub(super) fn flow(&self) -> Option<usize> {
+        match self.place {
+            Place::Copy(_) => None,
+            Place::Flow(i) => Some(i),
+        }
     }
 
     /// Its value in a report, in seconds; `None` where it has none.
@@ -117,14 +126,24 @@ impl Sensitivity {
     }
 }
 
-/// Elasticities of all `outputs`, the inputs that matter most first; inputs that are 0 have none
-/// and are left out, and so are those beyond [`SENSITIVE_MAX`].
-pub fn sensitivities(topology: &Topology, outputs: &[Output], threads: NonZeroUsize) -> Vec<Sensitivity> {
-    let worth = |input: Input| input.get(topology).filter(|v| *v > 0.0).map(|value| (input, value));
-    let all: Vec<(Input, f64)> = inputs(topology).into_iter().filter_map(worth).take(SENSITIVE_MAX).collect();
-    let mut found = pool::map(all.len(), threads, |i| sensitivity(topology, outputs, &all[i].0, all[i].1), || ());
+/// How much each of a network's inputs matters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sensitivities {
+    /// The inputs that matter most first. Those that are 0 have no elasticity and are not there.
+    pub found: Vec<Sensitivity>,
+    /// Inputs that were not looked at, since there are more than [`SENSITIVE_MAX`].
+    pub left_out: usize,
+}
+
+/// Elasticities of all `outputs`.
+pub fn sensitivities(topology: &Topology, outputs: &[Output], threads: NonZeroUsize) -> Sensitivities {
+    let worth = |input: &Input| input.get(topology).filter(|v| *v > 0.0);
+    let all = inputs(topology).into_iter().filter(|input| worth(input).is_some()).collect();
+    let Choice { inputs: chosen, left_out } = choose(topology, all, SENSITIVE_MAX);
+    let one = |i: usize| worth(&chosen[i]).map(|value| sensitivity(topology, outputs, &chosen[i], value));
+    let mut found: Vec<Sensitivity> = pool::map(chosen.len(), threads, one, || ()).into_iter().flatten().collect();
     found.sort_by(|a, b| b.most().total_cmp(&a.most()));
-    found
+    Sensitivities { found, left_out }
 }
 
 fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f64) -> Sensitivity {
@@ -181,7 +200,8 @@ mod tests {
     fn the_file_matters_as_much_as_it_is_long_and_order_is_by_weight() {
         let topology = examples::copy89(0.0);
         let outputs = outputs(&topology);
-        let found = sensitivities(&topology, &outputs, TWO);
+        let Sensitivities { found, left_out } = sensitivities(&topology, &outputs, TWO);
+        assert_eq!(left_out, 0);
         let of = |name: &str| found.iter().find(|s| s.input.name == name).unwrap().elasticities[0].unwrap();
         assert!((of("copy.1.file") - 1.0).abs() < 1e-6, "{found:?}");
         // Nearly all of a block's time is the sender's software.

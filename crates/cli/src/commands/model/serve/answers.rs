@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use remora_lab::model::{Input, Output, Study, Unit, inputs, outputs};
+use remora_lab::model::{Choice, Input, Output, Study, Unit, choose, inputs, outputs};
 use remora_model::{Network, Report, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,8 @@ struct Headline {
 #[derive(Serialize)]
 pub(super) struct Solved {
     sliders: Vec<Slider>,
+    /// Numbers that have no slider, since there are too many.
+    left_out: usize,
     drawing: String,
     tables: String,
     headlines: Vec<Headline>,
@@ -91,6 +93,8 @@ pub(super) struct Studied {
     along: Option<String>,
     curves: String,
     sensitivity: String,
+    /// Numbers that `sensitivity` does not look at.
+    left_out: usize,
 }
 
 /// The file with the changes in it.
@@ -140,10 +144,12 @@ impl Asked {
 /// Sliders, drawing, tables and headlines.
 pub(super) fn solve(question: &Question) -> Result<Solved> {
     let asked = question.solved()?;
-    let sliders = asked.inputs.iter().take(SLIDERS_MAX).filter_map(|input| slider(&asked, input)).collect();
+    let Choice { inputs, left_out } = choose(&asked.file, asked.inputs.clone(), SLIDERS_MAX);
+    let sliders = inputs.iter().filter_map(|input| slider(&asked, input)).collect();
     let headline = |o: &Output| Headline { name: o.name.clone(), seconds: o.of(&asked.report) };
     let headlines = outputs(&asked.topology).iter().map(headline).collect();
-    Ok(Solved { sliders, drawing: asked.study().drawing(), tables: asked.study().tables_html(), headlines })
+    let (drawing, tables) = (asked.study().drawing(), asked.study().tables_html());
+    Ok(Solved { sliders, left_out, drawing, tables, headlines })
 }
 
 fn slider(asked: &Asked, input: &Input) -> Option<Slider> {
@@ -178,15 +184,15 @@ fn whose(topology: &Topology, input: &Input) -> String {
 pub(super) fn study(question: &Question) -> Result<Studied> {
     let asked = question.solved()?;
     let study = asked.study();
-    let (outputs, found) = study.sensitivities();
+    let (outputs, all) = study.sensitivities();
     let named = |name: &String| asked.inputs.iter().find(|i| i.name == *name);
-    let along = question.along.as_ref().and_then(named).or(found.first().map(|s| &s.input));
+    let along = question.along.as_ref().and_then(named).or(all.found.first().map(|s| &s.input));
     let curves = match along.and_then(|input| Some((input, input.get(&asked.file)?))) {
         Some((input, value)) => study.curve_html(input, value).map_err(Refusal::new)?,
         None => String::new(),
     };
-    let sensitivity = Study::sensitivity_html(&outputs, &found);
-    Ok(Studied { along: along.map(|i| i.name.clone()), curves, sensitivity })
+    let sensitivity = Study::sensitivity_html(&outputs, &all);
+    Ok(Studied { along: along.map(|i| i.name.clone()), curves, sensitivity, left_out: all.left_out })
 }
 
 /// The file with the changes in it, its comments kept.

@@ -76,7 +76,7 @@ const solve = latest(async () => {
     $("drawing").innerHTML = answer.drawing;
     $("tables").innerHTML = answer.tables;
     headlines(answer.headlines);
-    sliders(answer.sliders);
+    sliders(answer.sliders, answer.left_out);
   } catch (e) {
     tell(e.message);
   }
@@ -115,7 +115,7 @@ function headlines(all) {
 }
 
 // The sliders are made once for a file, and only told their values afterwards.
-function sliders(all) {
+function sliders(all, leftOut) {
   const names = all.map((s) => s.name).join("\n");
   if ($("inputs").dataset.names !== names) {
     $("inputs").dataset.names = names;
@@ -133,6 +133,11 @@ function sliders(all) {
         $("inputs").append(box);
       }
       box.append(slider(s));
+    }
+    if (leftOut > 0) {
+      const note = document.createElement("p");
+      note.textContent = `${leftOut} more numbers of this network have no slider: change them in the file.`;
+      $("inputs").append(note);
     }
   }
   for (const s of all) {
