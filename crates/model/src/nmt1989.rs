@@ -11,8 +11,9 @@ use std::f64::consts::E;
 use serde::Serialize;
 
 use crate::copying;
+use crate::network::Network;
 use crate::quantity::{Seconds, Traffic};
-use crate::topology::{Group, Kind, Topology};
+use crate::topology::{Flow, Group, Kind};
 
 /// The paper's sheet: what is asked for.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -50,12 +51,27 @@ pub struct Results {
     pub total_s: f64,
 }
 
+/// The flows that go over the copy's Ethernet, be it between gateways, with how many stations send
+/// each: the copy's background. `network` has a sheet.
+pub fn background(network: &Network) -> impl Iterator<Item = (&Flow, f64)> {
+    let topology = network.topology();
+    let medium = network.copy_routes().first().and_then(|(there, _)| there.hops.first()).map(|hop| hop.medium);
+    let across = topology.flows.iter().zip(network.flow_routes()).filter_map(move |(flow, route)| {
+        let crosses = route.hops.iter().any(|hop| Some(hop.medium) == medium);
+        crosses.then_some((flow, topology.groups.get(route.from)?))
+    });
+    across.map(|(flow, from)| (flow, f64::from(from.stations)))
+}
+
 impl Sheet {
-    /// The sheet for a topology: its first copy, which must stay on one Ethernet, and all flows on
+    /// The sheet for a network: its one copy, which must stay on one Ethernet, and all flows over
     /// that. The copy's packets come at the rate of the sender's software alone, as the paper
     /// measured them. An error says what is missing.
-    pub fn of(topology: &Topology) -> Result<Sheet, &'static str> {
-        let copy = topology.copies.first().ok_or("there is no copy")?;
+    pub fn of(network: &Network) -> Result<Sheet, &'static str> {
+        let topology = network.topology();
+        let [copy] = &topology.copies[..] else {
+            return Err(if topology.copies.is_empty() { "there is no copy" } else { "there is more than one copy" });
+        };
         let group = |name: &str| topology.groups.iter().find(|g| g.name == name).ok_or("a group is not there");
         let on = |g: &Group| topology.media.iter().find(|m| m.name == g.medium).ok_or("a medium is not there");
         let medium = on(group(&copy.from)?)?;
@@ -69,11 +85,8 @@ impl Sheet {
         let blocks_per_s = 1.0 / copy.software.get();
         let (data, reply) = copying::traffic(copy, blocks_per_s);
         let mut offered = data.plus(reply);
-        for flow in &topology.flows {
-            let from = group(&flow.from)?;
-            if from.medium == medium.name {
-                offered = offered.plus(Traffic::new(flow.rate, flow.size).times(f64::from(from.stations)));
-            }
+        for (flow, stations) in background(network) {
+            offered = offered.plus(Traffic::new(flow.rate, flow.size).times(stations));
         }
         Ok(Sheet {
             bits_per_s: medium.rate.bits() as f64,

@@ -27,11 +27,29 @@ fn the_papers_figures_come_out_to_the_last_digit() {
         (FIG9, ["1.06671584", "6.64%", "65.30", "68493.1507", "73.0627286", "1141.55251"]),
         (FIG10, ["17.1082081", "48.10%", "566.52", "68493.1507", "1171.79507", "1141.55251"]),
     ] {
-        let (topology, _) = parse(text).unwrap();
-        let shown = super::super::tables::sheet(&Sheet::of(&topology).unwrap().results().unwrap());
+        let (_, network) = parse(text).unwrap();
+        let shown = super::super::tables::sheet(&Sheet::of(&network).unwrap().results().unwrap());
         assert!(words.iter().all(|w| shown.contains(w)), "{shown}");
     }
-    assert_eq!(Sheet::of(&parse(OFFICE).unwrap().0), Err("the copy leaves its medium"));
+}
+
+#[test]
+fn the_papers_sheet_takes_one_copy_and_all_that_crosses_its_ethernet() {
+    let sheet = |text: &str| Sheet::of(&parse(text).unwrap().1);
+    assert_eq!(sheet(OFFICE), Err("there is more than one copy"));
+    let away = FIG9.to_owned()
+        + "[[medium]]\nname = \"far\"\ntype = \"switch\"\nrate = \"1Gbit\"\n\
+           [[group]]\nname = \"guests\"\nmedium = \"far\"\nstations = 3\n\
+           [[gateway]]\nname = \"door\"\njoins = [\"far\", \"Local_Ethernet\"]\ncost = \"1us\"\n\
+           [[flow]]\nfrom = \"guests\"\nto = \"guests\"\nrate = 9000\nsize = \"1000B\"\n";
+    assert_eq!(sheet(&away), sheet(FIG9), "what stays elsewhere is no load");
+    let across = away.clone() + "[[flow]]\nfrom = \"guests\"\nto = \"TO\"\nrate = 100\nsize = \"1000B\"\n";
+    let to = &parse(FIG9).unwrap().0.copies[0].to.clone();
+    let more = sheet(&across.replace("TO", to)).unwrap().offered.packets_per_s()
+        - sheet(FIG9).unwrap().offered.packets_per_s();
+    assert!((more - 300.0).abs() < 1e-9, "{more}");
+    let leaves = away.replace(&format!("to = \"{to}\""), "to = \"guests\"");
+    assert_eq!(sheet(&leaves), Err("the copy leaves its medium"));
 }
 
 #[test]

@@ -83,12 +83,12 @@ fn solve(path: &Path, html: Option<&Path>, xlsx: Option<&Path>, json: bool) -> R
 }
 
 fn sheet(path: &Path, xlsx: Option<&Path>, json: bool) -> Result {
-    let (topology, _) = file::read(path)?;
+    let (_, network) = file::read(path)?;
     let wrong = |why| Error::Usage(format!("{}: nmt1989 cannot do this: {why}", path.display()));
-    let results = Sheet::of(&topology).map_err(wrong)?.results();
+    let results = Sheet::of(&network).map_err(wrong)?.results();
     let results = results.ok_or_else(|| wrong("its formulas have no value here"))?;
     if let Some(xlsx) = xlsx {
-        write_nmt1989(xlsx, &topology).map_err(Error::local(xlsx.display()))?;
+        write_nmt1989(xlsx, &network).map_err(Error::local(xlsx.display()))?;
     }
     if json { out::json(&results) } else { out::text(&tables::sheet(&results)) }
 }

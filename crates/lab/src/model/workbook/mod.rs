@@ -33,14 +33,14 @@ mod wifi;
 use std::io;
 use std::path::Path;
 
-use remora_model::{Network, Topology};
+use remora_model::Network;
 use rust_xlsxwriter::{Workbook, XlsxError};
 
 use crate::report::page::Place;
 
 /// Writes the sheet of Copy 89 for a topology; an error of kind `InvalidInput` says what it cannot do.
-pub fn write_nmt1989(path: &Path, topology: &Topology) -> io::Result<()> {
-    let model = nmt1989::Model::of(topology).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+pub fn write_nmt1989(path: &Path, network: &Network) -> io::Result<()> {
+    let model = nmt1989::Model::of(network).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     write(path, |book| model.write(book))
 }
 

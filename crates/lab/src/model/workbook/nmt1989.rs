@@ -1,8 +1,8 @@
 //! The sheet of Copy 89's figures 5, 9 and 10: submodels with their inputs, and the paper's formulas
 //! on one Ethernet and the workstations on it ([`remora_model::nmt1989`] says what is wrong with them).
 
-use remora_model::nmt1989::{Results, Sheet};
-use remora_model::{Size, Topology};
+use remora_model::nmt1989::{Results, Sheet, background};
+use remora_model::{Network, Size};
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 
 use super::cells::{Styles, fixed, formula, name};
@@ -29,8 +29,9 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn of(topology: &Topology) -> Result<Model, &'static str> {
-        let input = Sheet::of(topology)?;
+    pub(super) fn of(network: &Network) -> Result<Model, &'static str> {
+        let input = Sheet::of(network)?;
+        let topology = network.topology();
         let results = input.results().ok_or("its formulas have no value here")?;
         let copy = topology.copies.first().ok_or("there is no copy")?;
         let group = |name: &str| topology.groups.iter().find(|g| g.name == name).ok_or("a group is not there");
@@ -46,17 +47,12 @@ impl Model {
             end(&copy.from, copy.data.packets, copy.data.size),
             end(&copy.to, copy.reply.packets, copy.reply.size),
         ];
-        for flow in &topology.flows {
-            let from = group(&flow.from)?;
-            if from.medium == medium {
-                kinds.push(Kind {
-                    name: flow.from.clone(),
-                    stations: f64::from(from.stations),
-                    packets_per_s: flow.rate.get(),
-                    bits: flow.size.mean_bits(),
-                });
-            }
-        }
+        kinds.extend(background(network).map(|(flow, stations)| Kind {
+            name: flow.from.clone(),
+            stations,
+            packets_per_s: flow.rate.get(),
+            bits: flow.size.mean_bits(),
+        }));
         Ok(Model { medium, kinds, input, results })
     }
 
