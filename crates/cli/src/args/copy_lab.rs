@@ -26,8 +26,8 @@ Examples:
   remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
   remora lab copy --json | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
-Exit codes: 0 all runs were made (with --check: and all predictions are in band), 1 not so, 130 Ctrl-C,
-with a report on what was run.
+Exit codes: 0 all runs were made (with --check: by all systems, and all predictions are in band), 1 not
+so, no run was made or a system that --only names is missing, 130 Ctrl-C, with a report on what was run.
 
 --json prints one object: version, complete, command, rate_bits_per_s, collisions, compression,
 first_seed, seeds, jobs, took_s, lateness_ms_bound, peers (system, version, missing), cells (system,
@@ -82,7 +82,7 @@ pub(crate) struct CopyLab {
     /// How late the emulator may hand over a frame in a run that counts as in time
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// End with code 1 if a prediction is not in its band
+    /// End with code 1 if a prediction is not in its band, a system is missing or there is nothing to judge
     #[arg(long)]
     pub(crate) check: bool,
     /// Print an object with every run instead of tables

@@ -28,14 +28,12 @@ pub(crate) async fn run(args: CopyLab) -> Result {
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     let report = report.map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
     lab::publish(&report, || report.to_text(), args.json, page)?;
-    let out: usize = report.verdicts().iter().map(|v| v.out.len()).sum();
-    match (number, report.failures(), out) {
-        (Some(number), ..) => Err(Error::Interrupted(number)),
-        (None, 0, 1..) if args.check => {
-            Err(Error::refused("the laboratory", format!("{out} predictions are out of band")))
-        }
-        (None, failures, _) => lab::failed(failures),
+    if let Some(number) = number {
+        return Err(Error::Interrupted(number));
     }
+    lab::failed(report.failures())?;
+    let objections = report.objections(!args.only.is_empty(), args.check);
+    if objections.is_empty() { Ok(()) } else { Err(Error::refused("the laboratory", objections.join("; "))) }
 }
 
 fn options(args: &CopyLab) -> Result<Options> {

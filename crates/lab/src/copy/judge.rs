@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::outcome::{CellOutcome, Predicted, Report};
+use super::outcome::{CellOutcome, Peer, Predicted, Report};
 use super::plan::{SETUP_BYTES, System};
 use super::predict::{Frames, Load, On, Program, Seen};
 use super::run::Run;
@@ -47,6 +47,28 @@ impl Report {
         for (cell, found) in self.cells.iter_mut().zip(all) {
             (cell.predicted, cell.simulated) = found.unwrap_or_default();
         }
+    }
+
+    /// What was to be run or judged and was not, or is out of band, in words; none: the study stands. With
+    /// `named` its systems were asked for by name, with `check` all is to be there, and predictions count.
+    pub fn objections(&self, named: bool, check: bool) -> Vec<String> {
+        let absent = |p: &Peer| p.missing.as_ref().map(|why| format!("{} was not run: {why}", p.system.name()));
+        let mut all: Vec<String> = self.peers.iter().filter(|_| named || check).filter_map(absent).collect();
+        let is_empty = self.cells.iter().all(|c| c.runs.is_empty());
+        if is_empty {
+            all.push("no run was made".into());
+        }
+        if check {
+            let verdicts = self.verdicts();
+            let out: usize = verdicts.iter().map(|v| v.out.len()).sum();
+            match out {
+                0 if verdicts.is_empty() && !is_empty => all.push("there is no prediction to judge".into()),
+                0 => {}
+                1 => all.push("a prediction is out of band".into()),
+                n => all.push(format!("{n} predictions are out of band")),
+            }
+        }
+        all
     }
 
     fn fit(&self, system: System, on: On) -> Option<(u64, Program)> {
@@ -152,6 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_run_is_no_success() {
+        const FTP: &str = "ftp was not run: install vsftpd";
+        let report = report();
+        assert_eq!(report.objections(false, false), [""; 0], "what is not here is left out, unless it was named");
+        assert_eq!(report.objections(true, false), [FTP]);
+        assert_eq!(report.objections(false, true), [FTP]);
+        let nothing = Report { cells: Vec::new(), ..report.clone() };
+        assert_eq!(nothing.objections(false, false), ["no run was made"]);
+        assert_eq!(nothing.objections(true, true), [FTP, "no run was made"]);
+        let cells = report.cells.iter().filter(|c| c.cell.load_percent == 0.0).cloned().collect();
+        let fitted = Report { cells, peers: Vec::new(), ..report };
+        assert_eq!(fitted.objections(true, true), ["there is no prediction to judge"]);
+    }
+
+    #[test]
     fn what_is_out_of_its_band_is_named() {
         let mut report = report();
         for verdict in report.verdicts() {
@@ -160,6 +197,7 @@ mod tests {
         for cell in &mut report.cells {
             cell.predicted.iter_mut().filter(|p| !p.fitted).for_each(|p| p.difference_percent = -10.6);
         }
+        assert!(report.objections(false, true).contains(&"a prediction is out of band".to_owned()));
         let verdicts = report.verdicts();
         assert_eq!((verdicts[0].good, &verdicts[0].out[..]), (0, &["scp 1 MB at 60 % (-11 %)".to_owned()][..]));
         assert_eq!(verdicts[1].good, 1);
