@@ -108,11 +108,19 @@ fn names<'a>(table: Table, all: impl ExactSizeIterator<Item = &'a str>) -> Resul
         if name.is_empty() {
             return Err(error(table, i, "name", "is empty"));
         }
+        if let Some(c) = name.chars().find(|c| is_unprintable(*c)) {
+            return Err(error(table, i, "name", format!("has {} in it, which no table can show", c.escape_unicode())));
+        }
         if names.insert(name, i).is_some() {
             return Err(error(table, i, "name", format!("'{name}' is there already")));
         }
     }
     Ok(names)
+}
+
+/// Whether terminals act on it, or XML 1.0 (section 2.2) forbids it, which drawings are.
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn check_media(topology: &Topology) -> Result<(), TopologyError> {

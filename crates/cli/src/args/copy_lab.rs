@@ -60,7 +60,7 @@ pub(crate) struct CopyLab {
     /// Only this one: remora, libnfs, scp, rsync, ftp, same-disk or from-memory; may be given several
     /// times
     #[arg(long, value_name = "SYSTEM", value_parser = system)]
-    pub(crate) only: Vec<System>,
+    only: Vec<System>,
     /// Seeds for each cell; fewer than 5 give no interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: Option<u64>,
@@ -101,13 +101,18 @@ pub(crate) enum Medium {
 }
 
 impl CopyLab {
+    /// The systems that are named; none: all.
+    pub(crate) fn only(&self) -> Vec<System> {
+        once(&self.only)
+    }
+
     /// Sizes of the files in MB.
     pub(crate) fn sizes_mb(&self) -> Vec<u64> {
         match (self.quick, self.full) {
             (true, _) => QUICK.0.to_vec(),
             (_, true) => PAPER_SIZES_MB.to_vec(),
             _ if self.sizes.is_empty() => SIZES_MB.to_vec(),
-            _ => self.sizes.clone(),
+            _ => once(&self.sizes),
         }
     }
 
@@ -116,7 +121,7 @@ impl CopyLab {
         match self.loads.is_empty() {
             _ if self.quick => QUICK.1.to_vec(),
             true => PAPER_LOADS.to_vec(),
-            false => self.loads.clone(),
+            false => once(&self.loads),
         }
     }
 
@@ -124,6 +129,17 @@ impl CopyLab {
     pub(crate) fn seeds(&self) -> u64 {
         self.seeds.unwrap_or(if self.quick { QUICK.2 } else { 10 })
     }
+}
+
+/// Each once: the same cell twice would be run twice.
+fn once<T: Copy + PartialEq>(named: &[T]) -> Vec<T> {
+    let mut each = Vec::new();
+    named.iter().for_each(|item| {
+        if !each.contains(item) {
+            each.push(*item);
+        }
+    });
+    each
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -30,6 +30,12 @@ Examples:
 --json prints one object: stations, media, gateways, flows, copies; an estimate has value (null where
 queues grow without end) and outside (why to doubt it). docs/model.md has the formulas and their bands.";
 
+/// What goes without `--simulate`, whose flags are an error beside it. (What a flag requires is not asked
+/// for where something that is there excludes it.)
+const NOT_SIMULATED: [&str; 5] = ["compat", "html", "sweep", "xlsx", "check"];
+/// The shortest bin: captures have no finer time.
+const BIN_MIN: Duration = Duration::from_micros(1);
+
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Model {
@@ -40,7 +46,7 @@ pub(crate) struct Model {
     #[arg(value_name = "FILE", required_unless_present_any = ["example", "check"])]
     pub(crate) file: Option<PathBuf>,
     /// Print an example of such a file and end: one with all keys, or =campus, with 10,000 stations
-    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "office", hide_possible_values = true, conflicts_with_all = ["file", "json", "compat", "xlsx", "html", "sweep"])]
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "office", hide_possible_values = true, conflicts_with_all = ["file", "json", "compat", "xlsx", "html", "sweep", "simulate", "seeds", "seconds", "check", "seed"])]
     pub(crate) example: Option<Example>,
     /// Print an object
     #[arg(long)]
@@ -61,10 +67,10 @@ pub(crate) struct Model {
     #[arg(long, conflicts_with_all = ["compat", "html", "sweep", "xlsx"])]
     pub(crate) simulate: bool,
     /// Simulate so many times, each with a seed of its own
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", conflicts_with_all = NOT_SIMULATED, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,
     /// Seconds of network time of each simulation, after a fifth as many that are not counted
-    #[arg(long, value_name = "S", default_value_t = 60.0, requires = "simulate", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 60.0, requires = "simulate", conflicts_with_all = NOT_SIMULATED, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// Hold the model to simulations of N random networks of each kind for which it says that it holds; ends
     /// with 1 if a figure is off by more than 10 %
@@ -73,6 +79,11 @@ pub(crate) struct Model {
     /// Draw the networks of --check from this seed
     #[arg(long, value_name = "S", default_value_t = 7, requires = "check", conflicts_with = "file")]
     pub(crate) seed: u64,
+}
+
+fn bin(text: &str) -> Result<Duration, String> {
+    let bin = units::duration(text)?;
+    if bin >= BIN_MIN { Ok(bin) } else { Err(format!("'{text}' is too short: expected 1us or more")) }
 }
 
 /// Seconds of network time.
@@ -114,7 +125,7 @@ pub(crate) struct Calibrate {
     #[arg(long)]
     pub(crate) topology: bool,
     /// Count packets in bins of this length for burstiness
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "100ms")]
+    #[arg(long, value_name = "TIME", value_parser = bin, default_value = "100ms")]
     pub(crate) bin: Duration,
 }
 
@@ -130,4 +141,51 @@ pub(crate) enum Example {
 pub(crate) enum Compat {
     /// The Network Modeling Tool of Copy 89, faults included: one copy on one Ethernet
     Nmt1989,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Model,
+    }
+
+    fn parsed(line: &str) -> Result<Model, clap::Error> {
+        Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).map(|line| line.args)
+    }
+
+    #[test]
+    fn flags_that_would_be_passed_over_are_errors() {
+        for line in [
+            "--check 2 --seeds 9",
+            "--check 2 --seconds 9",
+            "--check --example",
+            "--example --simulate",
+            "--example --seeds 9",
+            "--example --seed 9",
+            "a.toml --seeds 9",
+            "a.toml --sweep copy.1.window=1..2/2 --seeds 9",
+            "a.toml --html a.html --seconds 9",
+            "a.toml --compat nmt1989 --seeds 9",
+            "calibrate a.pcap --bin 0s",
+            "calibrate a.pcap --bin 0.5us",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+        for line in [
+            "a.toml",
+            "a.toml --simulate --seeds 9 --seconds 9 --json",
+            "--check 2 --seed 9 --json",
+            "--example=campus",
+            "a.toml --html a --xlsx b",
+            "calibrate a.pcap --bin 1us",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}: {:?}", parsed(line).err());
+        }
+    }
 }

@@ -32,12 +32,13 @@ pub(crate) async fn run(args: CopyLab) -> Result {
         return Err(Error::Interrupted(number));
     }
     lab::failed(report.failures())?;
-    let objections = report.objections(!args.only.is_empty(), args.check);
+    let objections = report.objections(!args.only().is_empty(), args.check);
     if objections.is_empty() { Ok(()) } else { Err(Error::refused("the laboratory", objections.join("; "))) }
 }
 
 fn options(args: &CopyLab) -> Result<Options> {
-    let systems = if args.only.is_empty() { System::ALL.to_vec() } else { args.only.clone() };
+    let only = args.only();
+    let systems = if only.is_empty() { System::ALL.to_vec() } else { only };
     Ok(Options {
         rate: args.rate,
         access: match args.medium {
@@ -69,7 +70,7 @@ fn command(args: &CopyLab) -> Result<String> {
     words.extend(["--loads".to_owned(), list(args.loads().iter().map(f64::to_string).collect())]);
     words.extend(["--seeds".to_owned(), args.seeds().to_string(), "--seed".to_owned(), args.seed.to_string()]);
     words.extend(["--jobs".to_owned(), args.jobs.to_string()]);
-    words.extend(args.only.iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
+    words.extend(args.only().iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
     words.extend(args.dir.iter().flat_map(|dir| ["--dir".to_owned(), dir.to_string_lossy().into_owned()]));
     words.extend(["--lateness-max".to_owned(), format!("{}ms", args.lateness_max.as_secs_f64() * 1e3)]);
     shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
@@ -101,6 +102,10 @@ mod tests {
             (
                 &["--quick"],
                 "--rate 10Mbit --sizes 1 --loads '0,10,60,98' --seeds 3 --seed 1 --jobs 4 --lateness-max 5ms",
+            ),
+            (
+                &["--only", "remora", "--only", "remora", "--sizes", "1,1", "--loads", "0,0,10"],
+                "--rate 10Mbit --sizes 1 --loads '0,10' --seeds 10 --seed 1 --jobs 4 --only remora --lateness-max 5ms",
             ),
             (
                 &[

@@ -100,6 +100,9 @@ pub(crate) fn bad_captures_and_flags() {
     assert!(cut.stdout.contains("\"packets\":2,") && cut.stdout.contains("\"cut_short\":true"), "{cut:?}");
     p.run(&["model", "calibrate", "empty.pcap"]).expect(1, &["empty.pcap", "damaged after packet 0"]);
     p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "No such file"]);
+    let fig9 = example("copy89-fig9.toml");
+    p.run(&["model", &fig9, "--html", "x", "--xlsx", "./x"]).expect(2, &["./x would be written twice"]);
+    assert!(!p.here("x").exists());
     p.run(&["model", "serve", "--listen", "0.0.0.0:0"]).expect(2, &["0.0.0.0:0", "loopback"]);
     fs::write(p.here("bad.toml"), "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nspeed = \"1Mbit\"\n").unwrap();
     p.run(&["model", "serve", "bad.toml", "--listen", "127.0.0.1:0"]).expect(2, &["bad.toml:4", "speed", "rate"]);

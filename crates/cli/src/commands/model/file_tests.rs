@@ -67,6 +67,8 @@ fn errors_name_line_and_key_and_what_was_expected() {
         (&format!("{ethernet}walk = \"3us\"\n"), 5, &["walk", "only a ring"]),
         (&format!("{ethernet}propagation = \"3 parsecs\"\n"), 5, &["propagation", "length of time"]),
         (&ethernet.replace("ethernet", "ring"), 2, &["walk", "3us"]),
+        (&ethernet.replace("\"e\"", "\"b\\n\\u001b[31mred\""), 2, &["name", "\\u{a}"]),
+        (&both.replace("\"g\"", "\"g\\u001b[31m\""), 6, &["name", "\\u{1b}", "no table can show"]),
         (&format!("{ethernet}{ethernet}"), 6, &["name", "'e' is there already"]),
         (&both.replace("\"e\"\nstations", "\"f\"\nstations"), 7, &["medium", "no medium is called 'f'"]),
         (&both.replace("stations = 2", "stations = 0"), 8, &["stations", "1 to 1000000"]),

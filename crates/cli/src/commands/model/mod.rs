@@ -12,7 +12,7 @@ mod write;
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use ratatui::crossterm::terminal;
@@ -46,6 +46,11 @@ pub(crate) async fn run(args: Model) -> Result {
             return Err(Error::Usage(format!("{} is the model itself: write elsewhere", output.display())));
         }
     }
+    if let (Some(html), Some(xlsx)) = (&args.html, &args.xlsx)
+        && (is_same(html, xlsx) || place(html).is_some_and(|at| place(xlsx) == Some(at)))
+    {
+        return Err(Error::Usage(format!("{} would be written twice: --html and --xlsx name it", xlsx.display())));
+    }
     blocking(move || match (args.compat, args.sweep) {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
         (None, Some(range)) => sweep::run(&path, &range, args.json),
@@ -59,6 +64,12 @@ pub(crate) async fn run(args: Model) -> Result {
 fn is_same(a: &Path, b: &Path) -> bool {
     let of = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     of(a).is_some_and(|a| of(b) == Some(a))
+}
+
+/// Where a file that need not be there is.
+fn place(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(parent.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Solving keeps a processor busy and cannot be cut short: a signal ends the process around it.
