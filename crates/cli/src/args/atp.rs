@@ -29,9 +29,10 @@ Examples:
   remora lab atp deadlines --real --workload equal --seeds 1 --from 140s --length 60s
   remora lab atp --json | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
 
---json prints one object: version, source, command, trace, first_seed, seeds, rows (workload, class,
-scheme, objects, oracle, delivered, told, rejected, late, of_oracle, paper), verdicts (workload, high,
-baseline, paper_policy, oracle, of_oracle, low, low_baseline, table_2, missed: in words, [] is good),
+--json prints one object: version, source, command, trace, first_seed, seeds, made (experiment,
+link, first_seed, runs: what each uses of these), rows (workload, class, scheme, objects, oracle,
+delivered, told, rejected, late, of_oracle, paper), verdicts (workload, high, baseline, paper_policy,
+oracle, of_oracle, low, low_baseline, table_2, missed: in words, [] is good),
 curves (scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme, events),
 bulk (scheme, points: bytes,
 bytes a second), failures. A figure has runs, censored, median, low and high (95 % interval of the
@@ -48,13 +49,13 @@ pub(crate) struct Atp {
     /// Only this scheme; may be repeated [default: all]
     #[arg(long = "scheme", value_name = "NAME", value_parser = protocol)]
     pub(crate) protocols: Vec<Protocol>,
-    /// Seeds for each cell; fewer than 6 give no interval
+    /// Seeds for each cell with deadlines; fewer than 6 give no interval. All else is one run of each cell
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub(crate) seeds: u64,
-    /// The first seed
+    /// The first seed; nothing is drawn for bulk
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// The bandwidth over time, instead of the paper's
+    /// The bandwidth over time, instead of the paper's; that of bulk is always 512 KB/s
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Threads; the results do not depend on it [default: one for each processor]

@@ -53,7 +53,7 @@ fn options(args: &Atp) -> Result<Options> {
         seeds: args.seeds,
         threads: args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
         bar: true,
-        command: command(args),
+        command: command(args)?,
     })
 }
 
@@ -83,17 +83,81 @@ fn or_all<T: Copy + PartialEq>(named: &[T], all: &[T]) -> Vec<T> {
     all.iter().copied().filter(|t| named.is_empty() || named.contains(t)).collect()
 }
 
-/// The command that gives the same figures again.
-fn command(args: &Atp) -> String {
-    let mut words = vec!["remora lab atp".to_owned()];
-    words.extend(args.experiments.iter().map(|e| e.name().to_owned()));
-    words.extend(args.workloads.iter().map(|w| format!("--workload {}", w.name())));
-    words.extend(args.protocols.iter().map(|p| format!("--scheme {}", p.name())));
-    words.extend(args.trace.as_ref().map(|path| format!("--trace {}", path.display())));
+/// The command that gives the same figures again, for a shell.
+fn command(args: &Atp) -> Result<String> {
+    let mut words: Vec<String> = ["remora", "lab", "atp"].map(str::to_owned).into();
+    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    args.workloads.iter().for_each(|w| add("--workload", w.name().to_owned()));
+    args.protocols.iter().for_each(|p| add("--scheme", p.name().to_owned()));
+    args.trace.iter().for_each(|path| add("--trace", path.to_string_lossy().into_owned()));
     if args.real {
-        words.push(format!("--real --rtt {:?} --from {:?}", args.rtt, args.from));
-        words.extend(args.length.map(|length| format!("--length {length:?}")));
+        add("--rtt", time(args.rtt));
+        add("--from", time(args.from));
+        args.length.iter().for_each(|length| add("--length", time(*length)));
+        add("--cells", args.cells.to_string());
+        add("--lateness-max", time(args.lateness_max));
     }
-    words.push(format!("--seeds {} --seed {}", args.seeds, args.seed));
-    words.join(" ")
+    add("--seeds", args.seeds.to_string());
+    add("--seed", args.seed.to_string());
+    words.splice(3..3, args.experiments.iter().map(|e| e.name().to_owned()));
+    words.extend(args.real.then(|| "--real".to_owned()));
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+}
+
+/// A length of time as flags have it.
+fn time(length: Duration) -> String {
+    match length.as_nanos() {
+        n if n.is_multiple_of(1_000_000_000) => format!("{}s", n / 1_000_000_000),
+        n if n.is_multiple_of(1_000_000) => format!("{}ms", n / 1_000_000),
+        n => format!("{}us", n as f64 / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Atp,
+    }
+
+    fn parsed(words: &[&str]) -> Atp {
+        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
+    }
+
+    #[test]
+    fn the_command_makes_the_same_runs() {
+        for (words, line) in [
+            (&["bulk"][..], "bulk --seeds 10 --seed 1"),
+            (
+                &["--trace", "/my traces/a.csv", "--scheme", "atp", "--seeds", "3"],
+                "--scheme atp --trace '/my traces/a.csv' --seeds 3 --seed 1",
+            ),
+            (
+                &[
+                    "deadlines",
+                    "--real",
+                    "--cells",
+                    "14",
+                    "--lateness-max",
+                    "2.5ms",
+                    "--from",
+                    "140s",
+                    "--length",
+                    "1m",
+                ],
+                "deadlines --rtt 10ms --from 140s --length 60s --cells 14 --lateness-max 2500us --seeds 10 --seed 1 --real",
+            ),
+        ] {
+            let made = command(&parsed(words)).unwrap();
+            assert_eq!(made, format!("remora lab atp {line}"));
+            let words = shlex::split(&made).unwrap();
+            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
+            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+        }
+    }
 }

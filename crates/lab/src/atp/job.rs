@@ -9,6 +9,9 @@ use super::{Experiment, Options};
 /// Sizes of bulk objects, in KB (ATP 02, Figure 6a).
 const BULK_KB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
+/// The seed of bulk transfers: nothing about them is drawn.
+pub(super) const BULK_SEED: u64 = 1;
+
 /// One run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Job {
@@ -61,7 +64,7 @@ impl Job {
             Job::Saturated(protocol, seed) => whole(protocol, trace, atp::saturating(), seed),
             Job::Mixed(protocol, seed) => whole(protocol, trace, atp::objects(Workload::Unequal2, seed), seed),
             Job::Bulk(protocol, sends, kb) => {
-                atp::bulk(protocol, kb << 10, sends, epoch, 1).map(Done::Rate).map_err(|e| e.to_string())
+                atp::bulk(protocol, kb << 10, sends, epoch, BULK_SEED).map(Done::Rate).map_err(|e| e.to_string())
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod job;
 pub mod loopback;
+mod made;
 mod outcome;
 mod page;
 mod paper;
@@ -27,6 +28,7 @@ use crate::report::bar::bar;
 use crate::wireless::pool;
 use job::Job;
 
+pub use made::Made;
 pub use outcome::Report;
 pub use verdict::{Rival, Verdict};
 
@@ -75,9 +77,9 @@ pub struct Options {
     pub trace: Trace,
     /// What the link is called; `None` for the paper's.
     pub trace_name: Option<String>,
-    /// The first seed.
+    /// The first seed; bulk transfers have one of their own.
     pub first_seed: u64,
-    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
+    /// How many seeds for each cell with deadlines (1 to [`SEEDS_MAX`]).
     pub seeds: u64,
     /// On so many threads; the results do not depend on it.
     pub threads: NonZeroUsize,

@@ -3,7 +3,8 @@
 use remora_sim::atp::{Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
 use serde::Serialize;
 
-use super::job::{Done, Job};
+use super::job::{BULK_SEED, Done, Job};
+use super::made::{self, Made};
 use super::paper::{self, Paper};
 use super::real::Conditions;
 use super::verdict::{self, Verdict};
@@ -25,12 +26,14 @@ pub struct Report {
     pub real: Option<Conditions>,
     /// The command that gives this again.
     pub command: String,
-    /// Which link.
+    /// The link that is asked for.
     pub trace: String,
-    /// The first seed.
+    /// The first seed that is asked for.
     pub first_seed: u64,
-    /// How many seeds each cell was run with.
+    /// How many seeds are asked for.
     pub seeds: u64,
+    /// What of that each experiment uses.
+    pub made: Vec<Made>,
     /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
     pub rows: Vec<Row>,
     /// What they say of `atp`: a verdict for each workload.
@@ -138,12 +141,14 @@ impl Report {
         let done: Vec<(Job, Done)> = done.collect();
         let rows = rows(options, &done);
         let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
+        let trace = options.trace_name.clone().unwrap_or_else(reconstructed);
         Report {
             version: env!("CARGO_PKG_VERSION"),
             source: Source::Simulated,
             real: None,
             command: options.command.clone(),
-            trace: options.trace_name.clone().unwrap_or_else(reconstructed),
+            made: made::all(options, &trace),
+            trace,
             first_seed: options.first_seed,
             seeds: options.seeds,
             verdicts: verdict::judge(&rows),
@@ -172,7 +177,7 @@ fn failure((job, done): &(Job, Done)) -> Option<Failure> {
         Job::Oracle(workload, seed) => (format!("{}, oracle", workload.name()), *seed),
         Job::Cell(workload, protocol, seed) => (format!("{}, {}", workload.name(), protocol.name()), *seed),
         Job::Saturated(protocol, seed) | Job::Mixed(protocol, seed) => (protocol.name().to_owned(), *seed),
-        Job::Bulk(protocol, _, kb) => (format!("{}, bulk, {kb} KB", protocol.name()), 1),
+        Job::Bulk(protocol, _, kb) => (format!("{}, bulk, {kb} KB", protocol.name()), BULK_SEED),
     };
     Some(Failure { what, run: FailedRun { seed, why: why.clone() } })
 }

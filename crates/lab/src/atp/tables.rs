@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::made::Made;
 use super::outcome::{Report, Row, Timeline};
 use super::ratios;
 use super::verdict::{Rival, Verdict};
@@ -58,10 +59,12 @@ impl Report {
         if let Some(real) = &self.real {
             return real.words(self);
         }
-        format!(
-            "Simulated, in virtual time. {} seeds from {}. The bandwidth is {}.",
-            self.seeds, self.first_seed, self.trace
-        )
+        format!("Simulated, in virtual time. {}", self.made_of())
+    }
+
+    /// What each experiment is made of.
+    pub(super) fn made_of(&self) -> String {
+        self.made.iter().map(Made::words).collect::<Vec<_>>().join(" ")
     }
 
     /// What the schemes are.

@@ -21,7 +21,7 @@ use remora_base::Time;
 use remora_sim::atp::{self, BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
 use serde::Serialize;
 
-use super::job::{self, Done, Job};
+use super::job::{self, BULK_SEED, Done, Job};
 use super::{Experiment, Options, Report};
 use crate::wireless::pool;
 use cell::{Cell, Measured};
@@ -77,23 +77,17 @@ pub struct Conditions {
 impl Conditions {
     /// How the figures came about, in a sentence or two.
     pub(super) fn words(&self, report: &Report) -> String {
-        let times = match report.seeds {
-            1 => "once".to_owned(),
-            n => format!("with {n} seeds"),
-        };
-        format!(
-            "On real hosts, {times} from seed {}: network namespaces joined by an emulated link, {} ms there and back, \
-             TCP with {}. The bandwidth of objects with deadlines is {}, from {} s for {} s; the latest frame was \
-             {:.1} ms late, and {} cells were made again for that.",
-            report.first_seed,
+        let mut words = format!(
+            "On real hosts: network namespaces joined by an emulated link, {} ms there and back, TCP with {}. {}",
             self.round_trip_ms,
             self.congestion,
-            report.trace,
-            self.from_s,
-            self.length_s,
-            self.lateness_ms_max,
-            self.repeated,
-        )
+            report.made_of(),
+        );
+        if report.made.iter().any(|made| made.experiment == Experiment::Deadlines.name()) {
+            words += &format!(" Objects with deadlines come from {} s of it for {} s.", self.from_s, self.length_s);
+        }
+        let (latest, repeated) = (self.lateness_ms_max, self.repeated);
+        words + &format!(" The latest frame was {latest:.1} ms late, and {repeated} cells were made again for that.")
     }
 }
 
@@ -195,7 +189,7 @@ impl Real<'_> {
             pace: Pace::Closed { at_once },
             link: link::steady(BULK_RATE, self.setup.round_trip)?,
             until: Time::ZERO + BULK_PATIENCE,
-            seed: 1,
+            seed: BULK_SEED,
         };
         let fates = self.valid(&cell)?;
         steady_rate(&fates, size).ok_or_else(|| {
