@@ -86,6 +86,19 @@ fn runs_side_by_side_are_told_apart() {
 }
 
 #[test]
+fn a_run_that_is_repeated_is_counted_anew() {
+    let receiver = Receiver::start();
+    let plan = plan(Law::Even, Rate::mbit(2), Duration::from_millis(300), 5);
+    for _ in 0..2 {
+        let sent = sent(receiver.at, &plan);
+        let carried = sent.carried.expect("the receiver answers");
+        assert_eq!((carried.packets, carried.lost, carried.duplicates), (sent.sent, 0, 0), "{sent:?}");
+        assert_eq!(receiver.runs.carried(5), carried);
+    }
+    assert_eq!(receiver.stop().len(), 2, "each is told");
+}
+
+#[test]
 fn a_stop_ends_it_at_once_with_the_figures_so_far() {
     let receiver = Receiver::start();
     let stop = AtomicBool::new(false);

@@ -43,13 +43,15 @@ pub struct Runs {
 
 #[derive(Debug, Default)]
 struct Inner {
-    runs: BTreeMap<u64, Entry>,
+    /// By name and sender: two may have one name, one after the other or at once.
+    runs: BTreeMap<Key, Entry>,
     strays: u64,
 }
 
+type Key = (u64, SocketAddr);
+
 #[derive(Debug)]
 struct Entry {
-    from: SocketAddr,
     ended: bool,
     tally: Tally,
 }
@@ -57,12 +59,16 @@ struct Entry {
 impl Runs {
     /// All runs by name, those in progress, too.
     pub fn all(&self) -> Vec<Run> {
-        self.with(|inner| inner.runs.iter().map(|(run, entry)| entry.run(*run)).collect())
+        self.with(|inner| inner.runs.iter().map(|(key, entry)| entry.run(*key)).collect())
     }
 
-    /// A run's count so far; nothing if it has not been heard of.
+    /// A run's count so far; nothing if it has not been heard of. Of several of one name it is that which
+    /// was heard of last.
     pub fn carried(&self, run: u64) -> Carried {
-        self.with(|inner| inner.runs.get(&run).map(|e| e.tally.carried()).unwrap_or_default())
+        self.with(|inner| {
+            let of_name = inner.runs.iter().filter(|((name, _), _)| *name == run).map(|(_, entry)| &entry.tally);
+            of_name.max_by_key(|tally| tally.heard()).map(Tally::carried).unwrap_or_default()
+        })
     }
 
     /// Datagrams that belong to no run.
@@ -76,19 +82,33 @@ impl Runs {
 }
 
 impl Entry {
-    fn run(&self, run: u64) -> Run {
-        Run { run, from: self.from, ended: self.ended, carried: self.tally.carried() }
+    fn new() -> Entry {
+        Entry { ended: false, tally: Tally::new() }
+    }
+
+    fn run(&self, (run, from): Key) -> Run {
+        Run { run, from, ended: self.ended, carried: self.tally.carried() }
     }
 }
 
 impl Inner {
-    /// The count of `run`, with room made for it if it is new.
-    fn entry(&mut self, run: u64, from: SocketAddr) -> &mut Entry {
-        if !self.runs.contains_key(&run) && self.runs.len() >= RUNS_MAX {
-            let silent = self.runs.iter().min_by_key(|(_, e)| e.tally.last()).map(|(run, _)| *run);
+    /// The count of a run, with room made for it if it is new.
+    fn entry(&mut self, key: Key) -> &mut Entry {
+        if !self.runs.contains_key(&key) && self.runs.len() >= RUNS_MAX {
+            let silent = self.runs.iter().min_by_key(|(_, e)| e.tally.heard()).map(|(key, _)| *key);
             silent.and_then(|silent| self.runs.remove(&silent));
         }
-        self.runs.entry(run).or_insert_with(|| Entry { from, ended: false, tally: Tally::new() })
+        self.runs.entry(key).or_insert_with(Entry::new)
+    }
+
+    /// The count that packet `number` of a run belongs to. After a run's end that is the same run's if it
+    /// still lacks it, since packets overtake one another, and else that of a new run of its name.
+    fn count(&mut self, key: Key, number: u64) -> &mut Tally {
+        let entry = self.entry(key);
+        if entry.ended && !entry.tally.lacks(number) {
+            *entry = Entry::new();
+        }
+        &mut entry.tally
     }
 }
 
@@ -117,14 +137,14 @@ pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: im
         let now = clock.now();
         match buffer.get(..n).and_then(decode) {
             Some((run, Datagram::Data { number, sent })) => {
-                runs.with(|inner| inner.entry(run, from).tally.take(now, number, sent, n));
+                runs.with(|inner| inner.count((run, from), number).take(now, number, sent, n));
             }
             Some((run, Datagram::End { sent })) => {
                 let (known, first) = runs.with(|inner| {
-                    let entry = inner.entry(run, from);
+                    let entry = inner.entry((run, from));
                     entry.tally.end(now, sent);
                     let first = !std::mem::replace(&mut entry.ended, true);
-                    (entry.run(run), first)
+                    (entry.run((run, from)), first)
                 });
                 let mut answer = [0; REPORT_BYTES];
                 encode(run, &Datagram::Report(known.carried), &mut answer);
@@ -158,10 +178,27 @@ mod tests {
         for run in 0..RUNS_MAX as u64 {
             // The run of name 7 was heard of last, long ago.
             let at = if run == 7 { Time::ZERO } else { Time::from_secs(run + 1) };
-            inner.entry(run, from).tally.take(at, 0, Duration::ZERO, 1);
+            inner.count((run, from), 0).take(at, 0, Duration::ZERO, 1);
         }
-        inner.entry(1000, from).tally.take(Time::from_secs(99), 0, Duration::ZERO, 1);
+        inner.count((1000, from), 0).take(Time::from_secs(99), 0, Duration::ZERO, 1);
         assert_eq!(inner.runs.len(), RUNS_MAX);
-        assert!(!inner.runs.contains_key(&7) && inner.runs.contains_key(&1000));
+        assert!(!inner.runs.contains_key(&(7, from)) && inner.runs.contains_key(&(1000, from)));
+    }
+
+    #[test]
+    fn a_run_of_a_name_that_is_over_is_counted_anew() {
+        const KEY: Key = (1, SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9));
+        let take = |inner: &mut Inner, number| {
+            inner.count(KEY, number).take(Time::from_secs(number), number, Duration::ZERO, 1);
+            let entry = inner.entry(KEY);
+            (entry.ended, entry.tally.carried().packets)
+        };
+        let mut inner = Inner::default();
+        assert_eq!([take(&mut inner, 0), take(&mut inner, 2)], [(false, 1), (false, 2)]);
+        let entry = inner.entry(KEY);
+        entry.ended = true;
+        entry.tally.end(Time::from_secs(3), 3);
+        assert_eq!(take(&mut inner, 1), (true, 3), "it was overtaken by the end");
+        assert_eq!([take(&mut inner, 0), take(&mut inner, 1)], [(false, 1), (false, 2)]);
     }
 }

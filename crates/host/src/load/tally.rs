@@ -46,6 +46,8 @@ pub(super) struct Tally {
     transit_ns: Option<i128>,
     first: Option<Time>,
     last: Time,
+    /// When something of this run came last, be it a question.
+    heard: Time,
 }
 
 impl Tally {
@@ -62,17 +64,26 @@ impl Tally {
             transit_ns: None,
             first: None,
             last: Time::ZERO,
+            heard: Time::ZERO,
         }
     }
 
     /// When something of this run came last.
-    pub(super) fn last(&self) -> Time {
-        self.last
+    pub(super) fn heard(&self) -> Time {
+        self.heard
+    }
+
+    /// Whether this number was sent, by the sender's word, and is not known to have come.
+    pub(super) fn lacks(&self, number: u64) -> bool {
+        let is_known = number < self.next && self.next - number <= WINDOW;
+        let has_not_come = number >= self.next || is_known && !self.seen[(number % WINDOW) as usize];
+        has_not_come && self.sent.is_none_or(|sent| number < sent)
     }
 
     /// A packet has come at `now`.
     pub(super) fn take(&mut self, now: Time, number: u64, sent: Duration, bytes: usize) {
         self.last = self.last.max(now);
+        self.heard = self.heard.max(now);
         if !self.is_new(number) {
             self.duplicates += 1;
             return;
@@ -88,7 +99,7 @@ impl Tally {
 
     /// The sender has said how many it sent.
     pub(super) fn end(&mut self, now: Time, sent: u64) {
-        self.last = self.last.max(now);
+        self.heard = self.heard.max(now);
         self.sent = Some(sent);
     }
 
@@ -178,6 +189,22 @@ mod tests {
         let jitter = run(&swaying).jitter;
         assert!((990..=1000).contains(&jitter.as_micros()), "{jitter:?}");
         assert_eq!(run(&[5; 50]).span, Duration::from_millis(490));
+    }
+
+    #[test]
+    fn a_question_is_no_arrival() {
+        let mut tally = tally(&[0, 1, 2]);
+        tally.end(Time::from_secs(7), 3);
+        assert_eq!((tally.carried().span, tally.heard()), (Duration::from_millis(2), Time::from_secs(7)));
+    }
+
+    #[test]
+    fn what_is_still_to_come_is_known() {
+        let mut tally = tally(&[0, 2]);
+        tally.end(Time::from_secs(1), 4);
+        assert_eq!([0, 1, 2, 3, 4].map(|n| tally.lacks(n)), [false, true, false, true, false]);
+        tally.take(Time::from_secs(2), 9000, Duration::ZERO, 1);
+        assert!(!tally.lacks(1), "it is too old to be told");
     }
 
     proptest! {
