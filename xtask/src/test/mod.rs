@@ -24,7 +24,7 @@ const REQUIRE_ALL: &str = "REMORA_REQUIRE_ALL";
 pub(crate) const HELP: &str = "\
 ARGS go to `cargo test`; with any, only what they choose runs, and no simulator, no guest:
   cargo xtask test -p remora-wire
-  cargo xtask test -p remora-host --test interop -- --nocapture
+  cargo xtask test -p remora-cli --test interop -- --nocapture
 
 Some tests drive other people's NFS programs. Where these are missing and cannot be
 installed, such tests are skipped and the summary says so; with REMORA_REQUIRE_ALL=1 a
