@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use skip::skipped;
 
-use common::{Daemon, Place, Running, is_root, names, noise, skipped};
+use common::{Daemon, Place, Running, is_root, names, noise};
 
 #[test]
 fn wrong_usage_is_2() {

@@ -400,7 +400,7 @@ fn several_shares_have_names_of_their_own() {
 fn a_disk_that_takes_no_modes_gets_copies_all_the_same() {
     let may_trace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
     if !may_trace.is_ok_and(|status| status.success()) {
-        return common::skipped("a_disk_that_takes_no_modes_gets_copies_all_the_same", "strace may not trace here");
+        return skip::skipped("a_disk_that_takes_no_modes_gets_copies_all_the_same", "strace may not trace here");
     }
     let p = Place::new();
     fs::write(p.srv("f"), noise(300_000, 5)).unwrap();

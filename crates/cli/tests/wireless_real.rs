@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::trials::{find, trial};
-use common::{Place, Running, skipped, until};
+use common::{Place, Running, until};
 use libtest_mimic::Arguments;
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ fn linux_arrives_intact() {
         // Without a kernel here, the laboratory gets one.
         Err(_) if find("apt-get").is_some() => {}
         Err(_) => {
-            skipped("linux_arrives_intact", "no kernel here; REMORA_GUEST_KERNEL names an unpacked package");
+            skip::skipped("linux_arrives_intact", "no kernel here; REMORA_GUEST_KERNEL names an unpacked package");
             return;
         }
     }

@@ -62,7 +62,7 @@ const LAW: &[Law] = &[
 ];
 
 /// What the tests of any crate may use on top.
-const TEST_TOOLS: &[&str] = &["proptest", "insta", "criterion", "libtest-mimic", "tempfile"];
+const TEST_TOOLS: &[&str] = &["proptest", "insta", "criterion", "libtest-mimic", "skip", "tempfile"];
 
 /// What the tests of one crate may use on top: crate, dependency, reason.
 const TEST_EXCEPTIONS: &[(&str, &str, &str)] = &[];

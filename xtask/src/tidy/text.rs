@@ -14,13 +14,13 @@ const UNFINISHED: &[(&str, &str)] = &[
     (concat!("to", "do!("), "finish it"),
     (concat!("unimple", "mented!("), "finish it, or return an error"),
     (concat!("db", "g!("), "remove it, or use tracing"),
-    (concat!("#[ign", "ore"), "fix the test; if it lacks something here, let it say SKIPPED and why"),
+    (concat!("#[ign", "ore"), "fix the test; if it lacks something here, let it call skip::skipped"),
 ];
 
 /// Folders of one machine.
 const MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-const RULES: &[fn(&File) -> Vec<Violation>] = &[length, header, unfinished, spaces, machine_paths];
+const RULES: &[fn(&File) -> Vec<Violation>] = &[length, header, unfinished, unheard, spaces, machine_paths];
 
 /// Checks all files against all rules.
 pub(super) fn check_all(files: &[File]) -> Vec<Violation> {
@@ -55,6 +55,17 @@ fn unfinished(file: &File) -> Vec<Violation> {
     lines(file, |line| {
         let (bad, instead) = UNFINISHED.iter().find(|(bad, _)| line.contains(bad))?;
         Some(format!("{bad}...: {instead}"))
+    })
+}
+
+/// A test that cannot run says so where `cargo xtask test` hears it: libtest swallows what is printed.
+fn unheard(file: &File) -> Vec<Violation> {
+    if !is_rust(file) {
+        return Vec::new();
+    }
+    lines(file, |line| {
+        let prints = ["print!(", "println!(", "write!(", "writeln!("].iter().any(|print| line.contains(print));
+        (prints && line.contains("\"SKIPPED")).then(|| "libtest swallows this: call skip::skipped".to_owned())
     })
 }
 
@@ -106,6 +117,7 @@ mod tests {
         let url = format!("http://example.org{}x and a{}b", MACHINE[0], MACHINE[1]);
         let call = format!("ok\n  {}\"later\")\n", UNFINISHED[0].0);
         let skip = format!("{}]\nfn f() {{}}", UNFINISHED[3].0);
+        let silent = format!("ok\n eprintln{}\n", "!(\"SKIPPED ls: no root\");");
         let (full, long) = ("x\n".repeat(LINES_MAX), "x\n".repeat(LINES_MAX + 1));
         let cases: &[(Rule, &str, &str, &[usize])] = &[
             (length, "a.rs", &full, &[]),
@@ -118,6 +130,8 @@ mod tests {
             (unfinished, "a.rs", &call, &[2]),
             (unfinished, "a.rs", &skip, &[1]),
             (unfinished, "a.md", &call, &[]),
+            (unheard, "a.rs", &silent, &[2]),
+            (unheard, "a.rs", "let why = \"SKIPPED ls: no nfs-ls\";\n", &[]),
             (spaces, "a.rs", "a\n\tb\nc \n", &[2, 3]),
             (spaces, "a.md", "a\r\nb\n", &[1]),
             (spaces, "a.md", "a b\n", &[]),

@@ -305,17 +305,6 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Says that a test was left out; an error where nothing may be.
-pub(crate) fn skipped(name: &str, reason: &str) {
-    println!("SKIPPED {name}: {reason}");
-    assert!(!require_all(), "{name} must not be skipped here: {reason}");
-}
-
-/// Whether every test must run.
-pub(crate) fn require_all() -> bool {
-    std::env::var_os("REMORA_REQUIRE_ALL").is_some_and(|v| v == "1")
-}
-
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

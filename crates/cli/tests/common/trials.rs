@@ -5,7 +5,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use super::{is_root, require_all};
+use super::is_root;
 
 /// A trial, or its place-holder where something it needs is missing; `tell` says so.
 pub(crate) fn trial(name: &'static str, programs: &[&str], root: bool, run: fn(), tell: bool) -> Trial {
@@ -19,11 +19,11 @@ pub(crate) fn trial(name: &'static str, programs: &[&str], root: bool, run: fn()
             Ok(())
         });
     };
-    if require_all() {
+    if skip::all_required() {
         return Trial::test(name, move || Err(Failed::from(reason)));
     }
     if tell {
-        println!("SKIPPED {name}: {reason}");
+        skip::skipped(name, &reason);
     }
     Trial::test(name, || Ok(())).with_ignored_flag(true)
 }

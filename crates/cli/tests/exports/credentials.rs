@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::{self, Call, Fh, SetAttr, SpecData, Status};
+use skip::skipped;
 
-use crate::common::{Running, is_root, skipped};
+use crate::common::{Running, is_root};
 use crate::raw::{Client, at, create, read, set, write};
 use crate::{Daemon, Exports};
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use remora_wire::nfs3::{Fh, Status};
+use skip::skipped;
 
-use crate::common::{Daemon, is_root, skipped};
+use crate::common::{Daemon, is_root};
 use crate::raw::{Client, create, read};
 use crate::{Exports, raw};
 

@@ -67,13 +67,13 @@ impl Promise {
 /// What a server with these flags promised, and what it did; `None` if it cannot be watched.
 fn observed(flags: &[&str]) -> Option<(Vec<Promise>, Vec<Event>)> {
     if Command::new("strace").arg("-V").output().is_err() {
-        common::skipped("stable_order", "strace is not installed");
+        skip::skipped(&skip::this_test(), "strace is not installed");
         return None;
     }
     let p = Place::new();
     let log = p.here("trace");
     let Some(server) = traced(&p, &log, flags) else {
-        common::skipped("stable_order", "strace may not trace here");
+        skip::skipped(&skip::this_test(), "strace may not trace here");
         return None;
     };
     let addr = server.addr;

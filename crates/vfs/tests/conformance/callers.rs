@@ -23,7 +23,7 @@ fn honouring(dir: &TempDir) -> Option<LocalDisk> {
         Ok(fs) => Some(fs),
         Err(e) => {
             assert!(!is_root(), "{e}");
-            eprintln!("SKIPPED what takes root: {e}");
+            skip::skipped(&skip::this_test(), &format!("needs root: {e}"));
             None
         }
     }
@@ -150,7 +150,8 @@ fn set_acl(path: &Path, which: &str, entries: &[(u16, u16, u32)]) -> bool {
     match rustix::fs::setxattr(path, which, &acl, rustix::fs::XattrFlags::empty()) {
         Ok(()) => true,
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            eprintln!("SKIPPED: {} is on a file system without ACLs", path.display());
+            let why = format!("{} is on a file system without ACLs", path.display());
+            skip::skipped(&skip::this_test(), &why);
             false
         }
         Err(e) => panic!("{e}"),

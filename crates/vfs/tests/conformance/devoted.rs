@@ -177,8 +177,7 @@ fn is_itself() -> bool {
 #[test]
 fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
     if !is_root() {
-        eprintln!("SKIPPED what takes root");
-        return;
+        return skip::skipped(&skip::this_test(), "needs root");
     }
     let World { fs, .. } = &World::new(false);
     let [ann, bob] = [1, 2].map(user);
@@ -206,29 +205,28 @@ fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
     assert!(is_itself());
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_thread_that_stays_its_last_caller_answers_as_any_other(
-        ops in prop::collection::vec((0..4usize, op()), 1..80),
-        forgetful: bool,
-    ) {
-        if !is_root() {
-            eprintln!("SKIPPED what takes root");
-            return Ok(());
-        }
-        let (mut plain, mut devoted) = (World::new(forgetful), World::new(forgetful));
-        // Everybody comes twice in a row.
-        let calls: Vec<_> = ops.iter().flat_map(|(who, op)| [(user(*who), op), (user(*who), op)]).collect();
-        let answers: Vec<_> = calls.iter().map(|(who, op)| plain.run(who, op)).collect();
-        prop_assert!(is_itself());
-        {
-            let _devoted = Devoted::begin();
-            for ((who, op), expected) in calls.iter().zip(answers) {
-                prop_assert_eq!(devoted.run(who, op), expected, "{:?} by {:?}", op, who);
-            }
-        }
-        prop_assert!(is_itself());
+#[test]
+fn a_thread_that_stays_its_last_caller_answers_as_any_other() {
+    if !is_root() {
+        return skip::skipped(&skip::this_test(), "needs root");
     }
+    let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
+    let ops = prop::collection::vec((0..4usize, op()), 1..80);
+    proptest!(config, |(ops in ops, forgetful: bool)| answers_as_any_other(&ops, forgetful)?);
+}
+
+fn answers_as_any_other(ops: &[(usize, Op)], forgetful: bool) -> std::result::Result<(), TestCaseError> {
+    let (mut plain, mut devoted) = (World::new(forgetful), World::new(forgetful));
+    // Everybody comes twice in a row.
+    let calls: Vec<_> = ops.iter().flat_map(|(who, op)| [(user(*who), op), (user(*who), op)]).collect();
+    let answers: Vec<_> = calls.iter().map(|(who, op)| plain.run(who, op)).collect();
+    prop_assert!(is_itself());
+    {
+        let _devoted = Devoted::begin();
+        for ((who, op), expected) in calls.iter().zip(answers) {
+            prop_assert_eq!(devoted.run(who, op), expected, "{:?} by {:?}", op, who);
+        }
+    }
+    prop_assert!(is_itself());
+    Ok(())
 }

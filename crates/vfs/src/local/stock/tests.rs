@@ -52,15 +52,8 @@ fn stock_up(disk: &LocalDisk, cred: &Cred, dir: &FileId, mode: u32) -> bool {
     let there = disk.folder(dir).unwrap();
     let made = openat(&there.fd, c".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RWXU);
     assert!(matches!(made, Err(Errno::OPNOTSUPP | Errno::ISDIR)), "nothing was made ahead, though it can be");
-    skipped("the file system has no files without names");
+    skip::skipped(&skip::this_test(), "the file system has no files without names");
     false
-}
-
-/// Says that a test cannot be made here.
-fn skipped(why: &str) {
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    println!("SKIPPED {test}: {why}");
-    assert!(std::env::var_os("REMORA_REQUIRE_ALL").is_none_or(|v| v != "1"), "{test} cannot be skipped: {why}");
 }
 
 /// Gives the next name to a file that was made ahead.
@@ -139,7 +132,7 @@ fn a_directory_with_a_default_acl_has_the_last_word() {
     }
     let path = top.path().join("dir");
     if setxattr(&path, c"system.posix_acl_default", &ACL, XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
-        return skipped("the file system has no ACLs");
+        return skip::skipped(&skip::this_test(), "the file system has no ACLs");
     }
     let now = ordinary(&path.join("now"), 0o666);
     assert_eq!(now.mode() & 0o777, 0o640, "the ACL's, whatever the umask");

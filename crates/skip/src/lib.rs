@@ -1,0 +1,28 @@
+//! How a test says that it cannot run here, so that `cargo xtask test` hears it. For tests only.
+//!
+//! libtest shows nothing of what a test printed that passed, and a test that returns early has passed. So the
+//! line goes past libtest's hands to the process's standard output, where `xtask` counts it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+/// Says that the test `name` is left out, and why; a failure where nothing may be.
+#[track_caller]
+pub fn skipped(name: &str, why: &str) {
+    assert!(!all_required(), "{name} must not be skipped here: {why}");
+    // libtest may have begun a line that it ends when the test does.
+    let line = format!("\nSKIPPED {name}: {why}\n");
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    stdout.and_then(|fd| File::from(fd).write_all(line.as_bytes())).expect("standard output is there");
+}
+
+/// The name of the test that is running, as libtest gives it to the test's thread.
+pub fn this_test() -> String {
+    std::thread::current().name().unwrap_or("a test").to_owned()
+}
+
+/// Whether every test must run.
+pub fn all_required() -> bool {
+    std::env::var_os("REMORA_REQUIRE_ALL").is_some_and(|v| v == "1")
+}
