@@ -11,9 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_atp::session::{Guests, Identity, PublicKey};
+use remora_atp::session::{self, Guests, Identity, PublicKey};
 use remora_client::{Config, Transport};
 use remora_host::Clock;
+use remora_host::atp::{AtpEndpoint, Settings};
 use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, download, upload};
 use remora_host::server::{Objects, Options, Serving};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
@@ -156,6 +157,23 @@ async fn a_copy_goes_on_from_another_address() {
     assert!(since > 100, "it moved too late to show anything: {since} datagrams");
     assert_eq!(session.stats().retransmissions, 0, "the connection lived");
     assert_eq!(serving.stats().sockets.accepted, 1);
+}
+
+/// A gateway for connections, for one: its transport takes each call, and it closes.
+#[tokio::test]
+async fn a_peer_that_takes_calls_and_closes_is_given_up() {
+    let session = session::Config { guests: Guests::Anyone, ..Default::default() };
+    let peer = AtpEndpoint::bind(Settings { session, ..Settings::receiver(any()) }, identity(1)).unwrap();
+    let (at, key) = (peer.local_addr(), peer.public_key());
+    let closing = tokio::spawn(async move {
+        while let Ok(received) = peer.recv().await {
+            received.from.close();
+        }
+    });
+    let asked = mounted_for(at, key, Transport::Atp, Duration::from_secs(2));
+    let answer = tokio::time::timeout(Duration::from_secs(15), asked).await.expect("it ends");
+    assert!(answer.is_err());
+    closing.abort();
 }
 
 /// The second call is made shortly before the first has had its time, and both fail then: a silent server

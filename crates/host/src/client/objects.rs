@@ -17,7 +17,7 @@
 //! Bounds: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes of them on their way; the rest stays with
 //! the core. Replies that wait for us, as many and no more bytes than `Settings` say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,13 +93,14 @@ fn identity(keys: &Keys) -> Result<Identity, ClientError> {
 /// Moves objects, and makes the connection again whenever it ends and there is something to ask.
 pub(super) async fn run(shared: Arc<Shared>, link: Link, first: Remote) {
     let mut remote = first;
+    let mut arrived = Arrived::default();
     let mut connection = 0;
     let mut pause = RECONNECT.0;
     loop {
         connection += 1;
         let peer = Peer::stream(link.server, connection);
         shared.lock().core.connected(shared.now(), peer);
-        if serve(&shared, &link, &remote, peer).await {
+        if serve(&shared, &link, &remote, peer, &mut arrived).await {
             pause = RECONNECT.0;
         }
         if is_refused(&shared, &remote) {
@@ -252,13 +253,28 @@ impl Under {
     }
 }
 
+/// Calls whose objects have arrived, over any connection. The transport of a peer that answers nothing and
+/// closes each connection takes them again and again: only the first time is a sign of a server.
+#[derive(Default)]
+struct Arrived(BTreeSet<u32>);
+
+impl Arrived {
+    /// Whether call `xid` has arrived for the first time.
+    fn is_first(&mut self, xid: u32, core: &Client) -> bool {
+        if self.0.len() >= OBJECTS_MAX * 2 {
+            self.0.retain(|xid| core.is_awaited(*xid));
+        }
+        self.0.insert(xid)
+    }
+}
+
 /// What a message begins with, in a call and in its reply; 0 in what is shorter.
 fn xid(message: &Bytes) -> u32 {
     message.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid))
 }
 
 /// Serves one connection until it ends; whether anything came over it.
-async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer) -> bool {
+async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
     let mut under = Under::default();
     let mut heard = false;
     while remote.ended().is_none() {
@@ -276,7 +292,8 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer) -> boo
                 let (mut state, now) = (shared.lock(), shared.now());
                 match outcome {
                     // The server has it: it is there.
-                    Some(Outcome::Delivered) => state.core.heard(now),
+                    Some(Outcome::Delivered) if arrived.is_first(xid, &state.core) => state.core.heard(now),
+                    Some(Outcome::Delivered) => {}
                     _ => state.core.undelivered(now, xid),
                 }
             }
