@@ -186,6 +186,23 @@ fn what_cannot_be_is_told_with_its_exit_code() {
     place.run(&["gateway", "--allow", &mine.1, "--to", &to, "--nfs", "nas"]).expect(2, &["cannot be used with"]);
 }
 
+/// The first address is nobody's.
+#[test]
+fn a_gateway_of_two_addresses_is_found_at_either() {
+    if !common::is_root() {
+        return skip::skipped("a_gateway_of_two_addresses_is_found_at_either", "needs root");
+    }
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let to = echo().to_string();
+    let gateway = gateway(&place, &keys, &["--to", &to]);
+    let (at, mine) = (format!("both:{}", gateway.port()), &keys.mobile.0);
+    let args = ["--key", &keys.gateway.1, "--identity", mine, "--json", "--listen", "0", "--to", &to];
+    let forward = place.command(&[&["forward", &at][..], &args].concat());
+    let forward = Daemon::start(place.with_hosts("::1 both\n127.0.0.1 both\n", &forward));
+    assert_eq!(exchange(forward.addr, b"hello").unwrap(), b"hello");
+}
+
 #[test]
 fn files_come_through_a_gateway_from_a_server_that_knows_no_atp() {
     let place = Place::new();

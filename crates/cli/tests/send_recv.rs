@@ -202,6 +202,20 @@ fn nobody_there_is_noticed_in_time() {
     place.run(&[&["send", "a", "./a", &to][..], &end].concat()).expect(2, &["two files"]);
 }
 
+/// The first address is nobody's.
+#[test]
+fn a_receiver_of_two_addresses_is_found_at_either() {
+    let name = "a_receiver_of_two_addresses_is_found_at_either";
+    if !common::is_root() {
+        return skip::skipped(name, "needs root");
+    }
+    let to = Receiver::start(&["--from-anyone"]);
+    to.file("a", b"hello");
+    let at = format!("both:{}", to.daemon.addr.port());
+    let send = to.place.command(&["send", "a", &at, "--key", &to.key, "--timeout", "10"]);
+    Running::start(to.place.with_hosts("::1 both\n127.0.0.1 both\n", &send)).finish().expect(0, &[]);
+}
+
 #[test]
 fn what_a_hostile_sender_says_stays_outside() {
     let to = Receiver::start(&["--from-anyone"]);

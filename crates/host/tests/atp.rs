@@ -74,6 +74,23 @@ async fn objects_arrive_whole_and_every_request_ends_once() {
     assert!(matches!(in_time(to.recv()).await, Err(AtpError::Closed)));
 }
 
+/// The first address is nobody's, and the second one is asked soon; a key that does not fit is told before silence.
+#[tokio::test]
+async fn of_several_addresses_the_one_that_answers_is_taken() {
+    let to = receiver(Guests::Anyone);
+    let mute = std::net::UdpSocket::bind(loopback()).unwrap();
+    let addrs = ["[::1]:9".parse().unwrap(), mute.local_addr().unwrap(), to.local_addr()];
+    let from = AtpEndpoint::bind_towards(&addrs, Settings::sender(), keys::generate().unwrap()).unwrap();
+    let peer = in_time(from.connect_any(&addrs, to.public_key())).await.unwrap();
+    let sent = peer.send(object(10), Options::default()).unwrap();
+    assert_eq!(in_time(sent).await.unwrap().outcome, Outcome::Delivered);
+    assert!(matches!(from.connect_any(&[], to.public_key()).await, Err(AtpError::Refused(Refusal::Silent))));
+    let other = keys::generate().unwrap().public();
+    let twice = [to.local_addr(), to.local_addr()];
+    let why = in_time(from.connect_any(&twice, other)).await.err();
+    assert!(matches!(why, Some(AtpError::Refused(Refusal::WrongKey))), "{why:?}");
+}
+
 #[tokio::test]
 async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
     let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));

@@ -120,7 +120,8 @@ int32_t atp_local_port(void);
 
 /* ---- Endpoints ---- */
 
-/* An endpoint for the owner of `key` at `host` (a name or an address) and `port`. The connection
+/* An endpoint for the owner of `key` at `host` (a name or an address) and `port`: at the first address
+ * that the socket can send to (IPv6 and IPv4, or what `listen` is), else ATP_ENAME. The connection
  * is made meanwhile; objects may be sent at once. Idle connections end by themselves after ten
  * minutes; the next object makes a new one. The endpoint stays until atp_close(). */
 atp_eid_t atp_endpoint(const char *host, uint16_t port, const atp_key_t *key);

@@ -26,13 +26,15 @@ const BOUNDS_MAX: usize = 1024;
 /// `atp_endpoint`.
 pub(crate) fn endpoint(host: &str, port: u16, key: PublicKey) -> Result<i32, Code> {
     let library = library::current()?;
-    let addr = match host.parse() {
-        Ok(ip) => SocketAddr::new(ip, port),
+    let found: Vec<_> = match host.parse() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
         Err(_) => {
             library::may_wait()?;
-            (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or(Code::NAME)?
+            (host, port).to_socket_addrs().map_err(|_| Code::NAME)?.collect()
         }
     };
+    // An endpoint talks to one address for good, so it is one that the socket can send to.
+    let addr = found.into_iter().find(|addr| library.endpoint.can_reach(*addr)).ok_or(Code::NAME)?;
     let mut table = library.table();
     let remote = library.endpoint.connect(addr, key)?;
     // A connection that finds no place in the table would be nobody's.

@@ -5,7 +5,7 @@ mod shipment;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Send) -> Result {
     let to = &to.to_string_lossy();
     let (sources, nameless) = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
-    let addr = tokio::task::block_in_place(|| address::resolve(to, || no_receiver(to)))?;
+    let (_, addrs) = tokio::task::block_in_place(|| address::resolve_all(to, || no_receiver(to)))?;
     for path in &nameless {
         let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
         show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
@@ -66,9 +66,9 @@ pub(crate) async fn run(args: Send) -> Result {
     if sources.is_empty() {
         return and_nameless(Ok(()), &nameless);
     }
-    let endpoint = bind(addr, identity)?;
+    let endpoint = bind(&addrs, identity)?;
     let work = async {
-        match connect(&args, &endpoint, addr, started).await {
+        match connect(&args, &endpoint, &addrs, started).await {
             Ok(remote) => send_all(&args, &endpoint, remote, sources, started).await,
             Err(why) => none_sent(&args, to, &sources, &why, started),
         }
@@ -112,29 +112,33 @@ fn no_receiver(to: &str) -> String {
     format!("the last word is the receiver, as in host.example.net:4100, and {to} is none")
 }
 
-fn bind(to: SocketAddr, identity: Identity) -> Result<AtpEndpoint> {
-    let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let settings = Settings {
-        listen: SocketAddr::new(any, 0),
-        received_max: RECEIVED_MAX,
-        received_bytes_max: RECEIVED_BYTES_MAX,
-        ..Settings::sender()
-    };
-    AtpEndpoint::bind(settings, identity).map_err(|e| Error::refused("cannot start", e.to_string()))
+fn bind(to: &[SocketAddr], identity: Identity) -> Result<AtpEndpoint> {
+    let settings =
+        Settings { received_max: RECEIVED_MAX, received_bytes_max: RECEIVED_BYTES_MAX, ..Settings::sender() };
+    AtpEndpoint::bind_towards(to, settings, identity).map_err(|e| Error::refused("cannot start", e.to_string()))
 }
 
 /// Turns to the receiver; says who we are if it does not know us.
-async fn connect(args: &Send, endpoint: &AtpEndpoint, addr: SocketAddr, started: Instant) -> Result<Remote, Failure> {
+async fn connect(
+    args: &Send,
+    endpoint: &AtpEndpoint,
+    addrs: &[SocketAddr],
+    started: Instant,
+) -> Result<Remote, Failure> {
     let refused = |why: String| Failure::new(Kind::Refused, why);
-    let remote = endpoint.connect(addr, args.key).map_err(|e| refused(e.to_string()))?;
+    let up = async {
+        let remote = endpoint.connect_any(addrs, args.key).await?;
+        remote.up().await.map(|()| remote)
+    };
     let timeout = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
     let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
-    match tokio::time::timeout(timeout.min(left), remote.up()).await {
-        Ok(Ok(())) => Ok(remote),
+    match tokio::time::timeout(timeout.min(left), up).await {
+        Ok(Ok(remote)) => Ok(remote),
         Ok(Err(AtpError::Refused(Refusal::WrongKey))) => {
             Err(refused("who answers there has another key than the one given with --key".into()))
         }
         Ok(Err(AtpError::Refused(Refusal::NotAdmitted))) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
+        Ok(Err(AtpError::Connect(e))) => Err(refused(e.to_string())),
         Ok(Err(e)) => Err(Failure::new(Kind::Lost, e.to_string())),
         Err(_) if left < timeout => Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered")),
         Err(_) => Err(Failure::new(Kind::Lost, format!("nobody has answered for {} s", timeout.as_secs_f64()))),
@@ -178,7 +182,7 @@ async fn send_all(
     let (verdicts, files): (Vec<_>, Vec<_>) = sources.iter().map(|_| mpsc::channel(line::ANSWERS_MAX)).unzip();
     let mut aside = JoinSet::new();
     aside.spawn(line::answers(endpoint.clone(), verdicts));
-    aside.spawn(line::weather(endpoint.clone(), tell, progress.clone(), args.quiet));
+    aside.spawn(line::weather(endpoint.clone(), lane.remote.id(), tell, progress.clone(), args.quiet));
     let mut under_way = JoinSet::new();
     let mut worst = 0;
     for (number, (source, verdicts)) in (0..).zip(sources.into_iter().zip(files)) {

@@ -54,6 +54,20 @@ impl Place {
         command
     }
 
+    /// `command` where `/etc/hosts` says this. Takes root.
+    pub(crate) fn with_hosts(&self, hosts: &str, command: &Command) -> Command {
+        let file = self.state().join("hosts");
+        fs::write(&file, hosts).unwrap();
+        let mut inside = Command::new("unshare");
+        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        inside.args(["--mount", "--", "sh", "-ec", script]).arg(&file);
+        inside.arg(command.get_program()).args(command.get_args());
+        inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        inside.current_dir(command.get_current_dir().unwrap());
+        inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        inside
+    }
+
     /// Runs a command to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         Running::start(self.command(args)).finish()

@@ -31,6 +31,7 @@ mod endpoint;
 mod error;
 mod interface;
 pub mod keys;
+mod reach;
 mod request;
 mod shared;
 mod socket;

@@ -41,13 +41,9 @@ impl Link {
         let each = 2 * u64::from(streams.window);
         session.buffer_peer = session.buffer_peer.max(each * streams.streams as u64);
         session.buffer_total = session.buffer_total.max(session.buffer_peer);
-        let addr = resolve(&gateway).await?;
-        let listen = match addr {
-            SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-            SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
-        };
-        let settings = Settings { session, ..Settings::receiver(listen) };
-        let endpoint = AtpEndpoint::bind(settings, identity)?;
+        let addrs = resolve(&gateway).await?;
+        let settings = Settings { session, ..Settings::receiver(SocketAddr::from(([0u16; 8], 0))) };
+        let endpoint = AtpEndpoint::bind_towards(&addrs, settings, identity)?;
         Ok(Link { endpoint, gateway, key, streams })
     }
 
@@ -64,29 +60,32 @@ impl Link {
         let mut pause = RECONNECT.0;
         loop {
             // A name that is not found now may be found when the network is back.
-            if let Ok(addr) = resolve(&self.gateway).await {
-                let remote = match self.endpoint.connect(addr, self.key) {
-                    Ok(remote) => remote,
-                    Err(e) => return e.into(),
-                };
-                let carrier = Carrier::opener(remote, self.streams);
-                match self.serve(shared, &carrier).await {
+            if let Ok(addrs) = resolve(&self.gateway).await {
+                match self.session(shared, &addrs).await {
                     Ok(true) => pause = RECONNECT.0,
                     Ok(false) => {}
                     Err(e) => return e,
                 }
-                let connections = carrier.connections();
-                shared.set_current(None);
-                let why = carrier.remote().ended().unwrap_or(AtpError::Closed);
-                carrier.remote().close();
-                if let AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted)) = why {
-                    return ForwardError::Refused(why);
-                }
-                shared.say(News::Down { why: why.to_string(), connections });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RECONNECT.1);
         }
+    }
+
+    /// Makes a session and serves it until it ends; whether anything came over it.
+    async fn session(&self, shared: &Shared, addrs: &[SocketAddr]) -> Result<bool, ForwardError> {
+        let remote = match self.endpoint.connect_any(addrs, self.key).await {
+            Ok(remote) => remote,
+            Err(why @ (AtpError::Refused(_) | AtpError::Down(_))) => return over(shared, why, 0),
+            Err(e) => return Err(e.into()),
+        };
+        let carrier = Carrier::opener(remote, self.streams);
+        let heard = self.serve(shared, &carrier).await?;
+        let connections = carrier.connections();
+        shared.set_current(None);
+        let why = carrier.remote().ended().unwrap_or(AtpError::Closed);
+        carrier.remote().close();
+        over(shared, why, connections).map(|_| heard)
     }
 
     /// Serves a session until it ends; whether anything came over it.
@@ -113,6 +112,15 @@ impl Link {
     }
 }
 
+/// A session is over, or did not come about: an error if a key is in the way, else it is told.
+fn over(shared: &Shared, why: AtpError, connections: usize) -> Result<bool, ForwardError> {
+    if let AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted)) = why {
+        return Err(ForwardError::Refused(why));
+    }
+    shared.say(News::Down { why: why.to_string(), connections });
+    Ok(false)
+}
+
 /// Tells what happens. Connections go over a session from when the gateway has answered: until then
 /// they wait, whatever becomes of the attempt.
 fn notify(shared: &Shared, carrier: &Arc<Carrier>, notice: Notice) {
@@ -131,8 +139,10 @@ fn notify(shared: &Shared, carrier: &Arc<Carrier>, notice: Notice) {
     shared.say(news);
 }
 
-async fn resolve(gateway: &Target) -> Result<SocketAddr, ForwardError> {
+/// All addresses of the gateway, of which there is at least one.
+async fn resolve(gateway: &Target) -> Result<Vec<SocketAddr>, ForwardError> {
     let failed = |source| ForwardError::Resolve { host: gateway.host().to_owned(), source };
-    let mut found = tokio::net::lookup_host((gateway.host(), gateway.port())).await.map_err(failed)?;
-    found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
+    let found = tokio::net::lookup_host((gateway.host(), gateway.port())).await.map_err(failed)?;
+    let found: Vec<_> = found.collect();
+    if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }

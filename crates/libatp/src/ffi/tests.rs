@@ -210,7 +210,9 @@ fn check_bounds() -> (i32, i64) {
     // SAFETY: pointers to what lives here.
     unsafe {
         read::give_key(&mut key, peer.public_key());
-        let eid = atp_endpoint(c"127.0.0.1".as_ptr(), peer.local_addr().port(), &key);
+        // The library listens on an address of IPv4's.
+        assert_eq!(atp_endpoint(c"::1".as_ptr(), peer.local_addr().port(), &key), Code::NAME.0);
+        let eid = atp_endpoint(c"localhost".as_ptr(), peer.local_addr().port(), &key);
         assert!(eid > 0);
         assert_eq!(atp_callback(eid, Some(tell), context, 0, 0), Code::INVALID.0);
         assert_eq!(atp_callback(eid, Some(tell), context, u64::MAX, 0), 0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use remora_atp::session::PeerId;
 use remora_host::atp::{AtpEndpoint, Notice};
 use tokio::sync::{mpsc, watch};
 
@@ -27,9 +28,10 @@ pub(super) async fn answers(endpoint: AtpEndpoint, files: Vec<mpsc::Sender<Verdi
     }
 }
 
-/// Notes since when the link has been silent, and says so.
+/// Notes since when the link to the receiver has been silent, and says so.
 pub(super) async fn weather(
     endpoint: AtpEndpoint,
+    receiver: PeerId,
     silent: watch::Sender<Option<Instant>>,
     progress: Arc<Progress>,
     quiet: bool,
@@ -57,10 +59,10 @@ pub(super) async fn weather(
             }
         };
         match notice {
-            Ok(Notice::Silent { .. }) => {
+            Ok(Notice::Silent { peer }) if peer == receiver => {
                 silent.send_if_modified(|s| s.replace(s.unwrap_or_else(Instant::now)).is_none());
             }
-            Ok(Notice::Heard { .. } | Notice::Up { .. }) => {
+            Ok(Notice::Heard { peer } | Notice::Up { peer, .. }) if peer == receiver => {
                 let since = silent.send_replace(None);
                 if let Some(since) = since.filter(|_| is_said) {
                     say(format!("the link is back after {} s", since.elapsed().as_secs()));

@@ -1,0 +1,116 @@
+//! Getting to a peer from whatever address this machine has, at whichever of its own it answers.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use remora_atp::session::{Identity, PublicKey, Refusal};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{AtpEndpoint, AtpError, Remote, Settings};
+
+/// How long one address of a peer is tried before the next one is, too.
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
+
+/// The addresses of a peer that are tried at most.
+const ADDRESSES_MAX: usize = 4;
+
+impl AtpEndpoint {
+    /// As [`bind`](AtpEndpoint::bind), on any port of all addresses: of IPv4's where the system has no IPv6.
+    pub fn bind_anywhere(settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
+        anywhere(|listen| AtpEndpoint::bind(Settings { listen, ..settings.clone() }, identity.clone()))
+    }
+
+    /// The same for a program that turns to `peers` only.
+    pub fn bind_towards(peers: &[SocketAddr], settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
+        if peers.iter().all(SocketAddr::is_ipv4) {
+            let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            return AtpEndpoint::bind(Settings { listen, ..settings }, identity);
+        }
+        AtpEndpoint::bind_anywhere(settings, identity)
+    }
+
+    /// Whether its socket can send to addresses as `addr` is one.
+    pub fn can_reach(&self, addr: SocketAddr) -> bool {
+        let own = self.local_addr().ip();
+        let takes_all = own == Ipv6Addr::UNSPECIFIED;
+        takes_all || own.to_canonical().is_ipv4() == addr.ip().to_canonical().is_ipv4()
+    }
+
+    /// Turns to the owner of `key` at one of `addrs`: at one after the other, soon side by side, until one
+    /// answers (the idea of RFC 8305). Where there is one only it is not waited for.
+    pub async fn connect_any(&self, addrs: &[SocketAddr], key: PublicKey) -> Result<Remote, AtpError> {
+        if let [addr] = addrs {
+            return self.connect(*addr, key);
+        }
+        let (mut asked, mut answers, mut why) = (Vec::new(), JoinSet::new(), None);
+        let mut left = addrs.iter().take(ADDRESSES_MAX);
+        loop {
+            match left.next().map(|addr| self.connect(*addr, key)) {
+                Some(Ok(remote)) => {
+                    asked.push(remote.clone());
+                    answers.spawn(async move { (remote.up().await, remote) });
+                }
+                Some(Err(e)) => why = worse(why, e),
+                None if answers.is_empty() => return Err(why.unwrap_or(AtpError::Refused(Refusal::Silent))),
+                None => {}
+            }
+            let patience = if left.len() > 0 { NEXT_ADDRESS } else { Duration::MAX };
+            // Neither an answer nor a failure in time: the next one beside it.
+            let Ok(Some(Ok((up, remote)))) = timeout(patience, answers.join_next()).await else { continue };
+            match up {
+                Ok(()) => {
+                    asked.iter().filter(|other| other.id() != remote.id()).for_each(Remote::close);
+                    return Ok(remote);
+                }
+                Err(e) => why = worse(why, e),
+            }
+        }
+    }
+}
+
+/// Binds to all addresses; to IPv4's if the system has no others.
+fn anywhere<T>(bind: impl Fn(SocketAddr) -> Result<T, AtpError>) -> Result<T, AtpError> {
+    match bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))) {
+        Err(AtpError::Bind { source, .. }) if has_no_ipv6(&source) => {
+            bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+        }
+        bound => bound,
+    }
+}
+
+fn has_no_ipv6(e: &std::io::Error) -> bool {
+    e.kind() == ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+/// What says more: a key in the way before silence, else what came first.
+fn worse(known: Option<AtpError>, e: AtpError) -> Option<AtpError> {
+    let says = |e: &AtpError| matches!(e, AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted));
+    match known {
+        Some(known) if says(&known) || !says(&e) => Some(known),
+        _ => Some(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn without_ipv6_ipv4_will_do_and_other_errors_are_told() {
+        let no = |errno: rustix::io::Errno| {
+            move |addr: SocketAddr| match addr.is_ipv4() {
+                true => Ok(addr),
+                false => Err(AtpError::Bind { addr, source: io::Error::from(errno) }),
+            }
+        };
+        for errno in [rustix::io::Errno::AFNOSUPPORT, rustix::io::Errno::ADDRNOTAVAIL] {
+            assert_eq!(anywhere(no(errno)).unwrap().to_string(), "0.0.0.0:0");
+        }
+        assert!(anywhere(no(rustix::io::Errno::MFILE)).is_err());
+        assert_eq!(anywhere(Ok).unwrap().to_string(), "[::]:0");
+    }
+}
