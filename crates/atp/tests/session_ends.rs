@@ -8,7 +8,7 @@ use std::time::Duration;
 use remora_atp::estimate::{self, Kind};
 use remora_atp::session::{Config, Ending, Event, Guests, Refusal};
 use remora_atp::{Options, Outcome, Policy, Rejection, scheduler};
-use remora_base::Time;
+use remora_base::{Rate, Time};
 use session_world::{Link, World, addr, config, identity, object};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,6 +45,23 @@ fn a_half_open_connection_is_held_as_any_other() {
             assert_eq!(world.received(0).len(), 1);
         }
     }
+}
+
+/// Bounds are registered for a peer there is. The figure is the shared link's, but who asks for a peer that
+/// has refused us is told so.
+#[test]
+fn bounds_of_a_peer_that_is_gone_are_refused() {
+    let mut world = World::new(36);
+    let link = Link::new(50_000, 20 * MS);
+    world.add(server(), link.clone());
+    world.add(config(), link);
+    let peer = world.connect(1, 0);
+    let low = Rate::from_bits(1000);
+    world.run_until(world.now + Duration::from_secs(5), |w| w.is_up(1));
+    assert!(world.with(1, |e, now| e.bounds(now, peer, low, None)).is_ok());
+    world.with(1, |e, now| e.close(now, peer));
+    world.run_for(10 * MS);
+    assert!(world.with(1, |e, now| e.bounds(now, peer, low, None)).is_err());
 }
 
 /// Places of half-open connections are given to newcomers when there are no others, but only

@@ -141,12 +141,14 @@ pub(crate) fn bounds(eid: i32, callback: Callback, low: u64, high: u64) -> Resul
     if !library.count_bounds(BOUNDS_MAX) {
         return Err(Code::FULL);
     }
-    let mut wait = Box::pin(async move { remote.bounds(low, high).await });
+    let of_wait = remote.clone();
+    let mut wait = Box::pin(async move { of_wait.bounds(low, high).await });
     // Looked at once here, so that they are registered, and errors known, when the call returns.
     let first = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     if let Poll::Ready(Err(e)) = first {
         library.bounds.fetch_sub(1, Ordering::Relaxed);
-        return Err(e.into());
+        // Gone: why is of interest.
+        return Err(ended(&remote).unwrap_or(e).into());
     }
     let of_task: Arc<Library> = library.clone();
     library.spawn(async move {

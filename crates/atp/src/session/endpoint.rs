@@ -176,6 +176,7 @@ impl Endpoint {
     /// `callback`); with one shared bottleneck it is the bandwidth to all.
     pub fn bounds(&mut self, now: Time, peer: PeerId, low: Option<Rate>, high: Option<Rate>) -> Result<(), Gone> {
         self.clock.set(now);
+        self.peers.get(&peer).filter(|p| p.phase != Phase::Over).ok_or(Gone)?;
         let lane = self.lanes.get_mut(&lane_number(&self.config, peer)).ok_or(Gone)?;
         lane.bounds(now, low, high);
         self.settle(now, peer);

@@ -297,8 +297,9 @@ impl Remote {
         let (told, hear) = oneshot::channel();
         {
             let mut state = self.shared.lock();
-            state.bounds = Some(told);
+            // A wait that stands is replaced by one that is accepted only.
             state.core.bounds(self.shared.now(), self.id, low, high)?;
+            state.bounds = Some(told);
             self.shared.deliver(&mut state);
         }
         self.shared.ring();

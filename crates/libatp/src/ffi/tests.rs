@@ -214,8 +214,14 @@ fn check_bounds() -> (i32, i64) {
         assert_eq!(atp_endpoint(c"::1".as_ptr(), peer.local_addr().port(), &key), Code::NAME.0);
         let eid = atp_endpoint(c"localhost".as_ptr(), peer.local_addr().port(), &key);
         assert!(eid > 0);
+        let mut other = Key { text: [0; 45] };
+        read::give_key(&mut other, keys::generate().unwrap().public());
+        let refused = atp_endpoint(c"127.0.0.1".as_ptr(), peer.local_addr().port(), &other);
+        assert_eq!(atp_send_sync(refused, &object, null(), null_mut()), Code::REFUSED.0);
         assert_eq!(atp_callback(eid, Some(tell), context, 0, 0), Code::INVALID.0);
         assert_eq!(atp_callback(eid, Some(tell), context, u64::MAX, 0), 0);
+        // It does not take the place of the one that stands.
+        assert_eq!(atp_callback(refused, Some(tell), context, 1, 0), Code::REFUSED.0);
         assert_eq!(atp_send_sync(eid, &object, null(), null_mut()), 0);
         assert_eq!(hear.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), (4, -1));
         let request = atp_send_async(eid, &object, null(), None, null_mut());
