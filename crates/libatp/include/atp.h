@@ -89,7 +89,8 @@ enum atp_admit {
 
 typedef struct atp_settings {
     size_t struct_size;          /* sizeof(atp_settings_t). */
-    const char *listen;          /* "ADDRESS:PORT", "[ADDRESS]:PORT"; null: any port of all addresses. */
+    const char *listen;          /* "ADDRESS:PORT", "[ADDRESS]:PORT"; null: any port of all addresses
+                                    (IPv4's only, where the system has no IPv6). */
     const char *key_file;        /* A file with our key; null: a fresh key, kept nowhere. */
     const char *const *guests;   /* Keys as text, for ATP_GUESTS. */
     size_t guest_count;          /* How many, at most 65536. */

@@ -33,7 +33,8 @@ thread_local! {
 
 /// What `atp_init` asks for.
 pub(crate) struct Start {
-    pub(crate) listen: std::net::SocketAddr,
+    /// `None`: any port of all addresses.
+    pub(crate) listen: Option<std::net::SocketAddr>,
     pub(crate) identity: Identity,
     pub(crate) guests: Guests,
     pub(crate) received_max: usize,
@@ -80,8 +81,11 @@ pub(crate) fn start(start: Start) -> Result<(), Code> {
     }
     let received_max = if start.received_max == 0 { 0 } else { BELOW_MAX };
     let session = Config { guests: start.guests, ..Config::default() };
-    let settings = Settings { listen: start.listen, session, datagram_max: None, received_max, received_bytes_max: 1 };
-    let endpoint = AtpEndpoint::bind(settings, start.identity)?;
+    let settings = Settings { session, received_max, received_bytes_max: 1, ..Settings::sender() };
+    let endpoint = match start.listen {
+        Some(listen) => AtpEndpoint::bind(Settings { listen, ..settings }, start.identity)?,
+        None => AtpEndpoint::bind_anywhere(settings, start.identity)?,
+    };
     let runtime = Builder::new_current_thread().enable_time().build().map_err(|_| Code::SYSTEM)?;
     let library = Arc::new(Library {
         endpoint,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, c_char};
-use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -20,8 +19,6 @@ use crate::library::Start;
 
 /// Keys that may be admitted by name.
 const GUESTS_MAX: usize = 65_536;
-/// Where a program listens that does not say: any port of all addresses.
-const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), 0);
 
 pub(super) fn not_null<T>(pointer: *const T) -> Result<(), Code> {
     if pointer.is_null() { Err(Code::INVALID) } else { Ok(()) }
@@ -89,7 +86,7 @@ pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start,
     // SAFETY: the caller's.
     let Some(settings) = (unsafe { settings.as_ref() }) else {
         return Ok(Start {
-            listen: ANYWHERE,
+            listen: None,
             identity: keys::generate()?,
             guests: Guests::Nobody,
             received_max: 1024,
@@ -102,7 +99,7 @@ pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start,
     // SAFETY: the caller's.
     let (listen, key_file) = unsafe { (text(settings.listen)?, path(settings.key_file)?) };
     Ok(Start {
-        listen: listen.map_or(Ok(ANYWHERE), |l| l.parse().map_err(|_| Code::INVALID))?,
+        listen: listen.map(|l| l.parse().map_err(|_| Code::INVALID)).transpose()?,
         identity: key_file.map_or_else(keys::generate, keys::load)?,
         // SAFETY: the caller's.
         guests: unsafe { guests(settings) }?,
