@@ -51,7 +51,10 @@ int main(int argc, char **argv)
         if (code != ATP_OK)
             return failed("atp_recv", code);
         options.priority = object.priority;
-        if ((code = atp_send_sync(peer, &object, &options, NULL)) != ATP_OK)
+        code = atp_send_sync(peer, &object, &options, NULL);
+        if (code == ATP_ELOST || code == ATP_EDOWN) /* It went without waiting for this one. */
+            break;
+        if (code != ATP_OK)
             return failed("atp_send_sync", code);
     }
     free(object.bytes);

@@ -96,6 +96,7 @@ fn installed_it_is_what_the_header_says_and_talks_to_rust() {
     a_c_client_talks_to_rust(&installed);
     a_c_client_with_another_key_is_told(&installed);
     rust_talks_to_a_c_server(&installed);
+    the_examples_talk_to_each_other(&installed);
     the_header_says_what_the_library_has(&installed);
 }
 
@@ -156,14 +157,31 @@ fn a_c_client_with_another_key_is_told(installed: &Installed) {
     server.close();
 }
 
-fn rust_talks_to_a_c_server(installed: &Installed) {
-    let client = endpoint(Guests::Nobody);
+/// The server of the examples, where it is and its key.
+fn echo(installed: &Installed) -> (Running, SocketAddr, String) {
     let mut server = installed.run(&installed.compile("examples/echo.c"));
     let mut server = Running(server.arg("127.0.0.1:0").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let mut greeting = String::new();
     BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut greeting).unwrap();
     let (port, key) = greeting.trim().split_once(' ').unwrap();
     let addr = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+    (server, addr, key.to_owned())
+}
+
+/// The client goes without taking the echo of its bulk, which is no fault of the server's.
+fn the_examples_talk_to_each_other(installed: &Installed) {
+    let (server, addr, key) = echo(installed);
+    let mut client = installed.run(&installed.compile("examples/send.c"));
+    client.args(["127.0.0.1", &addr.port().to_string(), &key, "the line", "300000"]);
+    let said = succeed(&mut client).stdout;
+    assert!(said.starts_with(b"answer: the line\nbulk: no error\n"), "{}", String::from_utf8_lossy(&said));
+    let out = server.end();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn rust_talks_to_a_c_server(installed: &Installed) {
+    let client = endpoint(Guests::Nobody);
+    let (server, addr, key) = echo(installed);
     let peer = client.connect(addr, key.parse().unwrap(), PATIENCE).expect("in time").unwrap();
     for (size, priority) in [(0, Priority::MIN), (1, Priority::MAX), (1_000_000, Priority::MEDIUM)] {
         let object: Bytes = (0..size).map(|i: usize| (i * 7) as u8).collect();
