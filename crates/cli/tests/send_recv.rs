@@ -202,6 +202,20 @@ fn nobody_there_is_noticed_in_time() {
     place.run(&[&["send", "a", "./a", &to][..], &end].concat()).expect(2, &["two files"]);
 }
 
+/// It takes no network to say so, and none makes it come later.
+#[test]
+fn a_file_that_cannot_be_read_is_told_before_anybody_is_asked() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let out = to.send(&mute.local_addr().unwrap().to_string(), &["absent"], &["--json", "--timeout", "60"]).finish();
+    out.expect(1, &[]);
+    assert_eq!(outcomes(&out), ["unreadable"], "{out:?}");
+    to.file("a", b"hello");
+    let out = to.sent(&["absent", "a"], &["--json"]);
+    out.expect(1, &[]);
+    assert_eq!(outcomes(&out), ["unreadable", "stored"], "{out:?}");
+}
+
 /// The first address is nobody's.
 #[test]
 fn a_receiver_of_two_addresses_is_found_at_either() {

@@ -59,12 +59,15 @@ pub(crate) async fn run(args: Send) -> Result {
     let (sources, nameless) = sources(paths)?;
     let identity = keys::identity(args.identity.as_deref())?;
     let (_, addrs) = tokio::task::block_in_place(|| address::resolve_all(to, || no_receiver(to)))?;
+    let given = sources.len();
     for path in &nameless {
         let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
         show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
     }
+    let sources = tokio::task::block_in_place(|| readable(&args, sources))?;
+    let all_sent = nameless.is_empty() && sources.len() == given;
     if sources.is_empty() {
-        return and_nameless(Ok(()), &nameless);
+        return and_others(Ok(()), all_sent);
     }
     let endpoint = bind(&addrs, identity)?;
     let work = async {
@@ -79,7 +82,19 @@ pub(crate) async fn run(args: Send) -> Result {
         number = stop => Err(Error::Interrupted(number)),
     };
     endpoint.close().await;
-    and_nameless(result, &nameless)
+    and_others(result, all_sent)
+}
+
+/// Those that can be opened; the others are told now, for nobody over there can change that.
+fn readable(args: &Send, sources: Vec<Source>) -> Result<Vec<Source>> {
+    let mut readable = Vec::new();
+    for source in sources {
+        match shipment::look_at(&source) {
+            Ok(()) => readable.push(source),
+            Err(why) => show(args, &source.name, &Err(why), Duration::ZERO)?,
+        }
+    }
+    Ok(readable)
 }
 
 /// What each file is called over there: its own name. Beside them the names of those that cannot be called so.
@@ -100,10 +115,10 @@ fn sources(paths: &[PathBuf]) -> Result<(Vec<Source>, Vec<&OsStr>)> {
     Ok((sources, nameless))
 }
 
-/// How it went in all, where some files could not be sent under their names.
-fn and_nameless(result: Result, nameless: &[&OsStr]) -> Result {
+/// How it went in all, where some files could not even be tried.
+fn and_others(result: Result, all_tried: bool) -> Result {
     match result {
-        Ok(()) if !nameless.is_empty() => Err(Error::Reported(Kind::Refused.code())),
+        Ok(()) if !all_tried => Err(Error::Reported(Kind::Refused.code())),
         result => result,
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,13 +164,7 @@ fn cut(from: u64, to: u64, part: u64) -> impl Iterator<Item = (u64, usize)> {
 /// Opens the file and finds out what there is to be said of it.
 async fn survey(source: Source, number: u32) -> Result<(File, Announcement), Failure> {
     let survey = move || {
-        // Looked at first: to open a pipe would wait for its other end.
-        let meta = std::fs::metadata(&source.path)?;
-        if !meta.is_file() {
-            let what = if meta.is_dir() { "is a directory" } else { "is not a file" };
-            return Err(io::Error::other(what));
-        }
-        let file = File::open(&source.path)?;
+        let file = open(&source.path)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(&file)?;
         // What was hashed, should it have grown meanwhile.
@@ -178,6 +172,21 @@ async fn survey(source: Source, number: u32) -> Result<(File, Announcement), Fai
         Ok((file, Announcement::new(number, source.name, size, hasher.finalize())))
     };
     joined(spawn_blocking(survey).await)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // Looked at first: to open a pipe would wait for its other end.
+    let meta = std::fs::metadata(path)?;
+    if !meta.is_file() {
+        let what = if meta.is_dir() { "is a directory" } else { "is not a file" };
+        return Err(io::Error::other(what));
+    }
+    File::open(path)
+}
+
+/// Whether the file can be opened, before anybody is asked to take it.
+pub(super) fn look_at(source: &Source) -> Result<(), Failure> {
+    open(&source.path).map(drop).map_err(|e| Failure::unreadable(&e))
 }
 
 /// The result of work on the disk.
