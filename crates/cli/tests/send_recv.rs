@@ -298,11 +298,15 @@ fn an_interrupted_file_goes_on_where_it_was() {
     let to = Receiver::start(&["--from-anyone"]);
     let slow = to.place.relay_at(0, &to.daemon, &["--rate", "2Mbit"]);
     to.file("big", &noise(5_000_000, 9));
-    let sending = to.send(&slow.addr.to_string(), &["big"], &["--part", "16K"]);
+    to.file("more", &noise(5_000_000, 10));
+    let sending = to.send(&slow.addr.to_string(), &["big", "more"], &["--part", "16K", "--json"]);
     until("some of it", || to.unfinished() > 100_000);
     let started = Instant::now();
     sending.signal("INT");
-    sending.finish().expect(130, &["interrupted"]);
+    let out = sending.finish();
+    out.expect(130, &["interrupted"]);
+    let told: Vec<_> = objects(&out.stdout).iter().map(|o| [o["file"].clone(), o["outcome"].clone()]).collect();
+    assert_eq!(told, [["big", "cancelled"], ["more", "cancelled"]], "{out:?}");
     assert!(started.elapsed() < Duration::from_secs(3));
     let out = to.sent(&["big"], &["--json", "--part", "16K"]);
     assert_eq!(out.code, 0, "{out:?}");

@@ -28,7 +28,7 @@ Exit codes, the worst of all files:
   130  interrupted (Ctrl-C): what was on its way is cancelled
 
 --json prints an object for each file: file, outcome (stored, refused, unreadable, rejected, expired,
-evicted, lost), why, bytes, kept_bytes (which the receiver had from before), seconds.";
+evicted, lost, cancelled by Ctrl-C), why, bytes, kept_bytes (which the receiver had from before), seconds.";
 
 /// `remora send`.
 #[derive(Args, Debug)]

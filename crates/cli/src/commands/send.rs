@@ -3,6 +3,7 @@
 mod line;
 mod shipment;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -48,7 +49,17 @@ struct Line<'a> {
 #[serde(untagged)]
 enum Outcome {
     Failed(Kind),
-    Stored(&'static str),
+    /// It was not for it to fail: `stored` or `cancelled`.
+    Ended(&'static str),
+}
+
+/// Files of whose end nothing was said yet, in the order of the command line.
+struct Untold(RefCell<Vec<String>>);
+
+impl Untold {
+    fn tell(&self, name: &str) {
+        self.0.borrow_mut().retain(|untold| untold != name);
+    }
 }
 
 pub(crate) async fn run(args: Send) -> Result {
@@ -70,16 +81,17 @@ pub(crate) async fn run(args: Send) -> Result {
         return and_others(Ok(()), all_sent);
     }
     let endpoint = bind(&addrs, identity)?;
+    let untold = Untold(RefCell::new(sources.iter().map(|source| source.name.clone()).collect()));
     let work = async {
         match connect(&args, &endpoint, &addrs, started).await {
-            Ok(remote) => send_all(&args, &endpoint, remote, sources, started).await,
+            Ok(remote) => send_all(&args, &endpoint, remote, sources, started, &untold).await,
             Err(why) => none_sent(&args, to, &sources, &why, started),
         }
     };
     let result = tokio::select! {
         result = work => result,
         // What is on its way is cancelled as its owners are dropped.
-        number = stop => Err(Error::Interrupted(number)),
+        number = stop => cancelled(&args, &untold, started).and(Err(Error::Interrupted(number))),
     };
     endpoint.close().await;
     and_others(result, all_sent)
@@ -95,6 +107,16 @@ fn readable(args: &Send, sources: Vec<Source>) -> Result<Vec<Source>> {
         }
     }
     Ok(readable)
+}
+
+/// Tells programs of the files that an interruption has cancelled.
+fn cancelled(args: &Send, untold: &Untold, started: Instant) -> Result {
+    let seconds = started.elapsed().as_secs_f64();
+    let why = Some("interrupted");
+    for file in untold.0.borrow().iter().filter(|_| args.json) {
+        out::json(&Line { file, outcome: Outcome::Ended("cancelled"), why, bytes: 0, kept_bytes: 0, seconds })?;
+    }
+    Ok(())
 }
 
 /// What each file is called over there: its own name. Beside them the names of those that cannot be called so.
@@ -181,6 +203,7 @@ async fn send_all(
     remote: Remote,
     sources: Vec<Source>,
     started: Instant,
+    untold: &Untold,
 ) -> Result {
     let progress = Arc::new(Progress::new(!args.quiet && !args.json));
     let (tell, silent) = watch::channel(None);
@@ -204,7 +227,7 @@ async fn send_all(
         while under_way.len() >= FILES_AT_ONCE
             && let Some(done) = under_way.join_next().await
         {
-            worst = report(args, &progress, done)?.max(worst);
+            worst = report(args, &progress, untold, done)?.max(worst);
         }
         progress.expect(std::fs::metadata(&source.path).map_or(0, |m| m.len()));
         let (lane, name) = (lane.clone(), source.name.clone());
@@ -214,7 +237,7 @@ async fn send_all(
         });
     }
     while let Some(done) = under_way.join_next().await {
-        worst = report(args, &progress, done)?.max(worst);
+        worst = report(args, &progress, untold, done)?.max(worst);
     }
     if worst == 0 { Ok(()) } else { Err(Error::Reported(worst)) }
 }
@@ -222,8 +245,9 @@ async fn send_all(
 type Done = (String, Result<Sent, Failure>, Duration);
 
 /// Says what became of a file; the exit code it stands for.
-fn report(args: &Send, progress: &Progress, done: Result<Done, tokio::task::JoinError>) -> Result<u8> {
+fn report(args: &Send, progress: &Progress, untold: &Untold, done: Result<Done, tokio::task::JoinError>) -> Result<u8> {
     let (name, end, took) = done.map_err(|e| Error::refused("remora", e.to_string()))?;
+    untold.tell(&name);
     let code = end.as_ref().map_or_else(|e| e.kind.code(), |_| 0);
     let mut printed = Ok(());
     progress.suspend(|| printed = show(args, &name, &end, took));
@@ -238,7 +262,7 @@ fn show(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) ->
             out::say(format_args!("remora: send: {}: {}", out::shown(name.as_bytes()), e.why));
             return Ok(());
         }
-        Ok(_) => (Outcome::Stored("stored"), None),
+        Ok(_) => (Outcome::Ended("stored"), None),
         Err(e) => (Outcome::Failed(e.kind), Some(e.why.as_str())),
     };
     out::json(&Line { file: name, outcome, why, bytes, kept_bytes, seconds: took.as_secs_f64() })
