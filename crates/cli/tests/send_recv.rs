@@ -216,6 +216,19 @@ fn a_file_that_cannot_be_read_is_told_before_anybody_is_asked() {
     assert_eq!(outcomes(&out), ["unreadable", "stored"], "{out:?}");
 }
 
+/// `remora serve --atp` there has no answer to a file: it says so by going.
+#[test]
+fn a_server_of_calls_is_no_receiver_and_soon_known_for_none() {
+    let p = Place::new();
+    let server = p.serve(&["--atp", "127.0.0.1:0"]);
+    let said = |what| server.ready["atp"][what].as_str().unwrap();
+    let (at, public) = (said("listen"), said("key"));
+    fs::write(p.here("a"), "hello").unwrap();
+    let started = Instant::now();
+    p.run(&["send", "a", at, "--key", public]).expect(3, &["gone"]);
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
 /// The first address is nobody's.
 #[test]
 fn a_receiver_of_two_addresses_is_found_at_either() {

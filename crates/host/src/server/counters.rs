@@ -49,7 +49,7 @@ counters! {
     accept_errors,
     /// Connections ended by the client.
     closed_by_client,
-    /// Connections closed for bytes that are no records, or records too large.
+    /// Connections closed for bytes that are no records, records too large, or objects that are no calls.
     closed_bad_record,
     /// Connections closed for a request that did not become complete.
     closed_partial,

@@ -5,7 +5,9 @@
 //! for another client: what waits for a client's own permits is bounded by the room for
 //! half-received requests, and a client that brings more is sent away. So is one that takes no
 //! byte of its replies for [`Limits::stall_max`](super::Limits::stall_max), and one whose reply
-//! cannot be sent: it comes back, asks again, and the duplicate request cache answers.
+//! cannot be sent: it comes back, asks again, and the duplicate request cache answers. Who sends what is no
+//! call, as `remora send` does, has come to the wrong door and would wait for an answer in vain: it is sent
+//! away.
 //!
 //! A client stays who it was when it came, however its address changes while it is connected: exports,
 //! shares and the duplicate request cache go by the address that its handshake proved, and by no later
@@ -20,7 +22,10 @@ use bytes::Bytes;
 use remora_atp::session::{Bottleneck, Config, PeerId};
 use remora_atp::{Options, Outcome, RequestId};
 use remora_base::{Peer, Time};
+use remora_wire::Reader;
+use remora_wire::rpc::{CallError, CallHeader};
 use remora_wire::urgency::Urgency;
+
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -128,6 +133,10 @@ pub(super) async fn run(hub: Arc<Hub>, endpoint: AtpEndpoint) {
 
 fn take(hub: &Arc<Hub>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
     let Received { from, object, .. } = received;
+    if let Err(CallError::NotACall(_)) = CallHeader::decode(&mut Reader::new(object.clone())) {
+        hub.counters.closed_bad_record.count();
+        return from.close();
+    }
     let Entrance { guest, calls } = match entrances.entry(from.id()) {
         Entry::Occupied(entrance) => entrance.into_mut(),
         Entry::Vacant(place) => match welcome(hub, from.clone()) {
