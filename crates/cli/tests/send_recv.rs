@@ -361,4 +361,7 @@ fn keys_are_made_once_and_shown() {
     assert_eq!((&shown["made"], shown["file"].as_str()), (&Value::from(false), file.to_str()));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     run(&["keys"]).expect(1, &["atp.key"]);
+    let pipe = place.state().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    run(&["keys", "--file", pipe.to_str().unwrap()]).expect(1, &["a pipe, and nobody writes"]);
 }

@@ -1,15 +1,15 @@
 //! The keys of a link's ends: X25519, written as 44 characters of base64, as WireGuard's are.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, fcntl_getfl, fcntl_setfl, renameat_with};
 
 use super::handshake;
 
@@ -32,6 +32,8 @@ pub struct Identity {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(pub(super) [u8; KEY_LEN]);
 
+/// Bytes of a key's file that are read: its text is much shorter.
+const TEXT_MAX: u64 = 4096;
 /// Names of files that are being written tried before giving up.
 const NAMES_MAX: u32 = 100;
 
@@ -145,14 +147,31 @@ fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
 
 /// The secret kept in the file at `path`, which its owner alone may read.
 pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
-    let text = fs::read_to_string(path)?;
-    let meta = fs::metadata(path)?;
+    let (file, meta) = open(path)?;
+    let mut text = String::new();
+    file.take(TEXT_MAX).read_to_string(&mut text)?;
     let mode = meta.permissions().mode() & 0o777;
     // A pipe (`--key <(pass ...)`) has no other readers.
     if meta.file_type().is_file() && meta.nlink() > 0 && mode & 0o077 != 0 {
         return Err(KeyError::Open { mode });
     }
+    if text.is_empty() && meta.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe, and nobody writes a key to it").into());
+    }
     if text.trim().is_empty() { Err(KeyError::Empty) } else { decode(text.trim()) }
+}
+
+/// Opens a file or a pipe. A pipe that nobody writes to would be waited for without end.
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() && !meta.file_type().is_fifo() {
+        return Err(io::Error::other(if meta.is_dir() { "it is a directory" } else { "it is no regular file" }));
+    }
+    // Who writes to it may still be about to.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok((file, meta))
 }
 
 fn decode(text: &str) -> Result<[u8; KEY_LEN], KeyError> {
@@ -229,6 +248,26 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(matches!(Identity::load_or_create(&path), Err(KeyError::Empty)));
         assert_eq!(fs::read(&path).unwrap(), b"\n");
+    }
+
+    /// `--key <(pass ...)` is a pipe, too. One that nobody writes to is not waited for.
+    #[test]
+    fn a_pipe_is_read_if_somebody_writes_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let error = |path: &Path| load(path).unwrap_err().to_string();
+        assert!(error(&pipe).contains("nobody writes"), "{}", error(&pipe));
+        assert!(error(dir.path()).contains("a directory") && error(Path::new("/dev/zero")).contains("no regular file"));
+        let _reader = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&pipe);
+        let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
+        std::thread::scope(|s| {
+            let loaded = s.spawn(|| load(&pipe).unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            writer.write_all(STANDARD.encode([7; KEY_LEN]).as_bytes()).unwrap();
+            drop(writer);
+            assert_eq!(loaded.join().unwrap(), [7; KEY_LEN]);
+        });
     }
 
     #[test]
