@@ -105,7 +105,8 @@ typedef struct atp_settings {
 /* Starts the library: one socket, for one program has one link. Null: ATP_SETTINGS_INIT.
  *
  * A program that receives must keep receiving. When `received_max` objects wait, or as many
- * bytes, the rest waits behind them, and that includes the ends of requests. */
+ * bytes, the rest waits behind them, and that includes the ends of requests. Behind them are one
+ * more object (or 64 without bytes) and, whole or on their way in, 96 MiB of a peer and 256 MiB of all. */
 int32_t atp_init(const atp_settings_t *settings);
 
 /* Ends it: peers are told (that takes a second at most), requests that have not ended get their
