@@ -86,14 +86,17 @@ impl LocalDisk {
         for _ in 0..NAMES_MAX {
             let Some((parent, name)) = self.table().place(key) else { break };
             match self.open_in(parent, &name) {
-                Ok(way) => {
-                    if let Ok(object) = way.fd.check_still(self, hint, key) {
+                Ok(way) => match way.fd.check_still(self, hint, key) {
+                    Ok(object) => {
                         if object.attr.kind == FileType::Directory {
                             self.disk.dirs.put(key, Way { fd: object.fd.clone(), since: way.since });
                         }
                         return Ok(object);
                     }
-                }
+                    Err(Status::Stale) => {}
+                    // It may be there: a name that is good must not be forgotten.
+                    Err(why) => return Err(why),
+                },
                 // Somebody else renamed or removed a name on the way.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::STALE) => {}
                 Err(e) => return Err(errno::status(e)),

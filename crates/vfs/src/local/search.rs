@@ -29,7 +29,42 @@ enum Walk {
     /// Nowhere, but a directory had changed since the walk began: somebody may have moved it.
     Overtaken,
     /// There are more entries than it was to look at.
-    Unfinished,
+    Unfinished(Mishaps),
+    /// Nowhere, but not everything could be looked at, for this reason: it may be there.
+    Failed(Status),
+}
+
+/// What came in the way of a walk.
+#[derive(Clone, Copy, Default)]
+struct Mishaps {
+    overtaken: bool,
+    /// The first failure of the disk's.
+    failed: Option<Status>,
+}
+
+impl Mishaps {
+    /// Something could not be looked at. Fails if there is no use in going on.
+    fn note(&mut self, why: Status) -> Result<()> {
+        match why {
+            // Somebody took it away, or put something else, a symbolic link perhaps, in its place.
+            Status::NoEnt | Status::Stale | Status::NotDir | Status::Inval => self.overtaken = true,
+            // Not for the server's user to see, or another file system is mounted there by now.
+            Status::Access | Status::Perm | Status::XDev => {}
+            // The server is short of something. The same search may find it in a moment.
+            Status::Jukebox => return Err(why),
+            why => self.failed = self.failed.or(Some(why)),
+        }
+        Ok(())
+    }
+
+    /// What a walk came to that saw everything else, and did not find it.
+    fn missed(self) -> Walk {
+        match self.failed {
+            Some(why) => Walk::Failed(why),
+            None if self.overtaken => Walk::Overtaken,
+            None => Walk::Nowhere,
+        }
+    }
 }
 
 /// A directory on the way, and how it was reached.
@@ -56,38 +91,42 @@ impl Step {
 
 impl LocalDisk {
     /// Finds `key`: first where `hint` points, then everywhere, looking at no more entries
-    /// than the options allow each time. [`Status::Stale`] if it is not found. Where there are many
+    /// than the options allow each time. [`Status::Stale`] if it is not found; another error if not everything
+    /// could be looked at, for clients throw away what they have of a stale file. Where there are many
     /// entries one at a time looks at them all, for that may take seconds: [`Status::Jukebox`] for who
     /// comes meanwhile.
     pub(super) fn search(&self, key: Key, hint: Hint) -> Result<Object> {
-        if self.table().is_missing(key) {
-            return Err(Status::Stale);
+        if let Some(told) = self.table().missing(key) {
+            return Err(told);
         }
         acting::own();
         let max = self.disk.search_entries;
-        if let Walk::Found(object) = self.walk(key, hint, max, |depth, dir| hint.leads_through(depth, dir)) {
+        if let Walk::Found(object) = self.walk(key, hint, max, |depth, dir| hint.leads_through(depth, dir))? {
             return Ok(object);
         }
-        let mut took = Duration::ZERO;
+        let (mut took, mut told) = (Duration::ZERO, Status::Stale);
         for _ in 0..WALKS {
             let began = Instant::now();
-            match self.walk_everywhere(key, hint)? {
+            let walk = self.walk_everywhere(key, hint)?;
+            took = began.elapsed();
+            match walk {
                 Walk::Found(object) => return Ok(object),
-                Walk::Overtaken => took = began.elapsed(),
-                Walk::Unfinished | Walk::Nowhere => {
-                    took = began.elapsed();
+                Walk::Overtaken => {}
+                Walk::Failed(why) | Walk::Unfinished(Mishaps { failed: Some(why), .. }) => {
+                    told = why;
                     break;
                 }
+                Walk::Unfinished(_) | Walk::Nowhere => break,
             }
         }
-        self.table().not_found(key, took);
-        Err(Status::Stale)
+        self.table().not_found(key, took, told);
+        Err(told)
     }
 
     fn walk_everywhere(&self, key: Key, hint: Hint) -> Result<Walk> {
         let max = self.disk.search_entries;
-        match self.walk(key, hint, max.min(SIDE_BY_SIDE), |_, _| true) {
-            Walk::Unfinished if max > SIDE_BY_SIDE => self.walk_alone(key, hint),
+        match self.walk(key, hint, max.min(SIDE_BY_SIDE), |_, _| true)? {
+            Walk::Unfinished(_) if max > SIDE_BY_SIDE => self.walk_alone(key, hint),
             walk => Ok(walk),
         }
     }
@@ -100,31 +139,29 @@ impl LocalDisk {
             Err(TryLockError::WouldBlock) => return Err(Status::Jukebox),
         };
         // Whoever was before us may have looked for the same.
-        if self.table().is_missing(key) {
-            Ok(Walk::Nowhere)
-        } else {
-            Ok(self.walk(key, hint, self.disk.search_entries, |_, _| true))
+        if let Some(told) = self.table().missing(key) {
+            return Err(told);
         }
+        self.walk(key, hint, self.disk.search_entries, |_, _| true)
     }
 
     /// Goes down from the root into the directories that `enter(depth, inode)` lets in, looking at `left` entries
     /// at most.
-    fn walk(&self, key: Key, hint: Hint, mut left: usize, enter: impl Fn(usize, u64) -> bool) -> Walk {
-        let (began, mut overtaken) = (clock_gettime(ClockId::RealtimeCoarse), false);
+    fn walk(&self, key: Key, hint: Hint, mut left: usize, enter: impl Fn(usize, u64) -> bool) -> Result<Walk> {
+        let (began, mut mishaps) = (clock_gettime(ClockId::RealtimeCoarse), Mishaps::default());
         let root = Step { key: self.disk.root_key, hint: Hint::default(), depth: 0, up: None };
         let mut todo: Vec<Arc<Step>> = vec![Arc::new(root)];
         while let Some(step) = todo.pop() {
-            // Directories that cannot be read, or went away meanwhile, are passed over.
             let dir = match self.open_step(&step) {
                 Ok(there) => there,
                 Err(why) => {
-                    overtaken |= matches!(why, Status::NoEnt | Status::Stale | Status::NotDir);
+                    mishaps.note(why)?;
                     continue;
                 }
             };
-            let mut hits = Vec::new();
-            let mut deeper = Vec::new();
-            let _ = listing::scan(&dir, 0, |entry| {
+            let mut hits: Vec<Box<[u8]>> = Vec::new();
+            let mut deeper: Vec<Box<[u8]>> = Vec::new();
+            let scanned = listing::scan(&dir, 0, |entry| {
                 left = left.saturating_sub(1);
                 let name = entry.file_name().to_bytes();
                 if entry.ino() == key.ino && !matches!(name, b"." | b"..") {
@@ -134,17 +171,30 @@ impl LocalDisk {
                 }
                 Ok(left > 0)
             });
-            if let Some(object) = hits.iter().find_map(|name| self.hit(&step, &dir, name, key, hint)) {
-                return Walk::Found(object);
+            for name in hits {
+                match self.hit(&step, &dir, &name, key, hint) {
+                    Ok(object) => return Ok(Walk::Found(object)),
+                    // Another one with its number, or nothing any more: the directory's time tells of that.
+                    Err(Status::Stale) => {}
+                    Err(why) => mishaps.note(why)?,
+                }
+            }
+            if let Err(why) = scanned {
+                mishaps.note(why)?;
             }
             if left == 0 {
-                return Walk::Unfinished;
+                return Ok(Walk::Unfinished(mishaps));
             }
             // Only now: it may have been moved while its entry was looked at.
-            overtaken |= stat::of(&dir).is_ok_and(|now| changed_since(&now.attr, began));
-            todo.extend(deeper.into_iter().filter_map(|name| self.step_down(&step, &dir, name)));
+            mishaps.overtaken |= stat::of(&dir).is_ok_and(|now| changed_since(&now.attr, began));
+            for name in deeper {
+                match self.step_down(&step, &dir, name) {
+                    Ok(below) => todo.push(below),
+                    Err(why) => mishaps.note(why)?,
+                }
+            }
         }
-        if overtaken { Walk::Overtaken } else { Walk::Nowhere }
+        Ok(mishaps.missed())
     }
 
     fn open_step(&self, step: &Step) -> Result<OwnedFd> {
@@ -152,16 +202,16 @@ impl LocalDisk {
         path.check_still(self, step.hint, step.key)?.folder().open_unnoticed()
     }
 
-    fn step_down(&self, step: &Arc<Step>, dir: &OwnedFd, name: Box<[u8]>) -> Option<Arc<Step>> {
-        let stat = self.ours(stat::at(dir, &name).ok()?).ok()?;
+    fn step_down(&self, step: &Arc<Step>, dir: &OwnedFd, name: Box<[u8]>) -> Result<Arc<Step>> {
+        let stat = self.ours(stat::at(dir, &name).nfs()?)?;
         let hint = if step.up.is_some() { step.hint.below(step.key.ino) } else { step.hint };
-        Some(Arc::new(Step { key: stat.key, hint, depth: step.depth + 1, up: Some((step.clone(), name)) }))
+        Ok(Arc::new(Step { key: stat.key, hint, depth: step.depth + 1, up: Some((step.clone(), name)) }))
     }
 
     /// An entry with the right inode number: if it is the object, remembers the way there.
-    fn hit(&self, step: &Arc<Step>, dir: &OwnedFd, name: &[u8], key: Key, hint: Hint) -> Option<Object> {
+    fn hit(&self, step: &Arc<Step>, dir: &OwnedFd, name: &[u8], key: Key, hint: Hint) -> Result<Object> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let object = Arc::new(openat(dir, name, flags, Mode::empty()).ok()?).check(self, hint, key).ok()?;
+        let object = Arc::new(openat(dir, name, flags, Mode::empty()).nfs()?).check(self, hint, key)?;
         let mut table = self.table();
         // The object keeps the hint in the id it was asked for by: clients compare ids.
         table.put(key, step.key, name, hint);
@@ -170,7 +220,7 @@ impl LocalDisk {
             table.put(at.key, parent.key, name, at.hint);
             at = parent;
         }
-        Some(object)
+        Ok(object)
     }
 }
 
@@ -181,4 +231,27 @@ fn changed_since(attr: &Attr, time: Timespec) -> bool {
 fn is_subdirectory(entry: &rustix::fs::RawDirEntry<'_>) -> bool {
     let maybe = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
     maybe && !matches!(entry.file_name().to_bytes(), b"." | b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a walk came to that met these failures and found nothing.
+    fn after(failures: &[Status]) -> Result<Option<Status>> {
+        let mut mishaps = Mishaps::default();
+        failures.iter().try_for_each(|why| mishaps.note(*why))?;
+        Ok(match mishaps.missed() {
+            Walk::Failed(why) => Some(why),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_file_is_not_called_stale_where_something_could_not_be_looked_at() {
+        assert_eq!(after(&[]), Ok(None));
+        assert_eq!(after(&[Status::NoEnt, Status::Access, Status::Stale]), Ok(None));
+        assert_eq!(after(&[Status::Access, Status::Io, Status::NoEnt, Status::NxIo]), Ok(Some(Status::Io)));
+        assert_eq!(after(&[Status::Io, Status::Jukebox]), Err(Status::Jukebox));
+    }
 }

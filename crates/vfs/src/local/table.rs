@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use remora_wire::nfs3::Status;
+
 use super::ids::{Hint, Key};
 use super::recent::Recent;
 
@@ -82,8 +84,8 @@ impl Place {
 pub(super) struct Table {
     root: Key,
     places: Recent<Key, Place>,
-    /// Until when not to search; `None` for objects that were removed.
-    missing: Recent<Key, Option<Instant>>,
+    /// Until when not to search, and what to say meanwhile; `None` for objects that were removed.
+    missing: Recent<Key, Option<(Instant, Status)>>,
 }
 
 impl Table {
@@ -187,17 +189,18 @@ impl Table {
         self.missing.insert(key, None);
     }
 
-    /// A search that took so long did not find `key`.
-    pub(super) fn not_found(&mut self, key: Key, took: Duration) {
-        self.missing.insert(key, Some(Instant::now() + MISSING_FOR.max(took * MISSING_TIMES)));
+    /// A search that took so long did not find `key`: who asks is `told` so. If that is not
+    /// [`Status::Stale`] it may be there, and is searched for again as soon as the time for that allows.
+    pub(super) fn not_found(&mut self, key: Key, took: Duration, told: Status) {
+        let least = if told == Status::Stale { MISSING_FOR } else { Duration::ZERO };
+        self.missing.insert(key, Some((Instant::now() + least.max(took * MISSING_TIMES), told)));
     }
 
-    /// Whether it is pointless to search for `key`.
-    pub(super) fn is_missing(&mut self, key: Key) -> bool {
-        match self.missing.get(&key) {
-            Some(None) => true,
-            Some(Some(until)) => Instant::now() < *until,
-            None => false,
+    /// Why it is pointless to search for `key`, if it is.
+    pub(super) fn missing(&mut self, key: Key) -> Option<Status> {
+        match *self.missing.get(&key)? {
+            None => Some(Status::Stale),
+            Some((until, told)) => (Instant::now() < until).then_some(told),
         }
     }
 }
@@ -272,5 +275,18 @@ mod tests {
         table.linked(FILE, ROOT, b"b", other);
         table.forget_name(FILE, ROOT, b"a");
         assert_eq!(table.put(FILE, ROOT, b"c", other), first);
+    }
+
+    #[test]
+    fn a_search_that_failed_is_repeated_sooner_than_one_that_found_nothing() {
+        let mut table = Table::new(ROOT, 10);
+        table.not_found(FILE, Duration::ZERO, Status::Stale);
+        assert_eq!(table.missing(FILE), Some(Status::Stale));
+        table.not_found(FILE, Duration::ZERO, Status::Io);
+        assert_eq!(table.missing(FILE), None);
+        table.not_found(FILE, Duration::from_secs(1), Status::Io);
+        assert_eq!(table.missing(FILE), Some(Status::Io));
+        table.removed(FILE);
+        assert_eq!(table.missing(FILE), Some(Status::Stale));
     }
 }

@@ -1,0 +1,60 @@
+//! A process that may open no more files: what is there must not be called gone. In a process of its own, for the limit is the whole process's.
+
+#![cfg(target_os = "linux")]
+
+use std::fs::File;
+use std::path::Path;
+
+use remora_vfs::local::{LocalDisk, Options};
+use remora_vfs::{Cred, FileId, Vfs};
+use remora_wire::nfs3::{CreateHow, SetAttr, Status};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// No operation needs more.
+const ENOUGH: usize = 12;
+
+fn me() -> Cred {
+    Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), gids: Vec::new() }
+}
+
+fn open(dir: &Path) -> LocalDisk {
+    LocalDisk::open(dir, Options::new([0; 8])).unwrap()
+}
+
+/// Does `work` while the process may open `free` more files.
+fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
+    let all = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: all.maximum }).unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len() - free);
+    let done = work();
+    drop(taken);
+    setrlimit(Resource::Nofile, all).unwrap();
+    done
+}
+
+/// One after the other: see above.
+#[test]
+fn a_process_short_of_descriptors_says_so_and_no_more() {
+    live_files_are_not_stale();
+}
+
+fn live_files_are_not_stale() {
+    let dir = tempfile::tempdir().unwrap();
+    let ids: Vec<FileId> = {
+        let fs = open(dir.path());
+        let make = |at: &FileId, name: &str| fs.mkdir(&me(), at, name.as_bytes(), &SetAttr::NONE).unwrap().id;
+        let file = |at: &FileId| fs.create(&me(), at, b"f", &CreateHow::Guarded(SetAttr::NONE)).unwrap().id;
+        let deep = make(&make(&fs.root(), "a"), "b");
+        vec![file(&deep), deep, file(&fs.root())]
+    };
+    for free in 0..ENOUGH {
+        for id in &ids {
+            // As after a restart: nothing is known of where it is.
+            let fs = open(dir.path());
+            let found = with_free(free, || fs.getattr(id)).map(drop);
+            assert!(matches!(found, Ok(()) | Err(Status::Jukebox)), "{found:?} with {free} to open");
+            assert!(fs.getattr(id).is_ok(), "once there are descriptors again");
+        }
+    }
+}
