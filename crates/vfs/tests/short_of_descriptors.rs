@@ -1,4 +1,5 @@
-//! A process that may open no more files: what is there must not be called gone. In a process of its own, for the limit is the whole process's.
+//! A process that may open no more files: what is there must not be called gone, and nothing may be half
+//! done. In a process of its own, for the limit is the whole process's.
 
 #![cfg(target_os = "linux")]
 
@@ -6,8 +7,8 @@ use std::fs::File;
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, FileId, Vfs};
-use remora_wire::nfs3::{CreateHow, SetAttr, Status};
+use remora_vfs::{Cred, FileId, Result, Vfs};
+use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// No operation needs more.
@@ -37,6 +38,7 @@ fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
 #[test]
 fn a_process_short_of_descriptors_says_so_and_no_more() {
     live_files_are_not_stale();
+    what_is_not_opened_is_not_made();
 }
 
 fn live_files_are_not_stale() {
@@ -56,5 +58,32 @@ fn live_files_are_not_stale() {
             assert!(matches!(found, Ok(()) | Err(Status::Jukebox)), "{found:?} with {free} to open");
             assert!(fs.getattr(id).is_ok(), "once there are descriptors again");
         }
+    }
+}
+
+fn what_is_not_opened_is_not_made() {
+    type Make = fn(&LocalDisk, &[u8]) -> Result<()>;
+    let ways: [(&str, Make); 4] = [
+        ("mkdir", |fs, name| fs.mkdir(&me(), &fs.root(), name, &SetAttr::NONE).map(drop)),
+        ("symlink", |fs, name| fs.symlink(&me(), &fs.root(), name, &SetAttr::NONE, b"to").map(drop)),
+        ("mknod", |fs, name| fs.mknod(&me(), &fs.root(), name, &NodeKind::Fifo(SetAttr::NONE)).map(drop)),
+        ("create", |fs, name| fs.create(&me(), &fs.root(), name, &CreateHow::Guarded(SetAttr::NONE)).map(drop)),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let fs = open(dir.path());
+    for (what, make) in ways {
+        let mut refused = 0;
+        for free in 0..ENOUGH {
+            let name = format!("{what}{free}");
+            let made = with_free(free, || make(&fs, name.as_bytes()));
+            assert!(matches!(made, Ok(()) | Err(Status::Jukebox)), "{made:?}: {name}");
+            let there = std::fs::symlink_metadata(dir.path().join(&name)).is_ok();
+            assert_eq!(there, made.is_ok(), "{name}");
+            if !there {
+                refused += 1;
+                assert_eq!(make(&fs, name.as_bytes()), Ok(()), "asked again: {name}");
+            }
+        }
+        assert!(refused > 0, "{what} needs no descriptor: then this shows nothing");
     }
 }

@@ -4,18 +4,22 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
 use rustix::fs::{
-    AtFlags, CWD, FileType as Kind, Mode, chmodat, fgetxattr, linkat, makedev, mkdirat, mknodat, renameat, symlinkat,
-    unlinkat,
+    AtFlags, CWD, FileType as Kind, Mode, Timespec, chmodat, fgetxattr, linkat, makedev, mkdirat, mknodat, renameat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::acting;
 use super::errno::OrStatus;
 use super::files::wcc;
+use super::graveyard::REST;
 use super::resolve::{Folder, Object};
+use super::stat::Stat;
 use super::{LocalDisk, stat};
 use crate::{Cred, FileId, Made, Result, attrs, names};
 
@@ -34,6 +38,22 @@ const MINOR_MAX: u32 = 0xf_ffff;
 fn rest_of_mode(wish: &SetAttr, made: u32, moves: bool) -> Option<u32> {
     let missing = wish.mode? & !made & 0o7000;
     (missing != 0 || moves && made & 0o6000 != 0).then_some(made | missing)
+}
+
+/// Takes a name back. If this fails, too, an object that is not all that was asked for stays; the caller hears of the
+/// first failure.
+fn unmake(dir: &Folder, name: &[u8], kind: FileType) {
+    let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let _ = unlinkat(&dir.fd, name, flags);
+}
+
+/// Whether that is no older than `began`, as far as the file system tells.
+fn is_born_since(there: &Stat, began: Timespec) -> bool {
+    let since = Duration::new(began.tv_sec as u64, began.tv_nsec as u32);
+    match there.key.born_ns {
+        0 => u64::from(there.attr.ctime.secs) >= since.as_secs(),
+        born => Duration::from_nanos(born) + REST >= since,
+    }
 }
 
 impl LocalDisk {
@@ -189,44 +209,47 @@ impl LocalDisk {
         let dir = self.folder(dir)?;
         let (child, wcc, at_once) = {
             let _step = self.disk.stripes.lock(&[dir.key]);
-            let before = dir.attr()?;
+            let (before, began) = (dir.attr()?, clock_gettime(ClockId::RealtimeCoarse));
             let opened = {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 // What was removed may hold the last inodes.
                 self.with_room(|| make(&dir, &before, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())?
             };
-            let mut child = match opened {
-                Some(fd) => {
-                    let child = self.as_child(&dir, fd)?;
-                    self.keep_made(cred, &child);
-                    child
+            let child = match opened {
+                Some(fd) => self.as_child(&dir, fd).inspect(|child| self.keep_made(cred, child)),
+                None => self.open_child(&dir, name),
+            };
+            let mut child = child.inspect_err(|_| self.undo_unseen(&dir, name, began))?;
+            let finished = self.finish(cred, &dir, &mut child, wish);
+            match finished.and_then(|at_once| Ok((wcc(before, &dir.fd)?, at_once))) {
+                Ok((wcc, at_once)) => (child, wcc, at_once),
+                Err(status) => {
+                    self.undo_make(&dir, name, child);
+                    return Err(status);
                 }
-                None => self.open_child(&dir, name)?,
-            };
-            if let Err(status) = self.undo_umask(&dir, &mut child, wish) {
-                self.undo_make(&dir, name, child);
-                return Err(status);
             }
-            let uid = wish.uid.filter(|uid| *uid != child.attr.uid);
-            let gid = wish.gid.filter(|gid| *gid != child.attr.gid);
-            let rest = SetAttr {
-                mode: rest_of_mode(wish, child.attr.mode, uid.is_some() || gid.is_some()),
-                uid,
-                gid,
-                size: wish.size.filter(|size| *size != 0),
-                ..wish.clone()
-            };
-            if let Err(status) = self.apply(cred, &child, &rest) {
-                self.undo_make(&dir, name, child);
-                return Err(status);
-            }
-            if rest != SetAttr::NONE {
-                child.attr = self.look(&child.fd)?.attr;
-            }
-            (child, wcc(before, &dir.fd)?, rest == SetAttr::NONE)
         };
         self.sync_made(&dir, &child, at_once)?;
         Ok(Made { id: self.register(&dir, name, child.key)?, attr: child.attr, dir: wcc })
+    }
+
+    /// Gives what was made the attributes that it lacks; whether it lacked none.
+    fn finish(&self, cred: &Cred, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<bool> {
+        self.undo_umask(dir, made, wish)?;
+        let uid = wish.uid.filter(|uid| *uid != made.attr.uid);
+        let gid = wish.gid.filter(|gid| *gid != made.attr.gid);
+        let rest = SetAttr {
+            mode: rest_of_mode(wish, made.attr.mode, uid.is_some() || gid.is_some()),
+            uid,
+            gid,
+            size: wish.size.filter(|size| *size != 0),
+            ..wish.clone()
+        };
+        self.apply(cred, made, &rest)?;
+        if rest != SetAttr::NONE {
+            made.attr = self.look(&made.fd)?.attr;
+        }
+        Ok(rest == SetAttr::NONE)
     }
 
     /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Where
@@ -250,11 +273,22 @@ impl LocalDisk {
 
     fn undo_make(&self, dir: &Folder, name: &[u8], child: Object) {
         acting::own();
-        let flags = if child.attr.kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        // If this fails too, an object without its attributes stays; the caller hears of the
-        // first failure.
-        let _ = unlinkat(&dir.fd, name, flags);
+        // Somebody else may have put another object there.
+        if stat::at(&dir.fd, name).is_ok_and(|there| self.within(there).key == child.key) {
+            unmake(dir, name, child.attr.kind);
+        }
         self.lost_name(dir, name, child);
+    }
+
+    /// What has been made since `began` could not be opened, as when no more descriptors are to be had. The name
+    /// must not stay: who is told to ask again would meet it and take it for somebody else's.
+    fn undo_unseen(&self, dir: &Folder, name: &[u8], began: Timespec) {
+        acting::own();
+        if let Ok(there) = stat::at(&dir.fd, name)
+            && is_born_since(&there, began)
+        {
+            unmake(dir, name, there.attr.kind);
+        }
     }
 
     /// REMOVE, or with [`AtFlags::REMOVEDIR`] RMDIR.
@@ -414,6 +448,25 @@ impl LocalDisk {
             self.bury(object);
         } else {
             self.table().forget_name(object.key, dir.key, name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_is_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let began = clock_gettime(ClockId::RealtimeCoarse);
+        let at = |secs| Timespec { tv_sec: began.tv_sec + secs, tv_nsec: began.tv_nsec };
+        std::fs::write(dir.path().join("f"), b"").unwrap();
+        let mut there = stat::of(std::fs::File::open(dir.path().join("f")).unwrap()).unwrap();
+        for born in [there.key.born_ns, 0] {
+            there.key.born_ns = born;
+            assert!(is_born_since(&there, began) && is_born_since(&there, at(-5)));
+            assert!(!is_born_since(&there, at(5)));
         }
     }
 }
