@@ -404,17 +404,38 @@ fn many_exports_share_the_files_that_may_be_open() {
     }
     let words =
         [&["serve", "--listen", "127.0.0.1:0", "--json"][..], &dirs.iter().map(String::as_str).collect::<Vec<_>>()];
-    let remora = p.server_command(&words.concat());
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n {LIMIT}; exec \"$0\" \"$@\"")]).arg(remora.get_program());
-    command.args(remora.get_args()).stdout(Stdio::piped());
-    let server = Daemon::start(command);
+    let server = Daemon::start(limited(&p.server_command(&words.concat()), LIMIT));
     for dir in &dirs {
         p.ok(&["cp", "-r", "-q", &server.url(dir), "."]);
     }
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
     assert!(open < LIMIT / 2, "{open} of {LIMIT} are open");
     p.ok(&["ls", &server.url(&dirs[0])]);
+}
+
+/// The command, where only so many files may be open.
+fn limited(remora: &Command, files: u64) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(remora.get_program());
+    command.args(remora.get_args()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_server_whose_exports_leave_no_room_for_connections_does_not_start() {
+    let p = Place::new();
+    let dirs: Vec<String> = (0..40).map(|n| p.srv(&n.to_string()).display().to_string()).collect();
+    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    let serve = |exports: usize, more: &[&str]| {
+        let dirs: Vec<&str> = dirs.iter().take(exports).map(String::as_str).collect();
+        p.server_command(&[&["serve", "--listen", "127.0.0.1:0"][..], &dirs, more].concat())
+    };
+    for (more, code) in [(&[][..], 1), (&["--check"], 2)] {
+        let out = Running::start(limited(&serve(40, more), 128)).finish();
+        out.expect(code, &["of 128 files", "40 exports", "LimitNOFILE="]);
+    }
+    let out = Running::start(limited(&serve(2, &["--check"]), 128)).finish();
+    out.expect(0, &["TCP connections fit beside 2 exports where 128 files may be open"]);
 }
 
 #[test]

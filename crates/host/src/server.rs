@@ -50,6 +50,7 @@ mod connection;
 mod cost;
 mod counters;
 mod datagram;
+mod descriptors;
 mod executor;
 mod gathering;
 mod hub;
@@ -66,6 +67,7 @@ mod upkeep;
 mod way;
 
 pub use counters::{Snapshot, SocketStats};
+pub use descriptors::{Descriptors, raise_limit};
 pub use options::{Limits, Objects, Options, Queueing, StartError};
 pub use serving::{Serving, Shutdown, Watch};
 

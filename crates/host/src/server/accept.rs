@@ -35,7 +35,7 @@ pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener) {
 }
 
 fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr) {
-    if hub.connections() >= hub.limits.connections_max && !hub.evict_idle() {
+    if hub.connections() >= hub.connections_max() && !hub.evict_idle() {
         hub.counters.refused.count();
         return;
     }

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
+use super::descriptors::Descriptors;
 use super::executor::{Done, JobQueue};
 use super::options::{Limits, Queueing};
 use super::routes::Route;
@@ -48,6 +49,8 @@ pub(super) struct Hub {
     exports: Mutex<Arc<Exports>>,
     ledger: Ledger,
     connections: AtomicUsize,
+    /// Most of them.
+    connections_max: AtomicUsize,
     next_connection: AtomicU64,
     /// Told when a core's next timeout is earlier than the one waited for.
     timer: Notify,
@@ -83,6 +86,7 @@ impl Hub {
             exports,
             ledger: Ledger::new(cache_max, SHARDS),
             connections: AtomicUsize::new(0),
+            connections_max: AtomicUsize::new(limits.connections_max),
             next_connection: AtomicU64::new(0),
             timer: Notify::new(),
         }
@@ -159,6 +163,15 @@ impl Hub {
             drop(old);
         }
         drop(last);
+    }
+
+    /// From now on it takes as many connections as fit.
+    pub(super) fn fit_connections(&self, descriptors: Descriptors) {
+        self.connections_max.store(self.limits.connections_max.min(descriptors.connections_at_least()), Relaxed);
+    }
+
+    pub(super) fn connections_max(&self) -> usize {
+        self.connections_max.load(Relaxed)
     }
 
     /// What is exported.

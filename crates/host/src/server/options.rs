@@ -152,6 +152,19 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// Nothing could be opened any more, least of all connections.
+    #[error(
+        "{open} of {max} files that this process may have open are, with {exports} exports, which leaves too few for \
+         connections and files: export less, or raise the limit (ulimit -Hn; LimitNOFILE= in a unit of systemd)"
+    )]
+    Descriptors {
+        /// How many files may be open.
+        max: usize,
+        /// How many are.
+        open: usize,
+        /// How many exports there are.
+        exports: usize,
+    },
     /// ATP.
     #[error("cannot serve over ATP: {0}")]
     Objects(crate::atp::AtpError),

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long it stays when there is nothing to do.
 const STAY: Duration = Duration::from_secs(5);
 /// Most at a time.
-const THREADS_MAX: usize = 60;
+pub(super) const THREADS_MAX: usize = 60;
 
 /// Starts the one that looks after the others, until there will be no more tasks.
 pub(super) fn start(hub: &Arc<Hub>) -> io::Result<JoinHandle<()>> {

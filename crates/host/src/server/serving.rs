@@ -10,21 +10,17 @@ use remora_atp::session::PublicKey;
 use remora_server::Exports;
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::{mount, nfs2, nfs3};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use super::counters::Snapshot;
 use super::datagram::{self, DatagramSocket};
+use super::descriptors::Descriptors;
 use super::hub::Hub;
 use super::options::{Options, StartError};
 use super::{accept, bind, executor, objects, relief, upkeep};
 use crate::atp::AtpEndpoint;
-
-/// File descriptors left for files and everything else when connections are counted; a
-/// quarter of them if there are few.
-const DESCRIPTORS_KEPT: usize = 4096;
 
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
 pub struct Serving {
@@ -36,6 +32,7 @@ pub struct Serving {
     addrs: Vec<SocketAddr>,
     mount_addr: Option<SocketAddr>,
     portmap_addr: Option<SocketAddr>,
+    descriptors: Descriptors,
     /// Closed when it goes, after everything else.
     objects: Option<AtpEndpoint>,
 }
@@ -71,8 +68,9 @@ impl Serving {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,
         };
-        let mut limits = options.limits;
-        limits.connections_max = limits.connections_max.min(connections_possible());
+        let descriptors = Descriptors::count(options.core.exports.iter().count(), options.executor_threads);
+        descriptors.check()?;
+        let limits = options.limits;
 
         let threads = Threads::start(options.socket_threads).map_err(StartError::Threads)?;
         let runtime = threads.handle.clone();
@@ -95,7 +93,9 @@ impl Serving {
         let io_max = hub.core_limits.stream_io_max;
         let (executors, intake, objects) = (Vec::new(), Vec::new(), None);
         // From here on whatever fails ends what has been started.
-        let mut serving = Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, objects };
+        let mut serving =
+            Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
+        serving.hub.fit_connections(descriptors);
         let hub = &serving.hub;
         serving.executors = executor::start(hub, options.executor_threads).map_err(StartError::Threads)?;
         serving.executors.push(relief::start(hub).map_err(StartError::Threads)?);
@@ -136,13 +136,19 @@ impl Serving {
     /// Most TCP connections it takes: fewer than asked for where the process may not open
     /// as many files.
     pub fn connections_max(&self) -> usize {
-        self.hub.limits.connections_max
+        self.hub.connections_max()
+    }
+
+    /// Most files the process may have open.
+    pub fn descriptors_max(&self) -> usize {
+        self.descriptors.max
     }
 
     /// Serves `exports` from now on, without a pause: requests under way end as they began, the
     /// next ones meet the new exports, and no connection notices.
     pub fn set_exports(&self, exports: Arc<Exports>) {
         self.hub.set_exports(&exports);
+        self.hub.fit_connections(self.descriptors.with_exports(exports.iter().count()));
     }
 
     /// The server in numbers.
@@ -241,13 +247,4 @@ fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<TcpListener>) -
     let streams = listeners.into_iter().map(|l| runtime.spawn(accept::run(hub.clone(), l)).abort_handle());
     let upkeep = runtime.spawn(upkeep::run(hub.clone())).abort_handle();
     datagrams.chain(streams).chain([upkeep]).collect()
-}
-
-/// Raises the limit on open files as far as the system lets us; how many connections fit.
-fn connections_possible() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // If it may not be raised, the present one holds.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    files - DESCRIPTORS_KEPT.min(files / 4)
 }

@@ -1,10 +1,12 @@
 //! `remora serve --check`: what would be served, without serving it.
 
+use remora_host::server::{Descriptors, Options};
+use remora_server::Config;
 use serde::Serialize;
 
-use super::load;
 use super::share::{self, Plan};
 use super::table::{self, ExportView};
+use super::{load, notes};
 use crate::args::Serve;
 use crate::exit::{Error, Result};
 use crate::out;
@@ -36,7 +38,14 @@ pub(super) fn run(args: &Serve) -> Result {
 
 fn planned(args: &Serve) -> Result<Plan> {
     // No handle is signed, so any key will do, and none need be made.
-    Ok(load::open(share::plan(args)?, &[0; 16], None)?.plan)
+    let loaded = load::open(share::plan(args)?, &[0; 16], None)?;
+    let exports = loaded.plan.shares.len();
+    let threads = Options::new(Config::new(loaded.exports.clone())).executor_threads;
+    let descriptors = Descriptors::count(exports, threads);
+    descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;
+    let mut plan = loaded.plan;
+    plan.notes.extend(notes::of_room(descriptors.connections(), exports, descriptors.max));
+    Ok(plan)
 }
 
 fn show(args: &Serve, plan: &Plan) -> Result {

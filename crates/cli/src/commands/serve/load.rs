@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use remora_host::server::raise_limit;
 use remora_server::{Export, Exports};
 use remora_vfs::{LocalDisk, local};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -37,6 +38,8 @@ struct Place {
 /// Opens what is planned. A directory that `before` has open is taken from there, with its
 /// write verifier and all that is known about its files: to clients nothing happens to it.
 pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
+    // Each takes some. Before they are opened, or many would not be.
+    raise_limit();
     let disks =
         plan.shares.iter().map(|share| disk(share, plan.shares.len(), before)).collect::<Result<Vec<Opened>>>()?;
     let export = |(share, opened): (&Share, &Opened)| Export {

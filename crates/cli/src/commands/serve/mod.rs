@@ -5,6 +5,7 @@ mod counters;
 mod file;
 mod key;
 mod load;
+mod notes;
 mod reload;
 mod share;
 mod table;
@@ -69,8 +70,9 @@ pub(crate) async fn run(args: Serve) -> Result {
     let hangups = hangups(&args)?;
     let plan = share::plan(&args)?;
     let key = key::of(&args)?;
-    let loaded = load::open(plan, &key, None)?;
+    let mut loaded = load::open(plan, &key, None)?;
     let serving = start(&args, &loaded)?;
+    loaded.plan.notes.extend(room(&serving, &loaded));
     // Taken back when it is dropped, however this ends.
     let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
     counters::print_on_signal(serving.watch());
@@ -140,6 +142,11 @@ fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
         options.objects = Some(Objects { listen, identity: key::identity(args)?, guests });
     }
     Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
+}
+
+/// What there is to say about how many may connect.
+fn room(serving: &Serving, loaded: &Loaded) -> Option<String> {
+    notes::of_room(serving.connections_max(), loaded.plan.shares.len(), serving.descriptors_max())
 }
 
 /// Tells this machine's rpcbind where we are.

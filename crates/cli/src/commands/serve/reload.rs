@@ -42,7 +42,8 @@ pub(super) async fn at_hangups(
         match again(args, key, &now).await {
             Ok(next) => {
                 serving.set_exports(next.exports.clone());
-                tell(args, Ok((Changes::between(&now, &next), &next.plan.notes)));
+                let notes: Vec<String> = next.plan.notes.iter().cloned().chain(super::room(serving, &next)).collect();
+                tell(args, Ok((Changes::between(&now, &next), &notes)));
                 now = Arc::new(next);
             }
             Err(error) => tell(args, Err(error)),
