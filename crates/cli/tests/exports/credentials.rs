@@ -9,7 +9,7 @@ use remora_wire::mount::MountError;
 use remora_wire::nfs3::{self, Call, Fh, SetAttr, SpecData, Status};
 use skip::skipped;
 
-use crate::common::{Running, is_root};
+use crate::common::{Place, Running, is_root};
 use crate::raw::{Client, at, create, read, set, write};
 use crate::{Daemon, Exports};
 
@@ -176,15 +176,32 @@ fn a_secure_export_wants_ports_that_take_a_privilege() {
     let url = server.url(&e.path("a"));
     assert_eq!(e.place.ok(&["ls", &url]), "f\n");
     if fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap().trim() == "1024" {
-        Running::start(without_ports(&e.place.command(&["ls", &url]))).finish().expect(1, &["permission denied"]);
+        Running::start(without("net_bind_service", &e.place.command(&["ls", &url])))
+            .finish()
+            .expect(1, &["permission denied"]);
     }
 }
 
-/// The command without the capability that opens reserved ports.
-fn without_ports(command: &Command) -> Command {
+/// The command without this capability.
+fn without(capability: &str, command: &Command) -> Command {
     let mut without = Command::new("setpriv");
-    without.args(["--bounding-set", "-net_bind_service", "--inh-caps", "-net_bind_service"]);
+    without.arg(format!("--bounding-set=-{capability}")).arg(format!("--inh-caps=-{capability}"));
     without.arg(command.get_program()).args(command.get_args());
     without.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     without
+}
+
+#[test]
+fn a_root_that_may_not_act_for_others_says_so() {
+    if !is_root() {
+        return skipped("a_root_that_may_not_act_for_others_says_so", "needs root");
+    }
+    let place = Place::new();
+    let (srv, listen) = (place.srv(""), ["--listen", "127.0.0.1:0"]);
+    for capability in ["setgid", "setuid"] {
+        for (more, code) in [(&["--check"][..], 2), (&listen, 1)] {
+            let serve = place.server_command(&[&["serve", srv.to_str().unwrap()], more].concat());
+            Running::start(without(capability, &serve)).finish().expect(code, &["cannot take on callers' credentials"]);
+        }
+    }
 }

@@ -100,10 +100,11 @@ pub(super) fn assume(cred: &Cred, own: &Arc<Cred>) -> Result<Assumed> {
 
 fn become_caller(thread: &Thread, cred: &Cred, own: &Arc<Cred>) -> Result<()> {
     let (uid, gid, gids) = numbers(cred)?;
+    // If this fails nothing has changed, and there is nothing to undo: who may not set groups could not set them back.
+    set_thread_groups(&gids).nfs()?;
     // From here on a failure half-way is undone.
     thread.taken.replace(Some(Taken { cred: cred.clone(), own: own.clone() }));
-    let done = set_thread_groups(&gids)
-        .and_then(|()| set_thread_res_gid(None, gid, None))
+    let done = set_thread_res_gid(None, gid, None)
         // Last: it takes the right to do the others away. Without CAP_DAC_OVERRIDE, which
         // goes with the effective uid, the kernel checks permissions as for a local user.
         .and_then(|()| set_thread_res_uid(None, uid, None));

@@ -28,8 +28,9 @@ impl Identity {
         }
         let identity = Identity { own: Arc::new(own), honour };
         let nobody = Cred { uid: 65534, gid: 65534, gids: Vec::new() };
-        let refused =
-            || std::io::Error::new(std::io::ErrorKind::PermissionDenied, "cannot take on callers' credentials");
+        let why = "cannot take on callers' credentials: that takes CAP_SETUID and CAP_SETGID, and leave to set groups, which \
+                   some user namespaces do not give";
+        let refused = || std::io::Error::new(std::io::ErrorKind::PermissionDenied, why);
         drop(identity.assume(&nobody).map_err(|_| refused())?);
         Ok(identity)
     }
