@@ -4,6 +4,8 @@
 //! rpcbind runs there, a server tells it where it is, with SET, and takes that back, with
 //! UNSET, when it ends.
 
+mod alive;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -68,10 +70,13 @@ impl Registration {
     pub const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
     /// Registers `mappings` with the portmapper at `at`. What it had for these programs and
-    /// versions is replaced: it is left over from a server that could not take it back, or
-    /// from one whose port ours is now.
+    /// versions is replaced if nobody answers there: it is left over from a server that could not take it
+    /// back, or from one whose port ours is now. Another one that does answer keeps its entries.
     pub fn new(at: SocketAddr, mappings: Vec<Mapping>) -> Result<Registration, RegisterError> {
         let rpcbind = Rpcbind::open(at)?;
+        for m in &mappings {
+            rpcbind.is_free_for(*m, &mappings)?;
+        }
         for m in versions(&mappings) {
             rpcbind.done(Call::Unset(m))?;
         }
@@ -135,6 +140,16 @@ impl Rpcbind {
         Ok(Rpcbind { at, socket })
     }
 
+    /// Fails if another server than the one that is `ours` answers where `m` would be.
+    fn is_free_for(&self, m: Mapping, ours: &[Mapping]) -> Result<(), RegisterError> {
+        let port = self.port(m)?;
+        let is_ours = port == 0 || ours.iter().any(|o| o.port == port);
+        if is_ours || !alive::answers(self.at, &Mapping { port, ..m }) {
+            return Ok(());
+        }
+        Err(RegisterError::Taken { at: self.at, prog: m.prog, vers: m.vers, port })
+    }
+
     fn done(&self, call: Call) -> Result<bool, RegisterError> {
         match self.ask(call)? {
             Reply::Done(done) => Ok(done),
@@ -191,7 +206,9 @@ impl Rpcbind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use remora_wire::record;
     use std::collections::BTreeMap;
+    use std::io::{Read, Write};
     use std::sync::mpsc;
 
     fn nfs(vers: u32, prot: u32, port: u32) -> Mapping {
@@ -238,21 +255,64 @@ mod tests {
     fn what_is_left_over_is_replaced_and_what_is_ours_taken_back() {
         let ours = vec![nfs(2, 17, 7), nfs(2, 6, 7), nfs(3, 6, 7)];
         let other = Mapping { prog: 100_024, ..nfs(1, 17, 5) };
-        // UNSET and SET of ours, GETPORT and UNSET at the end.
-        let (at, left) = portmapper(2 + 3 + 4, vec![nfs(2, 17, 1), nfs(3, 6, 1), other]);
+        // GETPORT, UNSET and SET of ours, GETPORT and UNSET at the end.
+        let (at, left) = portmapper(3 + 2 + 3 + 4, vec![nfs(2, 17, 1), nfs(3, 6, 1), other]);
         drop(Registration::new(at, ours).unwrap());
         assert_eq!(left.recv().unwrap(), [other]);
     }
 
     #[test]
     fn what_somebody_else_registered_in_our_place_stays() {
-        let (at, left) = portmapper(2 + 2 + 1, vec![]);
+        let (at, left) = portmapper(1 + 2 + 2 + 1, vec![]);
         let registration = Registration::new(at, vec![nfs(3, 17, 7)]).unwrap();
         let other = Rpcbind::open(at).unwrap();
         other.done(Call::Unset(nfs(3, 17, 0))).unwrap();
         other.done(Call::Set(nfs(3, 17, 8))).unwrap();
         drop(registration);
         assert_eq!(left.recv().unwrap(), [nfs(3, 17, 8)]);
+    }
+
+    /// A server that answers one NULL call over UDP or TCP; its port.
+    fn server(prot: u32) -> u32 {
+        let answer = |call: &[u8]| {
+            let xid = CallHeader::decode(&mut Reader::new(call.to_vec().into())).unwrap().xid;
+            let mut out = Vec::new();
+            ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut out);
+            out
+        };
+        let mut buffer = [0; 200];
+        if prot == 17 {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let port = socket.local_addr().unwrap().port();
+            std::thread::spawn(move || {
+                let (len, from) = socket.recv_from(&mut buffer).unwrap();
+                socket.send_to(&answer(&buffer[..len]), from).unwrap();
+            });
+            return port.into();
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut mark = [0; 4];
+            stream.read_exact(&mut mark).unwrap();
+            let len = (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize;
+            stream.read_exact(&mut buffer[..len]).unwrap();
+            let out = answer(&buffer[..len]);
+            stream.write_all(&[&record::mark(out.len())[..], &out].concat()).unwrap();
+        });
+        port.into()
+    }
+
+    #[test]
+    fn another_server_that_answers_keeps_its_entries() {
+        for prot in [6, 17] {
+            let other = nfs(3, prot, server(prot));
+            let (at, left) = portmapper(1, vec![other]);
+            let error = Registration::new(at, vec![nfs(3, prot, 7)]).unwrap_err();
+            assert!(matches!(error, RegisterError::Taken { port, .. } if port == other.port), "{error}");
+            assert_eq!(left.recv().unwrap(), [other]);
+        }
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! Whether a server that a portmapper tells of is still there.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use remora_wire::portmap::{IPPROTO_TCP, IPPROTO_UDP, Mapping};
+use remora_wire::record::{self, RecordReader};
+use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr};
+
+/// How long it may take to answer, on this machine.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// Longer than any answer to NULL.
+const ANSWER_MAX: usize = 1024;
+
+/// Whether what `m` tells of answers to NULL on this machine, of which `here` is an address.
+pub(super) fn answers(here: SocketAddr, m: &Mapping) -> bool {
+    let Ok(port) = u16::try_from(m.port) else { return false };
+    let (at, xid) = (SocketAddr::new(here.ip(), port), getrandom::u32().unwrap_or(1));
+    let answer = match m.prot {
+        IPPROTO_UDP => over_udp(at, &null(m, xid)),
+        IPPROTO_TCP => over_tcp(at, &null(m, xid)),
+        _ => return false,
+    };
+    let header = answer.and_then(|mut r| ReplyHeader::decode(&mut r).map_err(|_| io::ErrorKind::InvalidData.into()));
+    // Another program may have got the port since.
+    header.is_ok_and(|header| header.xid == xid && matches!(header.outcome, Outcome::Success))
+}
+
+fn null(m: &Mapping, xid: u32) -> Vec<u8> {
+    let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+    let mut message = Vec::new();
+    CallHeader { xid, prog: m.prog, vers: m.vers, proc: 0, cred, verf }.encode(&mut message);
+    message
+}
+
+fn over_udp(at: SocketAddr, message: &[u8]) -> io::Result<Reader> {
+    let socket = UdpSocket::bind(SocketAddr::new(at.ip(), 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(at)?;
+    socket.send(message)?;
+    let mut buffer = [0; ANSWER_MAX];
+    let len = socket.recv(&mut buffer)?;
+    Ok(Reader::new(buffer.get(..len).unwrap_or_default().to_vec().into()))
+}
+
+fn over_tcp(at: SocketAddr, message: &[u8]) -> io::Result<Reader> {
+    let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&record::mark(message.len()))?;
+    stream.write_all(message)?;
+    let mut records = RecordReader::new(ANSWER_MAX);
+    let mut buffer = [0; ANSWER_MAX];
+    loop {
+        let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+        if let Some(answer) = records.next_record().map_err(invalid)? {
+            return Ok(Reader::new(answer));
+        }
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => records.push(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+}
