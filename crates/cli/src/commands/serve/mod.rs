@@ -68,7 +68,8 @@ pub(crate) async fn run(args: Serve) -> Result {
     umask(Mode::empty());
     outlive_large_writes()?;
     let hangups = hangups(&args)?;
-    let plan = share::plan(&args)?;
+    let mut plan = share::plan(&args)?;
+    plan.notes.extend(notes::of_portmap(&args)?);
     let key = key::of(&args)?;
     let mut loaded = load::open(plan, &key, None)?;
     let serving = start(&args, &loaded)?;

@@ -102,3 +102,16 @@ fn flags_about_terms_are_for_directories_alone() {
     let terms = Terms { read_only: true, squash: remora_server::Squash::None, ..Terms::default() };
     assert_eq!(access, Access::of(["10.0.0.1".parse().unwrap()], terms).unwrap());
 }
+
+#[test]
+fn portmappers_are_for_ipv4() {
+    let note = |line: &[&str]| super::super::notes::of_portmap(&args(line));
+    for flag in ["--rpcbind", "--portmap"] {
+        assert_eq!(note(&["/", flag]).unwrap(), None);
+        assert_eq!(note(&["/", "--listen", "[::1]:2049"]).unwrap(), None);
+        assert!(note(&["/", flag, "--listen", "[::]:2049"]).unwrap().unwrap().contains("over IPv6"));
+        let error = note(&["/", flag, "--listen", "[::1]:2049"]).unwrap_err();
+        assert_eq!(error.code(), 2);
+        assert!(error.to_string().contains(flag), "{error}");
+    }
+}
