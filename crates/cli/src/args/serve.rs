@@ -1,5 +1,6 @@
 //! The flags of `remora serve`.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ pub(crate) struct Serve {
     pub(crate) dirs: Vec<PathBuf>,
     /// Share DIR as /NAME
     #[arg(long, value_name = "NAME=DIR")]
-    pub(crate) export: Vec<String>,
+    pub(crate) export: Vec<OsString>,
     /// Share what this file says, in TOML (*.toml) or as exports(5); may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) exports: Vec<PathBuf>,

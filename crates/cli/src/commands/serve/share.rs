@@ -1,5 +1,7 @@
 //! What is to be shared: directories with their names and clients, from flags and files.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use remora_host::exports::Entry;
@@ -40,11 +42,8 @@ pub(super) fn plan(args: &Serve) -> Result<Plan> {
         shares.push(Share { aliases: aliases(&dir), names: vec![path], dir, access: access.clone(), file: None });
     }
     for export in &args.export {
-        let (name, dir) = export
-            .split_once('=')
-            .ok_or_else(|| Error::Usage(format!("--export {export}: expected NAME=DIR, as in /photos=/srv/photos")))?;
-        let name = if name.starts_with('/') { name.to_owned() } else { format!("/{name}") };
-        let (dir, aliases) = (directory(Path::new(dir))?, vec!["/".to_owned()]);
+        let (name, dir) = named(export)?;
+        let (dir, aliases) = (directory(dir)?, vec!["/".to_owned()]);
         shares.push(Share { dir, names: vec![name], aliases, access: access.clone(), file: None });
     }
     for path in &args.exports {
@@ -63,6 +62,18 @@ pub(super) fn plan(args: &Serve) -> Result<Plan> {
     settle(&mut shares);
     no_name_twice(&shares)?;
     Ok(Plan { shares, notes })
+}
+
+/// `NAME=DIR`. Names are text, but what leads to a directory may be any bytes.
+fn named(export: &OsStr) -> Result<(String, &Path)> {
+    let wrong = |why: &str| Error::Usage(format!("--export {}: {why}", export.display()));
+    let bytes = export.as_bytes();
+    let at = bytes.iter().position(|b| *b == b'=');
+    let (name, dir) =
+        at.map(|at| bytes.split_at(at)).ok_or_else(|| wrong("expected NAME=DIR, as in /photos=/srv/photos"))?;
+    let name = std::str::from_utf8(name).map_err(|_| wrong("the name is not UTF-8"))?;
+    let name = if name.starts_with('/') { name.to_owned() } else { format!("/{name}") };
+    Ok((name, Path::new(OsStr::from_bytes(dir.get(1..).unwrap_or_default()))))
 }
 
 /// Who may use the directories of the command line.

@@ -1,7 +1,7 @@
 //! Exports as they are understood: as text for people, as objects for programs, and what
 //! changed from one time to the next.
 
-use std::path::Path;
+use std::borrow::Cow;
 
 use remora_server::{Rule, Squash};
 use serde::Serialize;
@@ -12,7 +12,8 @@ use super::share::{Share, list};
 /// An export.
 #[derive(Serialize)]
 pub(super) struct ExportView<'a> {
-    directory: &'a Path,
+    /// What is no text in it is replaced: JSON has nothing else.
+    directory: Cow<'a, str>,
     names: &'a [String],
     clients: Vec<RuleView>,
 }
@@ -42,7 +43,10 @@ pub(super) struct Changes {
 /// The exports as objects.
 pub(super) fn views(shares: &[Share]) -> Vec<ExportView<'_>> {
     let clients = |s: &Share| s.access.rules().iter().map(rule_view).collect();
-    shares.iter().map(|s| ExportView { directory: &s.dir, names: &s.names, clients: clients(s) }).collect()
+    shares
+        .iter()
+        .map(|s| ExportView { directory: s.dir.to_string_lossy(), names: &s.names, clients: clients(s) })
+        .collect()
 }
 
 fn rule_view(rule: &Rule) -> RuleView {

@@ -115,3 +115,25 @@ fn portmappers_are_for_ipv4() {
         assert!(error.to_string().contains(flag), "{error}");
     }
 }
+
+#[test]
+fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
+    let top = tempfile::tempdir().unwrap();
+    let dir = top.path().canonicalize().unwrap().join(OsStr::from_bytes(b"d\xff=x"));
+    std::fs::create_dir(&dir).unwrap();
+    let plan = |words: &[&OsStr]| {
+        let line = [OsStr::new("remora"), OsStr::new("serve")].into_iter().chain(words.iter().copied());
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Serve(args) => plan(&args).map(|p| p.shares),
+            other => panic!("{other:?}"),
+        }
+    };
+    let told = plan(&[dir.as_os_str()]).unwrap_err().to_string();
+    assert!(told.contains("--export NAME=DIR"), "{told}");
+    let named = [b"x=", dir.as_os_str().as_bytes()].concat();
+    let share = plan(&[OsStr::new("--export"), OsStr::from_bytes(&named)]).unwrap().remove(0);
+    assert_eq!((&share.dir, &share.names), (&dir, &vec!["/x".to_owned(), "/".to_owned()]));
+    assert!(serde_json::to_string(&super::super::table::views(&[share])).is_ok());
+    let wrong = plan(&[OsStr::new("--export"), OsStr::from_bytes(b"\xff=/")]).unwrap_err();
+    assert!(wrong.to_string().contains("the name is not UTF-8"), "{wrong}");
+}
