@@ -69,6 +69,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     outlive_large_writes()?;
     let hangups = hangups(&args)?;
     let mut plan = share::plan(&args)?;
+    plan.notes.extend(notes::of_user());
     plan.notes.extend(notes::of_portmap(&args)?);
     let key = key::of(&args)?;
     let mut loaded = load::open(plan, &key, None)?;
@@ -208,11 +209,6 @@ fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
 }
 
 fn warn(args: &Serve, addrs: &[SocketAddr]) {
-    let user = rustix::process::geteuid();
-    if !user.is_root() {
-        let id = user.as_raw();
-        out::say(format_args!("everything is done as user {id}, whoever asks: only root can act for others"));
-    }
     if args.durability == args::Durability::NamesLater {
         out::say("a crash of this machine may undo half a minute of changes to names and attributes (--durability)");
     }

@@ -8,6 +8,13 @@ use crate::exit::{Error, Result};
 /// With fewer connections than these there is a word about it.
 const CONNECTIONS_FEW: usize = 256;
 
+/// As whom everything is done, if not as who asks.
+pub(super) fn of_user() -> Option<String> {
+    let user = rustix::process::geteuid();
+    let said = || format!("everything is done as user {}, whoever asks: only root can act for others", user.as_raw());
+    (!user.is_root()).then(said)
+}
+
 /// That few connections fit, if so, beside so many exports where so many files may be open.
 pub(super) fn of_room(connections: usize, exports: usize, files: usize) -> Option<String> {
     (connections < CONNECTIONS_FEW).then(|| {
