@@ -1,8 +1,8 @@
 //! Where things are kept from one run to the next.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
@@ -20,7 +20,7 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// The secret kept at `path`, which is one only if others may not read or write it; the first call of all makes it
+/// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the first call of all makes it
 /// `fresh`.
 pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     match read_private(path) {
@@ -40,9 +40,32 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Fails if others may put something else in the place of what is kept in `dir`.
+pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
+    let found = fs::metadata(dir)?;
+    owned_by_us(&found)?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod go-w on it");
+        return Err(io::Error::other(why));
+    }
+    Ok(())
+}
+
+/// Ours or root's: anybody else could read or change it whatever its mode.
+fn owned_by_us(found: &Metadata) -> io::Result<()> {
+    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner == us || owner == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")))
+}
+
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode() & 0o777;
+    let found = file.metadata()?;
+    owned_by_us(&found)?;
+    let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(io::Error::other(format!("others may read or change it (mode {mode:03o}): run chmod 600 on it")));
     }

@@ -29,6 +29,7 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
     state::make_private(dir).map_err(|e| {
         Error::refused(dir.display(), format!("{}; --state DIR names another place for the key", io_text(&e)))
     })?;
+    state::only_ours(dir).map_err(Error::local(dir.display()))?;
     let fresh = random::<16>()?;
     let bytes = state::secret(&path, &fresh).map_err(Error::local(path.display()))?;
     bytes
@@ -42,7 +43,7 @@ pub(super) fn identity(args: &Serve) -> Result<Identity> {
         Some(path) => path.clone(),
         None => {
             let dir = state_dir(args)?;
-            state::make_private(&dir).map_err(Error::local(dir.display()))?;
+            state::make_private(&dir).and_then(|()| state::only_ours(&dir)).map_err(Error::local(dir.display()))?;
             dir.join("atp.key")
         }
     };
@@ -76,6 +77,18 @@ mod tests {
         std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o400)).unwrap();
         assert_eq!(key(&state).unwrap(), first);
         std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        for mode in [0o770, 0o1777] {
+            std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(key(&state).unwrap_err().to_string().contains("others may write in it"), "{mode:o}");
+        }
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o755)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            for what in [state.join("handle-key"), state.clone()] {
+                std::os::unix::fs::chown(&what, Some(5001), None).unwrap();
+                assert!(key(&state).unwrap_err().to_string().contains("belongs to user 5001"), "{what:?}");
+                std::os::unix::fs::chown(&what, Some(0), None).unwrap();
+            }
+        }
         std::fs::write(state.join("handle-key"), b"short").unwrap();
         assert!(key(&state).unwrap_err().to_string().contains("16 bytes"));
     }
