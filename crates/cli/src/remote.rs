@@ -367,7 +367,9 @@ impl Remote {
             // The reply may have been lost and the server have forgotten that it did it.
             Err(e) if e.status() == Some(Status::NoEnt) => {
                 let there = self.find(to.0, to.1).await?;
-                if there.is_some_and(|n| n.attr.fileid == node.attr.fileid) { Ok(()) } else { Err(e) }
+                // Where handles tell the directory, too, they change on the way to another one.
+                let is_it = |n: Node| n.fh == node.fh || (from.0 != to.0 && n.number() == node.number());
+                if there.is_some_and(is_it) { Ok(()) } else { Err(e) }
             }
             done => done.map(|_| ()),
         }

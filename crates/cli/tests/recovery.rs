@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{Daemon, Place, names, noise, until};
 use serde_json::Value;
@@ -158,27 +158,41 @@ fn a_tree_that_is_begun_again_is_what_its_source_is() {
     is_copy(&p.here("into/t"));
 }
 
-/// What a client leaves that dies in the one moment in which a copy has its name already, and
-/// something of its end was lost: size and time are those of the source.
-#[test]
-fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
-    let p = Place::new();
+/// An upload of f that is killed. What it had under its hidden name gets the final one, as if that had been
+/// asked for already and something of the end was lost: size and time are those of the source.
+fn named_too_early(p: &Place, s: &Daemon) {
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-    let s = p.serve(&[]);
-    let relay = p.relay_at(0, &s, SLOW);
+    let relay = p.relay_at(0, s, SLOW);
     let running = p.start(&["cp", "f", &relay.udp_url("/f")]);
-    until("a journal", || !journals(&p).is_empty());
+    until("a journal", || !journals(p).is_empty());
     running.signal("KILL");
     running.finish();
     // And what it had sent is lost with the link.
     relay.kill();
-    // One more that was killed, and does not come again.
-    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
     let hidden = names(&p.srv("")).pop().unwrap();
     fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
     let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
     copy.set_len(SIZE as u64).unwrap();
     copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();
+}
+
+/// As a client notes it before it asks for the name.
+fn note_the_name(p: &Place) {
+    let path = journals(p).pop().unwrap();
+    let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    journal["is_named"] = true.into();
+    fs::write(path, journal.to_string()).unwrap();
+}
+
+/// What a client leaves that dies in the one moment in which a copy has its name already.
+#[test]
+fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    named_too_early(&p, &s);
+    note_the_name(&p);
+    // One more that was killed, and does not come again.
+    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
 
     let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
     assert!(before > 0 && before + bytes >= SIZE && bytes > 0, "{bytes} and {before} from before");
@@ -188,6 +202,42 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     assert_eq!(p.left(), [""; 0]);
     // Now it is whole, and known to be.
     assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
+}
+
+/// Only what got its name early is completed there, and only if nobody has written to it since.
+#[test]
+fn a_file_that_somebody_has_changed_is_replaced_and_not_completed() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    named_too_early(&p, &s);
+    note_the_name(&p);
+    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
+    let goes_anew = || {
+        let number = || fs::metadata(p.srv("f")).unwrap().ino();
+        let before = number();
+        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (SIZE, 0));
+        assert!(number() != before && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
+    };
+    goes_anew();
+    fs::remove_file(p.srv("f")).unwrap();
+    // Somebody else gave it the name, and then changed it.
+    named_too_early(&p, &s);
+    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
+    goes_anew();
+}
+
+/// That a copy is whole is told by size and time, and then what is noted of an earlier try is not needed.
+#[test]
+fn what_was_noted_of_a_copy_that_turns_out_to_be_whole_goes() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    named_too_early(&p, &s);
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
+    copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
+    assert_eq!(p.left(), [""; 0]);
 }
 
 #[test]

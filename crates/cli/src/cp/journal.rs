@@ -13,7 +13,7 @@ use super::part::sync_dir;
 use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// No journal is longer.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -44,11 +44,16 @@ impl Identity {
         self.size
     }
 
-    /// Whether `copy`, whose time was set to this one's, still looks like a copy of it. Some
-    /// file systems keep whole seconds only.
+    /// Whether `copy`, whose time was set to this one's, still looks like a copy of it.
     pub(crate) fn is_copied_by(&self, copy: &Identity) -> bool {
+        self.size == copy.size && self.has_dated(copy)
+    }
+
+    /// Whether `copy` has the time that was set when it was this one's copy. Some file systems keep whole
+    /// seconds only.
+    pub(crate) fn has_dated(&self, copy: &Identity) -> bool {
         let (mine, theirs) = (self.mtime, copy.mtime);
-        self.size == copy.size && mine.0 == theirs.0 && (mine.1 == theirs.1 || theirs.1 == 0)
+        mine.0 == theirs.0 && (mine.1 == theirs.1 || theirs.1 == 0)
     }
 }
 
@@ -58,16 +63,19 @@ pub(crate) struct Journal {
     version: u32,
     /// What is copied.
     source: Identity,
-    /// The number of the file that is copied to.
-    part: u64,
+    /// The file that is copied to, by what no other file has, also not a later one.
+    part: String,
     /// What of it is on stable storage.
     pub(crate) done: Ranges,
+    /// Its final name was asked for, though not all of it was known to be there.
+    pub(crate) is_named: bool,
 }
 
 impl Journal {
     /// Of a copy that begins.
-    pub(crate) fn new(source: Identity, part: u64) -> Journal {
-        Journal { version: VERSION, source, part, done: Ranges::default() }
+    pub(crate) fn new(source: Identity, part: impl ToString) -> Journal {
+        let (part, done) = (part.to_string(), Ranges::default());
+        Journal { version: VERSION, source, part, done, is_named: false }
     }
 
     /// Whether nothing is missing.
@@ -76,9 +84,9 @@ impl Journal {
     }
 
     /// Whether it is about this copy, of which `part_size` bytes are there.
-    pub(crate) fn is_about(&self, source: &Identity, part: u64, part_size: u64) -> bool {
+    pub(crate) fn is_about(&self, source: &Identity, part: impl ToString, part_size: u64) -> bool {
         let fits = self.done.is_sound() && self.done.end() <= part_size.min(source.size);
-        fits && self.version == VERSION && self.source == *source && self.part == part
+        fits && self.version == VERSION && self.source == *source && self.part == part.to_string()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remora_host::client::{ClientError, Session, Written};
-use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
+use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 
 use super::job::Job;
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
@@ -71,18 +71,28 @@ impl Early {
             return;
         }
         // Another copy may have put its own in its place. Best effort: there is nobody to tell.
-        if remote.lookup(dir, &self.name).await.is_ok_and(|found| found.attr.fileid == self.node.attr.fileid) {
+        if remote.lookup(dir, &self.name).await.is_ok_and(|found| found.fh == self.node.fh) {
             let _ = remote.remove(dir, &self.name).await;
         }
     }
 }
 
 impl RemotePart {
-    /// Whether `old`, which has the final name, is the unfinished copy of an earlier run that
-    /// ended between naming it and hearing that all of it had arrived.
-    pub(crate) fn is_begun(source: &Path, identity: &Identity, dest: &Destination, old: &Node) -> bool {
-        let journal = journal_path(&key(source, dest)).and_then(|path| JournalFile::at(path).load());
-        journal.is_some_and(|j| j.is_about(identity, old.attr.fileid, old.attr.size))
+    /// Whether what has the final name may be the unfinished copy of an earlier run that ended between
+    /// naming it and hearing that all of it had arrived: size and time then say nothing. So it may where
+    /// there is a note that cannot be read.
+    pub(crate) fn may_be_begun(source: &Path, dest: &Destination) -> bool {
+        let path = journal_path(&key(source, dest)).filter(|path| path.exists());
+        path.is_some_and(|path| JournalFile::at(path).load().is_none_or(|journal| journal.is_named))
+    }
+
+    /// The copy is whole, whatever became of the one that an earlier run had begun: forgets that.
+    pub(crate) fn forget_begun(source: &Path, dest: &Destination) {
+        let Some(path) = journal_path(&key(source, dest)).filter(|path| path.exists()) else { return };
+        // One that is under way will see to it.
+        if let Ok(_lock) = LockFile::acquire(&with_suffix(&path, ".lock")) {
+            JournalFile::at(path).remove();
+        }
     }
 
     /// Makes one for `dest`, where `old` is now, or when resuming takes up the one that is there if
@@ -106,7 +116,7 @@ impl RemotePart {
         let mut is_named = false;
         let (node, journal) = match reopen(known, identity, dest, &name, old).await? {
             Some((node, journal)) => {
-                is_named = old.is_some_and(|old| old.attr.fileid == node.attr.fileid);
+                is_named = old.is_some_and(|old| old.fh == node.fh);
                 (node, journal)
             }
             None => {
@@ -114,7 +124,7 @@ impl RemotePart {
                     Some(early) => early.take(),
                     None => create(dest, &name).await?,
                 };
-                let journal = Journal::new(identity.clone(), node.attr.fileid);
+                let journal = Journal::new(identity.clone(), mark(&node.fh));
                 (node, journal)
             }
         };
@@ -171,10 +181,13 @@ impl RemotePart {
     /// impossible nothing happens.
     pub(crate) async fn give_name(&self, attr: SetAttr) -> Result<Option<Named>, ClientError> {
         let Some(file) = &self.journal_file else { return Ok(None) };
-        let journal = self.journal().clone();
+        let mut journal = self.journal().clone();
+        journal.is_named = true;
         if file.store_safely(&journal).is_err() {
             return Ok(None);
         }
+        // What is noted from now on says it, too.
+        self.journal().is_named = true;
         self.saved.store(journal.done.bytes(), Ordering::Relaxed);
         self.is_named.store(true, Ordering::Relaxed);
         let sent_again = self.remote.session().stats().retransmissions;
@@ -233,7 +246,7 @@ impl RemotePart {
 
     /// Whether it has its final name already.
     async fn has_name(&self) -> bool {
-        let is_ours = |node: Node| node.attr.fileid == self.node.attr.fileid;
+        let is_ours = |node: Node| node.fh == self.node.fh;
         self.is_named.load(Ordering::Relaxed)
             && self.remote.lookup(&self.dest.dir.fh, &self.dest.name).await.is_ok_and(is_ours)
     }
@@ -317,9 +330,29 @@ async fn reopen(
 ) -> Result<Option<(Node, Journal)>, ClientError> {
     let Some(journal) = journal else { return Ok(None) };
     // It has its hidden name, or its final one already.
-    let Some(node) = dest.remote.find(&dest.dir.fh, name).await?.or_else(|| old.cloned()) else { return Ok(None) };
-    let fits = node.attr.kind == FileType::Regular && journal.is_about(identity, node.attr.fileid, node.attr.size);
-    Ok(fits.then_some((node, journal)))
+    let left = match dest.remote.find(&dest.dir.fh, name).await? {
+        Some(node) => Some(node).filter(|node| is_part(&journal, identity, node)),
+        None => old.filter(|old| is_left_named(&journal, identity, old)).cloned(),
+    };
+    Ok(left.map(|node| (node, journal)))
+}
+
+/// Whether the journal is about this file.
+fn is_part(journal: &Journal, identity: &Identity, node: &Node) -> bool {
+    node.attr.kind == FileType::Regular && journal.is_about(identity, mark(&node.fh), node.attr.size)
+}
+
+/// Whether it is, and nobody has changed the file since it got its final name and its source's time. What
+/// arrived later than that changed it, too: then the copy begins anew, which costs no more than time.
+fn is_left_named(journal: &Journal, identity: &Identity, node: &Node) -> bool {
+    journal.is_named && is_part(journal, identity, node) && identity.has_dated(&Identity::of_remote(&node.attr))
+}
+
+/// Names a file by its handle: in that is, unlike in its number, what tells it from the next one
+/// that gets the number, and some servers give all files the same number. Servers may change handles;
+/// then a copy begins anew.
+fn mark(fh: &Fh) -> String {
+    blake3::hash(&fh.0).to_hex()[..32].to_owned()
 }
 
 /// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
@@ -337,4 +370,35 @@ async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
         }
     }
     dest.remote.create(dir, name).await
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs3::{NfsTime, SpecData};
+
+    use super::*;
+
+    /// The file with this handle; all on this server have the same number.
+    fn node(fh: &'static [u8], secs: u32) -> Node {
+        let time = NfsTime { secs, nanos: 0 };
+        let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
+        let (mode, nlink, uid, gid, size, used, fsid, fileid) = (0o600, 1, 0, 0, 8, 8, 1, 0);
+        let (atime, mtime, ctime) = (time, time, time);
+        let attr = Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime };
+        Node { fh: Fh(Bytes::from_static(fh)), attr }
+    }
+
+    #[test]
+    fn a_journal_is_about_the_file_with_the_handle_whatever_its_number() {
+        let (ours, other) = (node(b"ours", 7), node(b"next", 7));
+        let source = Identity::of_remote(&ours.attr);
+        let mut journal = Journal::new(source.clone(), mark(&ours.fh));
+        journal.done.insert(0..4);
+        assert!(is_part(&journal, &source, &ours) && !is_part(&journal, &source, &other));
+        assert!(!is_left_named(&journal, &source, &ours), "its name was not asked for");
+        journal.is_named = true;
+        assert!(is_left_named(&journal, &source, &ours) && !is_left_named(&journal, &source, &other));
+        assert!(!is_left_named(&journal, &source, &node(b"ours", 8)), "it was changed");
+    }
 }

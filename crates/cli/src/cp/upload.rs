@@ -52,8 +52,9 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     };
     if let Some(old) = &old {
         check_replaceable(old, &dest.url)?;
-        let is_begun = job.resume && RemotePart::is_begun(source, &identity, dest, old);
-        if job.resume && !is_begun && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
+        let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest);
+        if may_be_whole && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
+            RemotePart::forget_begun(source, dest);
             job.progress.skip(identity.size());
             count(&job.counts.files);
             return Ok(());
