@@ -227,6 +227,31 @@ fn a_file_that_somebody_has_changed_is_replaced_and_not_completed() {
     goes_anew();
 }
 
+/// What an earlier try noted has nothing to do with the file of the next one, which may end before it notes
+/// anything itself.
+#[test]
+fn a_copy_that_begins_afresh_forgets_what_was_noted_of_another() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let begin = || p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    let first = begin();
+    until("a journal", || !journals(&p).is_empty());
+    first.signal("KILL");
+    first.finish();
+    let number = |p: &Place| names(&p.srv("")).pop().and_then(|name| Some(fs::metadata(p.srv(&name)).ok()?.ino()));
+    let before = number(&p).unwrap();
+    // So that its number is in use.
+    fs::hard_link(p.srv(&names(&p.srv("")).pop().unwrap()), p.state().join("first")).unwrap();
+    let noted = fs::read(&journals(&p)[0]).unwrap();
+    let second = begin();
+    until("another part", || number(&p).is_some_and(|now| now != before));
+    assert!(journals(&p).first().is_none_or(|path| fs::read(path).is_ok_and(|now| now != noted)));
+    second.signal("KILL");
+    second.finish();
+}
+
 /// That a copy is whole is told by size and time, and then what is noted of an earlier try is not needed.
 #[test]
 fn what_was_noted_of_a_copy_that_turns_out_to_be_whole_goes() {

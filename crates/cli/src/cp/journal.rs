@@ -137,6 +137,12 @@ impl JournalFile {
         if safely { sync_dir(&self.path) } else { Ok(()) }
     }
 
+    /// Removes what an earlier copy left there, which may not be taken for this one's. Says whether nothing is
+    /// there now.
+    pub(crate) fn clear(&self) -> bool {
+        fs::remove_file(&self.path).is_ok() || !self.path.exists()
+    }
+
     /// Removes it for good.
     pub(crate) fn remove(&self) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,6 +193,9 @@ mod tests {
         journal.done.insert(0..10);
         file.store(&journal).unwrap();
         assert_eq!(file.load(), Some(journal.clone()));
+        assert!(file.clear() && file.clear());
+        assert_eq!(file.load(), None);
+        file.store(&journal).unwrap();
         fs::write(&path, b"{\"version\":1").unwrap();
         assert_eq!(file.load(), None);
         file.remove();

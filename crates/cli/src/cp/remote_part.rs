@@ -111,7 +111,7 @@ impl RemotePart {
             // Where nothing can be written, copies get in each other's way at worst.
             lock => lock.and_then(Result::ok),
         };
-        let journal_file = journal_path.map(JournalFile::at);
+        let mut journal_file = journal_path.map(JournalFile::at);
         let known = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
         let mut is_named = false;
         let (node, journal) = match reopen(known, identity, dest, &name, old).await? {
@@ -120,6 +120,8 @@ impl RemotePart {
                 (node, journal)
             }
             None => {
+                // Before anything has the hidden name that it is not about.
+                journal_file = journal_file.filter(JournalFile::clear);
                 let node = match &dest.early {
                     Some(early) => early.take(),
                     None => create(dest, &name).await?,
