@@ -171,11 +171,25 @@ impl Remote {
     /// What the path below the mounted directory means. Relative symbolic
     /// links on the way are followed, a last one only with `follow`.
     pub(crate) async fn walk(&self, parts: &[String], follow: bool) -> Result<Node> {
+        let (mut way, _) = self.way(names(parts), follow).await?;
+        way.pop().ok_or_else(|| Status::Inval.into())
+    }
+
+    /// The same with all links followed, and the directory that holds it with its name there; `None` for
+    /// the mounted directory itself.
+    pub(crate) async fn end(&self, path: Vec<Bytes>) -> Result<(Node, Option<(Node, Bytes)>)> {
+        let (mut way, name) = self.way(path, true).await?;
+        let end = way.pop().ok_or(Status::Inval)?;
+        Ok((end, way.pop().map(|dir| (dir, name))))
+    }
+
+    /// All directories on the way to what a path means, it itself, and its name where it lies, if it is no directory.
+    async fn way(&self, mut todo: Vec<Bytes>, follow: bool) -> Result<(Vec<Node>, Bytes)> {
         // Both at once, for a round trip may be long.
-        let (root, first) = tokio::join!(self.root(), self.first(parts));
+        let (root, first) = tokio::join!(self.root(), self.first(todo.first()));
         let (mut way, mut first) = (vec![root?], first);
-        let mut todo: Vec<Bytes> = parts.iter().rev().map(|p| Bytes::copy_from_slice(p.as_bytes())).collect();
-        let mut links = 0;
+        todo.reverse();
+        let (mut links, mut last) = (0, Bytes::new());
         while let Some(name) = todo.pop() {
             let here = way.last().ok_or(Status::Inval)?;
             match &name[..] {
@@ -194,6 +208,7 @@ impl Remote {
             };
             if next.attr.kind != FileType::SymLink || (todo.is_empty() && !follow) {
                 way.push(next);
+                last = name;
                 continue;
             }
             links += 1;
@@ -207,13 +222,13 @@ impl Remote {
             }
             todo.extend(target.rsplit(|b| *b == b'/').map(Bytes::copy_from_slice));
         }
-        way.pop().ok_or_else(|| Status::Inval.into())
+        Ok((way, last))
     }
 
     /// What the first part means, if it is a name.
-    async fn first(&self, parts: &[String]) -> Option<Result<Node>> {
-        let name = parts.first().filter(|p| !matches!(p.as_str(), "" | "." | ".."))?;
-        Some(self.lookup(self.session.root(), name.as_bytes()).await)
+    async fn first(&self, part: Option<&Bytes>) -> Option<Result<Node>> {
+        let name = part.filter(|p| !matches!(&p[..], b"" | b"." | b".."))?;
+        Some(self.lookup(self.session.root(), name).await)
     }
 
     /// The directory that holds the last part, and that part's name; `None` for the mounted
@@ -386,6 +401,11 @@ fn answered(done: Option<std::result::Result<LookedUp, JoinError>>, listing: &mu
 /// Whether the server does not have the procedure.
 fn is_missing(e: &ClientError) -> bool {
     matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail)))
+}
+
+/// The parts of a path, as names.
+pub(crate) fn names(parts: &[String]) -> Vec<Bytes> {
+    parts.iter().map(|part| Bytes::copy_from_slice(part.as_bytes())).collect()
 }
 
 /// A path that does not lead anywhere.

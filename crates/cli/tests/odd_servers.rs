@@ -318,6 +318,25 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
     assert_eq!(fs::read(p.srv("f")).unwrap(), b"somebody else's");
 }
 
+/// It may be one to a directory, and stays.
+#[test]
+fn a_link_that_cannot_be_followed_is_not_replaced() {
+    let p = Place::new();
+    fs::write(p.here("f"), "f").unwrap();
+    fs::create_dir(p.srv("real")).unwrap();
+    symlink("real", p.srv("link")).unwrap();
+    let s = p.serve(&[]);
+    for status in [Status::Access, Status::Io, Status::Stale] {
+        let url = between(&s, usize::MAX, move |call| match call {
+            Call::Lookup(at) if at.name[..] == b"real"[..] => Fate::Fail(status),
+            call => Fate::Pass(call),
+        });
+        p.run(&["cp", "-q", "f", &at(&url, "/link")]).expect(1, &["/link"]);
+        assert_eq!((fs::read_link(p.srv("link")).unwrap(), names(&p.srv("real")).len()), ("real".into(), 0));
+        assert_eq!(names(&p.srv("")), ["link", "real"]);
+    }
+}
+
 /// As Linux's does. What is only read needs no name then, and a round trip less.
 #[test]
 fn a_server_that_mounts_files() {

@@ -151,3 +151,50 @@ fn with_r_a_named_link_on_a_server_is_downloaded_as_a_link() {
     p.run(&["cp", "-r", &s.url("/link"), "to-null"]).expect(1, &["is not a regular file"]);
     assert_eq!(fs::read_link(p.here("to-null")).unwrap(), Path::new("/dev/null"));
 }
+
+/// On a server as here.
+#[test]
+fn a_link_on_a_server_is_followed_to_a_file_and_never_replaced_by_one() {
+    let p = Place::new();
+    fs::write(p.here("f"), "mine").unwrap();
+    fs::create_dir_all(p.srv("d/deep")).unwrap();
+    symlink("d/theirs", p.srv("link")).unwrap();
+    symlink("../link", p.srv("d/f")).unwrap();
+    symlink("d/../d/deep", p.srv("to-dir")).unwrap();
+    symlink("nowhere", p.srv("dangling")).unwrap();
+    symlink("loop", p.srv("loop")).unwrap();
+    symlink("/etc", p.srv("absolute")).unwrap();
+    make_pipe(&p.srv("d/pipe"));
+    symlink("d/pipe", p.srv("to-pipe")).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "30ms"]);
+    for far in [false, true] {
+        let url = |name: &str| if far { relay.udp_url(&format!("/{name}")) } else { s.url(&format!("/{name}")) };
+        for dest in ["link", "d"] {
+            fs::write(p.srv("d/theirs"), "theirs").unwrap();
+            p.ok(&["cp", "f", &url(dest)]);
+            assert_eq!(fs::read(p.srv("d/theirs")).unwrap(), b"mine", "{dest}");
+        }
+        p.ok(&["cp", "f", &url("to-dir")]);
+        assert_eq!(fs::read(p.srv("d/deep/f")).unwrap(), b"mine");
+        for (dest, why) in [
+            ("dangling", "is a symbolic link that leads nowhere"),
+            ("loop", "too many symbolic links"),
+            ("absolute", "a symbolic link leads to /etc, which has no meaning from here"),
+            ("to-pipe", "is not a regular file"),
+        ] {
+            p.run(&["cp", "f", &url(dest)]).expect(1, &[dest, why]);
+        }
+        for link in ["link", "d/f", "to-dir", "dangling", "loop", "absolute", "to-pipe"] {
+            assert!(p.srv(link).is_symlink(), "{link}");
+        }
+        assert_eq!(names(&p.srv("")), ["absolute", "d", "dangling", "link", "loop", "to-dir", "to-pipe"]);
+        assert_eq!(names(&p.srv("d")), ["deep", "f", "pipe", "theirs"]);
+    }
+    // A link may take a link's place, as below a directory.
+    symlink("elsewhere", p.here("l")).unwrap();
+    for dest in ["dangling", "absolute"] {
+        p.ok(&["cp", "-r", "l", &s.url(&format!("/{dest}"))]);
+        assert_eq!(fs::read_link(p.srv(dest)).unwrap(), Path::new("elsewhere"));
+    }
+}

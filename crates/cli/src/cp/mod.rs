@@ -27,13 +27,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use remora_host::client::{ClientError, Target};
 use remora_wire::nfs3::{FileType, Status};
 
 use crate::args::Cp;
 use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
-use crate::remote::Node;
+use crate::remote::{self, Node};
 use crate::servers::{Look, Place, Servers, Wanted};
 use crate::state;
 use begun::Begun;
@@ -205,8 +206,8 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     let into = into?;
     for source in sources {
         let done = upload_one(job, &place, &into, source).await;
-        if let (Into::Name { early: Some(early), .. }, Err(why)) = (&into, &done)
-            && !why.is_lost()
+        if let Into::Name { early: Some(early), .. } = &into
+            && !done.as_ref().is_err_and(Error::is_lost)
         {
             early.discard(&place.remote).await;
         }
@@ -244,8 +245,11 @@ async fn find_out(
         found => found?,
     };
     let leads_to = match found.attr.kind {
-        // One that leads nowhere is replaced.
-        FileType::SymLink => place.remote.walk(&place.parts, true).await.ok(),
+        FileType::SymLink => match place.remote.walk(&place.parts, true).await {
+            // Another link may take its place; for what else may not, it is looked at again.
+            Err(e) if e.status() == Some(Status::NoEnt) || matches!(e, ClientError::Local(_)) => None,
+            end => Some(end?),
+        },
         _ => Some(found.clone()),
     };
     Ok((leads_to.filter(Node::is_dir), Some(found)))
@@ -272,6 +276,25 @@ async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Ea
     Early::make(&place.remote, source, name.as_bytes()).await
 }
 
+/// Where a file goes that is to be copied to `dest`, which was named and has this path: through the link that
+/// has the name, if one has.
+async fn aim(dest: Destination, path: impl FnOnce() -> Vec<Bytes>) -> Result<Destination> {
+    let old = match dest.old.clone() {
+        Some(old) => old,
+        None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(Error::remote(&dest.url))?,
+    };
+    if old.as_ref().is_none_or(|old| old.attr.kind != FileType::SymLink) {
+        return Ok(Destination { old: Some(old), ..dest });
+    }
+    let (end, above) = dest.remote.end(path()).await.map_err(|e| match e.status() {
+        Some(Status::NoEnt) => Error::refused(&dest.url, named::LEADS_NOWHERE),
+        _ => Error::remote(&dest.url)(e),
+    })?;
+    let (dir, name) = above.ok_or_else(|| Error::refused(&dest.url, "is a directory"))?;
+    // What was made already lies beside the link.
+    Ok(Destination { dir, name: name.to_vec(), old: Some(Some(end)), early: None, ..dest })
+}
+
 async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
     let meta = named::source(source, job.recursive).map_err(Error::local(source.display()))?;
     let dest = match into {
@@ -291,6 +314,8 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
     }
     if meta.is_file() {
+        let below = matches!(into, Into::Directory(_)).then(|| Bytes::copy_from_slice(&dest.name));
+        let dest = aim(dest, || remote::names(&place.parts).into_iter().chain(below).collect()).await?;
         return upload::file(job, source, &dest).await;
     }
     if meta.is_symlink() {

@@ -11,6 +11,8 @@ use crate::exit::{Error, Result};
 const LINKS_MAX: usize = 40;
 /// What the file system is called that /proc is, see statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
+/// Why nothing is copied to such a link.
+pub(super) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
 /// What to do instead.
 const CAT: &str = "remora cat writes files to standard output";
 
@@ -31,9 +33,7 @@ pub(super) fn destination(dest: &Path) -> Result<PathBuf> {
         }),
         // There is nothing, or the copy will say what is wrong.
         Err(_) if !is_link(dest) => Ok(dest.to_owned()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::refused(dest.display(), "is a symbolic link that leads nowhere, and is not replaced"))
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::refused(dest.display(), LEADS_NOWHERE)),
         Err(e) => Err(failed(e)),
     }
 }
