@@ -91,6 +91,36 @@ fn cp_goes_into_directories_and_replaces_files() {
     assert_eq!(names(&p.here("into")), ["a", "b c é"]);
 }
 
+/// The first stays, and the others are copied.
+#[test]
+fn of_two_sources_of_the_same_name_one_is_copied() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    for dir in [p.srv("a"), p.srv("b"), p.here("a"), p.here("b")] {
+        fs::create_dir_all(dir.join("t")).unwrap();
+        let text = dir.file_name().unwrap().to_str().unwrap().to_owned();
+        ["x", "t/y"].into_iter().for_each(|name| fs::write(dir.join(name), &text).unwrap());
+    }
+    fs::write(p.here("b/z"), "z").unwrap();
+    fs::write(p.srv("b/z"), "z").unwrap();
+    fs::create_dir(p.here("into")).unwrap();
+    fs::create_dir(p.srv("into")).unwrap();
+    let [into, none] = [s.url("/into"), s.url("/none/x")];
+    let there = |name: &str| s.url(&format!("/{name}"));
+    let urls = ["a/x", "a/t", "b/t", "b/x", "b/z"].map(there);
+    let paths = ["a/x", "a/t", "b/t", "b/x", "b/z"];
+    // One that failed has taken no name.
+    let up = [&["cp", "-rq", "none/x"], &paths[..], &[&into]].concat();
+    let down = [&["cp", "-rq", &none], &urls.each_ref().map(String::as_str)[..], &["into"]].concat();
+    for (args, dir) in [(up, p.srv("into")), (down, p.here("into"))] {
+        let out = p.run(&args);
+        out.expect(1, &["b/x: is not copied", "b/t: is not copied"]);
+        assert!(!out.stderr.contains("a/x:") && !out.stderr.contains("a/t:"), "{}", out.stderr);
+        assert_eq!((names(&dir), names(&dir.join("t"))), (vec!["t".into(), "x".into(), "z".into()], vec!["y".into()]));
+        ["x", "t/y"].into_iter().for_each(|name| assert_eq!(fs::read(dir.join(name)).unwrap(), b"a"));
+    }
+}
+
 /// What a tree holds: names, modes, times of files, contents, targets of links.
 fn tree(dir: &Path) -> Vec<String> {
     let mut lines = Vec::new();

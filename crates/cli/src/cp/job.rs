@@ -67,6 +67,13 @@ struct Report {
     errors: Vec<String>,
 }
 
+impl Counts {
+    /// How many copies are in their places.
+    pub(super) fn placed(&self) -> u64 {
+        [&self.files, &self.directories, &self.symlinks].iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
 /// One more.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);

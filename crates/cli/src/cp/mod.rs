@@ -6,6 +6,7 @@
 
 mod begun;
 mod download;
+mod given;
 pub(crate) mod in_order;
 mod job;
 mod journal;
@@ -38,6 +39,7 @@ use crate::remote::{self, Node};
 use crate::servers::{Look, Place, Servers, Wanted};
 use crate::state;
 use begun::Begun;
+use given::Given;
 use job::Job;
 use remote_part::Early;
 use upload::Destination;
@@ -84,13 +86,16 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     if wants_dir && !is_dir && !(job.recursive && urls.len() == 1) {
         return Err(Error::refused(dest.display(), "no such directory"));
     }
+    let mut given = Given::default();
     for url in urls {
         // Of a tree, what is named may be a link, and is copied as one.
         let wanted = if job.recursive { Wanted::Named(0) } else { Wanted::Read };
         let (place, node) = servers.look(url, wanted, &Source { job }).await?;
         job.progress.watch(place.remote.session());
         let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
-        job.settle(download_one(job, &place, node, dest, into).await)?;
+        let name = place.name().filter(|_| into).map(str::as_bytes);
+        let done = given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await;
+        job.settle(done)?;
     }
     Ok(())
 }
@@ -204,8 +209,11 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
         early.discard(&place.remote).await;
     }
     let into = into?;
+    let mut given = Given::default();
     for source in sources {
-        let done = upload_one(job, &place, &into, source).await;
+        let name = local_name(source).filter(|_| matches!(into, Into::Directory(_)));
+        let copy = upload_one(job, &place, &into, source);
+        let done = given.once(name.as_deref(), source.display(), &job.counts, copy).await;
         if let Into::Name { early: Some(early), .. } = &into
             && !done.as_ref().is_err_and(Error::is_lost)
         {

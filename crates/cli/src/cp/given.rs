@@ -1,0 +1,37 @@
+//! The names that a run gives in the directory it copies into: of two sources of the same name the second
+//! does not replace the first.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::job::Counts;
+use crate::exit::{Error, Result};
+
+/// Those that were given.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    names: HashSet<Vec<u8>>,
+}
+
+impl Given {
+    /// Makes `copy` of `source`, which gives this name, unless that was given before. A copy that failed
+    /// and left nothing has given none.
+    pub(super) async fn once(
+        &mut self,
+        name: Option<&[u8]>,
+        source: impl fmt::Display,
+        counts: &Counts,
+        copy: impl Future<Output = Result>,
+    ) -> Result {
+        if name.is_some_and(|name| self.names.contains(name)) {
+            let why = "is not copied, because it would replace what was just copied there under the same name";
+            return Err(Error::refused(source, why));
+        }
+        let before = counts.placed();
+        let done = copy.await;
+        if counts.placed() > before {
+            self.names.extend(name.map(<[u8]>::to_vec));
+        }
+        done
+    }
+}
