@@ -103,6 +103,12 @@ impl Error {
         Error::refused(what, format!("it is there, but its mode and time could not be set: {why}"))
     }
 
+    /// The copy of `what` is in its place, and what is in it may be.
+    pub(crate) fn mixed(what: impl fmt::Display) -> Error {
+        let why = "changed while it was copied; the copy is there, and may be a mixture of old and new";
+        Error::refused(what, why).with_hint("with --resume it is copied again")
+    }
+
     /// The exit code; see [`HELP`].
     pub(crate) fn code(&self) -> u8 {
         match self {

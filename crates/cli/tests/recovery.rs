@@ -428,7 +428,7 @@ fn a_download_that_cannot_get_its_name_leaves_nothing() {
 
 #[test]
 fn sources_that_change_are_noticed() {
-    for (new_len, code, word) in [(SIZE + 5000, 0, "changed while"), (5000, 1, "became shorter")] {
+    for (new_len, is_there, word) in [(SIZE + 5000, true, "changed while"), (5000, false, "became shorter")] {
         let p = Place::new();
         fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
         let s = p.serve(&[]);
@@ -438,8 +438,46 @@ fn sources_that_change_are_noticed() {
         let has_bytes = |name: &String| fs::metadata(p.srv(name)).is_ok_and(|m| m.len() > 0);
         until("a part", || names(&p.srv("")).iter().any(has_bytes));
         fs::File::options().write(true).open(p.here("f")).unwrap().set_len(new_len as u64).unwrap();
-        running.finish().expect(code, &[word]);
-        let want = if code == 0 { vec!["f"] } else { vec![] };
+        running.finish().expect(1, &[word]);
+        let want = if is_there { vec!["f"] } else { vec![] };
         assert_eq!(names(&p.srv("")), want);
     }
+}
+
+/// What may be a mixture is not taken for a whole copy later.
+fn a_mixture_is_copied_again(
+    args: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    let p = Place::new();
+    fs::write(source(&p), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let [from, to] = args(&relay);
+    let running = p.start(&["cp", "-q", "--json", &from, &to]);
+    until("a journal", || !journals(&p).is_empty());
+    // In its place, as databases do.
+    let written = fs::File::options().write(true).open(source(&p)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&written, &noise(SIZE, 6), 0).unwrap();
+    let out = running.finish();
+    out.expect(1, &["changed while it was copied"]);
+    let report: Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!((&report["files"], &report["failed"]), (&1.into(), &1.into()));
+    assert_eq!(fs::metadata(copy(&p)).unwrap().len(), SIZE as u64);
+    let port = relay.port();
+    relay.kill();
+    let _relay = p.relay_at(port, &s, FAST);
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", &from, &to])), (SIZE, 0));
+    assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 6));
+}
+
+#[test]
+fn a_download_that_may_be_a_mixture_fails_and_is_made_again() {
+    a_mixture_is_copied_again(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+}
+
+#[test]
+fn an_upload_that_may_be_a_mixture_fails_and_is_made_again() {
+    a_mixture_is_copied_again(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }

@@ -148,6 +148,9 @@ directory, and nothing that leads to a pipe or a device (/dev/stdout) is replace
 With -r symbolic links are copied as links; devices, pipes and sockets in a directory are skipped.
 Without -r a link is followed; a device, pipe or socket that is named is an error.
 
+A source that changes while it is copied is an error; the copy stays, with the time that the source had at first, and
+--resume copies it again.
+
 A copy that was interrupted, or lost its server, or met it in trouble that may pass, keeps what has
 arrived; the same command with --resume goes on from there if the source is still the same, and
 without it starts afresh. Any other failure removes what was copied. What has arrived of a download

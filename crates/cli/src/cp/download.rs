@@ -29,13 +29,14 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
     let mut part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
     job.progress.skip(part.bytes());
     let done = match fill(job, remote, source, url, &part).await {
-        Ok(()) => part.finish(&source.attr).map_err(Error::local(dest.display())),
+        Ok(is_mixed) => part.finish(&source.attr).map(|bare| (bare, is_mixed)).map_err(Error::local(dest.display())),
         Err(e) => Err(e),
     };
     match done {
-        Ok(bare) => {
+        Ok((bare, is_mixed)) => {
             count(&job.counts.files);
-            bare.map_or(Ok(()), |e| Err(Error::bare(dest.display(), exit::io_text(&e))))
+            let bare = bare.map_or(Ok(()), |e| Err(Error::bare(dest.display(), exit::io_text(&e))));
+            if is_mixed { job.settle(bare).and(Err(Error::mixed(url))) } else { bare }
         }
         Err(e) if e.is_lost() || e.may_pass() => {
             part.keep();
@@ -76,8 +77,8 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     Ok(same)
 }
 
-/// Gets what is missing, and looks whether the source stayed what it was.
-async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result {
+/// Gets what is missing. Says whether the source changed meanwhile.
+async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result<bool> {
     let failed = |e| Error::remote(url)(e);
     let now = match get(job, remote, source, part).await.map_err(failed)? {
         Some(attr) => attr,
@@ -86,9 +87,7 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
     if now.size < source.attr.size || part.bytes() < source.attr.size {
         return Err(Error::refused(url, "became shorter while it was copied"));
     }
-    if Identity::of_remote(&now) != Identity::of_remote(&source.attr) {
-        job.note(&format!("{url}: changed while it was copied; the copy may be a mixture of old and new"));
-    }
+    let is_mixed = Identity::of_remote(&now) != Identity::of_remote(&source.attr);
     if job.verify {
         let reader = part.reader().map_err(|e| failed(e.into()))?;
         if !verify::same(reader, remote, source).await.map_err(failed)? {
@@ -96,7 +95,7 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
         }
         count(&job.counts.verified);
     }
-    Ok(())
+    Ok(is_mixed)
 }
 
 /// Returns the attributes that the last READ found, if it said.

@@ -193,10 +193,10 @@ impl RemotePart {
         self.saved.store(journal.done.bytes(), Ordering::Relaxed);
         self.is_named.store(true, Ordering::Relaxed);
         let sent_again = self.remote.session().stats().retransmissions;
-        let (renamed, set) = tokio::join!(self.rename(), self.remote.setattr(&self.node.fh, attr.clone()));
+        let (renamed, set) = tokio::join!(self.rename(), self.remote.setattr(&self.node.fh, attr));
         renamed?;
         // Where that failed it is tried once more when all has arrived.
-        Ok(Some(Named { wanted: attr, set: set.ok(), sent_again }))
+        Ok(Some(Named { set: set.ok(), sent_again }))
     }
 
     async fn rename(&self) -> Result<(), ClientError> {
@@ -264,7 +264,6 @@ impl RemotePart {
 /// A copy that got its name and attributes while its last bytes were on their way.
 #[derive(Debug)]
 pub(crate) struct Named {
-    wanted: SetAttr,
     /// What it then had, if setting them succeeded.
     set: Option<Attr>,
     /// How many requests of the session had been sent again by then.
@@ -272,13 +271,13 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Whether it has these attributes, now that all was answered: it got them after the last
+    /// Whether it has its attributes, now that all was answered: it got them after the last
     /// WRITE, which sets the time, too. A server may do what it got later first, and what was sent
     /// again later may be done a second time.
-    pub(crate) fn is_last(&self, wanted: &SetAttr, seen: &Written, session: &Session) -> bool {
+    pub(crate) fn is_last(&self, seen: &Written, session: &Session) -> bool {
         let set = self.set.as_ref().map(|attr| (attr.ctime.secs, attr.ctime.nanos));
         let is_later = seen.changed.is_some_and(|changed| set.is_some_and(|set| set > changed));
-        is_later && self.wanted == *wanted && session.stats().retransmissions == self.sent_again
+        is_later && session.stats().retransmissions == self.sent_again
     }
 }
 

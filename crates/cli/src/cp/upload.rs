@@ -39,12 +39,39 @@ impl Destination {
     }
 }
 
+/// A file on its way, as it was when it was opened.
+struct Source<'a> {
+    path: &'a Path,
+    file: File,
+    identity: Identity,
+    /// What its copy gets: should it change, that must not look like one of what it is then.
+    attr: SetAttr,
+}
+
+impl Source<'_> {
+    fn open(path: &Path) -> io::Result<Source<'_>> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        Ok(Source { path, file, identity: Identity::of_local(&meta), attr: copied_attributes(&meta) })
+    }
+
+    fn has_changed(&self) -> io::Result<bool> {
+        Ok(Identity::of_local(&self.file.metadata()?) != self.identity)
+    }
+
+    /// The same file, to be read from its start.
+    fn reopen(&self) -> io::Result<File> {
+        use std::os::fd::AsRawFd;
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
 /// Copies `source` to `dest`, which is replaced when all is on the server's disk.
 pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
-    let file = File::open(source).map_err(here)?;
-    let identity = Identity::of_local(&file.metadata().map_err(here)?);
+    let from = Source::open(source).map_err(here)?;
+    let identity = &from.identity;
     job.progress.expect(identity.size());
     let old = match &dest.old {
         Some(old) => old.clone(),
@@ -53,24 +80,28 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     if let Some(old) = &old {
         check_replaceable(old, &dest.url)?;
         let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest);
-        if may_be_whole && is_there(job, &file, &identity, &dest.remote, old).await.map_err(there)? {
+        if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
             RemotePart::forget_begun(source, dest);
             job.progress.skip(identity.size());
             count(&job.counts.files);
             return Ok(());
         }
     }
-    let mut part = RemotePart::open(job, source, &identity, dest, old.as_ref()).await.map_err(there)?;
+    let mut part = RemotePart::open(job, source, identity, dest, old.as_ref()).await.map_err(there)?;
     job.progress.skip(part.bytes());
-    let filled = fill(job, source, &file, &identity, &part, dest, old.is_none()).await;
+    let filled = fill(job, &from, &part, dest, old.is_none()).await;
     let done = match filled {
-        Ok(Filled { late, bare }) => part.finish(late).await.map(|e| e.or(bare)).map_err(there),
+        Ok(Filled { is_late, bare, is_mixed }) => {
+            let late = is_late.then_some(from.attr);
+            part.finish(late).await.map(|e| (e.or(bare), is_mixed)).map_err(there)
+        }
         Err(e) => Err(e),
     };
     let why = match done {
-        Ok(bare) => {
+        Ok((bare, is_mixed)) => {
             count(&job.counts.files);
-            return bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
+            let bare = bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
+            return if is_mixed { job.settle(bare).and(Err(Error::mixed(source.display()))) } else { bare };
         }
         Err(why) => why,
     };
@@ -90,84 +121,61 @@ fn check_replaceable(old: &Node, url: &str) -> Result {
 }
 
 /// Whether the copy was made before.
-async fn is_there(
-    job: &Job,
-    file: &File,
-    identity: &Identity,
-    remote: &Remote,
-    old: &Node,
-) -> Result<bool, ClientError> {
-    if old.attr.kind != FileType::Regular || !identity.is_copied_by(&Identity::of_remote(&old.attr)) {
+async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -> Result<bool, ClientError> {
+    if old.attr.kind != FileType::Regular || !source.identity.is_copied_by(&Identity::of_remote(&old.attr)) {
         return Ok(false);
     }
     if !job.verify {
         return Ok(true);
     }
-    let same = verify::same(reopen(file)?, remote, old).await?;
+    let same = verify::same(source.reopen()?, remote, old).await?;
     if same {
         count(&job.counts.verified);
     }
     Ok(same)
 }
 
-/// The same file, to be read from its start.
-fn reopen(file: &File) -> io::Result<File> {
-    use std::os::fd::AsRawFd;
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
 /// should be. Unless round trips are short mode and time are left to be set together with the
 /// name. `is_free`: nothing had the name when the copy began.
-async fn fill(
-    job: &Job,
-    source: &Path,
-    file: &File,
-    identity: &Identity,
-    part: &RemotePart,
-    dest: &Destination,
-    is_free: bool,
-) -> Result<Filled> {
-    let here = |e| Error::local(source.display())(e);
+async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destination, is_free: bool) -> Result<Filled> {
+    let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
-    let Sent { seen, named } = send(job, file, part, identity.size(), is_free).await.map_err(there)?;
-    let meta = file.metadata().map_err(here)?;
-    let wanted = copied_attributes(&meta);
-    let is_set = named.is_some_and(|n| n.is_last(&wanted, &seen, dest.remote.session()));
+    let Sent { seen, named } = send(job, source, part, is_free).await.map_err(there)?;
+    let is_mixed = source.has_changed().map_err(here)?;
+    let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
     let is_late = seen.size.is_some() && !job.verify && !dest.remote.session().is_near();
     let fh = &part.node.fh;
     let look = if is_set || is_late {
         None
     } else {
-        let set = dest.remote.setattr(fh, wanted.clone()).await;
+        let set = dest.remote.setattr(fh, source.attr.clone()).await;
         Some(Look::after(set, &dest.remote, fh).await.map_err(there)?)
     };
-    if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(identity.size()) {
+    if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity.size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
-    if Identity::of_local(&meta) != *identity {
-        let name = source.display();
-        job.note(&format!("{name}: changed while it was copied; the copy may be a mixture of old and new"));
-    }
     let Some(Look { attr, bare }) = look else {
-        return Ok(Filled { late: (!is_set).then_some(wanted), bare: None });
+        return Ok(Filled { is_late: !is_set, bare: None, is_mixed });
     };
     if job.verify {
         let node = Node { fh: fh.clone(), attr };
-        if !verify::same(reopen(file).map_err(here)?, &dest.remote, &node).await.map_err(there)? {
-            return Err(Error::Mismatch(source.display().to_string()));
+        if !verify::same(source.reopen().map_err(here)?, &dest.remote, &node).await.map_err(there)? {
+            return Err(Error::Mismatch(source.path.display().to_string()));
         }
         count(&job.counts.verified);
     }
-    Ok(Filled { late: None, bare })
+    Ok(Filled { is_late: false, bare, is_mixed })
 }
 
 /// All bytes are there.
 struct Filled {
-    /// Mode and time, if they are to be set together with the name.
-    late: Option<SetAttr>,
+    /// Mode and time are to be set together with the name.
+    is_late: bool,
     /// Why it has not got them, if the server took none.
     bare: Option<ClientError>,
+    /// The source changed meanwhile.
+    is_mixed: bool,
 }
 
 /// What the file looks like once its attributes were to be set.
@@ -205,7 +213,8 @@ struct Sent {
 
 /// Sends what is missing. A whole copy to a name that `is_free` may get that name while its last
 /// bytes are on their way; if they do not arrive, or the name cannot be given, that is an error.
-async fn send(job: &Job, file: &File, part: &RemotePart, size: u64, is_free: bool) -> Result<Sent, ClientError> {
+async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) -> Result<Sent, ClientError> {
+    let size = source.identity.size();
     let missing = part.missing(size);
     if missing.is_empty() {
         return Ok(Sent::default());
@@ -215,7 +224,7 @@ async fn send(job: &Job, file: &File, part: &RemotePart, size: u64, is_free: boo
     let (tell, told) = oneshot::channel();
     let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
     let sending = async {
-        let mut sending = Sending { job, file, part, all_sent: tell.take(), is_warned: false };
+        let mut sending = Sending { job, file: &source.file, part, all_sent: tell.take(), is_warned: false };
         let mut seen = Written::default();
         for range in missing {
             let fh = part.node.fh.clone();
@@ -226,7 +235,7 @@ async fn send(job: &Job, file: &File, part: &RemotePart, size: u64, is_free: boo
     let naming = async {
         // Without a word it is done when all has arrived.
         let Ok(()) = told.await else { return Ok(None) };
-        part.give_name(copied_attributes(&file.metadata()?)).await
+        part.give_name(source.attr.clone()).await
     };
     let (seen, named) = tokio::join!(sending, naming);
     Ok(Sent { seen: seen?, named: named? })
