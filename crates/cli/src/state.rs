@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
 pub(crate) fn user_dir() -> Option<PathBuf> {
@@ -18,6 +19,21 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// What sets the user's directory here apart from all others: random, and kept in it. Where it cannot be, each run
+/// has another.
+pub(crate) fn own_id() -> &'static [u8] {
+    static ID: OnceLock<Vec<u8>> = OnceLock::new();
+    ID.get_or_init(|| {
+        // Without random numbers what else tells runs apart must do.
+        let fresh = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())).to_le_bytes();
+        let keep = |dir: PathBuf| {
+            make_private(&dir)?;
+            secret(&dir.join("id"), &fresh)
+        };
+        user_dir().and_then(|dir| keep(dir).ok()).filter(|id| id.len() == fresh.len()).unwrap_or_else(|| fresh.to_vec())
+    })
 }
 
 /// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the first call of all makes it

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{Daemon, Place, names, noise, until};
+use common::{Daemon, Place, Running, names, noise, until};
 use serde_json::Value;
 
 const SIZE: usize = 4_000_000;
@@ -295,6 +295,31 @@ fn two_uploads_to_one_place_do_not_meet() {
     first.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(p.left(), Vec::<String>::new());
+}
+
+/// They are called the same, and know nothing of each other: neither touches what the other has not finished. What
+/// was killed is found by who made it.
+#[test]
+fn two_clients_with_the_same_name_do_not_meet() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let first = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    until("a part", || !names(&p.srv("")).is_empty());
+    let mut other = p.command(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    other.env("XDG_STATE_HOME", p.state().join("other"));
+    let other = Running::start(other);
+    until("another part", || names(&p.srv("")).len() == 2);
+    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
+    first.finish().expect(0, &[]);
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+    other.signal("KILL");
+    other.finish();
+    let mut again = p.command(&["cp", "-q", "f", &s.url("/f")]);
+    again.env("XDG_STATE_HOME", p.state().join("other"));
+    Running::start(again).finish().expect(0, &[]);
+    assert_eq!(names(&p.srv("")), ["f"]);
 }
 
 /// Where round trips are long, calls of an upload go side by side that otherwise wait for one

@@ -289,9 +289,12 @@ impl Drop for RemotePart {
     }
 }
 
-/// The hidden name for a copy. Those of other sources, or by other people, have other ones.
+/// The hidden name for a copy, the same when it is made again. Those of other sources, or by other people, have
+/// other ones, and so have those that no lock here keeps apart, though user, host and source be called the same:
+/// RENAME takes a name's word for what it gives the final one.
 fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
-    part_name(name, &format!("-{}", &hash(remote, source, name, "")[..8]))
+    let id: String = state::own_id().iter().map(|byte| format!("{byte:02x}")).collect();
+    part_name(name, &format!("-{}", &hash(remote, source, name, &id)[..8]))
 }
 
 /// Names a copy by who copies what to where, however the URL puts it.

@@ -41,9 +41,9 @@ impl Place {
         self.dir.path().join("state")
     }
 
-    /// What copies have left in the commands' state; what is known of servers stays.
+    /// What copies have left in the commands' state; what is known of servers stays, and what sets it apart.
     pub(crate) fn left(&self) -> Vec<String> {
-        names(&self.state().join("remora")).into_iter().filter(|name| name != "roots").collect()
+        names(&self.state().join("remora")).into_iter().filter(|name| name != "roots" && name != "id").collect()
     }
 
     /// The command, ready to be run.
