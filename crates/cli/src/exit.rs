@@ -103,6 +103,12 @@ impl Error {
         Error::refused(what, format!("it is there, but its mode and time could not be set: {why}"))
     }
 
+    /// What the system makes up when it is asked, as in /proc, has no size.
+    pub(crate) fn not_empty(what: impl fmt::Display) -> Error {
+        let hint = "what is in it is copied to a file first (cat FILE > OTHER), and that is copied";
+        Error::refused(what, "says that it is empty, and is not").with_hint(hint)
+    }
+
     /// The copy of `what` is in its place, and what is in it may be.
     pub(crate) fn mixed(what: impl fmt::Display) -> Error {
         let why = "changed while it was copied; the copy is there, and may be a mixture of old and new";

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use remora_client::{Failure, Transport};
 use remora_host::client::{ClientError, Limits, Session};
 use remora_wire::nfs3::{
-    Attr, Call, CreateArgs, CreateHow, DirOp, Entries, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs,
-    ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
+    Attr, Call, CreateArgs, CreateHow, DirOp, Entries, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs, ReadArgs,
+    ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
     SymLinkArgs,
 };
 use remora_wire::rpc::Outcome;
@@ -325,6 +325,11 @@ impl Remote {
             answered(asked.join_next().await, listing)?;
         }
         Ok(())
+    }
+
+    /// What a file begins with.
+    pub(crate) async fn read_first(&self, fh: &Fh, count: u32) -> Result<ReadOk> {
+        ask!(self, Read(ReadArgs { fh: fh.clone(), offset: 0, count }))
     }
 
     /// Room in the file system.

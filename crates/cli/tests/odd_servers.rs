@@ -27,6 +27,8 @@ enum Fate {
     Pass(Call),
     /// It is answered with this.
     Fail(Status),
+    /// Or with this.
+    Say(Reply),
     /// It is not executed, for this reason.
     Refuse(Outcome),
     /// It is answered with what nobody understands.
@@ -94,20 +96,15 @@ fn between_mounting(
                         executed(&header, &call, far.peer_addr().unwrap());
                         continue;
                     }
-                    Fate::Fail(status) => {
-                        ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
-                        Reply::failed(proc, status).encode(&mut message);
-                        near.send_to(&message, peer).unwrap();
-                        continue;
-                    }
-                    Fate::Refuse(outcome) => {
+                    fate => {
+                        let outcome = if let Fate::Refuse(why) = fate { why } else { Outcome::Success };
                         ReplyHeader { xid: header.xid, outcome }.encode(&mut message);
-                        near.send_to(&message, peer).unwrap();
-                        continue;
-                    }
-                    Fate::Nonsense => {
-                        ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
-                        message.extend([255; 8]);
+                        match fate {
+                            Fate::Fail(status) => Reply::failed(proc, status).encode(&mut message),
+                            Fate::Say(reply) => reply.encode(&mut message),
+                            Fate::Nonsense => message.extend([255; 8]),
+                            _ => {}
+                        }
                         near.send_to(&message, peer).unwrap();
                         continue;
                     }
@@ -335,6 +332,23 @@ fn a_link_that_cannot_be_followed_is_not_replaced() {
         assert_eq!((fs::read_link(p.srv("link")).unwrap(), names(&p.srv("real")).len()), ("real".into(), 0));
         assert_eq!(names(&p.srv("")), ["link", "real"]);
     }
+}
+
+/// As one does that shares /proc.
+#[test]
+fn a_server_that_calls_a_file_empty_that_is_not() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "").unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::Read(_) => {
+            let data = Bytes::from_static(b"something");
+            Fate::Say(Reply::Read(Ok(nfs3::ReadOk { attr: None, count: 9, eof: true, data })))
+        }
+        call => Fate::Pass(call),
+    });
+    p.run(&["cp", "-q", &at(&url, "/f"), "f"]).expect(1, &["f?proto=udp: says that it is empty, and is not"]);
+    assert_eq!(names(&p.here("")), [""; 0]);
 }
 
 /// As Linux's does. What is only read needs no name then, and a round trip less.

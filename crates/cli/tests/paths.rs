@@ -152,6 +152,19 @@ fn with_r_a_named_link_on_a_server_is_downloaded_as_a_link() {
     assert_eq!(fs::read_link(p.here("to-null")).unwrap(), Path::new("/dev/null"));
 }
 
+/// What is in /proc says so.
+#[test]
+fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
+    let p = Place::new();
+    fs::write(p.here("empty"), "").unwrap();
+    let s = p.serve(&[]);
+    let out = p.run(&["cp", "/proc/version", "empty", &s.url("/")]);
+    out.expect(1, &["/proc/version: says that it is empty, and is not", "hint:"]);
+    assert_eq!(names(&p.srv("")), ["empty"]);
+    p.ok(&["cp", "--verify", &s.url("/empty"), "back"]);
+    assert_eq!(fs::metadata(p.here("back")).unwrap().len(), 0);
+}
+
 /// On a server as here.
 #[test]
 fn a_link_on_a_server_is_followed_to_a_file_and_never_replaced_by_one() {

@@ -15,6 +15,9 @@ use super::verify;
 use crate::exit::{self, Error, Result};
 use crate::remote::{Node, Remote};
 
+/// Bytes that an empty file is asked for.
+const FIRST: u32 = 512;
+
 /// Copies `source`, called `url`, to `dest`, which is replaced when all has arrived.
 pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
     check_replaceable(dest)?;
@@ -80,10 +83,17 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
 /// Gets what is missing. Says whether the source changed meanwhile.
 async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result<bool> {
     let failed = |e| Error::remote(url)(e);
-    let now = match get(job, remote, source, part).await.map_err(failed)? {
+    let (seen, has_more) = match source.attr.size {
+        0 => look(remote, source).await.map_err(failed)?,
+        _ => (get(job, remote, source, part).await.map_err(failed)?, false),
+    };
+    let now = match seen {
         Some(attr) => attr,
         None => remote.getattr(&source.fh).await.map_err(failed)?,
     };
+    if has_more && now.size == 0 {
+        return Err(Error::not_empty(url));
+    }
     if now.size < source.attr.size || part.bytes() < source.attr.size {
         return Err(Error::refused(url, "became shorter while it was copied"));
     }
@@ -96,6 +106,12 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
         count(&job.counts.verified);
     }
     Ok(is_mixed)
+}
+
+/// The attributes of a file that is to be empty, if the server says them, and whether there is something in it.
+async fn look(remote: &Remote, source: &Node) -> Result<(Option<Attr>, bool), ClientError> {
+    let first = remote.read_first(&source.fh, FIRST).await?;
+    Ok((first.attr, !first.data.is_empty()))
 }
 
 /// Returns the attributes that the last READ found, if it said.

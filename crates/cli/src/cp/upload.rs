@@ -55,6 +55,13 @@ impl Source<'_> {
         Ok(Source { path, file, identity: Identity::of_local(&meta), attr: copied_attributes(&meta) })
     }
 
+    /// Whether it says that it is empty, and is not.
+    fn is_not_empty(&self) -> io::Result<bool> {
+        let says_so = self.identity.size() == 0 && self.file.read_at(&mut [0], 0)? > 0;
+        // It may have grown just now.
+        Ok(says_so && self.file.metadata()?.len() == 0)
+    }
+
     fn has_changed(&self) -> io::Result<bool> {
         Ok(Identity::of_local(&self.file.metadata()?) != self.identity)
     }
@@ -71,6 +78,9 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     let from = Source::open(source).map_err(here)?;
+    if from.is_not_empty().map_err(here)? {
+        return Err(Error::not_empty(source.display()));
+    }
     let identity = &from.identity;
     job.progress.expect(identity.size());
     let old = match &dest.old {
