@@ -425,6 +425,29 @@ fn several_shares_have_names_of_their_own() {
     assert_eq!(s.interrupt("TERM").0, 0);
 }
 
+/// As a drop box: what is put there is there.
+#[test]
+fn a_directory_that_may_be_written_to_and_not_listed() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(300_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    fs::create_dir(p.here("drop")).unwrap();
+    fs::set_permissions(p.here("drop"), fs::Permissions::from_mode(0o333)).unwrap();
+    let mut cp = p.command(&["cp", "-q", &s.url("/f"), "drop/f"]);
+    if common::is_root() {
+        // Whom no mode keeps out: without what lets it read everything it is as others are.
+        let dropped = ["--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"];
+        let mut other = Command::new("setpriv");
+        other.args(dropped).arg(cp.get_program()).args(cp.get_args()).current_dir(p.here(""));
+        other.env("XDG_STATE_HOME", p.state()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        cp = other;
+    }
+    Running::start(cp).finish().expect(0, &[]);
+    fs::set_permissions(p.here("drop"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(names(&p.here("drop")), ["f"]);
+    assert!(fs::read(p.here("drop/f")).unwrap() == noise(300_000, 5));
+}
+
 /// The file systems of memory sticks know no modes, and some say so. strace(1) stands in for one.
 #[test]
 fn a_disk_that_takes_no_modes_gets_copies_all_the_same() {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use remora_wire::nfs3::Attr;
 use serde::{Deserialize, Serialize};
 
-use super::part::sync_dir;
+use super::part::sync_name;
 use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
@@ -134,7 +134,7 @@ impl JournalFile {
             file.sync_data()?;
         }
         fs::rename(&new, &self.path)?;
-        if safely { sync_dir(&self.path) } else { Ok(()) }
+        if safely { sync_name(&self.path, &file) } else { Ok(()) }
     }
 
     /// Removes what an earlier copy left there, which may not be taken for this one's. Says whether nothing is

@@ -174,7 +174,7 @@ impl Part {
             fs::rename(&self.path, &self.dest)?;
             self.finished = true;
             self.journal_file.remove();
-            sync_dir(&self.dest)?;
+            sync_name(&self.dest, &self.file)?;
             Ok(dressed.err())
         })
     }
@@ -258,10 +258,14 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a new name safe.
-pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
+/// Makes the new name of `file` safe.
+pub(crate) fn sync_name(path: &Path, file: &File) -> io::Result<()> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(dir)?.sync_all()
+    match File::open(dir) {
+        // One may write to it and not list it: then all of its file system is flushed.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
+        dir => dir?.sync_all(),
+    }
 }
 
 #[cfg(test)]
