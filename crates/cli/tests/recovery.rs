@@ -379,7 +379,9 @@ fn server_dies(
     assert!(!copy(&p).exists(), "it was too fast for this test");
     std::thread::sleep(Duration::from_millis(300));
     let _s = p.serve_at(port, &[]);
-    running.finish().expect(0, &[]);
+    let out = running.finish();
+    out.expect(0, &[]);
+    assert_eq!(resumed(&out.stdout), (SIZE, 0), "bytes count once, however often they were sent");
     assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 5));
 }
 

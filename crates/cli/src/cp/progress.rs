@@ -134,7 +134,6 @@ impl Shared {
     fn draw(&self) {
         let before = self.before.load(Ordering::Relaxed);
         let total = self.total.load(Ordering::Relaxed).saturating_sub(before);
-        // What the server lost and got again was counted twice.
         let done = self.done.load(Ordering::Relaxed).min(total);
         self.bar.set_length(total);
         self.bar.set_position(done);

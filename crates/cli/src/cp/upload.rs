@@ -234,7 +234,9 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
     let (tell, told) = oneshot::channel();
     let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
     let sending = async {
-        let mut sending = Sending { job, file: &source.file, part, all_sent: tell.take(), is_warned: false };
+        let uncounted = missing.iter().map(|range| range.end - range.start).sum();
+        let all_sent = tell.take();
+        let mut sending = Sending { job, file: &source.file, part, uncounted, all_sent, is_warned: false };
         let mut seen = Written::default();
         for range in missing {
             let fh = part.node.fh.clone();
@@ -256,6 +258,8 @@ struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
     part: &'a RemotePart,
+    /// Bytes that have not been counted. What the server lost and gets again does not count again.
+    uncounted: u64,
     /// Told when the copy may get its name.
     all_sent: Option<oneshot::Sender<()>>,
     /// That it cannot be resumed was said.
@@ -268,6 +272,8 @@ impl Progress for Sending<'_> {
     }
 
     fn sent(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.uncounted);
+        self.uncounted -= bytes;
         self.job.progress.add(bytes);
     }
 
