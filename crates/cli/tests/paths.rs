@@ -165,6 +165,25 @@ fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
     assert_eq!(fs::metadata(p.here("back")).unwrap().len(), 0);
 }
 
+#[test]
+fn a_link_below_a_directory_replaces_no_pipe() {
+    let p = Place::new();
+    for dir in [p.srv("t"), p.here("t"), p.srv("d"), p.here("d")] {
+        fs::create_dir(dir).unwrap();
+    }
+    for (link, pipe) in [(p.srv("t/x"), p.here("t/x")), (p.here("d/x"), p.srv("d/x"))] {
+        symlink("where", link).unwrap();
+        make_pipe(&pipe);
+    }
+    let s = p.serve(&[]);
+    p.run(&["cp", "-r", &s.url("/t"), "."]).expect(1, &["t/x: is not a regular file, and is not replaced"]);
+    p.run(&["cp", "-r", "d", &s.url("/")]).expect(1, &["d/x: is not a regular file, and is not replaced"]);
+    for pipe in [p.here("t/x"), p.srv("d/x")] {
+        assert!(fs::symlink_metadata(pipe).unwrap().file_type().is_fifo());
+    }
+    assert_eq!((names(&p.here("t")), names(&p.srv("d"))), (vec!["x".to_owned()], vec!["x".to_owned()]));
+}
+
 /// On a server as here.
 #[test]
 fn a_link_on_a_server_is_followed_to_a_file_and_never_replaced_by_one() {

@@ -56,7 +56,7 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
 }
 
 /// Links are replaced, not followed: the server may have had a hand in where they lead.
-fn check_replaceable(dest: &Path) -> Result {
+pub(super) fn check_replaceable(dest: &Path) -> Result {
     match fs::symlink_metadata(dest) {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(named::not_replaced(dest)),

@@ -132,6 +132,7 @@ async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Pa
 
 /// Downloads a symbolic link, as a link.
 pub(super) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
+    download::check_replaceable(dest)?;
     let target = remote.readlink(&link.fh).await.map_err(Error::remote(url))?;
     link_here(&target, dest).map_err(Error::local(dest.display()))?;
     count(&job.counts.symlinks);
@@ -270,17 +271,27 @@ pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Resu
     }
     let target = fs::read_link(source).map_err(Error::local(source.display()))?;
     let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
-    link_there(target, dest).await.map_err(Error::remote(&dest.url))?;
+    link_there(target, dest).await?;
     count(&job.counts.symlinks);
     Ok(())
 }
 
 /// Makes a link that points at `target`, and replaces what has its name.
-async fn link_there(target: Bytes, dest: &Destination) -> Result<(), ClientError> {
+async fn link_there(target: Bytes, dest: &Destination) -> Result {
+    let failed = |e| Error::remote(&dest.url)(e);
     let (remote, dir) = (&dest.remote, &dest.dir.fh);
     let part = part_name(&dest.name, "");
-    let node = hidden_link(remote, dir, &part, target).await?;
-    let renamed = remote.rename(&node, (dir, &part), (dir, &dest.name)).await;
+    // Side by side, for a round trip may be long.
+    let (node, old) = tokio::join!(hidden_link(remote, dir, &part, target), remote.find(dir, &dest.name));
+    let node = node.map_err(failed)?;
+    let may_go = old.map_err(failed).and_then(|old| match &old {
+        Some(old) => upload::check_replaceable(old, &dest.url),
+        None => Ok(()),
+    });
+    let renamed = match may_go {
+        Ok(()) => remote.rename(&node, (dir, &part), (dir, &dest.name)).await.map_err(failed),
+        refused => refused,
+    };
     if renamed.is_err() {
         // Best effort: what stood in the way is what there is to tell.
         let _ = remote.remove(dir, &part).await;

@@ -122,7 +122,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     })
 }
 
-fn check_replaceable(old: &Node, url: &str) -> Result {
+pub(super) fn check_replaceable(old: &Node, url: &str) -> Result {
     match old.attr.kind {
         FileType::Regular | FileType::SymLink => Ok(()),
         FileType::Directory => Err(Error::refused(url, "is a directory")),
