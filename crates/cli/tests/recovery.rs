@@ -6,27 +6,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use common::{Daemon, Place, Running, names, noise, until};
+use common::copies::{FAST, SIZE, SLOW, journals, resumed};
+use common::{Daemon, Place, names, noise, until};
 use serde_json::Value;
-
-const SIZE: usize = 4_000_000;
-/// Some 2 s for the file: time to interrupt it.
-const SLOW: &[&str] = &["--rate", "16Mbit", "--duplex", "full", "--queue", "1000"];
-const FAST: &[&str] = &["--rate", "10Gbit", "--duplex", "full", "--queue", "10000", "--delay", "0"];
-
-/// The journals of unfinished copies: of downloads beside them, of uploads in the state.
-fn journals(p: &Place) -> Vec<PathBuf> {
-    let dirs = [p.here(""), p.state().join("remora")];
-    let entries = dirs.iter().filter_map(|d| fs::read_dir(d).ok()).flatten();
-    entries.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "json")).collect()
-}
-
-fn resumed(out: &str) -> (usize, usize) {
-    let report: Value = serde_json::from_str(out).unwrap();
-    (report["bytes"].as_u64().unwrap() as usize, report["resumed_bytes"].as_u64().unwrap() as usize)
-}
 
 fn interrupt_and_resume(
     args: impl Fn(&Daemon) -> [String; 2],
@@ -158,113 +142,6 @@ fn a_tree_that_is_begun_again_is_what_its_source_is() {
     is_copy(&p.here("into/t"));
 }
 
-/// An upload of f that is killed. What it had under its hidden name gets the final one, as if that had been
-/// asked for already and something of the end was lost: size and time are those of the source.
-fn named_too_early(p: &Place, s: &Daemon) {
-    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-    let relay = p.relay_at(0, s, SLOW);
-    let running = p.start(&["cp", "f", &relay.udp_url("/f")]);
-    until("a journal", || !journals(p).is_empty());
-    running.signal("KILL");
-    running.finish();
-    // And what it had sent is lost with the link.
-    relay.kill();
-    let hidden = names(&p.srv("")).pop().unwrap();
-    fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
-    let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
-    copy.set_len(SIZE as u64).unwrap();
-    copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();
-}
-
-/// As a client notes it before it asks for the name.
-fn note_the_name(p: &Place) {
-    let path = journals(p).pop().unwrap();
-    let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    journal["is_named"] = true.into();
-    fs::write(path, journal.to_string()).unwrap();
-}
-
-/// What a client leaves that dies in the one moment in which a copy has its name already.
-#[test]
-fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    note_the_name(&p);
-    // One more that was killed, and does not come again.
-    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
-
-    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
-    assert!(before > 0 && before + bytes >= SIZE && bytes > 0, "{bytes} and {before} from before");
-    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    assert_eq!(fs::metadata(p.srv("f")).unwrap().mtime(), fs::metadata(p.here("f")).unwrap().mtime());
-    assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-    assert_eq!(p.left(), [""; 0]);
-    // Now it is whole, and known to be.
-    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
-}
-
-/// Only what got its name early is completed there, and only if nobody has written to it since.
-#[test]
-fn a_file_that_somebody_has_changed_is_replaced_and_not_completed() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    note_the_name(&p);
-    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
-    let goes_anew = || {
-        let number = || fs::metadata(p.srv("f")).unwrap().ino();
-        let before = number();
-        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (SIZE, 0));
-        assert!(number() != before && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-    };
-    goes_anew();
-    fs::remove_file(p.srv("f")).unwrap();
-    // Somebody else gave it the name, and then changed it.
-    named_too_early(&p, &s);
-    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
-    goes_anew();
-}
-
-/// What an earlier try noted has nothing to do with the file of the next one, which may end before it notes
-/// anything itself.
-#[test]
-fn a_copy_that_begins_afresh_forgets_what_was_noted_of_another() {
-    let p = Place::new();
-    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-    let s = p.serve(&[]);
-    let relay = p.relay_at(0, &s, SLOW);
-    let begin = || p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
-    let first = begin();
-    until("a journal", || !journals(&p).is_empty());
-    first.signal("KILL");
-    first.finish();
-    let number = |p: &Place| names(&p.srv("")).pop().and_then(|name| Some(fs::metadata(p.srv(&name)).ok()?.ino()));
-    let before = number(&p).unwrap();
-    // So that its number is in use.
-    fs::hard_link(p.srv(&names(&p.srv("")).pop().unwrap()), p.state().join("first")).unwrap();
-    let noted = fs::read(&journals(&p)[0]).unwrap();
-    let second = begin();
-    until("another part", || number(&p).is_some_and(|now| now != before));
-    assert!(journals(&p).first().is_none_or(|path| fs::read(path).is_ok_and(|now| now != noted)));
-    second.signal("KILL");
-    second.finish();
-}
-
-/// That a copy is whole is told by size and time, and then what is noted of an earlier try is not needed.
-#[test]
-fn what_was_noted_of_a_copy_that_turns_out_to_be_whole_goes() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
-    let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
-    copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();
-    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
-    assert_eq!(p.left(), [""; 0]);
-}
-
 #[test]
 fn a_copy_of_something_else_is_not_resumed() {
     let p = Place::new();
@@ -295,31 +172,6 @@ fn two_uploads_to_one_place_do_not_meet() {
     first.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(p.left(), Vec::<String>::new());
-}
-
-/// They are called the same, and know nothing of each other: neither touches what the other has not finished. What
-/// was killed is found by who made it.
-#[test]
-fn two_clients_with_the_same_name_do_not_meet() {
-    let p = Place::new();
-    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-    let s = p.serve(&[]);
-    let relay = p.relay_at(0, &s, SLOW);
-    let first = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
-    until("a part", || !names(&p.srv("")).is_empty());
-    let mut other = p.command(&["cp", "-q", "f", &relay.udp_url("/f")]);
-    other.env("XDG_STATE_HOME", p.state().join("other"));
-    let other = Running::start(other);
-    until("another part", || names(&p.srv("")).len() == 2);
-    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
-    first.finish().expect(0, &[]);
-    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    other.signal("KILL");
-    other.finish();
-    let mut again = p.command(&["cp", "-q", "f", &s.url("/f")]);
-    again.env("XDG_STATE_HOME", p.state().join("other"));
-    Running::start(again).finish().expect(0, &[]);
-    assert_eq!(names(&p.srv("")), ["f"]);
 }
 
 /// Where round trips are long, calls of an upload go side by side that otherwise wait for one
