@@ -36,8 +36,8 @@ pub(crate) fn own_id() -> &'static [u8] {
     })
 }
 
-/// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the first call of all makes it
-/// `fresh`.
+/// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the
+/// first call of all makes it `fresh`.
 pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     match read_private(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -45,7 +45,9 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     }
     // Written apart and linked, so that of two that start at once one wins and none is torn.
     let new = path.with_extension(format!("new-{}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // One that is there already is left over, or another's, who would read along.
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(fresh)?;
     file.sync_all()?;
     let linked = fs::hard_link(&new, path);
@@ -58,11 +60,10 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Fails if others may put something else in the place of what is kept in `dir`.
 pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
-    let found = fs::metadata(dir)?;
-    owned_by_us(&found)?;
-    let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o022 != 0 {
-        let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod go-w on it");
+    let mode = fs::metadata(dir)?.permissions().mode() & 0o7777;
+    // A group may be its owner's alone, as many systems set it up; with the sticky bit each has what is his own.
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod o-w on it");
         return Err(io::Error::other(why));
     }
     Ok(())
