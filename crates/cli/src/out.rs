@@ -19,6 +19,11 @@ pub(crate) fn outlive_readers(command: &'static str) {
     SERVICE.get_or_init(|| command);
 }
 
+/// A command as one would type it into a shell.
+pub(crate) fn for_shell(words: &[String]) -> Result<String> {
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+}
+
 /// Writes to standard output, all of it.
 pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
     // The reader may take its time; the worker thread's other tasks shall not wait for it.

@@ -10,6 +10,7 @@ use remora_lab::atp::{self, Experiment, Options, Protocol, Trace, Workload};
 use super::lab;
 use crate::args::Atp;
 use crate::exit::{Error, Result};
+use crate::out;
 use crate::text::{self, TRACE_MAX};
 
 /// No link of two hosts takes longer, there and back.
@@ -101,7 +102,7 @@ fn command(args: &Atp) -> Result<String> {
     add("--seed", args.seed.to_string());
     words.splice(3..3, args.experiments.iter().map(|e| e.name().to_owned()));
     words.extend(args.real.then(|| "--real".to_owned()));
-    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+    out::for_shell(&words)
 }
 
 /// A length of time as flags have it.

@@ -9,7 +9,7 @@ use remora_lab::copy::{self, Options, System};
 use super::lab;
 use crate::args::copy_lab::{CopyLab, Medium};
 use crate::exit::{Error, Result};
-use crate::interrupt;
+use crate::{interrupt, out};
 
 pub(crate) async fn run(args: CopyLab) -> Result {
     let signal = interrupt::catch();
@@ -73,7 +73,7 @@ fn command(args: &CopyLab) -> Result<String> {
     words.extend(args.only().iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
     words.extend(args.dir.iter().flat_map(|dir| ["--dir".to_owned(), dir.to_string_lossy().into_owned()]));
     words.extend(["--lateness-max".to_owned(), format!("{}ms", args.lateness_max.as_secs_f64() * 1e3)]);
-    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+    out::for_shell(&words)
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ fn command(args: &Wireless, experiments: &[&Experiment], seeds: u64) -> Result<S
     flag("--seeds", seeds.to_string());
     flag("--seed", args.seed.to_string());
     args.unusual().into_iter().for_each(|(name, value)| flag(name, value));
-    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+    out::for_shell(&words)
 }
 
 #[cfg(test)]

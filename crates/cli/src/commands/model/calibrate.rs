@@ -17,7 +17,9 @@ pub(super) fn run(args: &Calibrate) -> Result {
     let found = calibrate(&args.file, args.bin).map_err(|e| Error::refused(args.file.display(), e.to_string()))?;
     if found.cut_short {
         let file = args.file.display();
-        out::say(format_args!("{file} ends in the middle of a packet: the figures are those of what is there"));
+        out::say(format_args!(
+            "{file} ends in the middle of a packet, or is damaged there: the figures are those of what comes before"
+        ));
     }
     if args.json {
         out::json(&found)
