@@ -44,6 +44,7 @@
 //! socket is bound to every address (IP_PKTINFO).
 
 mod accept;
+mod acknowledged;
 mod admission;
 mod bind;
 mod connection;

@@ -70,6 +70,64 @@ fn records_may_come_in_fragments_and_byte_by_byte() {
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
 }
 
+/// A program that begins with the same xid whenever it starts, as some do, and makes the same calls.
+fn run_of_a_program(addr: std::net::SocketAddr, root: &Fh, name: &str) -> (Tcp, Option<Status>) {
+    let mut tcp = Tcp::connect(addr);
+    let mut exchange = |xid, call: &Call| {
+        tcp.send_raw(&fragments(&nfs_message(xid, call), 1 << 20));
+        nfs_reply(call, &tcp.receive())
+    };
+    exchange(10, &Call::GetAttr(root.clone()));
+    let status = exchange(11, &create(root, name)).status();
+    (tcp, status)
+}
+
+#[test]
+fn programs_that_count_from_the_same_beginning_are_not_taken_for_one() {
+    let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let root = Tcp::connect(addr).mount("/");
+    let winners = |end: bool, name: &str| {
+        let mut open = Vec::new();
+        let won = |_: &u32| {
+            let (tcp, status) = run_of_a_program(addr, &root, name);
+            if end {
+                let before = serving.stats().connections;
+                drop(tcp);
+                wait_until(&serving, |s| s.connections < before);
+            } else {
+                open.push(tcp);
+            }
+            status.is_none()
+        };
+        (0..4).filter(won).count()
+    };
+    assert_eq!(winners(false, "side by side"), 1);
+    assert_eq!(winners(true, "one after the other"), 1);
+    assert_eq!(serving.stats().core.cache.replays, 0);
+}
+
+#[test]
+fn a_request_that_comes_again_on_a_new_connection_gets_its_reply_again() {
+    let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let root = Tcp::connect(addr).mount("/");
+    for (n, ends) in [true, false].into_iter().enumerate() {
+        let call = create(&root, &format!("f{n}"));
+        let mut old = Tcp::connect(addr);
+        old.call(&Call::GetAttr(root.clone()));
+        let message = fragments(&nfs_message(xid(), &call), 1 << 20);
+        old.send_raw(&message);
+        let first = old.receive();
+        let before = serving.stats().connections;
+        let old = (!ends).then_some(old);
+        wait_until(&serving, |s| !ends || s.connections < before);
+        let mut new = Tcp::connect(addr);
+        new.send_raw(&message);
+        assert_eq!(new.receive(), first);
+        drop(old);
+    }
+    assert_eq!(serving.stats().core.cache.from_new_port, 2);
+}
+
 #[test]
 fn pipelined_requests_are_all_answered_once() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));

@@ -1,26 +1,46 @@
-//! Which stream connections are still there.
+//! Which stream connections are still there, and what is known of those that are not.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use remora_base::{Path, Peer};
 
+/// Most connections remembered that ended with everything delivered.
+const ENDED_MAX: usize = 4096;
+
 /// The streams that have brought a message and have not been reported gone: as many as the
-/// host keeps open, so it is the host that bounds them.
+/// host keeps open, so it is the host that bounds them. Of each it is known with which
+/// transaction id it began: a client that connects again goes on counting, and a program that
+/// starts over begins with the same one.
 #[derive(Default, Debug)]
-pub struct Connections(BTreeSet<u64>);
+pub struct Connections {
+    live: BTreeMap<u64, Option<u32>>,
+    /// Those that ended in order, their clients having got all that was sent to them.
+    ended: BTreeMap<u64, u32>,
+}
 
 impl Connections {
-    /// A message came in from `peer`.
-    pub fn heard(&mut self, peer: Peer) {
+    /// A message came in from `peer`; `xid` is its transaction id, if it has one.
+    pub fn heard(&mut self, peer: Peer, xid: Option<u32>) {
         if let Path::Stream(id) = peer.path {
-            self.0.insert(id);
+            let first = self.live.entry(id).or_default();
+            *first = first.or(xid);
         }
     }
 
     /// The connection to `peer` is gone.
     pub fn gone(&mut self, peer: Peer) {
         if let Path::Stream(id) = peer.path {
-            self.0.remove(&id);
+            self.live.remove(&id);
+        }
+    }
+
+    /// The client at `peer` ended its connection, and all that was sent on it had arrived.
+    pub fn ended(&mut self, peer: Peer) {
+        let Path::Stream(id) = peer.path else { return };
+        let Some(first) = self.live.remove(&id).flatten() else { return };
+        self.ended.insert(id, first);
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_first();
         }
     }
 
@@ -28,7 +48,59 @@ impl Connections {
     pub fn reaches(&self, peer: &Peer) -> bool {
         match peer.path {
             Path::Datagram => true,
-            Path::Stream(id) => self.0.contains(&id),
+            Path::Stream(id) => self.live.contains_key(&id),
         }
+    }
+
+    /// With which transaction id the stream of this number began, if it is there.
+    pub(crate) fn first(&self, stream: u64) -> Option<u32> {
+        self.live.get(&stream).copied().flatten()
+    }
+
+    /// The same of a stream that ended with everything delivered.
+    pub(crate) fn first_of_ended(&self, stream: u64) -> Option<u32> {
+        self.ended.get(&stream).copied()
+    }
+}
+
+/// What is known of streams when a request comes in.
+#[derive(Clone, Copy)]
+pub struct Streams<'a> {
+    /// Which of them are there.
+    pub connections: &'a Connections,
+    /// Whether all that the host was given to send on the one of this number, and is done with,
+    /// has arrived at the other end, as far as anybody can tell.
+    pub arrived: &'a dyn Fn(u64) -> bool,
+}
+
+impl<'a> Streams<'a> {
+    /// Where nobody can tell what has arrived.
+    pub fn unsure(connections: &'a Connections) -> Streams<'a> {
+        Streams { connections, arrived: &|_| false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(id: u64) -> Peer {
+        Peer::stream(([10, 0, 0, 1], 700).into(), id)
+    }
+
+    #[test]
+    fn of_streams_that_ended_only_so_many_are_remembered() {
+        let mut connections = Connections::default();
+        for id in 0..2 * ENDED_MAX as u64 {
+            connections.heard(tcp(id), None);
+            connections.heard(tcp(id), Some(id as u32));
+            connections.heard(tcp(id), Some(7));
+            assert_eq!(connections.first(id), Some(id as u32));
+            connections.ended(tcp(id));
+            assert!(!connections.reaches(&tcp(id)));
+        }
+        assert_eq!(connections.ended.len(), ENDED_MAX);
+        assert_eq!(connections.first_of_ended(0), None);
+        assert_eq!(connections.first_of_ended(2 * ENDED_MAX as u64 - 1), Some(2 * ENDED_MAX as u32 - 1));
     }
 }

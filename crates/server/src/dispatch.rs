@@ -28,6 +28,21 @@ pub(crate) enum Incoming {
     Nfs(NfsCall),
 }
 
+impl Incoming {
+    /// Its transaction id, if it is a call.
+    pub(crate) fn xid(&self) -> Option<u32> {
+        match self {
+            Incoming::NotACall => None,
+            Incoming::Refused { xid, .. }
+            | Incoming::Null { xid }
+            | Incoming::Mount { xid, .. }
+            | Incoming::Portmap { xid, .. }
+            | Incoming::Answered { xid, .. }
+            | Incoming::Nfs(NfsCall { xid, .. }) => Some(*xid),
+        }
+    }
+}
+
 /// A call of the NFS program.
 #[derive(Debug)]
 pub(crate) struct NfsCall {

@@ -11,7 +11,7 @@ use remora_wire::rpc::Outcome;
 use remora_wire::{mount, portmap};
 
 use crate::auth::Caller;
-use crate::cache::{Cache, Completion, Connections, EntryId, Request, Verdict};
+use crate::cache::{Cache, Completion, Connections, EntryId, Request, Streams, Verdict};
 use crate::config::Config;
 use crate::cookies::Cookies;
 use crate::dispatch::{Incoming, NfsCall};
@@ -119,11 +119,13 @@ impl Server {
         self.intake.clone()
     }
 
-    /// Takes a message that has been read.
-    pub fn take(&mut self, now: Time, read: Message) {
+    /// Takes a message that has been read. `arrived` says whether all that the host was given to send
+    /// on the stream of this number, and is done with, has arrived at its other end, as far as
+    /// anybody can tell: `false` if nobody can. It is asked rarely.
+    pub fn take(&mut self, now: Time, read: Message, arrived: &dyn Fn(u64) -> bool) {
         let Message { from, incoming, request } = read;
         self.stats.messages += 1;
-        self.live.heard(from);
+        self.live.heard(from, incoming.xid());
         match incoming {
             Incoming::NotACall => self.stats.not_calls += 1,
             Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),
@@ -135,7 +137,7 @@ impl Server {
                 self.stats.nfs2_calls += 1;
                 self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
             }
-            Incoming::Nfs(call) => self.nfs(now, from, call, request),
+            Incoming::Nfs(call) => self.nfs(now, from, call, request, arrived),
         }
     }
 
@@ -197,6 +199,17 @@ impl Server {
     /// requests stays, for when the client comes back.
     pub fn disconnected(&mut self, peer: Peer) {
         self.live.gone(peer);
+        self.drop_replies(peer);
+    }
+
+    /// As [`disconnected`](Server::disconnected), of a stream that its client ended, or we for its being idle, when all
+    /// requests were answered and all replies had arrived.
+    pub fn ended(&mut self, peer: Peer) {
+        self.live.ended(peer);
+        self.drop_replies(peer);
+    }
+
+    fn drop_replies(&mut self, peer: Peer) {
         let before = self.out.len();
         self.out.retain(|t| t.to.path != peer.path || peer.path == Path::Datagram);
         self.stats.unreachable += (before - self.out.len()) as u64;
@@ -245,7 +258,7 @@ impl Server {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall, request: Option<Request>) {
+    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall, request: Option<Request>, arrived: &dyn Fn(u64) -> bool) {
         self.stats.nfs_calls += 1;
         self.stats.nfs2_calls += u64::from(nfs.form.version() == Version::V2);
         let NfsCall { xid, caller, call, form, args, .. } = nfs;
@@ -263,7 +276,8 @@ impl Server {
                 false => self.turn_away(from, xid, form, proc),
             };
         };
-        match self.cache.begin(now, &request, &self.live, room) {
+        let streams = Streams { connections: &self.live, arrived };
+        match self.cache.begin(now, &request, streams, room) {
             Verdict::Execute(entry) => {
                 self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Cached { request, entry });
             }
@@ -411,7 +425,7 @@ impl Core for Server {
 
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         let read = self.intake.read(from, bytes);
-        self.take(now, read);
+        self.take(now, read, &|_| false);
     }
 
     fn handle_timeout(&mut self, now: Time) {

@@ -160,7 +160,9 @@ pub(super) async fn run(hub: Arc<Hub>, connection: Arc<Connection>, read: OwnedR
         End::Idle => counters.closed_idle.count(),
         End::Stopped => {}
     }
-    hub.disconnect(connection.id, connection.peer);
+    // In both cases all requests have been answered by now.
+    let arrived = matches!(end, End::Closed | End::Idle) && connection.outbox.has_arrived();
+    hub.disconnect(connection.id, connection.peer, arrived);
     connection.outbox.close(end == End::Stalled);
 }
 

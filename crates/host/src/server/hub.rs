@@ -97,7 +97,7 @@ impl Hub {
         let read = self.intake.read(Peer::datagram(from), message);
         self.with_core(self.shard_of(from), Some(permit), |state, now| {
             state.routes.heard(from, route);
-            state.core.take(now, read);
+            state.core.take(now, read, &|_| false);
         });
     }
 
@@ -110,7 +110,8 @@ impl Hub {
         let mut state = self.lock(shard);
         let now = self.clock.now();
         for (message, permit) in read {
-            state.core.take(now, message);
+            let State { core, connections, .. } = &mut *state;
+            core.take(now, message, &|stream| connections.get(&stream).is_some_and(Way::seems_arrived));
             state.drain(shard, now, Some(permit), &mut work);
         }
         self.release(shard, state, work);
@@ -143,13 +144,17 @@ impl Hub {
         connection
     }
 
-    /// A connection is gone.
-    pub(super) fn disconnect(&self, id: u64, peer: Peer) {
+    /// A connection is gone; `arrived` says whether it is known that all that was sent on it has
+    /// arrived.
+    pub(super) fn disconnect(&self, id: u64, peer: Peer, arrived: bool) {
         self.with_core(self.shard_of(peer.addr), None, |state, _| {
             if state.connections.remove(&id).is_some() {
                 self.connections.fetch_sub(1, Relaxed);
             }
-            state.core.disconnected(peer);
+            match arrived {
+                true => state.core.ended(peer),
+                false => state.core.disconnected(peer),
+            }
         });
     }
 

@@ -188,7 +188,7 @@ async fn serve(
         End::Left | End::Broken => hub.counters.closed_by_client.count(),
         End::Stalled => hub.counters.closed_stalled.count(),
     }
-    hub.disconnect(guest.id, guest.peer);
+    hub.disconnect(guest.id, guest.peer, false);
     guest.remote.close();
 }
 

@@ -15,6 +15,7 @@ use remora_wire::record;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
+use super::acknowledged::{is_all_acknowledged, is_none_overdue};
 use super::admission::Permit;
 use crate::Clock;
 
@@ -126,6 +127,17 @@ impl Outbox {
     /// How long nothing has moved.
     pub(super) fn stalled_for(&self) -> Duration {
         self.clock.now().since(self.lock().progress)
+    }
+
+    /// Whether the other end has acknowledged all that the socket was given. What waits here is not
+    /// meant.
+    pub(super) fn has_arrived(&self) -> bool {
+        is_all_acknowledged(self.socket.as_ref())
+    }
+
+    /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
+    pub(super) fn seems_arrived(&self) -> bool {
+        is_none_overdue(self.socket.as_ref())
     }
 
     /// Drops what waits and takes no more. With `reset`, what the system has not sent yet is

@@ -47,6 +47,15 @@ impl Way {
         }
     }
 
+    /// Whether the other end has got all that was sent, as far as anybody can tell. Of what is still
+    /// on its way to the socket this says nothing.
+    pub(super) fn seems_arrived(&self) -> bool {
+        match self {
+            Way::Stream(connection) => connection.outbox.seems_arrived(),
+            Way::Objects(_) => false,
+        }
+    }
+
     /// Ends it once its requests are answered.
     pub(super) fn stop(&self) {
         match self {

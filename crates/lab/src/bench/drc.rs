@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_base::{Peer, Rng, Time};
-use remora_server::cache::{Cache, Completion, Config, Connections, Keys, Request, Verdict};
+use remora_server::cache::{Cache, Completion, Config, Connections, Keys, Request, Streams, Verdict};
 use remora_wire::nfs3::Proc;
 use remora_wire::rpc::{AuthUnix, OpaqueAuth};
 use serde::Serialize;
@@ -171,7 +171,7 @@ fn cost(mode: &'static str, fill: usize) -> Option<CacheCost> {
 impl Bench {
     fn new(config: Config) -> Bench {
         let mut live = Connections::default();
-        (0..CLIENTS).for_each(|n| live.heard(peer(n)));
+        (0..CLIENTS).for_each(|n| live.heard(peer(n), Some(n as u32)));
         Bench {
             cache: Cache::new(config),
             live,
@@ -198,7 +198,7 @@ impl Bench {
         let mut entries = Vec::with_capacity(BATCH);
         let start = Instant::now();
         for request in &requests {
-            entries.push(match self.cache.begin(self.now, request, &self.live, true) {
+            entries.push(match self.cache.begin(self.now, request, Streams::unsure(&self.live), true) {
                 Verdict::Execute(entry) => entry,
                 _ => None,
             });
@@ -221,7 +221,7 @@ impl Bench {
         let start = Instant::now();
         let mut known = 0;
         for request in &drawn {
-            let verdict = self.cache.begin(self.now, request, &self.live, true);
+            let verdict = self.cache.begin(self.now, request, Streams::unsure(&self.live), true);
             known += usize::from(matches!(verdict, Verdict::Replay(_) | Verdict::Recent));
         }
         let took = each(start.elapsed());

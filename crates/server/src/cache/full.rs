@@ -4,14 +4,15 @@
 //!   credential and all its arguments. The port it comes from must be the same, but for
 //!   streams: the client may have reconnected from elsewhere, if the connection it came on is
 //!   gone or older than the one it comes on now. (The server may learn late, or never, that a
-//!   connection broke: a roaming client sends no FIN.) Two live connections of one client
-//!   would be mistaken for a reconnection only if both used one xid for requests that are
-//!   alike to the last byte, within [`Config::Full`](super::Config::Full)'s `keep`.
+//!   connection broke: a roaming client sends no FIN.)
+//! * Some programs begin with the same xid whenever they start, and so make the very request that
+//!   another run of them made. They are not taken for that one come again if their connections
+//!   began alike and the reply is known to have arrived; see `is_from_the_start`.
 //! * A duplicate of a request in progress is parked: when the reply is there it goes, once, to
 //!   the newest path that still exists.
 //! * Entries in progress are never evicted. Completed ones are, beyond a bound of bytes:
 //!   always the oldest of the client that has the most, so that a flood costs the flooder.
-//! * A reply expires some time after it was last asked for.
+//! * A reply expires some time after it was last asked for, and does not live for ever by that.
 //!
 //! Every step takes the same time however much is held: an index by hash, and lists by age.
 
@@ -24,7 +25,7 @@ use super::clients::Clients;
 use super::index::Index;
 use super::key::Key;
 use super::slab::{By, List, Slab};
-use super::{Connections, EntryId, Finished, Request, Stats, Verdict};
+use super::{Connections, EntryId, Finished, Request, Stats, Streams, Verdict};
 
 /// The flat charge for an entry, in bytes: its place and its key in the index (tables that
 /// have just grown are half empty, or less), its paths and the allocator's own.
@@ -36,6 +37,8 @@ const EXPIRE_MAX: usize = 64;
 /// Most requests in a row that are alike to the last byte and still not the same. Whoever makes
 /// more has earlier ones forgotten, and does not make others wait for the search.
 const NAMESAKES_MAX: u8 = 16;
+/// For how many times the time it is kept a reply stays young by being asked for.
+const RENEWED: u32 = 3;
 /// How late expiry may be, so that one timer serves many entries.
 const EXPIRE_SLACK: Duration = Duration::from_secs(1);
 
@@ -71,8 +74,8 @@ struct Entry {
 enum State {
     /// The paths it came in on: the newest, and the ones before in their order.
     InProgress { path: Peer, former: Vec<Peer> },
-    /// `at` is when it was completed or last replayed.
-    Done { path: Peer, reply: Bytes, at: Time },
+    /// `since` is when it was completed, `at` when it was that or last replayed.
+    Done { path: Peer, reply: Bytes, since: Time, at: Time },
 }
 
 impl Entry {
@@ -83,9 +86,26 @@ impl Entry {
         }
     }
 
-    /// Whether a request on `path`, from another port, may be this one come again.
-    fn may_come_on(&self, path: Path, live: &Connections) -> bool {
-        self.newest_path().is_some_and(|p| p < path) || self.is_cut_off(live)
+    /// Whether `request`, from another port, may be this one come again.
+    fn may_be_again(&self, request: &Request, streams: Streams) -> bool {
+        let is_later = self.newest_path().is_some_and(|p| p < request.peer.path);
+        (is_later || self.is_cut_off(streams.connections)) && !self.is_from_the_start(request, streams)
+    }
+
+    /// Whether `request` is that of a program which has started over and counts from the same
+    /// beginning, and not this one come again: both connections began alike, and nobody asks
+    /// again for a reply that has arrived. Where the old connection is gone its reply may have
+    /// been lost beyond whoever acknowledged it, so there the new one must have brought something
+    /// else before: what comes again comes first.
+    fn is_from_the_start(&self, request: &Request, streams: Streams) -> bool {
+        let State::Done { path: Peer { path: Path::Stream(old), .. }, reply, .. } = &self.state else { return false };
+        let Path::Stream(new) = request.peer.path else { return false };
+        let known = streams.connections;
+        let Some(first) = known.first(new) else { return false };
+        match known.first(*old) {
+            Some(then) => then == first && reply.is_unique() && (streams.arrived)(*old),
+            None => known.first_of_ended(*old) == Some(first) && request.xid != first,
+        }
     }
 
     /// The connection it last came on; later connections compare greater.
@@ -124,12 +144,12 @@ impl Full {
         &mut self,
         now: Time,
         request: &Request,
-        live: &Connections,
+        streams: Streams,
         room: bool,
         stats: &mut Stats,
     ) -> Verdict {
         self.expire(now, stats);
-        if let Some(id) = self.find(request, live, stats)
+        if let Some(id) = self.find(request, streams, stats)
             && let Some(entry) = self.entries.get_mut(id)
         {
             if let State::InProgress { path, former } = &mut entry.state {
@@ -149,10 +169,10 @@ impl Full {
     }
 
     /// The entry of `request`, now under the port it came from.
-    fn find(&mut self, request: &Request, live: &Connections, stats: &mut Stats) -> Option<EntryId> {
+    fn find(&mut self, request: &Request, streams: Streams, stats: &mut Stats) -> Option<EntryId> {
         let first = self.index.get(&request.key())?;
         let namesakes = || std::iter::successors(Some(first), |id| self.entries.get(*id)?.namesake);
-        let (port, path) = (request.peer.addr.port(), request.peer.path);
+        let port = request.peer.addr.port();
         let is = |id: &EntryId, what: &dyn Fn(&Entry) -> bool| self.entries.get(*id).is_some_and(what);
         if let Some(id) = namesakes().find(|id| is(id, &|e| e.port == port)) {
             return Some(id);
@@ -160,7 +180,7 @@ impl Full {
         if !request.is_stream() {
             return None;
         }
-        let id = namesakes().find(|id| is(id, &|e| e.may_come_on(path, live)))?;
+        let id = namesakes().find(|id| is(id, &|e| e.may_be_again(request, streams)))?;
         self.entries.get_mut(id)?.port = port;
         stats.from_new_port += 1;
         Some(id)
@@ -185,9 +205,13 @@ impl Full {
     fn replay(&mut self, now: Time, id: EntryId, from: Peer) -> Option<Bytes> {
         let entry = self.entries.get_mut(id)?;
         let client = entry.key.client;
-        let State::Done { path, reply, at } = &mut entry.state else { return None };
-        (*path, *at) = (from, now);
+        let State::Done { path, reply, since, at } = &mut entry.state else { return None };
+        *path = from;
         let reply = reply.clone();
+        if now.since(*since) > self.keep * RENEWED {
+            return Some(reply);
+        }
+        *at = now;
         self.entries.unlink(&mut self.ages, id);
         self.entries.push_back(&mut self.ages, id);
         self.clients.renew(&mut self.entries, client, id);
@@ -207,7 +231,7 @@ impl Full {
         let to = entry.paths().find(|p| live.reaches(p)).copied();
         let path = to.unwrap_or(*path);
         self.bytes -= entry.charge();
-        entry.state = State::Done { path, reply: reply.clone(), at: now };
+        entry.state = State::Done { path, reply: reply.clone(), since: now, at: now };
         let (client, charge) = (entry.key.client, entry.charge());
         self.bytes += charge;
         self.entries.push_back(&mut self.ages, id);

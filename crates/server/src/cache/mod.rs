@@ -29,7 +29,7 @@ use bytes::Bytes;
 use remora_base::{Peer, Time};
 use remora_wire::nfs3::{NfsTime, Proc};
 
-pub use crate::connections::Connections;
+pub use crate::connections::{Connections, Streams};
 pub use key::{Keys, Request};
 
 /// Which cache, and how large.
@@ -54,7 +54,8 @@ pub enum Config {
     Full {
         /// The most bytes of replies and bookkeeping; see [`Cache::bytes`].
         bytes_max: usize,
-        /// How long a reply is kept after it was last asked for, if there is room.
+        /// How long a reply is kept after it was last asked for, if there is room; asking keeps it for
+        /// four times as long at most.
         keep: Duration,
     },
 }
@@ -233,13 +234,13 @@ impl Cache {
     }
 
     /// What to do with `request`. `room` says whether there is room to execute it.
-    pub fn begin(&mut self, now: Time, request: &Request, live: &Connections, room: bool) -> Verdict {
+    pub fn begin(&mut self, now: Time, request: &Request, streams: Streams, room: bool) -> Verdict {
         self.stats.requests += 1;
         match &mut self.form {
             Form::Off | Form::Reference(_) if !room => Verdict::NoRoom,
             Form::Off | Form::Reference(_) => Verdict::Execute(None),
             Form::Juszczak(c) => c.begin(now, request, room, &mut self.stats),
-            Form::Full(c) => c.begin(now, request, live, room, &mut self.stats),
+            Form::Full(c) => c.begin(now, request, streams, room, &mut self.stats),
         }
     }
 

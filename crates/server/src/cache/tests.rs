@@ -22,8 +22,8 @@ impl Bench {
     }
 
     fn begin(&mut self, request: &Request) -> Verdict {
-        self.live.heard(request.peer);
-        self.cache.begin(self.now, request, &self.live, true)
+        self.live.heard(request.peer, Some(request.xid));
+        self.cache.begin(self.now, request, Streams::unsure(&self.live), true)
     }
 
     /// Begins what must be executed.

@@ -17,7 +17,11 @@ fn the_reference_cache_makes_up_success_after_a_failure_of_five_procedures() {
         assert_eq!(Config::reference().covers(proc), five.contains(&proc));
         let r = from_client(1, proc);
         let mut run = |done| {
-            assert_eq!(b.cache.begin(b.now, &r, &b.live, true), Verdict::Execute(None), "it never prevents anything");
+            assert_eq!(
+                b.cache.begin(b.now, &r, Streams::unsure(&b.live), true),
+                Verdict::Execute(None),
+                "it never prevents anything"
+            );
             b.cache.finish(b.now, &r, None, &b.live, done).map(|f| f.reply)
         };
         assert_eq!(run(failed("first")), Some("first".into()), "an unknown failure is a failure");

@@ -108,13 +108,71 @@ fn a_client_that_reconnects_before_the_server_knows_is_recognised() {
     assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 3), 1)), Verdict::Replay("done".into()));
 }
 
+/// What became of the connection on which a request was answered.
+#[derive(Clone, Copy, Debug)]
+enum Old {
+    /// It is there, and the client has got all of it.
+    Arrived,
+    /// It is there, and nobody knows what the client has got.
+    Unsure,
+    /// It is there, and the reply has not been sent to its end.
+    BeingSent,
+    /// It broke.
+    Broken,
+    /// The client ended it and had got all of it.
+    Ended,
+}
+
+#[test]
+fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
+    // (what became of the old connection, the xid that began it, that of the request, that which began the new one,
+    // whether it is done again)
+    for (old, began, xid, begins, again) in [
+        (Old::Arrived, 10, 11, 10, true),
+        (Old::Arrived, 10, 10, 10, true),
+        (Old::Arrived, 10, 11, 11, false),
+        (Old::Unsure, 10, 11, 10, false),
+        (Old::BeingSent, 10, 11, 10, false),
+        (Old::Broken, 10, 11, 10, false),
+        (Old::Broken, 10, 10, 10, false),
+        (Old::Ended, 10, 11, 10, true),
+        (Old::Ended, 10, 10, 10, false),
+        (Old::Ended, 10, 11, 11, false),
+    ] {
+        let what = format!("{old:?}, {began}, {xid}, {begins}");
+        let mut b = Bench::new(Config::full());
+        let (first, second) = (write(tcp("10.0.0.1:700", 1), xid), write(tcp("10.0.0.1:999", 2), xid));
+        b.live.heard(first.peer, Some(began));
+        let id = b.start(&first);
+        let sent = b.finish(&first, id, ok("done"));
+        let held = matches!(old, Old::BeingSent).then_some(sent);
+        match old {
+            Old::Arrived | Old::Unsure | Old::BeingSent => {}
+            Old::Broken => b.live.gone(first.peer),
+            Old::Ended => b.live.ended(first.peer),
+        }
+        b.live.heard(second.peer, Some(begins));
+        let arrived = |stream| stream == 1 && matches!(old, Old::Arrived | Old::BeingSent);
+        let streams = Streams { connections: &b.live, arrived: &arrived };
+        match b.cache.begin(b.now, &second, streams, true) {
+            Verdict::Execute(Some(id)) => {
+                assert!(again, "{what}");
+                b.finish(&second, id, ok("done again"));
+                assert_eq!(b.begin(&second), Verdict::Replay("done again".into()), "{what}");
+            }
+            verdict => assert_eq!((verdict, again), (Verdict::Replay("done".into()), false), "{what}"),
+        }
+        drop(held);
+    }
+}
+
 #[test]
 fn without_room_only_new_requests_are_turned_away() {
     let mut b = Bench::new(Config::full());
     let (a, c, d) = (write(udp("10.0.0.1:1"), 1), write(udp("10.0.0.1:1"), 2), write(udp("10.0.0.1:1"), 3));
     b.run(&a, "done");
     b.start(&c);
-    let mut begin = |r| b.cache.begin(b.now, r, &b.live, false);
+    let mut begin = |r| b.cache.begin(b.now, r, Streams::unsure(&b.live), false);
     assert_eq!(begin(&a), Verdict::Replay("done".into()));
     assert_eq!(begin(&c), Verdict::InProgress);
     assert_eq!(begin(&d), Verdict::NoRoom);
@@ -136,6 +194,19 @@ fn replies_expire_some_time_after_they_were_last_asked_for() {
     assert_eq!(b.begin(&a), Verdict::Replay("a".into()));
     b.start(&c);
     assert_eq!(b.cache.stats().expirations, 1);
+}
+
+#[test]
+fn asking_again_and_again_keeps_a_reply_for_four_times_as_long_at_most() {
+    let mut b = Bench::new(Config::full());
+    let a = write(tcp("10.0.0.1:700", 1), 1);
+    b.run(&a, "done");
+    let keep = Config::KEEP.as_secs();
+    let lasted = (1..100).find(|_| {
+        b.wait(keep - 1);
+        b.begin(&a) != Verdict::Replay("done".into())
+    });
+    assert_eq!(lasted, Some(5), "the fourth time it was not kept any longer");
 }
 
 #[test]

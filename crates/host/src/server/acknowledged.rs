@@ -1,0 +1,57 @@
+//! Whether what was sent on a TCP connection has got there, as far as the system knows (tcp(7)).
+
+use std::os::fd::AsFd;
+
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, libc, sockopt_impl};
+
+sockopt_impl!(
+    /// What the system knows of a connection.
+    TcpInfo,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
+);
+
+/// Whether the other end has acknowledged all that `socket` was given to send. Sent and not
+/// acknowledged is one thing; not sent yet, because the other end takes no more, another: then the
+/// system asks it now and then.
+pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
+    getsockopt(socket, TcpInfo).is_ok_and(|info| info.tcpi_unacked == 0 && info.tcpi_probes == 0)
+}
+
+/// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.
+pub(super) fn is_none_overdue(socket: &impl AsFd) -> bool {
+    getsockopt(socket, TcpInfo).is_ok_and(|info| info.tcpi_retransmits == 0 && info.tcpi_probes == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn what_the_other_end_has_is_acknowledged_and_what_it_has_no_room_for_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socket = listener.accept().unwrap().0;
+        socket.write_all(b"reply").unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_all_acknowledged(&socket) {
+            assert!(Instant::now() < end, "it is on this machine");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_none_overdue(&socket));
+        // Until neither end has room.
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 65536]).is_ok() {}
+        while is_all_acknowledged(&socket) || is_none_overdue(&socket) {
+            assert!(Instant::now() < end, "nobody reads");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
