@@ -9,16 +9,16 @@ use remora_sim::network::{Options, Simulated, TooMuch, run};
 
 use crate::wireless::pool;
 
-/// Runs the network once for each of `seeds`, from 0; `done` is called after each run.
+/// Runs the network once for each of `seeds`, from `first`; `done` is called after each run.
 pub fn simulate(
     network: &Network,
     options: &Options,
-    seeds: u64,
+    (first, seeds): (u64, u64),
     threads: NonZeroUsize,
     done: impl Fn() + Sync,
 ) -> Result<Simulated, TooMuch> {
     let count = usize::try_from(seeds).unwrap_or(usize::MAX);
-    let runs = pool::map(count, threads, |seed| run(network, options, seed as u64), done);
+    let runs = pool::map(count, threads, |n| run(network, options, first.wrapping_add(n as u64)), done);
     Ok(Simulated::of(&runs.into_iter().collect::<Result<Vec<_>, _>>()?))
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "KEY=FROM..TO/N", conflicts_with_all = ["compat", "html", "xlsx"])]
     pub(crate) sweep: Option<String>,
     /// Simulate the network, too, packet by packet, and show both side by side
-    #[arg(long, conflicts_with_all = ["compat", "html", "sweep", "xlsx"])]
+    #[arg(long, group = "drawn", conflicts_with_all = ["compat", "html", "sweep", "xlsx"])]
     pub(crate) simulate: bool,
     /// Simulate so many times, each with a seed of its own
     #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", conflicts_with_all = NOT_SIMULATED, value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -74,11 +74,11 @@ pub(crate) struct Model {
     pub(crate) seconds: f64,
     /// Hold the model to simulations of N random networks of each kind for which it says that it holds; ends
     /// with 1 if a figure is off by more than 10 %
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", group = "drawn", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) check: Option<u64>,
-    /// Draw the networks of --check from this seed
-    #[arg(long, value_name = "S", default_value_t = 7, requires = "check", conflicts_with = "file")]
-    pub(crate) seed: u64,
+    /// Draw the networks of --check from this seed (7 if there is none), or begin with it in --simulate (0)
+    #[arg(long, value_name = "S", requires = "drawn")]
+    pub(crate) seed: Option<u64>,
 }
 
 fn bin(text: &str) -> Result<Duration, String> {
@@ -169,6 +169,7 @@ mod tests {
             "--example --seeds 9",
             "--example --seed 9",
             "a.toml --seeds 9",
+            "a.toml --seed 9",
             "a.toml --sweep copy.1.window=1..2/2 --seeds 9",
             "a.toml --html a.html --seconds 9",
             "a.toml --compat nmt1989 --seeds 9",
@@ -181,6 +182,7 @@ mod tests {
             "a.toml",
             "a.toml --simulate --seeds 9 --seconds 9 --json",
             "--check 2 --seed 9 --json",
+            "a.toml --simulate --seed 9 --seeds 2",
             "--example=campus",
             "a.toml --html a --xlsx b",
             "calibrate a.pcap --bin 1us",

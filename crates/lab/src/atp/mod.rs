@@ -91,6 +91,15 @@ pub struct Options {
     pub command: String,
 }
 
+impl Options {
+    /// Whether objects come over the paper's link for as long as there, so that its counts can stand
+    /// beside ours.
+    fn is_the_papers(&self) -> bool {
+        let whole = |s: &real::Setup| s.from.is_zero() && s.length == self.trace.length();
+        self.trace_name.is_none() && self.real.as_ref().is_none_or(whole)
+    }
+}
+
 /// Runs everything. All runs are independent: one pool takes them all.
 pub fn run(options: &Options) -> Report {
     if let Some(setup) = &options.real {

@@ -189,7 +189,9 @@ fn rows(options: &Options, done: &[(Job, Done)]) -> Vec<Row> {
     let mut rows = Vec::new();
     for &workload in &options.workloads {
         for class in workload.classes() {
-            rows.extend(options.protocols.iter().map(|&protocol| row(workload, class, protocol, done)));
+            let paper =
+                |protocol| paper::high(workload, protocol).filter(|_| class == Class::High && options.is_the_papers());
+            rows.extend(options.protocols.iter().map(|&p| Row { paper: paper(p), ..row(workload, class, p, done) }));
         }
     }
     rows
@@ -227,7 +229,7 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
         rejected: summary(|c| c.rejected),
         late: summary(|c| c.objects.saturating_sub(c.delivered + c.rejected)),
         of_oracle: Summary::of(&ratios),
-        paper: if class == Class::High { paper::high(workload, protocol) } else { None },
+        paper: None,
     }
 }
 
@@ -328,4 +330,50 @@ fn bulk(done: &[(Job, Done)]) -> Vec<Bulk> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use super::super::real::Setup;
+    use super::*;
+
+    #[test]
+    fn the_papers_counts_stand_beside_its_own_link_alone() {
+        let trace = Trace::paper();
+        let setup = |from, length| {
+            let cells = NonZeroUsize::MIN;
+            Some(Setup { cells, round_trip: Duration::ZERO, from, length, lateness_max: Duration::ZERO })
+        };
+        let (start, end) = (Duration::ZERO, trace.length());
+        let second = Duration::from_secs(1);
+        for (name, real, is_there) in [
+            (None, None, true),
+            (Some("mine.csv"), None, false),
+            (None, setup(start, end), true),
+            (None, setup(start, end - second), false),
+            (None, setup(second, end), false),
+        ] {
+            let options = Options {
+                experiments: vec![Experiment::Deadlines],
+                workloads: vec![Workload::Equal],
+                protocols: vec![Protocol::Atp],
+                trace: trace.clone(),
+                trace_name: name.map(str::to_owned),
+                first_seed: 1,
+                seeds: 1,
+                threads: NonZeroUsize::MIN,
+                real: real.clone(),
+                bar: false,
+                command: String::new(),
+            };
+            let report = Report::new(&options, std::iter::empty());
+            let papers = |r: &Row| r.paper.map(|p| p.delivered);
+            let high = report.rows.iter().find(|r| r.class == Class::High.name()).and_then(papers);
+            assert_eq!(high, is_there.then_some(524), "{name:?} {real:?}");
+            assert!(report.rows.iter().all(|r| r.class == Class::High.name() || r.paper.is_none()));
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub use study::{
     OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivities, Sensitivity, at, outputs, sensitivities,
     spaced, sweep,
 };
-pub use tables::{Tables, digits, sheet, tables};
+pub use tables::{Doubts, Tables, digits, sheet, tables};
 pub use workbook::{Refused, Spreadsheet, write_nmt1989};
 
 /// How reports look (CSS), for pages that show the same tables and figures.

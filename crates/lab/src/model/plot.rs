@@ -19,13 +19,24 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x80, 0x80, 0x80),
 ];
+/// How strong the colour is where a line is doubted.
+const PALE: f64 = 0.35;
 /// Delays near saturation run away: the scale ends at so many times the smallest value.
 const SCALE_MAX: f64 = 30.0;
 
 /// A line of a picture: where it has values.
 struct Line {
     name: String,
-    points: Vec<(f64, Option<f64>)>,
+    points: Vec<Dot>,
+}
+
+/// A point of a line.
+#[derive(Clone, Copy)]
+struct Dot {
+    x: f64,
+    y: Option<f64>,
+    /// Whether it is outside of what the model has been held to.
+    doubted: bool,
 }
 
 /// Figures with their legends, as HTML: one for copies, one for flows, those that there are. `now`
@@ -37,10 +48,7 @@ pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> 
     for (is_copy, y_title, y_scale) in [(true, "copy time (s)", 1.0), (false, "delay (ms)", 1e3)] {
         let line = |output: &Output| Line {
             name: output.name.clone(),
-            points: points
-                .iter()
-                .map(|p| (p.value * scale, p.report.as_ref().ok().and_then(|r| output.of(r)).map(|y| y * y_scale)))
-                .collect(),
+            points: points.iter().map(|p| Dot::of(p, output, (scale, y_scale))).collect(),
         };
         let lines: Vec<Line> = outputs.iter().filter(|o| o.is_copy() == is_copy).map(line).collect();
         if !lines.is_empty() {
@@ -74,7 +82,10 @@ fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String>
              <circle cx=\"5\" cy=\"5\" r=\"5\" fill=\"#{r:02x}{g:02x}{b:02x}\"/></svg>"
         )
     };
+    let doubted = lines.iter().any(|l| l.points.iter().any(|p| p.doubted && p.y.is_some()));
+    let doubted = doubted.then(|| "<span>pale: outside of what the formulas have been held to</span>".to_owned());
     let legend = lines.iter().enumerate().map(|(i, l)| format!("<span>{} {}</span>", sign(i), escape(&l.name)));
+    let legend = legend.chain(doubted);
     Ok(format!(
         "<figure><figcaption class=\"legend\">{}</figcaption><div class=\"wrap\">{}</div></figure>",
         legend.collect::<String>(),
@@ -88,8 +99,8 @@ fn draw(
     [x_title, y_title]: [&str; 2],
     now: f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let xs = || lines.iter().flat_map(|l| l.points.iter().map(|(x, _)| *x));
-    let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|(_, y)| *y));
+    let xs = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.x));
+    let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.y));
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
     let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
     let (least, most) = (ys().fold(f64::INFINITY, f64::min), ys().fold(0.0, f64::max));
@@ -113,13 +124,45 @@ fn draw(
         canvas.draw_series([PathElement::new(vec![(now, 0.0), (now, top)], BLACK.mix(0.35).stroke_width(1))])?;
     }
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-        for run in line.points.split(|(_, y)| y.is_none_or(|y| y > top)) {
-            let run: Vec<(f64, f64)> = run.iter().filter_map(|(x, y)| Some((*x, (*y)?))).collect();
-            canvas.draw_series([PathElement::new(run, colour.stroke_width(2))])?;
+        for run in line.points.split(|p| p.y.is_none_or(|y| y > top)) {
+            for (at, part) in parts(run) {
+                let ink = if at { colour.mix(PALE) } else { colour.mix(1.0) };
+                canvas.draw_series([PathElement::new(part, ink.stroke_width(2))])?;
+            }
         }
     }
     root.present()?;
     Ok(())
+}
+
+impl Dot {
+    fn of(point: &Point, output: &Output, (x_scale, y_scale): (f64, f64)) -> Dot {
+        let report = point.report.as_ref().ok();
+        Dot {
+            x: point.value * x_scale,
+            y: report.and_then(|r| output.of(r)).map(|y| y * y_scale),
+            doubted: report.is_some_and(|r| !output.outside(r).is_empty()),
+        }
+    }
+}
+
+/// A run of points in parts that are doubted and such that are not. What lies between two points is
+/// doubted if one of them is.
+fn parts(run: &[Dot]) -> Vec<(bool, Vec<(f64, f64)>)> {
+    let place = |p: &Dot| Some((p.x, p.y?));
+    if let [only] = run {
+        return vec![(only.doubted, place(only).into_iter().collect())];
+    }
+    let mut parts: Vec<(bool, Vec<(f64, f64)>)> = Vec::new();
+    for pair in run.windows(2) {
+        let doubted = pair.iter().any(|p| p.doubted);
+        let end = pair.last().and_then(place);
+        match parts.last_mut() {
+            Some((same, part)) if *same == doubted => part.extend(end),
+            _ => parts.push((doubted, pair.iter().filter_map(place).collect())),
+        }
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -145,8 +188,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_doubted_is_a_part_of_its_own() {
+        let run: Vec<Dot> = [false, false, true, false, false, false]
+            .into_iter()
+            .enumerate()
+            .map(|(i, doubted)| Dot { x: i as f64, y: Some(0.0), doubted })
+            .collect();
+        let ends = |part: &(bool, Vec<(f64, f64)>)| (part.0, part.1[0].0, part.1[part.1.len() - 1].0);
+        assert_eq!(
+            parts(&run).iter().map(ends).collect::<Vec<_>>(),
+            [(false, 0.0, 1.0), (true, 1.0, 3.0), (false, 3.0, 5.0)]
+        );
+        assert_eq!(parts(&run[2..3]), [(true, vec![(2.0, 0.0)])]);
+        assert_eq!(parts(&[]), []);
+    }
+
+    #[test]
     fn a_network_that_never_has_a_value_is_an_empty_figure() {
-        let line = Line { name: "x".into(), points: vec![(1.0, None), (2.0, None)] };
+        let line = Line { name: "x".into(), points: [1.0, 2.0].map(|x| Dot { x, y: None, doubted: true }).to_vec() };
         assert!(figure(&[line], ["a", "b"], 1.0).unwrap().contains("<svg"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use remora_model::{Network, Report, Topology};
+use remora_model::{Network, Reason, Report, Topology};
 
 use super::choice::{Choice, choose};
 use super::input::{Input, Unit, inputs};
@@ -67,6 +67,14 @@ impl Output {
         match self.place {
             Place::Copy(i) => report.copies.get(i)?.outcome.value().map(|o| o.seconds),
             Place::Flow(i) => report.flows.get(i)?.delay_s.value().copied(),
+        }
+    }
+
+    /// Why to doubt that value.
+    pub fn outside<'a>(&self, report: &'a Report) -> &'a [Reason] {
+        match self.place {
+            Place::Copy(i) => report.copies.get(i).map_or(&[], |c| c.outcome.outside()),
+            Place::Flow(i) => report.flows.get(i).map_or(&[], |f| f.delay_s.outside()),
         }
     }
 }

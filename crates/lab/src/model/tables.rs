@@ -30,11 +30,16 @@ pub fn tables(report: &Report) -> Tables {
 
 /// Why to doubt what, in the order of the numbers behind the figures.
 #[derive(Default)]
-struct Doubts(Vec<String>);
+pub struct Doubts(Vec<String>);
 
 impl Doubts {
+    /// The reasons, the one numbered 1 first.
+    pub fn reasons(&self) -> &[String] {
+        &self.0
+    }
+
     /// The numbers of these reasons, as in `[1,3]`.
-    fn marks(&mut self, reasons: &[Reason]) -> String {
+    pub fn marks(&mut self, reasons: &[Reason]) -> String {
         let mut numbers = Vec::new();
         for reason in reasons {
             let line = reason.to_string();

@@ -25,6 +25,8 @@ use crate::out;
 
 /// Where output does not go to a terminal, lines are this wide.
 const WIDTH: usize = 120;
+/// Where --check draws from if nobody says.
+const CHECK_SEED: u64 = 7;
 
 pub(crate) async fn run(args: Model) -> Result {
     match args.command {
@@ -33,7 +35,7 @@ pub(crate) async fn run(args: Model) -> Result {
         None => {}
     }
     if let Some(each) = args.check {
-        return blocking(move || simulate::check(each, args.seed, args.json)).await;
+        return blocking(move || simulate::check(each, args.seed.unwrap_or(CHECK_SEED), args.json)).await;
     }
     if let Some(example) = args.example {
         return out::text(&example::text(example));
@@ -54,7 +56,9 @@ pub(crate) async fn run(args: Model) -> Result {
     blocking(move || match (args.compat, args.sweep) {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
         (None, Some(range)) => sweep::run(&path, &range, args.json),
-        (None, None) if args.simulate => simulate::run(&path, args.seeds, args.seconds, args.json),
+        (None, None) if args.simulate => {
+            simulate::run(&path, (args.seed.unwrap_or(0), args.seeds), args.seconds, args.json)
+        }
         (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
     })
     .await

@@ -17,16 +17,28 @@ use super::{file, threads, width, write};
 use crate::exit::{Error, Result};
 use crate::out;
 
-pub(super) fn run(path: &Path, seeds: u64, seconds: f64, json: bool) -> Result {
+pub(super) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: bool) -> Result {
     let (topology, network) = file::read(path)?;
+    if first.checked_add(seeds - 1).is_none() {
+        return Err(Error::Usage(format!("--seed {first}: there are no {seeds} seeds from there")));
+    }
     let bar = bar(seeds);
-    let simulated = simulate(&network, &Options { seconds }, seeds, threads(), || bar.inc(1));
+    let simulated = simulate(&network, &Options { seconds }, (first, seeds), threads(), || bar.inc(1));
     bar.finish_and_clear();
     let simulated = simulated.map_err(|e| too_much(&path.display().to_string(), &e))?;
     let report = network.solve();
     let comparison = Comparison::of(&topology, &report, &simulated);
     if json {
-        return out::json(&json!({ "comparison": comparison, "simulated": simulated, "model": report }));
+        return out::json(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "file": path.display().to_string(),
+            "first_seed": first,
+            "seeds": seeds,
+            "seconds": seconds,
+            "comparison": comparison,
+            "simulated": simulated,
+            "model": report,
+        }));
     }
     out::text(&text(&comparison))
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use remora_base::Rate;
 use remora_lab::Table;
-use remora_lab::model::{Input, Output, POINTS_MAX, Point, Unit, digits, inputs, outputs, spaced, sweep};
+use remora_lab::model::{Doubts, Input, Output, POINTS_MAX, Point, Unit, digits, inputs, outputs, spaced, sweep};
 use remora_model::Topology;
 use serde_json::json;
 
-use super::tables::fitted;
+use super::tables::{fitted, reasons};
 use super::{file, threads, width};
 use crate::exit::{Error, Result};
 use crate::{out, units};
@@ -78,14 +78,20 @@ fn table(topology: &Topology, input: &Input, points: &[Point]) -> String {
     let outputs = outputs(topology);
     let title = |o: &Output| format!("{} {}", o.name, if o.is_copy() { "s" } else { "ms" });
     let head = [input.name.clone()].into_iter().chain(outputs.iter().map(title)).collect();
-    let row = |p: &Point| -> Vec<String> {
+    let mut doubts = Doubts::default();
+    let mut row = |p: &Point| -> Vec<String> {
         let cell = |o: &Output| match &p.report {
-            Ok(report) => o.of(report).map_or("no end".into(), |v| digits(if o.is_copy() { v } else { v * 1e3 })),
+            Ok(report) => {
+                let value = o.of(report).map_or("no end".into(), |v| digits(if o.is_copy() { v } else { v * 1e3 }));
+                format!("{value} {}", doubts.marks(o.outside(report))).trim_end().to_owned()
+            }
             Err(_) => "-".into(),
         };
         [value(input.unit(), p.value)].into_iter().chain(outputs.iter().map(cell)).collect()
     };
-    let mut text = fitted(Table { left: 1, head, rows: points.iter().map(row).collect() }, width());
+    let rows = points.iter().map(&mut row).collect();
+    let mut text = fitted(Table { left: 1, head, rows }, width());
+    text += &reasons(doubts.reasons());
     if let Some(why) = points.iter().find_map(|p| p.report.as_ref().err()) {
         text += &format!("\n  -: {why}\n");
     }
@@ -105,6 +111,19 @@ fn value(unit: Unit, value: f64) -> String {
 mod tests {
     use super::super::example;
     use super::*;
+
+    #[test]
+    fn figures_beyond_what_the_model_is_held_to_are_marked() {
+        let (topology, _) = file::parse(example::OFFICE).unwrap();
+        let (input, values) = read(&topology, "copy.1.window=1..2/2").unwrap();
+        let points = sweep(&topology, &input, &values, std::num::NonZeroUsize::MIN, || ());
+        let doubted = points
+            .iter()
+            .flat_map(|p| p.report.as_ref().unwrap().copies.first())
+            .any(|c| !c.outcome.outside().is_empty());
+        let text = table(&topology, &input, &points);
+        assert!(doubted && text.contains(" [1") && text.contains("\n  [1] "), "{text}");
+    }
 
     #[test]
     fn ranges_are_in_the_units_of_the_file() {

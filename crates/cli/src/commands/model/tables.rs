@@ -13,7 +13,12 @@ const COLUMNS_MIN: usize = 3;
 pub(super) fn text(report: &Report, width: usize) -> String {
     let Tables { tables, doubts } = model::tables(report);
     let tables = tables.into_iter().map(|t| fitted(t, width));
-    let mut text = tables.collect::<Vec<_>>().join("\n");
+    tables.collect::<Vec<_>>().join("\n") + &reasons(&doubts)
+}
+
+/// What the marks stand for.
+pub(super) fn reasons(doubts: &[String]) -> String {
+    let mut text = String::new();
     for (i, reason) in doubts.iter().enumerate() {
         let start = if i == 0 { "\n" } else { "" };
         text += &format!("{start}  [{}] {reason}\n", i + 1);

@@ -1,5 +1,5 @@
 //! A copy in cells: its rate is the fixed point of rate -> what it needs -> rate, found by halving an interval,
-//! a column for each half (`copying.rs` of the model).
+//! a column for each half (`copying` of the model).
 
 use remora_model::pipeline::PACE;
 use remora_model::{Kind, Quantity, Route};
@@ -246,7 +246,12 @@ impl<'a> Copy<'a> {
         let pace = pad.put("pace, if the stations of the flows can", "1/s", pace);
         let [used, chance] = [Quantity::Utilisation, Quantity::Chance].map(|q| formulas::high(&PACE, q));
         let doubts = vec![
-            (window.gt(f64::from(rows)), format!("window beyond {rows}, for which the file is to be written anew")),
+            (
+                window.gt(f64::from(rows)),
+                format!(
+                    "window beyond {rows}, for which the file is to be written anew: all else is without this copy"
+                ),
+            ),
             (paced.fullest.gt(used), format!("others use more than {used} of a place")),
             (paced.chance.gt(chance), format!("chance may cost more than {chance}")),
         ];

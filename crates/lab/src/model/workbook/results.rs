@@ -82,7 +82,7 @@ impl Results {
         let how = "Yellow cells are inputs; all else follows from them. A grey word behind a result says that a formula \
                    is used beyond what it has been held to.";
         book.soft(sheet, (1, 0), how);
-        let more = "Only utilisation and regularity are checked here; remora model FILE checks every band. Sheet \
+        let more = "Not every band is checked here, as remora model FILE does. Sheet \
                     Formulas names what is used, its source and its band.";
         book.soft(sheet, (2, 0), more);
         let mut table = Table { book, sheet, row: FIRST };
