@@ -3,9 +3,15 @@
 //! | bytes    | what                                                   |
 //! |----------|--------------------------------------------------------|
 //! | 1        | layout version                                         |
+//! | 1        | length of the id                                       |
 //! | 8        | export, the hash of its name: the same after a restart |
 //! | 0 to 40  | [`FileId`]                                             |
+//! | 0 to 3   | zeros, up to a multiple of 4                           |
 //! | 8        | SipHash-2-4 of all the bytes before it                 |
+//!
+//! Whole words, because some clients (of boot loaders, of scanners) forget that XDR pads what
+//! is not. Handles of the layout before had neither length nor zeros; those that were given
+//! out stay good.
 //!
 //! The 32 bytes of NFSv2's handles are too few for that. There the export is not written down
 //! but signed for, zeros at the front of the id (its inode number is rarely a large one) are
@@ -30,11 +36,15 @@ use siphasher::sip::SipHasher24;
 
 use crate::Version;
 
-const LAYOUT: u8 = 1;
+/// Verified, but given out no more.
+const LAYOUT_UNPADDED: u8 = 1;
 const LAYOUT_SHORT: u8 = 2;
-const EXPORT_AT: usize = 1;
-const ID_AT: usize = EXPORT_AT + 8;
+const LAYOUT: u8 = 3;
+const EXPORT_LEN: usize = 8;
+const ID_AT: usize = 2 + EXPORT_LEN;
 const MAC_LEN: usize = 8;
+/// Handles are a multiple of that long.
+const WORD: usize = 4;
 
 /// Bytes of the id in a short handle.
 const SHORT_ID: usize = FH_SIZE - 2 - MAC_LEN;
@@ -42,7 +52,8 @@ const SHORT_ID: usize = FH_SIZE - 2 - MAC_LEN;
 const ZEROS_SHIFT: u32 = 5;
 const ZEROS_MAX: usize = 7;
 
-const _: () = assert!(ID_AT + FileId::MAX + MAC_LEN <= FH_MAX as usize);
+const _: () = assert!(MAC_LEN.is_multiple_of(WORD) && FileId::MAX <= u8::MAX as usize);
+const _: () = assert!((ID_AT + FileId::MAX).next_multiple_of(WORD) + MAC_LEN <= FH_MAX as usize);
 const _: () = assert!(FileId::NAME <= SHORT_ID && SHORT_ID < 1 << ZEROS_SHIFT);
 
 /// Makes and checks handles.
@@ -64,10 +75,13 @@ impl Signer {
     }
 
     fn sign_long(&self, export: u64, id: &FileId) -> Fh {
-        let mut out = Vec::with_capacity(ID_AT + id.as_bytes().len() + MAC_LEN);
-        out.push(LAYOUT);
+        let id = id.as_bytes();
+        let len = (ID_AT + id.len()).next_multiple_of(WORD);
+        let mut out = Vec::with_capacity(len + MAC_LEN);
+        out.extend_from_slice(&[LAYOUT, id.len() as u8]);
         out.extend_from_slice(&export.to_be_bytes());
-        out.extend_from_slice(id.as_bytes());
+        out.extend_from_slice(id);
+        out.resize(len, 0);
         out.extend_from_slice(&self.mac(&[&out]).to_be_bytes());
         Fh(out.into())
     }
@@ -93,19 +107,30 @@ impl Signer {
         let mac = u64::from_be_bytes(*mac);
         match signed.first() {
             Some(&LAYOUT) => self.verify_long(signed, mac),
+            Some(&LAYOUT_UNPADDED) => self.verify_unpadded(signed, mac),
             Some(&LAYOUT_SHORT) => self.verify_short(signed, mac, exports),
             _ => Err(Status::BadHandle),
         }
     }
 
     fn verify_long(&self, signed: &[u8], mac: u64) -> Result<(u64, FileId), Status> {
-        let (head, id) = signed.split_first_chunk::<ID_AT>().ok_or(Status::BadHandle)?;
-        let [_, export @ ..] = head;
-        let id = FileId::new(id).ok_or(Status::BadHandle)?;
-        if !same(self.mac(&[signed]), mac) {
-            return Err(Status::Stale);
+        let ([_, len, export @ ..], rest) = signed.split_first_chunk::<ID_AT>().ok_or(Status::BadHandle)?;
+        let (id, zeros) = rest.split_at_checked(usize::from(*len)).ok_or(Status::BadHandle)?;
+        if signed.len() != (ID_AT + id.len()).next_multiple_of(WORD) || zeros.iter().any(|b| *b != 0) {
+            return Err(Status::BadHandle);
         }
-        Ok((u64::from_be_bytes(*export), id))
+        self.signed(signed, mac, *export, id)
+    }
+
+    fn verify_unpadded(&self, signed: &[u8], mac: u64) -> Result<(u64, FileId), Status> {
+        let ([_, export @ ..], id) = signed.split_first_chunk::<{ 1 + EXPORT_LEN }>().ok_or(Status::BadHandle)?;
+        self.signed(signed, mac, *export, id)
+    }
+
+    /// What was read from `signed`, if that is what its signature says.
+    fn signed(&self, signed: &[u8], mac: u64, export: [u8; 8], id: &[u8]) -> Result<(u64, FileId), Status> {
+        let id = FileId::new(id).ok_or(Status::BadHandle)?;
+        if same(self.mac(&[signed]), mac) { Ok((u64::from_be_bytes(export), id)) } else { Err(Status::Stale) }
     }
 
     fn verify_short(
@@ -161,7 +186,7 @@ mod tests {
             prop_assume!(export != other);
             let (signer, id) = (Signer::new(&key), FileId::new(&bytes).unwrap());
             let fh = signer.sign(export, &id, Version::V3);
-            prop_assert!(fh.0.len() <= FH_MAX as usize);
+            prop_assert!(fh.0.len() <= FH_MAX as usize && fh.0.len().is_multiple_of(WORD));
             prop_assert_eq!(signer.verify(&fh, [].into_iter()), Ok((export, id)));
             let fh = signer.sign(export, &id, Version::V2);
             prop_assert_eq!(fh.0.len(), FH_SIZE);
@@ -195,6 +220,53 @@ mod tests {
         }
     }
 
+    /// A handle as they were before they had whole words.
+    fn unpadded(signer: &Signer, export: u64, id: &[u8]) -> Fh {
+        let signed = [&[LAYOUT_UNPADDED][..], &export.to_be_bytes(), id].concat();
+        Fh([&signed[..], &signer.mac(&[&signed]).to_be_bytes()].concat().into())
+    }
+
+    #[test]
+    fn handles_are_whole_words_and_those_given_out_before_stay_good() {
+        let signer = Signer::new(&[7; 16]);
+        for len in 0..=FileId::MAX {
+            let id = FileId::new(&vec![9; len]).unwrap();
+            let fh = signer.sign(5, &id, Version::V3);
+            assert_eq!(fh.0.len(), (18 + len).div_ceil(4) * 4);
+            assert_eq!(signer.verify(&fh, [].into_iter()), Ok((5, id)));
+            let old = unpadded(&signer, 5, id.as_bytes());
+            assert_eq!(old.0.len(), 17 + len);
+            assert_eq!(signer.verify(&old, [].into_iter()), Ok((5, id)));
+        }
+        // One byte for byte.
+        let given = [1, 0, 0, 0, 0, 0, 0, 0, 5, b'i', b'd', 0xe4, 0x9c, 0x66, 0xf8, 0x9c, 0xea, 0x4f, 0x52];
+        assert_eq!(unpadded(&signer, 5, b"id").0[..], given);
+    }
+
+    #[test]
+    fn signed_zeros_and_lengths_are_checked_all_the_same() {
+        let signer = Signer::new(&[7; 16]);
+        let resign = |change: fn(&mut Vec<u8>)| {
+            let mut signed = signer.sign(5, &FileId::new(b"file5").unwrap(), Version::V3).0.to_vec();
+            signed.truncate(signed.len() - MAC_LEN);
+            change(&mut signed);
+            let mac = signer.mac(&[&signed]);
+            signer.verify(&Fh([&signed[..], &mac.to_be_bytes()].concat().into()), [5].into_iter())
+        };
+        assert_eq!(resign(|_| {}), Ok((5, FileId::new(b"file5").unwrap())));
+        let changes: [fn(&mut Vec<u8>); 6] = [
+            |b| *b.last_mut().unwrap() = 1,
+            |b| b[1] = 4,
+            |b| b[1] = 7,
+            |b| b[1] = 255,
+            |b| b.extend([0; WORD]),
+            |b| b.truncate(b.len() - 1),
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            assert_eq!(resign(change), Err(Status::BadHandle), "{n}");
+        }
+    }
+
     #[test]
     fn short_handles_hold_the_hint_of_all_but_deep_paths() {
         let signer = Signer::new(&[7; 16]);
@@ -220,8 +292,13 @@ mod tests {
         for (fh, want) in [
             (Fh(long.slice(..16)), Status::BadHandle),
             (Fh(vec![LAYOUT; 64].into()), Status::BadHandle),
+            (Fh(vec![LAYOUT_UNPADDED; 64].into()), Status::BadHandle),
             (change(&long, 0, 0xff), Status::BadHandle),
-            (change(&long, 1, 0xff), Status::Stale),
+            (change(&long, 0, LAYOUT ^ LAYOUT_UNPADDED), Status::Stale),
+            (change(&long, 1, 0xff), Status::BadHandle),
+            (change(&long, 1, 1), Status::Stale),
+            (change(&long, 2, 0xff), Status::Stale),
+            (change(&long, long.len() - MAC_LEN - 1, 1), Status::BadHandle),
             (change(&long, long.len() - 1, 0xff), Status::Stale),
             (Fh(short.slice(..31)), Status::BadHandle),
             (Fh(vec![LAYOUT_SHORT; 33].into()), Status::BadHandle),
