@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use remora_host::server::Options;
 use remora_vfs::memory::OpKind;
 use remora_vfs::{Cred, MemFs, Vfs};
-use remora_wire::mount;
 use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status, WriteArgs};
 use remora_wire::rpc::Outcome;
+use remora_wire::{mount, portmap};
 use serve_kit::*;
 
 fn tour(wire: &mut dyn Wire, file: &str, io: usize) {
@@ -31,22 +32,45 @@ fn tour(wire: &mut dyn Wire, file: &str, io: usize) {
 }
 
 #[test]
-fn a_directory_is_served_over_both_protocols_and_the_mount_port() {
+fn a_directory_is_served_over_both_protocols() {
     let dir = TempDir::new();
-    let mount_listen = Some("127.0.0.1:0".parse().unwrap());
-    let (serving, addr) = start(remora_host::server::Options { mount_listen, ..options(dir.disk()) });
+    let (serving, addr) = start(options(dir.disk()));
     tour(&mut Udp::connect(addr), "udp", 32 << 10);
     tour(&mut Tcp::connect(addr), "tcp", 1 << 20);
-    let mount_addr = serving.mount_addr().unwrap();
-    assert_ne!(mount_addr, addr);
-    tour(&mut Udp::connect(mount_addr), "udp2", 100);
-    tour(&mut Tcp::connect(mount_addr), "tcp2", 100);
     assert_eq!(std::fs::read(dir.path().join("tcp")).unwrap().len(), 1 << 20);
 
     let stats = serving.stats();
-    assert_eq!((stats.sockets.accepted, stats.sockets.datagram_errors, stats.core.not_calls), (2, 0, 0));
+    assert_eq!((stats.sockets.accepted, stats.sockets.datagram_errors, stats.core.not_calls), (1, 0, 0));
     wait_until(&serving, |s| s.sockets.datagrams_in == s.sockets.datagrams_out);
     assert_eq!(serving.shutdown().abandoned, 0);
+}
+
+/// Who opens the portmapper's port to the world, or MOUNT's, has not opened that of NFS.
+#[test]
+fn a_port_of_one_program_is_a_door_to_no_other() {
+    let any = Some("127.0.0.1:0".parse().unwrap());
+    let vfs = Arc::new(MemFs::new(1));
+    let (serving, addr) = start(Options { mount_listen: any, portmap_listen: any, ..options(vfs) });
+    let (mount_addr, portmap_addr) = (serving.mount_addr().unwrap(), serving.portmap_addr().unwrap());
+    let pings = || {
+        [
+            nfs_message(xid(), &Call::Null),
+            mount_message(xid(), &mount::Call::Null),
+            portmap_message(xid(), &portmap::Call::Null),
+        ]
+    };
+    for (at, there) in [(addr, [true; 3]), (mount_addr, [false, true, false]), (portmap_addr, [false, false, true])] {
+        let wires: [&mut dyn Wire; 2] = [&mut Udp::connect(at), &mut Tcp::connect(at)];
+        for wire in wires {
+            let outcomes = pings().map(|ping| split_reply(&wire.exchange(&ping)).1);
+            assert_eq!(outcomes, there.map(|yes| if yes { Outcome::Success } else { Outcome::ProgUnavail }), "{at}");
+        }
+    }
+    let root = Tcp::connect(mount_addr).mount("/");
+    assert_eq!(Udp::connect(mount_addr).mount("/"), root);
+    Tcp::connect(addr).create(&root, "file");
+    let create = nfs_message(xid(), &create(&root, "another"));
+    assert_eq!(split_reply(&Tcp::connect(mount_addr).exchange(&create)).1, Outcome::ProgUnavail);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use remora_wire::{Reader, mount, nfs2, nfs3, portmap};
 
 use crate::auth::{self, Caller};
 use crate::job::Form;
-use crate::{Version, v2};
+use crate::{Programs, Version, v2};
 
 /// What a message turned out to be.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub(crate) struct NfsCall {
     pub(crate) args: Bytes,
 }
 
-/// Reads a message. `portmap` says whether we are a portmapper.
-pub(crate) fn read(message: Bytes, portmap: bool) -> Incoming {
+/// Reads a message to where `programs` are answered. `portmap` says whether we are a portmapper.
+pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incoming {
     let mut r = Reader::new(message);
     let header = match CallHeader::decode(&mut r) {
         Ok(header) => header,
@@ -69,7 +69,7 @@ pub(crate) fn read(message: Bytes, portmap: bool) -> Incoming {
         }
     };
     let xid = header.xid;
-    call(header, r, portmap).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
+    call(header, r, programs, portmap).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
 }
 
 /// A program that we run, in a version that we speak.
@@ -80,9 +80,10 @@ enum Program {
     Portmap,
 }
 
-fn program(prog: u32, vers: u32, portmap: bool) -> Result<Program, Outcome> {
+fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Program, Outcome> {
     let spoken = |low, high| Err(Outcome::ProgMismatch { low, high });
     match (prog, vers) {
+        _ if !programs.have(prog) => Err(Outcome::ProgUnavail),
         (nfs3::PROGRAM, nfs2::VERSION) => Ok(Program::Nfs(Version::V2)),
         (nfs3::PROGRAM, nfs3::VERSION) => Ok(Program::Nfs(Version::V3)),
         (nfs3::PROGRAM, _) => spoken(nfs2::VERSION, nfs3::VERSION),
@@ -96,8 +97,8 @@ fn program(prog: u32, vers: u32, portmap: bool) -> Result<Program, Outcome> {
     }
 }
 
-fn call(header: CallHeader, r: Reader, portmap: bool) -> Result<Incoming, Outcome> {
-    let program = program(header.prog, header.vers, portmap)?;
+fn call(header: CallHeader, r: Reader, programs: Programs, portmap: bool) -> Result<Incoming, Outcome> {
+    let program = program(header.prog, header.vers, programs, portmap)?;
     if header.proc == 0 {
         // But NULL with a credential of RPCSEC_GSS begins a context (RFC 2203, section 5.2.2).
         if header.cred.flavor == auth::RPCSEC_GSS {
@@ -177,7 +178,7 @@ mod tests {
             (message(mnt, 3, 1, 0, &[0, 0, 9, 0]), Outcome::GarbageArgs),
             (message(nfs, 3, 1, 6, &[]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
         ] {
-            match read(message, true) {
+            match read(message, Programs::All, true) {
                 Incoming::Refused { xid: 5, outcome } => assert_eq!(outcome, want),
                 other => panic!("{other:?} instead of {want:?}"),
             }
@@ -186,11 +187,25 @@ mod tests {
 
     #[test]
     fn who_is_no_portmapper_has_no_such_program() {
-        let ask = |vers, on| read(message(portmap::PROGRAM, vers, 4, 0, &[]), on);
+        let ask = |vers, on| read(message(portmap::PROGRAM, vers, 4, 0, &[]), Programs::All, on);
         for vers in [2, 3] {
             assert!(matches!(ask(vers, false), Incoming::Refused { outcome: Outcome::ProgUnavail, .. }));
         }
         assert!(matches!(ask(2, true), Incoming::Portmap { xid: 5, call: portmap::Call::Dump }));
+    }
+
+    #[test]
+    fn where_one_program_is_answered_there_is_no_other() {
+        let (nfs, mnt, pmap) = (nfs3::PROGRAM, mount::PROGRAM, portmap::PROGRAM);
+        for (programs, there) in
+            [(Programs::All, &[nfs, mnt, pmap][..]), (Programs::Mount, &[mnt]), (Programs::Portmap, &[pmap])]
+        {
+            for (prog, vers) in [(nfs, 2), (nfs, 3), (nfs, 4), (mnt, 1), (mnt, 3), (pmap, 2), (1, 1)] {
+                let read = read(message(prog, vers, 0, 0, &[]), programs, true);
+                let missing = matches!(read, Incoming::Refused { outcome: Outcome::ProgUnavail, .. });
+                assert_eq!(missing, !there.contains(&prog), "{programs:?} {prog} {vers}");
+            }
+        }
     }
 
     #[test]
@@ -199,23 +214,25 @@ mod tests {
         // The credential's length follows six words of header and its flavor.
         long[28..32].copy_from_slice(&401u32.to_be_bytes());
         let want = Outcome::AuthError(Outcome::AUTH_BADCRED);
-        assert!(matches!(read(long.into(), false), Incoming::Refused { xid: 5, outcome } if outcome == want));
+        assert!(
+            matches!(read(long.into(), Programs::All, false), Incoming::Refused { xid: 5, outcome } if outcome == want)
+        );
     }
 
     #[test]
     fn pings_need_no_credential_and_noise_no_answer() {
         for (prog, vers) in [(nfs3::PROGRAM, 2), (nfs3::PROGRAM, 3), (mount::PROGRAM, 1), (mount::PROGRAM, 3)] {
-            assert!(matches!(read(message(prog, vers, 0, 7, &[]), false), Incoming::Null { xid: 5 }));
-            let context = read(message(prog, vers, 0, auth::RPCSEC_GSS, &[]), false);
+            assert!(matches!(read(message(prog, vers, 0, 7, &[]), Programs::All, false), Incoming::Null { xid: 5 }));
+            let context = read(message(prog, vers, 0, auth::RPCSEC_GSS, &[]), Programs::All, false);
             assert!(matches!(context, Incoming::Refused { xid: 5, outcome: Outcome::AuthError(_) }));
         }
         for noise in [&b""[..], b"abc", &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2], &[0, 0, 0, 1, 0, 0, 0, 0]] {
-            assert!(matches!(read(Bytes::copy_from_slice(noise), false), Incoming::NotACall));
+            assert!(matches!(read(Bytes::copy_from_slice(noise), Programs::All, false), Incoming::NotACall));
         }
         let version = [0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 3];
         let want = Outcome::RpcMismatch { low: 2, high: 2 };
         assert!(
-            matches!(read(Bytes::copy_from_slice(&version), false), Incoming::Refused { xid: 5, outcome } if outcome == want)
+            matches!(read(Bytes::copy_from_slice(&version), Programs::All, false), Incoming::Refused { xid: 5, outcome } if outcome == want)
         );
     }
 }

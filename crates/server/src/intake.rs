@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use remora_base::Peer;
 
+use crate::Programs;
 use crate::cache::{self, Keys, Request};
 use crate::dispatch::{self, Incoming};
 
@@ -38,9 +39,9 @@ impl Intake {
         self.portmap = true;
     }
 
-    /// Reads a message that came from `from`.
-    pub fn read(&self, from: Peer, message: Bytes) -> Message {
-        let incoming = dispatch::read(message, self.portmap);
+    /// Reads a message that came from `from`, to where these programs are answered.
+    pub fn read(&self, from: Peer, programs: Programs, message: Bytes) -> Message {
+        let incoming = dispatch::read(message, programs, self.portmap);
         let request = match &incoming {
             Incoming::Nfs(nfs) if self.cache.covers(nfs.call.proc()) => {
                 let plain = self.keys.request(from, nfs.xid, nfs.call.proc(), &nfs.cred, &nfs.args);

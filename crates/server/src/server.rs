@@ -20,7 +20,7 @@ use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
 use crate::portmap::{Portmap, may_be_forged};
-use crate::{Exports, Stats, Version};
+use crate::{Exports, Programs, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
 ///
@@ -424,7 +424,7 @@ impl Core for Server {
     type Event = Execute;
 
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
-        let read = self.intake.read(from, bytes);
+        let read = self.intake.read(from, Programs::All, bytes);
         self.take(now, read, &|_| false);
     }
 

@@ -40,11 +40,12 @@ pub(crate) struct Serve {
     /// Where to listen, UDP and TCP; port 0 picks a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
     pub(crate) listen: SocketAddr,
-    /// Answer MOUNT on this port, too (it is always answered on the NFS port)
+    /// Answer MOUNT on this port, too (it is always answered on the NFS port); nothing else is
+    /// answered there
     #[arg(long, value_name = "PORT")]
     pub(crate) mount_port: Option<u16>,
     /// Answer as a portmapper, too, for clients that do not know the ports: on port 111, or on
-    /// the one given
+    /// the one given; nothing else is answered there
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "111")]
     pub(crate) portmap: Option<u16>,
     /// Register with the rpcbind that runs on this machine, until the end

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use remora_server::Programs;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection;
@@ -17,11 +18,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A peer that is silent for the first, and then for each of a number of probes, is gone.
 const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(120), between: Duration::from_secs(30), count: 8 };
 
-/// Accepts for ever.
-pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener) {
+/// Accepts for ever, for these programs.
+pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener, programs: Programs) {
     loop {
         match listener.accept().await {
-            Ok((stream, addr)) => welcome(&hub, stream, addr),
+            Ok((stream, addr)) => welcome(&hub, stream, addr, programs),
             Err(e) => {
                 hub.counters.accept_errors.count();
                 // A client that left while it waited is no reason to make others wait.
@@ -34,14 +35,14 @@ pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener) {
     }
 }
 
-fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr) {
+fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr, programs: Programs) {
     if hub.connections() >= hub.connections_max() && !hub.evict_idle() {
         hub.counters.refused.count();
         return;
     }
     hub.counters.accepted.count();
     if harden(&stream, &KEEP_ALIVE).is_ok() {
-        let (connection, read) = connection::open(hub, stream, addr);
+        let (connection, read) = connection::open(hub, stream, addr, programs);
         tokio::spawn(connection::run(hub.clone(), connection, read));
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use remora_base::{Peer, Time};
+use remora_server::Programs;
 use remora_wire::record::RecordReader;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -47,6 +48,7 @@ thread_local! {
 pub(super) struct Connection {
     id: u64,
     peer: Peer,
+    programs: Programs,
     share: Share,
     pub(super) outbox: Outbox,
     stop: Notify,
@@ -129,13 +131,19 @@ impl Connection {
     }
 }
 
-/// Enters a connection that was accepted from `addr`.
-pub(super) fn open(hub: &Hub, stream: TcpStream, addr: SocketAddr) -> (Arc<Connection>, OwnedReadHalf) {
+/// Enters a connection that was accepted from `addr`, for these programs.
+pub(super) fn open(
+    hub: &Hub,
+    stream: TcpStream,
+    addr: SocketAddr,
+    programs: Programs,
+) -> (Arc<Connection>, OwnedReadHalf) {
     let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
     let (read, write) = stream.into_split();
     let connection = hub.connect(addr, |id| Connection {
         id,
         peer: Peer::stream(addr, id),
+        programs,
         share,
         outbox: Outbox::new(write, hub.clock),
         stop: Notify::new(),
@@ -194,7 +202,7 @@ impl Inbound {
     }
 
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
-        let mut admitted = Admitted { hub, peer: connection.peer, records: Vec::new(), bytes: 0 };
+        let mut admitted = Admitted { hub, connection, records: Vec::new(), bytes: 0 };
         loop {
             admitted.before_waiting(self.make_room(connection, hub)).await;
             let received = match self.patience(hub) {
@@ -319,7 +327,7 @@ impl Inbound {
 /// anything while there are some, neither for bytes nor for room, which others may be waiting for.
 struct Admitted<'a> {
     hub: &'a Hub,
-    peer: Peer,
+    connection: &'a Connection,
     records: Vec<(Bytes, Permit)>,
     bytes: usize,
 }
@@ -338,7 +346,7 @@ impl Admitted<'_> {
         // An idle connection keeps no room for records.
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
-            self.hub.records(self.peer, records);
+            self.hub.records(self.connection.peer, self.connection.programs, records);
         }
     }
 

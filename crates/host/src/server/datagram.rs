@@ -14,6 +14,7 @@ use nix::sys::socket::{
     setsockopt, sockopt,
 };
 use remora_base::Path;
+use remora_server::Programs;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -37,6 +38,7 @@ pub(super) struct DatagramSocket {
     socket: UdpSocket,
     /// Whether it is bound to every address, so that replies must name theirs.
     wildcard: bool,
+    programs: Programs,
 }
 
 /// A datagram that came in.
@@ -47,8 +49,8 @@ struct Arrival {
 }
 
 impl DatagramSocket {
-    /// Makes `socket` ready. Must be called in a runtime.
-    pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<DatagramSocket> {
+    /// Makes `socket` ready, which is there for `programs`. Must be called in a runtime.
+    pub(super) fn new(socket: std::net::UdpSocket, programs: Programs) -> io::Result<DatagramSocket> {
         let addr = socket.local_addr()?;
         enlarge_buffers(&socket);
         let wildcard = addr.ip().is_unspecified();
@@ -58,7 +60,7 @@ impl DatagramSocket {
             setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
         }
         socket.set_nonblocking(true)?;
-        Ok(DatagramSocket { socket: UdpSocket::from_std(socket)?, wildcard })
+        Ok(DatagramSocket { socket: UdpSocket::from_std(socket)?, wildcard, programs })
     }
 
     /// Sends at once or not at all: a full buffer is an error.
@@ -113,7 +115,7 @@ pub(super) async fn run(hub: Arc<Hub>, index: usize) {
             let message = Bytes::copy_from_slice(message);
             let cost = cost::of(&message, hub.core_limits.io_max(Path::Datagram));
             match hub.admission.try_admit(from, cost) {
-                Some(permit) => hub.datagram(from, Route { socket: index, local }, message, permit),
+                Some(permit) => hub.datagram(from, (Route { socket: index, local }, socket.programs), message, permit),
                 None => hub.counters.datagrams_dropped.count(),
             }
         }
@@ -164,7 +166,7 @@ mod tests {
         for (bind, target) in [("0.0.0.0:0", "127.0.0.7"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1")] {
             let Ok(socket) = std::net::UdpSocket::bind(bind) else { continue }; // no IPv6 here
             let port = socket.local_addr().unwrap().port();
-            let server = DatagramSocket::new(socket).unwrap();
+            let server = DatagramSocket::new(socket, Programs::All).unwrap();
             let target = SocketAddr::new(target.parse().unwrap(), port);
             let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let client = UdpSocket::bind(any).await.unwrap();

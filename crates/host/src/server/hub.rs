@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_server::{Exports, Intake, Server, Stats};
+use remora_server::{Exports, Intake, Programs, Server, Stats};
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Permit, Share};
@@ -92,18 +92,25 @@ impl Hub {
         }
     }
 
-    /// A datagram came in.
-    pub(super) fn datagram(&self, from: SocketAddr, route: Route, message: Bytes, permit: Permit) {
-        let read = self.intake.read(Peer::datagram(from), message);
+    /// A datagram came in by `route`, where these programs are answered.
+    pub(super) fn datagram(
+        &self,
+        from: SocketAddr,
+        (route, programs): (Route, Programs),
+        message: Bytes,
+        permit: Permit,
+    ) {
+        let read = self.intake.read(Peer::datagram(from), programs, message);
         self.with_core(self.shard_of(from), Some(permit), |state, now| {
             state.routes.heard(from, route);
             state.core.take(now, read, &|_| false);
         });
     }
 
-    /// Records came in, one behind the other. Their jobs are handed on together.
-    pub(super) fn records(&self, from: Peer, records: impl IntoIterator<Item = (Bytes, Permit)>) {
-        let read = |(message, permit)| (self.intake.read(from, message), permit);
+    /// Records came in, one behind the other, where these programs are answered. Their jobs are handed on
+    /// together.
+    pub(super) fn records(&self, from: Peer, programs: Programs, records: impl IntoIterator<Item = (Bytes, Permit)>) {
+        let read = |(message, permit)| (self.intake.read(from, programs, message), permit);
         let read: Vec<_> = records.into_iter().map(read).collect();
         let shard = self.shard_of(from.addr);
         let mut work = Work::default();

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use remora_atp::session::{Bottleneck, Config, PeerId};
 use remora_atp::{Options, Outcome, RequestId};
 use remora_base::{Peer, Time};
+use remora_server::Programs;
 use remora_wire::Reader;
 use remora_wire::rpc::{CallError, CallHeader};
 use remora_wire::urgency::Urgency;
@@ -219,7 +220,7 @@ impl Guest {
                 let permit = hub.admission.admit(&self.share, cost).await;
                 drop(room);
                 self.note(&call);
-                hub.records(self.peer, [(call, permit)]);
+                hub.records(self.peer, Programs::All, [(call, permit)]);
             }
         };
         tokio::select! {

@@ -15,11 +15,11 @@ pub struct Options {
     /// Where to listen, UDP and TCP alike, for NFS and MOUNT. Port 0 takes any port that is
     /// free for both. Default 127.0.0.1:2049.
     pub listen: Vec<SocketAddr>,
-    /// A further address, for clients that look for MOUNT on a port of its own. The same core
-    /// answers there, NFS too.
+    /// A further address, for clients that look for MOUNT on a port of its own. Nothing else is
+    /// answered there.
     pub mount_listen: Option<SocketAddr>,
-    /// A further address, to answer as a portmapper that tells where this server is; by custom
-    /// its port is 111. Default `None`.
+    /// A further address, to answer as a portmapper that tells where this server is, and to nothing
+    /// else; by custom its port is 111. Default `None`.
     pub portmap_listen: Option<SocketAddr>,
     /// Serve over ATP, too. Default `None`.
     pub objects: Option<Objects>,

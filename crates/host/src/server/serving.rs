@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use remora_atp::session::PublicKey;
-use remora_server::Exports;
+use remora_server::{Exports, Programs};
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::{mount, nfs2, nfs3};
 use tokio::net::TcpListener;
@@ -61,9 +61,8 @@ impl Serving {
         if options.listen.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let further = options.mount_listen.into_iter().chain(options.portmap_listen);
-        let addrs: Vec<SocketAddr> = options.listen.iter().copied().chain(further).collect();
-        let pairs = bind::all(&addrs)?;
+        let doors = doors(&options);
+        let pairs = bind::all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>())?;
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,
@@ -77,10 +76,10 @@ impl Serving {
         let context = runtime.enter();
         let mut addrs: Vec<SocketAddr> = pairs.iter().map(|p| p.addr).collect();
         let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
-        for pair in pairs {
+        for (pair, (_, programs)) in pairs.into_iter().zip(doors) {
             let failed = |protocol| move |e| StartError::bind(pair.addr, protocol, e);
-            listeners.push(TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?);
-            sockets.push(DatagramSocket::new(pair.udp).map_err(failed("UDP"))?);
+            listeners.push((TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?, programs));
+            sockets.push(DatagramSocket::new(pair.udp, programs).map_err(failed("UDP"))?);
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
@@ -216,6 +215,14 @@ impl Drop for Threads {
     }
 }
 
+/// Where to listen, and for what: first everything's addresses, last the portmapper's.
+fn doors(options: &Options) -> Vec<(SocketAddr, Programs)> {
+    let all = options.listen.iter().map(|addr| (*addr, Programs::All));
+    let mount = options.mount_listen.map(|addr| (addr, Programs::Mount));
+    let portmap = options.portmap_listen.map(|addr| (addr, Programs::Portmap));
+    all.chain(mount).chain(portmap).collect()
+}
+
 /// NFS at the first of `addrs`, and MOUNT there too unless it has a port of its own.
 fn mappings(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Mapping> {
     let Some(nfs) = addrs.first() else { return Vec::new() };
@@ -240,11 +247,12 @@ fn over_both(prog: u32, vers: u32, port: u16) -> [Mapping; 2] {
     [over(portmap::IPPROTO_TCP), over(portmap::IPPROTO_UDP)]
 }
 
-fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<TcpListener>) -> Vec<AbortHandle> {
+fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<(TcpListener, Programs)>) -> Vec<AbortHandle> {
     let timer = hub.clone();
     runtime.spawn(async move { timer.run_timer().await });
     let datagrams = (0..hub.sockets.len()).map(|i| runtime.spawn(datagram::run(hub.clone(), i)).abort_handle());
-    let streams = listeners.into_iter().map(|l| runtime.spawn(accept::run(hub.clone(), l)).abort_handle());
+    let accept = |(listener, programs)| runtime.spawn(accept::run(hub.clone(), listener, programs)).abort_handle();
+    let streams = listeners.into_iter().map(accept);
     let upkeep = runtime.spawn(upkeep::run(hub.clone())).abort_handle();
     datagrams.chain(streams).chain([upkeep]).collect()
 }

@@ -18,7 +18,7 @@ use remora_wire::nfs3::{
 };
 use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount};
+use remora_wire::{Reader, Xdr, mount, portmap};
 
 /// Longer than anything here takes, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,6 +99,10 @@ pub(crate) fn nfs_message(xid: u32, call: &Call) -> Bytes {
 
 pub(crate) fn mount_message(xid: u32, call: &mount::Call) -> Bytes {
     message(xid, mount::PROGRAM, mount::VERSION, call.proc(), |out| call.encode(out))
+}
+
+pub(crate) fn portmap_message(xid: u32, call: &portmap::Call) -> Bytes {
+    message(xid, portmap::PROGRAM, portmap::VERSION, call.proc(), |out| call.encode(out))
 }
 
 /// The call's xid, its outcome, and its results.
