@@ -17,8 +17,10 @@ use crate::{Access, Terms, Version};
 #[derive(Clone)]
 pub struct Export {
     /// The paths it is mounted by, such as `/` or `/share`. The first one names it for good:
-    /// handles hold its hash.
+    /// handles hold its hash. The last one is told to who asks what is exported.
     pub names: Vec<String>,
+    /// Further paths it is mounted by, which nobody is told.
+    pub unlisted: Vec<String>,
     /// The files.
     pub vfs: Arc<dyn Vfs>,
     /// Who may use it, and on what terms.
@@ -28,13 +30,19 @@ pub struct Export {
 impl Export {
     /// `vfs` under `name`, for everybody, writable, with root squashed.
     pub fn new(name: impl Into<String>, vfs: Arc<dyn Vfs>) -> Export {
-        Export { names: vec![name.into()], vfs, access: Access::everybody(Terms::default()) }
+        Export { names: vec![name.into()], unlisted: Vec::new(), vfs, access: Access::everybody(Terms::default()) }
+    }
+
+    /// All paths it is mounted by.
+    fn paths(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain(&self.unlisted)
     }
 }
 
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Export").field("names", &self.names).field("access", &self.access).finish_non_exhaustive()
+        let paths: Vec<&String> = self.paths().collect();
+        f.debug_struct("Export").field("paths", &paths).field("access", &self.access).finish_non_exhaustive()
     }
 }
 
@@ -69,7 +77,7 @@ impl Exports {
     /// names stay.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
         let mut seen: Vec<Vec<&[u8]>> = Vec::new();
-        for name in list.iter().flat_map(|e| &e.names) {
+        for name in list.iter().flat_map(Export::paths) {
             let usable = name.starts_with('/') && name.len() <= mount::PATH_MAX as usize;
             let parts =
                 components(name.as_bytes()).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
@@ -131,7 +139,7 @@ impl Exports {
     /// The export whose name is the longest head of `path`, and the components behind it.
     pub(crate) fn find<'p>(&self, path: &'p [u8]) -> Option<(&Exported, Vec<&'p [u8]>)> {
         let parts = components(path)?;
-        let names = self.list.iter().flat_map(|e| e.export.names.iter().map(move |n| (e, n)));
+        let names = self.list.iter().flat_map(|e| e.export.paths().map(move |n| (e, n)));
         let heads =
             names.filter_map(|(e, n)| components(n.as_bytes()).filter(|n| parts.starts_with(n)).map(|n| (e, n.len())));
         let (exported, len) = heads.max_by_key(|(_, len)| *len)?;
@@ -177,6 +185,7 @@ mod tests {
     fn a_path_belongs_to_the_longest_name_that_heads_it() {
         let mut list = ["/", "/a/b", "/a"].map(export).to_vec();
         list[2].names.push("/other".into());
+        list[2].unlisted.push("/hidden".into());
         let exports = Exports::new(list, &[0; 16]).unwrap();
         for (path, want) in [
             ("/", Some(("/", vec![]))),
@@ -187,6 +196,7 @@ mod tests {
             ("/a/b/c", Some(("/a/b", vec!["c"]))),
             ("/ab", Some(("/", vec!["ab"]))),
             ("/other/z", Some(("/a", vec!["z"]))),
+            ("/hidden/z", Some(("/a", vec!["z"]))),
             ("/a/../b", None),
             ("..", None),
         ] {
@@ -214,5 +224,7 @@ mod tests {
             assert_eq!(refused(vec![export(bad)]), Some(ExportsError::BadName(bad.into())));
         }
         assert_eq!(refused(vec![export("/a"), export("/a/")]), Some(ExportsError::Twice("/a/".into())));
+        let hidden = Export { unlisted: vec!["/a".into()], ..export("/b") };
+        assert_eq!(refused(vec![export("/a"), hidden]), Some(ExportsError::Twice("/a".into())));
     }
 }

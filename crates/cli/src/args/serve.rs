@@ -25,7 +25,7 @@ pub(crate) struct Serve {
     /// as /
     #[arg(value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
-    /// Share DIR as /NAME
+    /// Share DIR as /NAME; a single one also as /
     #[arg(long, value_name = "NAME=DIR")]
     pub(crate) export: Vec<OsString>,
     /// Share what this file says, in TOML (*.toml) or as exports(5); may be given several times

@@ -60,6 +60,20 @@ impl Exports {
     }
 }
 
+#[test]
+fn a_directory_is_listed_by_the_name_it_was_given() {
+    let e = Exports::new(&["a"]);
+    let export = format!("/data={}", e.path("a"));
+    for (share, listed) in [(&["--export", &export][..], "/data"), (&[&e.path("a")], "/")] {
+        let line = [&["serve"], share, &["--listen", "127.0.0.1:0", "--json"]].concat();
+        let server = Daemon::start(e.place.server_command(&line));
+        let mut client = Client::at(&server, "127.0.0.1");
+        assert_eq!(client.exports(), [(listed.to_owned(), vec![])]);
+        assert_eq!(client.mount("/").unwrap(), client.mount(listed).unwrap(), "alone it is / as well");
+        assert_eq!(server.interrupt("TERM").0, 0);
+    }
+}
+
 /// Has the server read its files again; what it says then.
 fn reload(server: &mut Daemon) -> Value {
     server.signal("HUP");

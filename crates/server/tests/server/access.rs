@@ -55,6 +55,7 @@ fn the_lists_of_exports_and_mounts() {
     let mut w = World::with(cache::Config::full(), Limits { mounts_max: 2, ..Limits::default() }, |e| {
         e.access = only(&["10.0.0.0/8", "*", "192.0.2.1"]);
         e.names.push("/alias".into());
+        e.unlisted.push("/hidden".into());
     });
     let mount::Reply::Export(list) = w.mount(udp(), &mount::Call::Export) else { panic!() };
     assert_eq!(list.iter().map(|e| &e.dir[..]).collect::<Vec<_>>(), [b"/alias"], "one line an export");
@@ -64,6 +65,8 @@ fn the_lists_of_exports_and_mounts() {
         other => panic!("{other:?}"),
     };
     assert_eq!(dump(&mut w), 0);
+    assert!(mnt(&mut w, udp(), "/hidden").is_ok());
+    w.mount(udp(), &mount::Call::Umnt("/hidden".into()));
     for path in ["/", "/alias", "/", "/none"] {
         let _ = mnt(&mut w, udp(), path);
     }

@@ -44,6 +44,7 @@ pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Resul
         plan.shares.iter().map(|share| disk(share, plan.shares.len(), before)).collect::<Result<Vec<Opened>>>()?;
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
+        unlisted: share.unlisted.clone(),
         vfs: opened.disk.clone(),
         access: share.access.clone(),
     };

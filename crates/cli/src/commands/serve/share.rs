@@ -15,10 +15,12 @@ use crate::exit::{Error, Result, io_text};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Share {
     pub(super) dir: PathBuf,
-    /// The first one names it for good.
+    /// The first one names it for good; the last one is told to clients that ask what there is.
     pub(super) names: Vec<String>,
     /// Further names, to be had if no other share has a claim to them; `/` if there is no other.
     aliases: Vec<String>,
+    /// Such names that clients are not told: a name that somebody chose is the one to tell.
+    pub(super) unlisted: Vec<String>,
     pub(super) access: Access,
     /// The file it is from; `None` for the command line.
     pub(super) file: Option<PathBuf>,
@@ -39,12 +41,13 @@ pub(super) fn plan(args: &Serve) -> Result<Plan> {
     for dir in &args.dirs {
         let dir = directory(dir)?;
         let path = utf8(&dir)?.to_owned();
-        shares.push(Share { aliases: aliases(&dir), names: vec![path], dir, access: access.clone(), file: None });
+        let (names, aliases, unlisted) = (vec![path], aliases(&dir), Vec::new());
+        shares.push(Share { dir, names, aliases, unlisted, access: access.clone(), file: None });
     }
     for export in &args.export {
         let (name, dir) = named(export)?;
-        let (dir, aliases) = (directory(dir)?, vec!["/".to_owned()]);
-        shares.push(Share { dir, names: vec![name], aliases, access: access.clone(), file: None });
+        let (dir, names, unlisted) = (directory(dir)?, vec![name], vec!["/".to_owned()]);
+        shares.push(Share { dir, names, aliases: Vec::new(), unlisted, access: access.clone(), file: None });
     }
     for path in &args.exports {
         let parsed = file::read(path, args.exports_format)?;
@@ -102,7 +105,14 @@ fn from_file(path: &Path, entry: Entry) -> Result<Share> {
         // As the file has it: that is what its author will mount.
         None => (vec![entry.path.clone()], aliases(Path::new(&entry.path))),
     };
-    Ok(Share { dir, names, aliases, access: entry.access, file: Some(path.to_owned()) })
+    Ok(Share { dir, names, aliases, unlisted: Vec::new(), access: entry.access, file: Some(path.to_owned()) })
+}
+
+impl Share {
+    /// All the paths it is mounted by.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain(&self.unlisted)
+    }
 }
 
 /// What a directory goes by beside its path.
@@ -114,15 +124,15 @@ fn aliases(dir: &Path) -> Vec<String> {
 /// Gives each share the aliases that are no other's name or alias.
 fn settle(shares: &mut [Share]) {
     let names: Vec<String> = shares.iter().flat_map(|s| s.names.iter().cloned()).collect();
-    let aliases: Vec<String> = shares.iter().flat_map(|s| s.aliases.iter().cloned()).collect();
+    let aliases: Vec<String> = shares.iter().flat_map(|s| s.aliases.iter().chain(&s.unlisted).cloned()).collect();
     let alone = shares.len() == 1;
+    let is_free = |alias: &String| {
+        let claims = aliases.iter().filter(|other| *other == alias).count();
+        claims == 1 && !names.contains(alias) && (alone || alias != "/")
+    };
     for share in shares {
-        let mut settled = std::mem::take(&mut share.aliases);
-        settled.retain(|alias| {
-            let claims = aliases.iter().filter(|other| *other == alias).count();
-            claims == 1 && !names.contains(alias) && (alone || alias != "/")
-        });
-        share.names.append(&mut settled);
+        share.names.extend(std::mem::take(&mut share.aliases).into_iter().filter(is_free));
+        share.unlisted.retain(is_free);
     }
 }
 

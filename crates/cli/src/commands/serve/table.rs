@@ -14,7 +14,7 @@ use super::share::{Share, list};
 pub(super) struct ExportView<'a> {
     /// What is no text in it is replaced: JSON has nothing else.
     directory: Cow<'a, str>,
-    names: &'a [String],
+    names: Vec<&'a String>,
     clients: Vec<RuleView>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn views(shares: &[Share]) -> Vec<ExportView<'_>> {
     let clients = |s: &Share| s.access.rules().iter().map(rule_view).collect();
     shares
         .iter()
-        .map(|s| ExportView { directory: s.dir.to_string_lossy(), names: &s.names, clients: clients(s) })
+        .map(|s| ExportView { directory: s.dir.to_string_lossy(), names: s.paths().collect(), clients: clients(s) })
         .collect()
 }
 
@@ -76,7 +76,7 @@ pub(super) fn text(shares: &[Share]) -> String {
 
 /// An export on a line.
 pub(super) fn line(share: &Share) -> String {
-    format!("{} as {}\n", share.dir.display(), share.names.join(", "))
+    format!("{} as {}\n", share.dir.display(), list(share.paths()))
 }
 
 fn rules(rules: &[Rule]) -> String {
@@ -116,7 +116,7 @@ impl Changes {
 
 /// Whether two shares of a name mean the same to clients, wherever they are written.
 fn same(a: &Share, b: &Share) -> bool {
-    (&a.dir, &a.names, &a.access) == (&b.dir, &b.names, &b.access)
+    (&a.dir, &a.names, &a.unlisted, &a.access) == (&b.dir, &b.names, &b.unlisted, &b.access)
 }
 
 impl std::fmt::Display for Changes {

@@ -28,7 +28,12 @@ fn shares_have_the_names_people_expect() {
     assert_eq!(names(&[&path("a")]), [[path("a"), "/a".into(), "/".into()]]);
     assert_eq!(names(&[&path("a"), &path("b")]), [[path("a"), "/a".into()], [path("b"), "/b".into()]]);
     assert_eq!(names(&[&path("a"), &path("b/a")]), [[path("a")], [path("b/a")]]);
-    assert_eq!(names(&["--export", &format!("x={}", path("a"))]), [["/x", "/"]]);
+    let given = |line: &[&str]| shares(line).unwrap().into_iter().map(|s| (s.names, s.unlisted)).collect::<Vec<_>>();
+    let x = format!("x={}", path("a"));
+    assert_eq!(given(&["--export", &x]), [(vec!["/x".into()], vec!["/".into()])], "the name it was given is told");
+    let both = given(&["--export", &x, &path("b")]);
+    assert_eq!(both, [(vec![path("b"), "/b".into()], vec![]), (vec!["/x".into()], vec![])]);
+    assert_eq!(given(&["--export", &format!("/={}", path("a"))]), [(vec!["/".into()], vec![])]);
     assert_eq!(names(&["/"]), [["/"]]);
 
     let file = path("exports");
@@ -132,7 +137,7 @@ fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
     assert!(told.contains("--export NAME=DIR"), "{told}");
     let named = [b"x=", dir.as_os_str().as_bytes()].concat();
     let share = plan(&[OsStr::new("--export"), OsStr::from_bytes(&named)]).unwrap().remove(0);
-    assert_eq!((&share.dir, &share.names), (&dir, &vec!["/x".to_owned(), "/".to_owned()]));
+    assert_eq!((&share.dir, share.paths().collect::<Vec<_>>()), (&dir, vec!["/x", "/"]));
     assert!(serde_json::to_string(&super::super::table::views(&[share])).is_ok());
     let wrong = plan(&[OsStr::new("--export"), OsStr::from_bytes(b"\xff=/")]).unwrap_err();
     assert!(wrong.to_string().contains("the name is not UTF-8"), "{wrong}");
