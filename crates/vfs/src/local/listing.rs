@@ -138,5 +138,9 @@ impl LocalDisk {
 
 /// Whether somebody else has moved `dir`, which was trusted to be in `parent`.
 fn is_elsewhere(dir: &Object, parent: Key) -> bool {
-    stat::at(&dir.fd, b"..").is_ok_and(|up| up.key.ino != parent.ino)
+    match stat::at(&dir.fd, b"..") {
+        Ok(up) => up.key.ino != parent.ino,
+        // Out of the mount that it was opened in, there is nothing above it.
+        Err(e) => e == Errno::NOENT,
+    }
 }

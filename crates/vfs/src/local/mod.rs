@@ -21,6 +21,7 @@ mod acting;
 mod data;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod dirs;
+mod effort;
 mod errno;
 mod files;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod listing;
 mod namespace;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod recent;
+#[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod resolve;
 #[expect(clippy::disallowed_methods, reason = "how long a search takes is real time")]
 mod search;
@@ -49,6 +51,7 @@ mod table;
 #[expect(clippy::disallowed_methods, reason = "how long the disk takes is real time")]
 mod together;
 mod uncovered;
+mod walk;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -68,6 +71,7 @@ use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, 
 use acting::lasting;
 use data::OpenFiles;
 use dirs::Dirs;
+use effort::Searches;
 use errno::OrStatus;
 use graveyard::Graveyard;
 use identity::Identity;
@@ -152,8 +156,7 @@ struct Disk {
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
     search_entries: usize,
-    /// Who looks everywhere.
-    searching: Mutex<()>,
+    searches: Searches,
     table: Mutex<Table>,
     files: OpenFiles,
     dirs: Dirs,
@@ -207,7 +210,7 @@ impl LocalDisk {
             umask: identity::umask(),
             read_only: options.read_only,
             search_entries: options.search_max,
-            searching: Mutex::new(()),
+            searches: Searches::default(),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             // Where few may be opened most are left for the server's other needs.
             files: OpenFiles::new(options.open_max.min(share / 8), options.trust_for),

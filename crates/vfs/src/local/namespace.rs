@@ -137,6 +137,8 @@ impl LocalDisk {
     }
 
     pub(super) fn do_mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
+        self.writable()?;
+        self.may_hold_directories(&self.folder(dir)?)?;
         self.new_object(cred, dir, name, attr, attrs::DIR_MODE, |dir, mode| mkdirat(dir, name, mode))
     }
 
@@ -321,6 +323,9 @@ impl LocalDisk {
             let before = (source.attr()?, target.attr()?);
             let replaced = objects.pop().flatten();
             let moved = objects.pop().flatten().ok_or(Status::NoEnt)?;
+            if moved.attr.kind == FileType::Directory && source.key != target.key {
+                self.may_hold_directories(&target)?;
+            }
             {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 renameat(&source.fd, from.1, &target.fd, to.1).nfs()?;

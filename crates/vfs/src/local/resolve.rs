@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use remora_wire::nfs3::{Attr, FileType, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
@@ -16,7 +17,7 @@ use super::acting;
 use super::dirs::Way;
 use super::errno::{self, OrStatus};
 use super::ids::{self, Hint, Key};
-use super::table::NAMES_MAX;
+use super::table::{DEPTH_MAX, NAMES_MAX};
 use super::{LocalDisk, stat};
 use crate::{FileId, Result};
 
@@ -87,12 +88,7 @@ impl LocalDisk {
             let Some((parent, name)) = self.table().place(key) else { break };
             match self.open_in(parent, &name) {
                 Ok(way) => match way.fd.check_still(self, hint, key) {
-                    Ok(object) => {
-                        if object.attr.kind == FileType::Directory {
-                            self.disk.dirs.put(key, Way { fd: object.fd.clone(), since: way.since });
-                        }
-                        return Ok(object);
-                    }
+                    Ok(object) => return self.arrived(object, way.since),
                     Err(Status::Stale) => {}
                     // It may be there: a name that is good must not be forgotten.
                     Err(why) => return Err(why),
@@ -103,7 +99,20 @@ impl LocalDisk {
             }
             self.table().forget_name(key, parent, &name);
         }
-        self.search(key, hint)
+        let began = Instant::now();
+        self.arrived(self.search(key, hint)?, began)
+    }
+
+    /// What was reached by a way gone at `since`. A directory is kept open, unless it is so deep that nothing in
+    /// it could be reached.
+    fn arrived(&self, object: Object, since: Instant) -> Result<Object> {
+        if object.attr.kind == FileType::Directory {
+            if self.table().depth(object.key) == Err(Errno::NAMETOOLONG) {
+                return Err(Status::NameTooLong);
+            }
+            self.disk.dirs.put(object.key, Way { fd: object.fd.clone(), since });
+        }
+        Ok(object)
     }
 
     /// The attributes of the object that `id` names: in one system call if it is where it was.
@@ -133,6 +142,15 @@ impl LocalDisk {
         }
     }
 
+    /// Refuses a directory one deeper than those in which things are reached. What is below a directory that is
+    /// moved may come to be deeper all the same: it is reached again when something above is moved up.
+    pub(super) fn may_hold_directories(&self, dir: &Folder) -> Result<()> {
+        match self.table().depth(dir.key) {
+            Ok(..DEPTH_MAX) | Err(Errno::NOENT) => Ok(()),
+            _ => Err(Status::NameTooLong),
+        }
+    }
+
     /// The directory, if it is open; the root always is.
     fn kept(&self, key: Key) -> Option<Way> {
         if key == self.disk.root_key {
@@ -147,7 +165,7 @@ impl LocalDisk {
             return Ok(way);
         }
         acting::own();
-        let names = self.table().path(key).ok_or(Errno::NOENT)?;
+        let names = self.table().path(key)?;
         let way = Way::now(Arc::new(self.open_names(&names)?));
         if !self.is_still(&self.within(stat::of(&way.fd)?), key) {
             return Err(Errno::STALE);
@@ -271,10 +289,12 @@ impl Check for Arc<OwnedFd> {
     }
 }
 
-fn open_part(dir: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// Opens what `path` leads to from `dir`, beneath it.
+pub(super) fn open_part(dir: impl AsFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = dir.as_fd();
     for _ in 0..TRIES {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}

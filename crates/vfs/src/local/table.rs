@@ -6,12 +6,14 @@
 use std::time::{Duration, Instant};
 
 use remora_wire::nfs3::Status;
+use rustix::io::Errno;
 
 use super::ids::{Hint, Key};
 use super::recent::Recent;
 
-/// Directories above one another, at most.
-const DEPTH_MAX: usize = 4096;
+/// How deep a directory is, the root being at 0, that things are reached in: each time a way is gone it takes
+/// as long as the way is.
+pub(super) const DEPTH_MAX: usize = 4096;
 /// Objects remembered as not to be found, half of them at least.
 const MISSING_MAX: usize = 1 << 18;
 /// How long an object that a search did not find is not searched for again: it may have been
@@ -130,20 +132,40 @@ impl Table {
         }
     }
 
-    /// The names that lead from the root to `key`; `None` if any is forgotten.
-    pub(super) fn path(&mut self, key: Key) -> Option<Vec<Box<[u8]>>> {
+    /// The names that lead from the root to the directory `key`; as [`depth`](Table::depth).
+    pub(super) fn path(&mut self, key: Key) -> rustix::io::Result<Vec<Box<[u8]>>> {
         let mut names = Vec::new();
-        let mut at = key;
+        self.climb(key, |_, place| names.push(place.name.name.clone()))?;
+        names.reverse();
+        Ok(names)
+    }
+
+    /// How deep the directory `key` is. [`Errno::NOENT`] if any name on the way is forgotten, and
+    /// [`Errno::NAMETOOLONG`] if it is deeper than [`DEPTH_MAX`].
+    pub(super) fn depth(&mut self, key: Key) -> rustix::io::Result<usize> {
+        self.climb(key, |_, _| ())
+    }
+
+    /// Goes up from `key`, handing what is on the way to `each`; how far it was.
+    fn climb(&mut self, key: Key, mut each: impl FnMut(Key, &Place)) -> rustix::io::Result<usize> {
+        let (mut at, mut depth, mut mark) = (key, 0_usize, key);
         while at != self.root {
-            let place = self.places.get(&at)?;
-            names.push(place.name.name.clone());
+            let place = self.places.get(&at).ok_or(Errno::NOENT)?;
+            each(at, place);
             at = place.name.parent;
-            if names.len() > DEPTH_MAX {
-                return None;
+            depth += 1;
+            // Somebody else moved one into the other: what is known of them is of different times.
+            if at == mark {
+                return Err(Errno::NOENT);
+            }
+            if depth > DEPTH_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            if depth.is_power_of_two() {
+                mark = at;
             }
         }
-        names.reverse();
-        Some(names)
+        Ok(depth)
     }
 
     /// The directory `key` is in, and its name there; the one seen last if it has several.
@@ -165,13 +187,8 @@ impl Table {
     /// `known`, the hint in the id of `dir`.
     pub(super) fn hint_in(&mut self, dir: Key, known: Hint) -> Hint {
         let mut way = Vec::new();
-        let mut at = dir;
-        while at != self.root {
-            way.push(at.ino);
-            match self.places.get(&at) {
-                Some(place) if way.len() <= DEPTH_MAX => at = place.name.parent,
-                _ => return known.below(dir.ino),
-            }
+        if self.climb(dir, |at, _| way.push(at.ino)).is_err() {
+            return known.below(dir.ino);
         }
         way.iter().rev().fold(Hint::default(), |hint, ino| hint.below(*ino))
     }

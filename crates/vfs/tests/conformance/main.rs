@@ -7,6 +7,7 @@ mod bench;
 #[cfg(target_os = "linux")]
 mod callers;
 #[cfg(target_os = "linux")]
+mod deep;
 mod devoted;
 mod listing;
 #[cfg(target_os = "linux")]

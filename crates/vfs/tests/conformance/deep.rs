@@ -1,0 +1,85 @@
+//! Trees deeper than things are reached in. MKDIR makes none, but a RENAME may.
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use remora_vfs::local::{LocalDisk, Options};
+use remora_vfs::{FileId, Vfs};
+use remora_wire::nfs3::{SetAttr, Status};
+
+use crate::bench::*;
+
+/// The deepest directory in which things are reached.
+const DEPTH_MAX: usize = 4096;
+/// Two of these are deeper than that.
+const CHAIN: usize = 2100;
+
+/// A temporary directory that may come to be deeper than the standard library removes.
+struct Deep(TempDir);
+
+impl Drop for Deep {
+    fn drop(&mut self) {
+        let _ = Command::new("rm").arg("-rf").arg(self.0.path()).status();
+    }
+}
+
+/// One that takes nothing to be where it was.
+fn wary(dir: &TempDir) -> LocalDisk {
+    let options = Options { trust_for: Duration::ZERO, ..Options::new([0; 8]) };
+    LocalDisk::open(dir.path(), options).unwrap()
+}
+
+/// `name/d/d/...`, [`CHAIN`] directories.
+fn chain(fs: &dyn Vfs, name: &str) -> Vec<FileId> {
+    let mut at = fs.root();
+    let names = std::iter::once(name).chain(std::iter::repeat_n("d", CHAIN - 1));
+    names
+        .map(|name| {
+            at = folder(fs, &at, name);
+            at
+        })
+        .collect()
+}
+
+#[test]
+fn what_a_rename_brought_too_deep_is_said_to_be_so_and_comes_back() {
+    let Deep(dir) = &Deep(TempDir::new());
+    let mut made = Vec::new();
+    {
+        let fs = LocalDisk::open(dir.path(), Options::new([0; 8])).unwrap();
+        made.extend([chain(&fs, "upper"), chain(&fs, "lower")]);
+    }
+    let [upper, lower] = &made[..] else { unreachable!() };
+    let (bottom, deepest) = (upper[CHAIN - 1], lower[CHAIN - 1]);
+    let fs = wary(dir);
+    assert!(fs.getattr(&deepest).is_ok() && fs.getattr(&bottom).is_ok());
+    let f = file(&fs, &deepest, "f");
+    fs.rename(&me(), (&fs.root(), b"lower"), (&bottom, b"lower")).unwrap();
+
+    let last = lower[DEPTH_MAX - CHAIN - 1];
+    assert_eq!(names(&fs, &last), [".", "..", "d"]);
+    let beyond = find(&fs, &last, "d").unwrap();
+    for id in [beyond, deepest] {
+        assert_eq!(fs.lookup(&me(), &id, b"d").map(drop), Err(Status::NameTooLong));
+        assert_eq!(fs.mkdir(&me(), &id, b"new", &SetAttr::NONE).map(drop), Err(Status::NameTooLong));
+    }
+    for id in [deepest, f] {
+        assert_eq!(fs.getattr(&id), Err(Status::NameTooLong));
+        let again = wary(dir);
+        assert_eq!(again.getattr(&id), Err(Status::Stale), "after a restart nothing is known of it");
+    }
+
+    // Nothing is brought there but by what is above it.
+    folder(&fs, &fs.root(), "new");
+    assert_eq!(fs.mkdir(&me(), &last, b"new", &SetAttr::NONE).map(drop), Err(Status::NameTooLong));
+    let moved = fs.rename(&me(), (&fs.root(), b"new"), (&last, b"new"));
+    assert_eq!(moved.map(drop), Err(Status::NameTooLong));
+    let g = file(&fs, &last, "g");
+    fs.rename(&me(), (&last, b"g"), (&last, b"h")).unwrap();
+    fs.rename(&me(), (&last, b"d"), (&last, b"e")).unwrap();
+    assert!(fs.getattr(&g).is_ok());
+
+    fs.rename(&me(), (&bottom, b"lower"), (&fs.root(), b"lower")).unwrap();
+    assert!(fs.getattr(&deepest).is_ok() && fs.getattr(&f).is_ok());
+}
