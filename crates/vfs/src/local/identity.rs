@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remora_wire::nfs3::Status;
 use rustix::fs::{Gid, Uid};
 use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::capabilities;
 
 use super::acting::{self, Assumed};
 use crate::{Cred, Result};
@@ -31,7 +32,14 @@ impl Identity {
         let why = "cannot take on callers' credentials: that takes CAP_SETUID and CAP_SETGID, and leave to set groups, which \
                    some user namespaces do not give";
         let refused = || std::io::Error::new(std::io::ErrorKind::PermissionDenied, why);
-        drop(identity.assume(&nobody).map_err(|_| refused())?);
+        let assumed = identity.assume(&nobody).map_err(|_| refused())?;
+        // The kernel takes root's with root's number, unless its secure bits keep it from that.
+        if assumed.is_some() && !capabilities(None)?.effective.is_empty() {
+            let why = "who takes on a caller's credentials keeps root's capabilities, with which files' permissions do not count: \
+                       this was started with the secure bit no-setuid-fixup (securebits(7)), and must not be";
+            return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why));
+        }
+        drop(assumed);
         Ok(identity)
     }
 

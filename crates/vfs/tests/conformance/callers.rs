@@ -30,6 +30,31 @@ fn honouring(dir: &TempDir) -> Option<LocalDisk> {
 }
 
 #[test]
+fn callers_are_not_served_with_root_s_capabilities() {
+    if !is_root() {
+        return skip::skipped(&skip::this_test(), "needs root");
+    }
+    let dir = TempDir::new();
+    let open = || {
+        let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
+        LocalDisk::open(dir.path(), options).map(drop).map_err(|e| e.to_string())
+    };
+    assert_eq!(open(), Ok(()));
+    // Of a thread of its own: no other is to have them.
+    let keeping = std::thread::scope(|scope| {
+        let keep = || {
+            let bits = rustix::thread::CapabilitiesSecureBits::NO_SETUID_FIXUP;
+            rustix::thread::set_capabilities_secure_bits(bits).unwrap();
+            let opened = open();
+            assert!(rustix::process::geteuid().is_root(), "it is itself again");
+            opened
+        };
+        scope.spawn(keep).join().unwrap()
+    });
+    assert!(keeping.as_ref().is_err_and(|why| why.contains("no-setuid-fixup")), "{keeping:?}");
+}
+
+#[test]
 fn a_strangers_write_takes_the_set_id_bits() {
     let dir = TempDir::new();
     let Some(fs) = honouring(&dir) else { return };
