@@ -92,8 +92,10 @@ impl Roots {
             state::make_private(dir)?;
         }
         let new = path.with_extension(format!("new-{}", std::process::id()));
+        // One that is there already is left over, or another's.
+        let _ = fs::remove_file(&new);
         // A handle opens what it names to whoever has it.
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let written = file.write_all(&serde_json::to_vec(list)?).and_then(|()| fs::rename(&new, path));
         if written.is_err() {
             let _ = fs::remove_file(&new);

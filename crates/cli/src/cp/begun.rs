@@ -5,9 +5,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::hidden::{read_note, write_note};
 use super::remote_part::hash;
 use crate::servers::Place;
 use crate::state;
+
+/// No note is longer.
+const BYTES_MAX: u64 = 1 << 10;
 
 /// A directory, by its file system and its number there.
 pub(crate) type Directory = (u64, u64);
@@ -57,13 +61,13 @@ impl Begun {
         let Some(path) = &self.path else { return };
         let Ok(text) = serde_json::to_vec(&directory) else { return };
         if path.parent().is_some_and(|dir| state::make_private(dir).is_ok()) {
-            let _ = fs::write(path, text);
+            let _ = write_note(path, &text, false);
         }
     }
 
     /// Whether `directory`, which has the name now, is what an earlier copy left unfinished.
     pub(crate) fn is(&self, directory: Directory) -> bool {
-        let text = self.path.as_ref().and_then(|path| fs::read(path).ok());
+        let text = self.path.as_ref().and_then(|path| read_note(path, BYTES_MAX));
         let noted = text.and_then(|text| serde_json::from_slice::<Option<Directory>>(&text).ok());
         noted.is_some_and(|noted| noted.is_none_or(|noted| noted == directory))
     }

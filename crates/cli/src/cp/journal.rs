@@ -1,14 +1,15 @@
 //! What is known of an unfinished copy: which source it is of, and what of it is safe.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use remora_wire::nfs3::Attr;
 use serde::{Deserialize, Serialize};
 
+use super::hidden::{read_note, write_note};
 use super::part::sync_name;
 use super::ranges::Ranges;
 
@@ -104,12 +105,9 @@ impl JournalFile {
         JournalFile { path, closed: Mutex::new(false) }
     }
 
-    /// The journal that is there; one that cannot be read is as good as none.
+    /// The journal that is there; one that cannot be read or is not ours is as good as none.
     pub(crate) fn load(&self) -> Option<Journal> {
-        if fs::metadata(&self.path).ok()?.len() > BYTES_MAX {
-            return None;
-        }
-        serde_json::from_slice(&fs::read(&self.path).ok()?).ok()
+        serde_json::from_slice(&read_note(&self.path, BYTES_MAX)?).ok()
     }
 
     /// Replaces what is there.
@@ -127,13 +125,7 @@ impl JournalFile {
         if *closed {
             return Ok(());
         }
-        let new = with_suffix(&self.path, ".new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(journal)?)?;
-        if safely {
-            file.sync_data()?;
-        }
-        fs::rename(&new, &self.path)?;
+        let file = write_note(&self.path, &serde_json::to_vec(journal)?, safely)?;
         if safely { sync_name(&self.path, &file) } else { Ok(()) }
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::hidden::AS_IT_IS;
+
 /// How often a lock's file may go away between being opened and being locked, or be held for the
 /// moment in which it is swept away.
 pub(crate) const TRIES_MAX: usize = 10;
@@ -52,7 +54,9 @@ impl LockFile {
     /// Fails with [`io::ErrorKind::ResourceBusy`] if another process has it.
     pub(super) fn acquire(path: &Path) -> io::Result<LockFile> {
         for _ in 0..TRIES_MAX {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600).custom_flags(AS_IT_IS);
+            let file = options.open(path)?;
             match lock(&file) {
                 Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
                     thread::sleep(SWEPT_AFTER);
@@ -81,7 +85,7 @@ pub(super) fn sweep(dir: &Path) {
             continue;
         }
         let path = entry.path();
-        let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+        let Ok(file) = OpenOptions::new().write(true).custom_flags(AS_IT_IS).open(&path) else { continue };
         if lock(&file).is_ok() {
             // Taken as by its next owner, and gone with it.
             drop(LockFile::of(&path, file));

@@ -7,6 +7,7 @@
 mod begun;
 mod download;
 mod given;
+pub(crate) mod hidden;
 pub(crate) mod in_order;
 mod job;
 mod journal;

@@ -1,10 +1,10 @@
 //! The file that a download grows in, before it gets its name.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Seek};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,9 @@ use std::time::{Duration, SystemTime};
 use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
 
+use super::hidden::{self, remove_if_there};
 use super::journal::{Identity, Journal, JournalFile, with_suffix};
-use super::lock::{TRIES_MAX, busy, is_at, lock};
+use super::lock::is_at;
 use super::names::part_name;
 use crate::interrupt::Kept;
 
@@ -44,29 +45,18 @@ impl Part {
     pub(crate) fn open(dest: &Path, source: &Identity, resume: bool, kept: Kept) -> io::Result<Part> {
         let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let path = dest.with_file_name(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), "")));
-        for _ in 0..TRIES_MAX {
-            let left = match open_left(&path)? {
-                None => None,
-                Some(file) if is_owned(&path, &file)? => Some(file),
-                Some(_) => continue,
-            };
-            if let Some(file) = &left
-                && resume
-                && let journal_file = JournalFile::at(with_suffix(&path, ".json"))
-                && let Some(journal) = journal_file.load()
-                && let meta = file.metadata()?
-                && journal.is_about(source, meta.ino(), meta.len())
-            {
-                return Ok(Part::new(file.try_clone()?, path, dest, journal_file, journal, false, kept));
+        let journal_at = || JournalFile::at(with_suffix(&path, ".json"));
+        let known = |left: &File| {
+            let (meta, journal) = (left.metadata()?, resume.then(|| journal_at().load()).flatten());
+            Ok(journal.filter(|journal| journal.is_about(source, meta.ino(), meta.len())))
+        };
+        match hidden::open(&path, known)? {
+            (file, Some(journal)) => {
+                let journal_file = journal_at();
+                Ok(Part::new(file, path, dest, journal_file, journal, false, kept))
             }
-            if left.is_some() {
-                remove_if_there(&path)?;
-            }
-            if let Some(file) = make(&path)? {
-                return Part::begin(file, path, dest, source, kept);
-            }
+            (file, None) => Part::begin(file, path, dest, source, kept),
         }
-        Err(busy())
     }
 
     fn begin(file: File, path: PathBuf, dest: &Path, source: &Identity, kept: Kept) -> io::Result<Part> {
@@ -155,9 +145,11 @@ impl Part {
         }
     }
 
-    /// The file, to be read from its start.
+    /// The file, to be read from its start. Nothing else here minds where in it that has come to.
     pub(crate) fn reader(&self) -> io::Result<File> {
-        File::open(&self.path)
+        let mut file = self.file.try_clone()?;
+        file.rewind()?;
+        Ok(file)
     }
 
     /// All of it is here: gives it the source's mode and time, makes it safe, and then gives
@@ -213,49 +205,10 @@ impl Drop for Part {
     }
 }
 
-/// Opens what an earlier copy left, never through a link that somebody put there. What cannot be
-/// opened is removed, or that fails and says why.
-fn open_left(path: &Path) -> io::Result<Option<File>> {
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(meta) if meta.is_file() => match OpenOptions::new().read(true).write(true).open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(file) => return Ok(Some(file)),
-            Err(_) => {}
-        },
-        _ => {}
-    }
-    remove_if_there(path)?;
-    Ok(None)
-}
-
-/// A new file that is nobody else's; `None` if another copy was faster.
-fn make(path: &Path) -> io::Result<Option<File>> {
-    match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-        Err(e) => Err(e),
-        Ok(file) => Ok(is_owned(path, &file)?.then_some(file)),
-    }
-}
-
-/// Locks `file`; fails if another copy has it. One that was removed before it was locked is a part no
-/// more, and its lock keeps nobody away from the one that has its name.
-fn is_owned(path: &Path, file: &File) -> io::Result<bool> {
-    lock(file)?;
-    Ok(is_at(path, file))
-}
-
 /// A part that lost its name must touch nothing that has it now.
 fn check_owned(path: &Path, file: &File) -> io::Result<()> {
     let taken = || io::Error::other("somebody removed or replaced its unfinished copy");
     if is_at(path, file) { Ok(()) } else { Err(taken()) }
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
 }
 
 /// Makes the new name of `file` safe.
@@ -309,33 +262,6 @@ mod tests {
 
     fn open(dest: &Path, source: &Identity, resume: bool) -> io::Result<Part> {
         Part::open(dest, source, resume, kept().0)
-    }
-
-    #[test]
-    fn what_another_copy_removed_before_it_was_locked_is_not_taken_up() {
-        let (dir, source) = place("stale");
-        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
-        fs::write(&path, "left").unwrap();
-        let left = open_left(&path).unwrap().unwrap();
-        // Meanwhile another copy locks that, removes it and makes its own.
-        let mut first = open(&dest, &source, false).unwrap();
-        assert!(!is_owned(&path, &left).unwrap(), "it can be locked, and is worth nothing");
-        assert_eq!(open(&dest, &source, false).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
-        first.write(0, &[7; SIZE as usize]).unwrap();
-        first.finish(&attr()).unwrap();
-        assert_eq!(fs::read(&dest).unwrap(), [7; SIZE as usize]);
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
-    fn what_another_copy_made_in_the_meantime_is_not_removed() {
-        let (dir, source) = place("late");
-        let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
-        assert!(open_left(&path).unwrap().is_none());
-        let first = open(&dest, &source, false).unwrap();
-        assert!(make(&path).unwrap().is_none());
-        assert!(is_at(&path, &first.file));
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

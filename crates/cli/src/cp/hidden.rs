@@ -1,0 +1,183 @@
+//! Files under names that others may know, in directories where others may write: one is taken up only if it is
+//! ours, and nothing is read or written through a link that somebody put there.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::journal::with_suffix;
+use super::lock::{TRIES_MAX, busy, is_at, lock};
+
+/// What opens no link, and waits for nobody at the other end of a pipe that took a file's place.
+pub(crate) const AS_IT_IS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+
+/// The file under a hidden name, locked. It is the one that an earlier run left there if that is ours and `known`
+/// finds what is to be gone on with, and else a new one. Fails if another copy has it.
+pub(crate) fn open<T>(path: &Path, known: impl Fn(&File) -> io::Result<Option<T>>) -> io::Result<(File, Option<T>)> {
+    for _ in 0..TRIES_MAX {
+        if let Some(left) = open_left(path)? {
+            if !is_owned(path, &left)? {
+                continue;
+            }
+            if is_ours(&left.metadata()?)
+                && let Some(known) = known(&left)?
+            {
+                return Ok((left, Some(known)));
+            }
+            remove_if_there(path)?;
+        }
+        if let Some(file) = make(path)? {
+            return Ok((file, None));
+        }
+    }
+    Err(busy())
+}
+
+/// Opens what is there. What cannot be opened is removed, or that fails and says why.
+fn open_left(path: &Path) -> io::Result<Option<File>> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(meta) if meta.is_file() => {
+            match OpenOptions::new().read(true).write(true).custom_flags(AS_IT_IS).open(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Ok(file) => return Ok(Some(file)),
+                Err(_) => {}
+            }
+        }
+        _ => {}
+    }
+    remove_if_there(path)?;
+    Ok(None)
+}
+
+/// A plain file that nobody but us and root can have made, and that has no other name: through that, what is
+/// written here would get into a file of ours that somebody linked.
+fn is_ours(found: &Metadata) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    found.is_file() && found.nlink() <= 1 && [us, 0].contains(&found.uid())
+}
+
+/// A new file that is nobody else's; `None` if another copy was faster.
+fn make(path: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(e) => Err(e),
+        Ok(file) => Ok(is_owned(path, &file)?.then_some(file)),
+    }
+}
+
+/// Locks `file`; fails if another copy has it. One that was removed before it was locked is a part no
+/// more, and its lock keeps nobody away from the one that has its name.
+fn is_owned(path: &Path, file: &File) -> io::Result<bool> {
+    lock(file)?;
+    Ok(is_at(path, file))
+}
+
+/// What was noted at `path`, if that is ours and has `max` bytes at most.
+pub(super) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(AS_IT_IS).open(path).ok()?;
+    let meta = file.metadata().ok().filter(is_ours)?;
+    let mut note = Vec::new();
+    // It may grow meanwhile.
+    file.take(max + 1).read_to_end(&mut note).ok()?;
+    (meta.len() <= max && note.len() as u64 <= max).then_some(note)
+}
+
+/// Notes that, in place of what was noted before; `safely`, so that a power failure leaves one or the other.
+pub(super) fn write_note(path: &Path, note: &[u8], safely: bool) -> io::Result<File> {
+    let new = with_suffix(path, ".new");
+    // Left by a copy that was killed, or put there by somebody: what that is, or leads to, stays as it is.
+    remove_if_there(&new)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(note)?;
+    if safely {
+        file.sync_data()?;
+    }
+    fs::rename(&new, path)?;
+    Ok(file)
+}
+
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn afresh(path: &Path) -> io::Result<File> {
+        open(path, |_| Ok(None::<()>)).map(|(file, _)| file)
+    }
+
+    #[test]
+    fn what_another_copy_removed_before_it_was_locked_is_not_taken_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "left").unwrap();
+        let left = open_left(&path).unwrap().unwrap();
+        // Meanwhile another copy locks that, removes it and makes its own.
+        let _first = afresh(&path).unwrap();
+        assert!(!is_owned(&path, &left).unwrap(), "it can be locked, and is worth nothing");
+        assert_eq!(afresh(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    }
+
+    #[test]
+    fn what_another_copy_made_in_the_meantime_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        assert!(open_left(&path).unwrap().is_none());
+        let first = afresh(&path).unwrap();
+        assert!(make(&path).unwrap().is_none());
+        assert!(is_at(&path, &first));
+    }
+
+    /// What others can put under a name: links of both kinds, and files of their own.
+    #[test]
+    fn only_what_is_ours_is_taken_up_and_what_is_not_stays_as_it_is() {
+        for how in ["link", "hard link", "another's", "ours"] {
+            let dir = tempfile::tempdir().unwrap();
+            let [path, other] = ["x", "other"].map(|name| dir.path().join(name));
+            fs::write(&other, "other").unwrap();
+            match how {
+                "link" => symlink(&other, &path).unwrap(),
+                "hard link" => fs::hard_link(&other, &path).unwrap(),
+                _ => fs::write(&path, "other").unwrap(),
+            }
+            if how == "another's" && std::os::unix::fs::chown(&path, Some(2001), None).is_err() {
+                // Only root can make one.
+                continue;
+            }
+            let note = read_note(&path, 5);
+            let (file, known) = open(&path, |_| Ok(Some(()))).unwrap();
+            assert_eq!((note.is_some(), known.is_some()), (how == "ours", how == "ours"), "{how}");
+            if known.is_none() {
+                let made = file.metadata().unwrap();
+                assert_eq!((made.mode() & 0o777, made.nlink(), made.len()), (0o600, 1, 0), "{how}");
+            }
+            (&file).write_all(b"mine").unwrap();
+            assert_eq!(fs::read(&other).unwrap(), b"other", "{how}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_noted_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, new, other] = ["x", "x.new", "other"].map(|name| dir.path().join(name));
+        fs::write(&other, "other").unwrap();
+        for at in [&path, &new] {
+            symlink(&other, at).unwrap();
+        }
+        write_note(&path, b"mine", true).unwrap();
+        assert_eq!((fs::read(&other).unwrap(), read_note(&path, 4)), (b"other".to_vec(), Some(b"mine".to_vec())));
+        assert_eq!(read_note(&path, 3), None, "too long");
+        assert!(!path.is_symlink() && fs::symlink_metadata(&new).is_err());
+    }
+}
