@@ -68,7 +68,7 @@ fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
     symlink("nowhere", p.here("dangling")).unwrap();
     symlink("loop", p.here("loop")).unwrap();
     let s = p.serve(&[]);
-    for dest in ["link", "d"] {
+    for dest in ["link", "d/f"] {
         fs::write(p.here("d/mine"), "mine").unwrap();
         p.ok(&["cp", &s.url("/f"), dest]);
         assert_eq!(fs::read(p.here("d/mine")).unwrap(), b"theirs");
@@ -80,6 +80,48 @@ fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
     }
     assert_eq!(names(&p.here("")), ["d", "dangling", "link", "loop"]);
     assert_eq!(names(&p.here("d")), ["f", "mine"]);
+}
+
+/// A server that had a link copied into a directory does not choose what the same command writes the next time.
+#[test]
+fn a_link_that_a_source_left_in_a_directory_is_never_followed() {
+    let p = Place::new();
+    for (name, secret) in [("photos", "secrets"), ("f", "rc")] {
+        symlink(p.here(secret), p.srv(name)).unwrap();
+    }
+    for dir in ["dl", "secrets"] {
+        fs::create_dir(p.here(dir)).unwrap();
+    }
+    fs::write(p.here("rc"), "mine").unwrap();
+    let s = p.serve(&[]);
+    let [photos, f] = ["/photos", "/f"].map(|path| s.url(path));
+    // A link gives way to another, wherever it leads.
+    for _ in 0..2 {
+        p.ok(&["cp", "-r", &photos, &f, "dl"]);
+    }
+    for name in ["photos", "f"] {
+        fs::remove_file(p.srv(name)).unwrap();
+    }
+    fs::create_dir(p.srv("photos")).unwrap();
+    for name in ["photos/keys", "f"] {
+        fs::write(p.srv(name), "theirs").unwrap();
+    }
+    p.run(&["cp", "-r", &photos, "dl"]).expect(1, &["dl/photos: exists and is not a directory"]);
+    assert_eq!(names(&p.here("secrets")), [""; 0]);
+    for args in [&["cp"][..], &["cp", "-r"]] {
+        fs::remove_file(p.here("dl/f")).unwrap();
+        symlink("../rc", p.here("dl/f")).unwrap();
+        p.ok(&[args, &[&f, "dl"]].concat());
+        assert!(!p.here("dl/f").is_symlink());
+        assert_eq!(
+            (fs::read(p.here("dl/f")).unwrap(), fs::read(p.here("rc")).unwrap()),
+            (b"theirs".into(), b"mine".into())
+        );
+    }
+    // The directory itself may be one that a link leads to: that was named.
+    symlink("secrets", p.here("to-dir")).unwrap();
+    p.ok(&["cp", "-r", &photos, "to-dir"]);
+    assert_eq!(names(&p.here("secrets")), ["photos"]);
 }
 
 #[test]

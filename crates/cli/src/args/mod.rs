@@ -145,6 +145,7 @@ A file appears under its name whole or not at all: it is copied to a hidden name
 (.NAME.remora-part) and renamed when all of it is on the disk. Permission bits and times of
 modification are kept, owners are not. A symbolic link as destination is followed to a file or
 directory, and nothing that leads to a pipe or a device (/dev/stdout) is replaced: use remora cat.
+One in a local directory that is copied into gives way to a file or link of its name, and to no directory.
 With -r symbolic links are copied as links; devices, pipes and sockets in a directory are skipped.
 Without -r a link is followed; a device, pipe or socket that is named is an error.
 

@@ -42,6 +42,7 @@ use crate::state;
 use begun::Begun;
 use given::Given;
 use job::Job;
+use named::Dest;
 use remote_part::Early;
 use upload::Destination;
 
@@ -162,24 +163,21 @@ async fn download_one(
 ) -> Result {
     let url = &place.url;
     let node = node.map_err(Error::remote(url))?;
-    let dest = match place.name() {
-        Some(name) if into => dest.join(name),
-        _ => dest.to_owned(),
-    };
+    let dest = Dest::new(dest, place.name().filter(|_| into));
     match node.attr.kind {
         FileType::Regular => {
-            let dest = named::destination(&dest)?;
+            let dest = dest.file()?;
             download::file(job, &place.remote, &node, url, &dest).await
         }
         FileType::Directory if job.recursive => {
-            tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest)).await
+            tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest.path)).await
         }
         FileType::SymLink if job.recursive => {
             // Another link may give way, as below a directory, but nothing that a file would not replace.
-            if dest.exists() {
-                named::destination(&dest)?;
+            if dest.path.exists() {
+                dest.file()?;
             }
-            tree::link_down(job, &place.remote, &node, url, &dest).await
+            tree::link_down(job, &place.remote, &node, url, &dest.path).await
         }
         FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
         kind => Err(Error::refused(url, format!("is a {}, which cannot be copied", crate::object::type_name(kind)))),

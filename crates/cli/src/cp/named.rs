@@ -21,8 +21,43 @@ pub(super) fn source(path: &Path, recursive: bool) -> io::Result<Metadata> {
     if recursive { fs::symlink_metadata(path) } else { fs::metadata(path) }
 }
 
-/// Where a copy to `dest` goes.
-pub(super) fn destination(dest: &Path) -> Result<PathBuf> {
+/// Where a copy goes to.
+#[derive(Debug)]
+pub(super) struct Dest {
+    pub(super) path: PathBuf,
+    pub(super) by: By,
+}
+
+/// Whose word a destination is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// It is on the command line: what a link there leads to is meant.
+    User,
+    /// The last name is the source's own, in a directory that was named. A link of that name may be one that
+    /// the server had copied there, and nothing is put where that leads.
+    Source,
+}
+
+impl Dest {
+    /// `dest`, or what is called `name` in it.
+    pub(super) fn new(dest: &Path, name: Option<&str>) -> Dest {
+        match name {
+            Some(name) => Dest { path: dest.join(name), by: By::Source },
+            None => Dest { path: dest.to_owned(), by: By::User },
+        }
+    }
+
+    /// The file that is to be written: where the user's link leads. Links of others are replaced.
+    pub(super) fn file(&self) -> Result<PathBuf> {
+        match self.by {
+            By::User => destination(&self.path),
+            By::Source => Ok(self.path.clone()),
+        }
+    }
+}
+
+/// Where a copy to `dest` goes, which the user named.
+fn destination(dest: &Path) -> Result<PathBuf> {
     let failed = |e| Error::local(dest.display())(e);
     // What opening it would find: what is written in a link to a pipe, say, is no path to that.
     match fs::metadata(dest) {

@@ -16,6 +16,7 @@ use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 use super::begun::Begun;
 use super::download;
 use super::job::{Job, count};
+use super::named::{By, Dest};
 use super::names::{is_part, is_plain, part_name};
 use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
@@ -35,15 +36,18 @@ struct Down {
     node: Node,
     url: String,
     dest: PathBuf,
+    /// Whether it may be reached through a link: further ones than the user's own lead who knows where.
+    through_link: bool,
     depth: usize,
 }
 
 /// Copies a remote directory and all that is in it to `dest`.
-pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Path, begun: &Begun) -> Result {
+pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Dest, begun: &Begun) -> Result {
     let mut pool = Pool::default();
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<(PathBuf, Attr)> = Vec::new();
-    let mut todo = vec![Down { node, url: url.to_owned(), dest: dest.to_owned(), depth: 0 }];
+    let (url, through_link) = (url.to_owned(), dest.by == By::User);
+    let mut todo = vec![Down { node, url, dest: dest.path.clone(), through_link, depth: 0 }];
     while let Some(dir) = todo.pop() {
         let entries = match open_down(remote, &dir, begun).await {
             Ok((is_ours, Listing { entries, unknown })) => {
@@ -73,7 +77,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
             if is_part(&entry.name) {
                 skip(job, &url, UNFINISHED);
             } else if entry.node.is_dir() {
-                todo.push(Down { node: entry.node, url, dest, depth: dir.depth + 1 });
+                todo.push(Down { node: entry.node, url, dest, through_link: false, depth: dir.depth + 1 });
             } else {
                 let (job, remote) = (job.clone(), remote.clone());
                 pool.spawn(async move { job.settle(down_one(&job, &remote, entry, &url, &dest).await) }).await?;
@@ -107,8 +111,7 @@ async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, 
             true
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            // Only the first may be reached through a link: further ones lead who knows where.
-            let meta = if dir.depth == 0 { fs::metadata(&dir.dest) } else { fs::symlink_metadata(&dir.dest) };
+            let meta = if dir.through_link { fs::metadata(&dir.dest) } else { fs::symlink_metadata(&dir.dest) };
             let Some(meta) = meta.ok().filter(fs::Metadata::is_dir) else {
                 return Err(Error::refused(dir.dest.display(), "exists and is not a directory"));
             };
