@@ -10,8 +10,9 @@ use crate::units;
 
 pub(crate) const HELP: &str = "\
 Takes files that remora send sends, and puts them into DIR. A file appears under its name whole or
-not at all. Names that lead elsewhere, hidden names and names with control characters are refused;
-a file that is there is kept unless --overwrite is given. Files are their owner's alone (mode 0600).
+not at all. Names that lead elsewhere, hidden names and names with control characters or such as
+rearrange text are refused; a file that is there is kept unless --overwrite is given. Files are their
+owner's alone (mode 0600).
 What has arrived of a file whose sender went away is kept while this runs, and not sent again.
 
 Examples:

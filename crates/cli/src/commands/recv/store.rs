@@ -16,6 +16,7 @@ use crate::cp::lock::{TRIES_MAX, busy, is_at, lock};
 use crate::cp::names::{is_plain, part_name};
 use crate::cp::ranges::Ranges;
 use crate::exit::io_text;
+use crate::out;
 use crate::parcel::{Announcement, RANGES_MAX, Verdict};
 use crate::units::human;
 
@@ -161,6 +162,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
         name if name.len() > NAME_MAX => "it is too long",
         name if name.starts_with('.') => "it is hidden",
         name if name.chars().any(char::is_control) => "it has control characters",
+        name if name.chars().any(out::rearranges) => "it has characters that rearrange what is around them",
         _ => return Ok(()),
     };
     Err(format!("the name is not allowed: {why}"))

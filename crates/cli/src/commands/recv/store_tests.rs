@@ -56,6 +56,7 @@ fn only_plain_names_are_taken() {
         (".bashrc", "hidden"),
         ("a\nb", "control"),
         ("\u{1b}[2J", "control"),
+        ("a\u{202e}gpj.exe", "rearrange"),
         (&long, "long"),
     ] {
         let mut case = Case::new(true, 100);
@@ -64,7 +65,7 @@ fn only_plain_names_are_taken() {
         assert_eq!(case.names(), [""; 0], "{name:?}");
     }
     let mut case = Case::new(false, 100);
-    for name in ["a b", "é", "...x".trim_start_matches('.'), &long[1..]] {
+    for name in ["a b", "é", "...x".trim_start_matches('.'), "می\u{200c}خواهم", &long[1..]] {
         assert_eq!(case.whole(name, b"x"), Some(Verdict::Stored), "{name}");
     }
 }
