@@ -19,6 +19,7 @@ fn main() {
         trial("remora_is_copied_beside_a_load", &["unshare"], remora_is_copied_beside_a_load),
         trial("stations_collide_on_an_ethernet", &["unshare"], stations_collide_on_an_ethernet),
         trial("everybody_copies", all, everybody_copies),
+        trial("a_page_is_written_whoever_reads", &["unshare"], a_page_is_written_whoever_reads),
         trial("what_was_run_before_ctrl_c_is_reported", &["unshare"], what_was_run_is_reported),
     ];
     // One after the other: they measure time.
@@ -82,6 +83,11 @@ fn everybody_copies() {
     let report = study(&Place::new(), &["--loads", "0", "--seeds", "1"]);
     all_well(&report, 1);
     assert_eq!(report["parts"].as_array().map(Vec::len), Some(5), "{report}");
+}
+
+fn a_page_is_written_whoever_reads() {
+    let study = arguments(&["--only", "same-disk", "--loads", "0", "--seeds", "1", "--html", "page.html"]);
+    Place::new().page_is_written_whoever_reads(&study, "page.html");
 }
 
 fn what_was_run_is_reported() {

@@ -27,7 +27,7 @@ pub(crate) async fn run(args: CopyLab) -> Result {
     };
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     let report = report.map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
-    lab::publish(&report, || report.to_text(), args.json, page)?;
+    lab::publish(&report, || Ok(report.to_text()), args.json, page)?;
     if let Some(number) = number {
         return Err(Error::Interrupted(number));
     }

@@ -2,6 +2,7 @@
 
 use remora_lab::demo::{Options, Outcome, run as race};
 
+use super::lab;
 use crate::args::Demo;
 use crate::exit::{Error, Result};
 use crate::out;
@@ -9,11 +10,11 @@ use crate::out;
 pub(crate) async fn run(args: Demo) -> Result {
     let options =
         Options { file: args.file, seed: args.seed, report: args.report, limit: args.limit, bars: !args.json };
-    if !args.json {
-        out::text("Three clients copy a file to a server and back, over links with the same bad moments.\n")?;
-    }
+    let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
+    // There is a report, whether this is read or not.
+    let printed = if args.json { Ok(()) } else { out::text(what) };
     let outcome = race(options).await.map_err(|e| Error::refused("no race", plain(&e.to_string())))?;
-    show(&outcome, args.json)?;
+    lab::read_or_not(printed.and_then(|()| show(&outcome, args.json)))?;
     if outcome.all_intact() { Ok(()) } else { Err(Error::Mismatch("the file".into())) }
 }
 

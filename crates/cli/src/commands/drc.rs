@@ -16,7 +16,7 @@ pub(crate) async fn run(args: Drc) -> Result {
     // signal ends the process around them.
     let report = tokio::task::spawn_blocking(move || drc::run(&options));
     let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
-    lab::publish(&report, || report.to_text(), args.json, page)?;
+    lab::publish(&report, || Ok(report.to_text()), args.json, page)?;
     lab::failed(report.failures())
 }
 

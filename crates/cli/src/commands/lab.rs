@@ -17,21 +17,34 @@ pub(crate) fn reserve(html: Option<&Path>) -> Result<Wanted> {
     html.map(reserved).transpose()
 }
 
-/// Prints the report, as an object or as `text` says it, and writes the page.
+/// Writes the page, and prints the report, as an object or as `text` says it. The page comes first: what was
+/// waited for is kept, whatever becomes of standard output. That nobody reads this is no error, and hides none.
 pub(crate) fn publish<R: Serialize + Html>(
     report: &R,
-    text: impl FnOnce() -> String,
+    text: impl FnOnce() -> Result<String>,
     json: bool,
     page: Wanted,
 ) -> Result {
-    if json {
-        out::json(report)?
-    } else {
-        out::text(&text())?
+    let written =
+        page.map(|(page, path)| page.write(report).map(|()| path.clone()).map_err(Error::local(path.display())));
+    let written = written.transpose()?;
+    let print = || {
+        if json {
+            return out::json(report);
+        }
+        out::text(&text()?)?;
+        let Some(path) = written else { return Ok(()) };
+        out::text(&format!("The report, with drawings: {}\n", path.display()))
+    };
+    read_or_not(print())
+}
+
+/// That nobody reads what is printed at the end is no error: what else there is to say of the runs counts.
+pub(crate) fn read_or_not(printed: Result) -> Result {
+    match printed {
+        Err(Error::Pipe) => Ok(()),
+        other => other,
     }
-    let Some((page, path)) = page else { return Ok(()) };
-    page.write(report).map_err(Error::local(path.display()))?;
-    if json { Ok(()) } else { out::text(&format!("The report, with drawings: {}\n", path.display())) }
 }
 
 /// An error if runs failed, so many.

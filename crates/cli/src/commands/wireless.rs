@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
 use remora_lab::wireless::real::{self, HAND_OFF_DIR, Others, Real, Setup};
@@ -65,24 +64,23 @@ async fn work<R: Runner + Send + 'static>(
     let (at_work, quiet) = (work.clone(), args.json);
     // It keeps all processors busy and cannot be cut short: it has threads of its own.
     let runs = tokio::task::spawn_blocking(move || {
-        let nobody_reads = AtomicBool::new(false);
+        // The first failure ends what is printed, and not what is run: a page may be wanted of it.
+        let printed = Mutex::new(Ok(()));
         at_work.run(|ended| {
-            if !quiet && out::text(&ended.to_text()).is_err() {
-                nobody_reads.store(true, Ordering::Relaxed);
+            let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
+            if !quiet && printed.is_ok() {
+                *printed = out::text(&ended.to_text());
             }
         });
-        nobody_reads.into_inner()
+        printed.into_inner().unwrap_or_else(PoisonError::into_inner)
     });
-    let interrupted = tokio::select! {
-        done = runs => match done.map_err(|e| Error::refused("no results", e.to_string()))? {
-            true => return Err(Error::Pipe),
-            false => None,
-        },
-        number = stop => Some(number),
+    let (printed, interrupted) = tokio::select! {
+        done = runs => (done.map_err(|e| Error::refused("no results", e.to_string()))?, None),
+        number = stop => (Ok(()), Some(number)),
     };
     // A second signal ends what a reader who does not read holds up.
     let json = args.json;
-    let shown = tokio::task::spawn_blocking(move || show(&work, json, page));
+    let shown = tokio::task::spawn_blocking(move || show(&work, printed, json, page));
     let failures = tokio::select! {
         done = shown => done.map_err(|e| Error::refused("no results", e.to_string()))??,
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
@@ -93,10 +91,10 @@ async fn work<R: Runner + Send + 'static>(
     }
 }
 
-/// Shows what has not been shown yet; how many runs failed.
-fn show<R: Runner>(work: &Work<R>, json: bool, page: Wanted) -> Result<usize> {
+/// Shows what has not been shown yet, if what has been was `printed`; how many runs failed.
+fn show<R: Runner>(work: &Work<R>, printed: Result, json: bool, page: Wanted) -> Result<usize> {
     let report = work.report();
-    lab::publish(&report, || work.rest(&report), json, page)?;
+    lab::publish(&report, || printed.map(|()| work.rest(&report)), json, page)?;
     Ok(report.failures())
 }
 

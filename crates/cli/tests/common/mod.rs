@@ -81,6 +81,25 @@ impl Place {
         out.stdout
     }
 
+    /// Runs a command that writes `page` with a full disk behind its standard output, and with nobody behind it:
+    /// there is a page each time, and only the disk is an error.
+    pub(crate) fn page_is_written_whoever_reads(&self, args: &[&str], page: &str) {
+        let (reader, unread) = std::io::pipe().unwrap();
+        drop(reader);
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        for (output, code, said) in
+            [(Stdio::from(full), 1, "standard output: no space left on device"), (Stdio::from(unread), 0, "")]
+        {
+            let out = self.command(args).stdout(output).output().unwrap();
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(code), "{args:?}: {stderr}");
+            assert!(if said.is_empty() { stderr.is_empty() } else { stderr.contains(said) }, "{args:?}: {stderr}");
+            let written = fs::read_to_string(self.here(page)).unwrap_or_else(|e| panic!("{args:?}: {code}: {e}"));
+            assert!(written.ends_with("</html>\n"), "{args:?}: {code}");
+            fs::remove_file(self.here(page)).unwrap();
+        }
+    }
+
     /// Starts one that is not waited for.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(args))
