@@ -63,6 +63,27 @@ fn an_interrupted_sender_shows_its_figures() {
     assert_eq!(recv.finish().code, 143);
 }
 
+/// A sender that stands still for a time, as on a machine that sleeps, does not make up for it, and says so.
+#[test]
+fn what_was_due_while_it_stood_still_is_too_late() {
+    let p = Place::new();
+    let seen = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    seen.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let at = seen.local_addr().unwrap().to_string();
+    let send = p.start(&["load", "send", &at, "--rate", "1Mbit", "--for", "4s", "--json"]);
+    seen.recv(&mut [0; 2048]).unwrap();
+    send.signal("STOP");
+    std::thread::sleep(Duration::from_millis(1500));
+    send.signal("CONT");
+    let sent = objects(&send.finish().stdout).remove(0);
+    // A packet in 8.2 ms: of 1.5 s all but the last half second's.
+    let skipped = sent["skipped"].as_u64().unwrap();
+    assert!(skipped >= 100, "{sent}");
+    let due = sent["offered_bits_per_s"].as_f64().unwrap() / sent["sent_bits_per_s"].as_f64().unwrap();
+    assert!(due > 1.2, "the rate sent is the less for it: {sent}");
+    assert!(sent["late_ms_max"].as_f64().is_some_and(|late| late <= 500.0), "{sent}");
+}
+
 #[test]
 fn what_makes_no_sense_or_harm_is_refused() {
     let p = Place::new();

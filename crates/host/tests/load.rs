@@ -11,6 +11,9 @@ use remora_host::load::{Law, Plan, Run, Runs, Sent, connect, listen, receive, se
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// Runs in one of which at least a busy machine is in time.
+const TRIES: usize = 5;
+
 /// A receiver on a thread of its own, until it is dropped.
 struct Receiver {
     at: SocketAddr,
@@ -48,14 +51,43 @@ fn sent(to: SocketAddr, plan: &Plan) -> Sent {
     send(&connect(to).unwrap(), plan, &AtomicBool::new(false)).unwrap()
 }
 
+/// What is sent, not only what was due: the rate, but for the last bits. A busy machine may make a run late, which
+/// says nothing of this; it does not make all of several so.
 #[test]
-fn the_rate_is_the_one_asked_for_and_counts_are_exact() {
+fn the_rate_sent_is_the_one_asked_for() {
+    // What 42 draws by chance is 5 % off in a second.
     for (law, share) in [(Law::Even, 0.02), (Law::Poisson, 0.12)] {
+        let receiver = Receiver::start();
+        let plan = plan(law, Rate::mbit(2), Duration::from_secs(1), 42);
+        let as_asked =
+            |sent: &Sent| sent.skipped + sent.refused == 0 && (sent.sent_bits_per_s() / 2e6 - 1.0).abs() < share;
+        let mut runs = Vec::new();
+        while !runs.last().is_some_and(as_asked) {
+            assert!(runs.len() < TRIES, "{law:?}: {runs:?}");
+            runs.push(sent(receiver.at, &plan));
+        }
+    }
+}
+
+#[test]
+fn what_the_system_refuses_is_not_sent() {
+    let receiver = Receiver::start();
+    let socket = connect(receiver.at).unwrap();
+    rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
+    let plan = plan(Law::Even, Rate::mbit(2), Duration::from_millis(200), 1);
+    let sent = send(&socket, &plan, &AtomicBool::new(false)).unwrap();
+    assert!(sent.refused > 0, "{sent:?}");
+    assert_eq!((sent.sent, sent.sent_bits_per_s(), sent.carried), (0, 0.0, None), "{sent:?}");
+    assert!(sent.offered_bits_per_s() > 0.0, "{sent:?}");
+}
+
+#[test]
+fn counts_are_exact() {
+    for law in [Law::Even, Law::Poisson] {
         let receiver = Receiver::start();
         let plan = plan(law, Rate::mbit(8), Duration::from_secs(1), 42);
         let sent = sent(receiver.at, &plan);
-        assert!((sent.offered_bits_per_s() / 8e6 - 1.0).abs() < share, "{law:?}: {sent:?}");
-        assert_eq!(sent.offered, sent.sent + sent.refused + sent.skipped);
+        assert!(sent.sent > 0, "{sent:?}");
         let carried = sent.carried.expect("the receiver answers");
         assert_eq!(carried.packets + carried.lost, sent.sent, "{sent:?}");
         assert_eq!((carried.lost, carried.duplicates, carried.reordered), (0, 0, 0), "{sent:?}");
