@@ -4,11 +4,19 @@
 mod common;
 
 use common::Place;
+use remora_channel::ErrorModel;
+use remora_client::{Config, Transport};
+use remora_sim::copy::{self, CopyConfig, Direction};
+use remora_sim::programs::median;
 use serde_json::Value;
 
+fn document(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
 /// The cells of the rows of a document's tables that begin with one of `first`.
-fn rows(document: &str, first: &[&str]) -> Vec<Vec<String>> {
-    let text = std::fs::read_to_string(format!("{}/../../{document}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+fn rows(name: &str, first: &[&str]) -> Vec<Vec<String>> {
+    let text = document(name);
     let row = |line: &str| line.split('|').map(|cell| cell.replace("**", "").trim().to_owned()).collect::<Vec<_>>();
     let is_wanted = |row: &Vec<String>| row.get(1).is_some_and(|cell| first.contains(&&cell[..]));
     text.lines().map(row).filter(is_wanted).collect()
@@ -62,4 +70,41 @@ fn drc_md_has_what_lab_drc_says_of_the_clients_of_today() {
         ];
         assert_eq!(row[3..10], figures, "{client}, {}", row[2]);
     }
+}
+
+/// Times the floor, the median of ten seeds, as the program `copy --hold` of the simulator prints it.
+fn held(direction: Direction, bad_mean_ms: u64) -> f64 {
+    let errors = ErrorModel::bursts(std::time::Duration::from_millis(bad_mean_ms));
+    let channel = remora_channel::Config { errors, hold: true, ..Default::default() };
+    let config = CopyConfig { channel, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+    let ratio = |seed| copy::run(&config, seed).unwrap().copies[0].ratio().unwrap();
+    median((0..10).map(ratio).collect())
+}
+
+#[test]
+fn client_md_has_what_is_simulated_through_a_link_that_holds() {
+    let [read_80, write_80, read_500, write_500] =
+        [(Direction::Read, 80), (Direction::Write, 80), (Direction::Read, 500), (Direction::Write, 500)]
+            .map(|(direction, bad_mean_ms)| format!("{:.2}", held(direction, bad_mean_ms)));
+    assert_eq!(read_80, write_80, "the text has one figure for both");
+    let said = format!("{read_80} with bursts of 80 ms and {read_500} / {write_500} with bursts of 500 ms");
+    let words = document("docs/client.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&said), "{said}");
+}
+
+#[test]
+fn testbed_md_has_rates_in_the_papers_kilobytes() {
+    let at_160 = rows("docs/testbed.md", &["read"]).into_iter().filter(|row| row[2] == "160 ms");
+    // No changes, linear, retransmit, both: the other tables' cells are more, or not numbers.
+    let seconds: Vec<Vec<f64>> =
+        at_160.map(|row| row[3..].iter().filter_map(|cell| cell.parse().ok()).collect()).collect();
+    let [.., seconds] = &seconds[..] else { panic!("no table of all bad means") };
+    let [before, _, _, after] = seconds[..] else { panic!("{seconds:?}") };
+    let said = &rows("docs/testbed.md", &["one read at 160 ms from 8.4 to 19.2 KB/s"])[0][2];
+    let said: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    for (said, seconds) in said.iter().zip([before, after]) {
+        // The seconds are rounded.
+        assert!((said - 1024.0 / seconds).abs() <= 0.06, "{said} KB/s, 1024 KB in {seconds} s");
+    }
+    assert_eq!(said.len(), 2);
 }
