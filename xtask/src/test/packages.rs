@@ -122,6 +122,14 @@ mod tests {
     }
 
     #[test]
+    fn the_document_names_every_package() {
+        let text = include_str!("../../../docs/testing.md");
+        for (package, _) in PACKAGES {
+            assert!(text.contains(&format!("`{package}`")), "docs/testing.md does not say that {package} is installed");
+        }
+    }
+
+    #[test]
     fn no_install_forbids() {
         assert!(refusal(true).is_some());
     }
