@@ -137,7 +137,7 @@ fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
     assert!(told.contains("--export NAME=DIR"), "{told}");
     let named = [b"x=", dir.as_os_str().as_bytes()].concat();
     let share = plan(&[OsStr::new("--export"), OsStr::from_bytes(&named)]).unwrap().remove(0);
-    assert_eq!((&share.dir, share.paths().collect::<Vec<_>>()), (&dir, vec!["/x", "/"]));
+    assert_eq!((&share.dir, share.paths().map(String::as_str).collect::<Vec<_>>()), (&dir, vec!["/x", "/"]));
     assert!(serde_json::to_string(&super::super::table::views(&[share])).is_ok());
     let wrong = plan(&[OsStr::new("--export"), OsStr::from_bytes(b"\xff=/")]).unwrap_err();
     assert!(wrong.to_string().contains("the name is not UTF-8"), "{wrong}");
