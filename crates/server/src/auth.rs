@@ -24,6 +24,9 @@ pub(crate) fn caller(cred: &OpaqueAuth) -> Result<Caller, Outcome> {
         OpaqueAuth::UNIX => {
             decode(Reader::new(cred.body.clone())).map(Some).map_err(|_| Outcome::AuthError(Outcome::AUTH_BADCRED))
         }
+        // We give out no short hands; whoever has one from another server is to come with the long form
+        // again (RFC 5531, appendix A). That would help with no other flavor.
+        OpaqueAuth::SHORT => Err(Outcome::AuthError(Outcome::AUTH_REJECTEDCRED)),
         _ => Err(Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
     }
 }
@@ -64,6 +67,10 @@ mod tests {
             (unix(trailing), user(2)),
             (unix(&b"\0\0\0\0\xff\xff\xff\xff"[..]), Err(Outcome::AuthError(Outcome::AUTH_BADCRED))),
             (unix(body(3)[..20].to_vec()), Err(Outcome::AuthError(Outcome::AUTH_BADCRED))),
+            (
+                OpaqueAuth { flavor: 2, body: Bytes::from_static(b"short") },
+                Err(Outcome::AuthError(Outcome::AUTH_REJECTEDCRED)),
+            ),
             (OpaqueAuth { flavor: 6, body: Bytes::new() }, Err(Outcome::AuthError(Outcome::AUTH_TOOWEAK))),
         ] {
             assert_eq!(caller(&cred), want, "{cred:?}");

@@ -38,13 +38,14 @@ pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
     (split((v >> 32) as u32), split(v as u32))
 }
 
-/// Whether a file that looks like that was made with `verf`. A disk may keep whole seconds only, as is seen by
+/// Whether a file that looks like that was made with `verf`, and nothing else was done to it. What has data was
+/// written to since, whoever set its times back, and is no new file to anybody. A disk may keep whole seconds only, as is seen by
 /// the time of the last change, and there the rest has to do.
 pub(crate) fn is_exclusive(verf: [u8; 8], file: &Attr) -> bool {
     let whole = [file.atime, file.mtime, file.ctime].iter().all(|time| time.nanos == 0);
     let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || whole);
     let (a, m) = exclusive_times(verf);
-    kept(a, file.atime) && kept(m, file.mtime)
+    file.size == 0 && kept(a, file.atime) && kept(m, file.mtime)
 }
 
 /// The attributes of a file made with `verf`.

@@ -26,6 +26,8 @@ impl OpaqueAuth {
     pub const NONE: u32 = 0;
     /// AUTH_SYS, called AUTH_UNIX before RFC 5531.
     pub const UNIX: u32 = 1;
+    /// AUTH_SHORT: a server's own short hand for an AUTH_SYS credential.
+    pub const SHORT: u32 = 2;
 
     /// The empty credential.
     pub const fn none() -> OpaqueAuth {
@@ -199,6 +201,8 @@ pub enum Outcome {
 impl Outcome {
     /// `auth_stat` 1: the credential could not be decoded.
     pub const AUTH_BADCRED: u32 = 1;
+    /// `auth_stat` 2: the client must begin a new session.
+    pub const AUTH_REJECTEDCRED: u32 = 2;
     /// `auth_stat` 5: the credential is too weak for this.
     pub const AUTH_TOOWEAK: u32 = 5;
 }

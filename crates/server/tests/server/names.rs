@@ -65,8 +65,10 @@ fn an_exclusive_create_finds_its_file_again() {
 #[test]
 fn types_that_mknod_does_not_make() {
     let (mut w, root) = world();
-    let what = NodeKind::Other(FileType::Regular);
-    assert_eq!(w.call(&Call::MkNod(MkNodArgs { at: at(&root, "x"), what })).status(), Some(Status::BadType));
+    for number in [FileType::Regular as u32, FileType::Directory as u32, FileType::SymLink as u32, 0, 8, u32::MAX] {
+        let call = Call::MkNod(MkNodArgs { at: at(&root, "x"), what: NodeKind::Other(number) });
+        assert_eq!(w.call(&call).status(), Some(Status::BadType), "{number}");
+    }
 }
 
 #[test]

@@ -204,6 +204,11 @@ fn an_exclusive_create_is_found_again_by_its_verifier() {
             let now = SetAttr { atime: SetTime::Server, mtime: SetTime::Server, ..mode(0o644) };
             fs.setattr(&me(), &made.id, &now, None).unwrap();
             assert_eq!(fs.create(&me(), &root, b"x", &how), Err(Status::Exist), "set free by SETATTR");
+            let set = |time: NfsTime| SetTime::To(time);
+            let back = SetAttr { atime: set(made.attr.atime), mtime: set(made.attr.mtime), ..SetAttr::NONE };
+            fs.write(&me(), &made.id, 0, &b"data"[..].into(), Stable::FileSync).unwrap();
+            fs.setattr(&me(), &made.id, &back, None).unwrap();
+            assert_eq!(fs.create(&me(), &root, b"x", &how), Err(Status::Exist), "no new file has data");
             fs.remove(&me(), &root, b"x").unwrap();
         }
     });
@@ -391,7 +396,7 @@ fn special_files_are_made_and_not_opened() {
             assert_eq!(fs.getattr(&made.id).unwrap().mode, 0o600);
             fs.remove(&me(), &root, b"n").unwrap();
         }
-        let other = NodeKind::Other(FileType::Directory);
+        let other = NodeKind::Other(FileType::Directory as u32);
         assert_eq!(fs.mknod(&me(), &root, b"n", &other).unwrap_err(), Status::BadType);
         assert_eq!(fs.read(&me(), &root, 0, 1), Err(Status::IsDir));
         assert_eq!(write(fs, &root, 0, b"x"), Err(Status::IsDir));

@@ -205,8 +205,9 @@ pub enum NodeKind {
     Socket(SetAttr),
     /// A named pipe.
     Fifo(SetAttr),
-    /// A type that MKNOD does not make; the answer is [`super::Status::BadType`].
-    Other(FileType),
+    /// The number of a type that MKNOD does not make, or of none; the answer is
+    /// [`super::Status::BadType`].
+    Other(u32),
 }
 
 impl Xdr for NodeKind {
@@ -216,7 +217,7 @@ impl Xdr for NodeKind {
             NodeKind::Block(a, s) => (FileType::Block, Some(a), Some(s)),
             NodeKind::Socket(a) => (FileType::Socket, Some(a), None),
             NodeKind::Fifo(a) => (FileType::Fifo, Some(a), None),
-            NodeKind::Other(kind) => (*kind, None, None),
+            NodeKind::Other(number) => return number.encode(out),
         };
         kind.encode(out);
         if let Some(a) = attr {
@@ -227,12 +228,16 @@ impl Xdr for NodeKind {
         }
     }
     fn decode(r: &mut Reader) -> Result<NodeKind, Error> {
-        Ok(match FileType::decode(r)? {
+        let kind = match FileType::decode(r) {
+            Err(Error::BadDiscriminant { value, .. }) => return Ok(NodeKind::Other(value)),
+            kind => kind?,
+        };
+        Ok(match kind {
             FileType::Char => NodeKind::Char(SetAttr::decode(r)?, SpecData::decode(r)?),
             FileType::Block => NodeKind::Block(SetAttr::decode(r)?, SpecData::decode(r)?),
             FileType::Socket => NodeKind::Socket(SetAttr::decode(r)?),
             FileType::Fifo => NodeKind::Fifo(SetAttr::decode(r)?),
-            other => NodeKind::Other(other),
+            other => NodeKind::Other(other as u32),
         })
     }
 }

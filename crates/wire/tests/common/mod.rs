@@ -109,7 +109,7 @@ arb! {
         FileType::Block => NodeKind::Block(Arb::arb(d), Arb::arb(d)),
         FileType::Socket => NodeKind::Socket(Arb::arb(d)),
         FileType::Fifo => NodeKind::Fifo(Arb::arb(d)),
-        other => NodeKind::Other(other),
+        other => NodeKind::Other(other as u32),
     };
     Call: d => nfs3_call(any_proc(d), d);
     Reply: d => nfs3_reply(any_proc(d), d);
