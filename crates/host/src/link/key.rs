@@ -58,6 +58,14 @@ pub enum KeyError {
         /// The file's permission bits.
         mode: u32,
     },
+    /// Somebody else could read or change the file, whatever its mode.
+    #[error("it belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")]
+    Theirs {
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
     /// The system gives no random numbers, or the cipher library refuses its own keys.
     #[error("no key can be made: the system gives no random numbers")]
     Random,
@@ -145,12 +153,16 @@ fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// The secret kept in the file at `path`, which its owner alone may read.
+/// The secret kept in the file at `path`, which is ours or root's and its owner alone may read.
 pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     let (file, meta) = open(path)?;
     let mut text = String::new();
     file.take(TEXT_MAX).read_to_string(&mut text)?;
     let mode = meta.permissions().mode() & 0o777;
+    let (owner, us) = (meta.uid(), rustix::process::geteuid().as_raw());
+    if meta.file_type().is_file() && owner != us && owner != 0 {
+        return Err(KeyError::Theirs { owner, us });
+    }
     // A pipe (`--key <(pass ...)`) has no other readers.
     if meta.file_type().is_file() && meta.nlink() > 0 && mode & 0o077 != 0 {
         return Err(KeyError::Open { mode });
@@ -224,6 +236,23 @@ mod tests {
         assert_eq!(made.public.to_string().parse::<PublicKey>().unwrap(), made.public);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Identity::load(&path), Err(KeyError::Open { mode: 0o644 })));
+    }
+
+    #[test]
+    fn a_key_file_of_somebody_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("link.key");
+        let made = Identity::load_or_create(&path).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            return skip::skipped(&skip::this_test(), "needs root, to give a file away");
+        }
+        std::os::unix::fs::chown(&path, Some(2001), None).unwrap();
+        for refused in [Identity::load(&path), Identity::load_or_create(&path)] {
+            assert!(matches!(refused, Err(KeyError::Theirs { owner: 2001, us: 0 })));
+        }
+        assert!(matches!(SharedSecret::load(&path), Err(KeyError::Theirs { .. })));
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        assert_eq!(Identity::load(&path).unwrap().public, made.public);
     }
 
     #[test]
