@@ -59,6 +59,7 @@ mod lanes;
 mod objects;
 mod options;
 mod outbox;
+mod places;
 mod queue;
 mod relief;
 mod routes;

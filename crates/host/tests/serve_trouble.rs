@@ -3,7 +3,7 @@
 mod serve_kit;
 
 use std::io::{ErrorKind, Write};
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, Shutdown};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -163,6 +163,33 @@ fn the_longest_idle_makes_room_when_all_places_are_taken() {
     second.mount("/");
     let stats = serving.stats().sockets;
     assert_eq!((stats.refused, stats.closed_idle), (1, 1));
+}
+
+#[test]
+fn a_host_that_keeps_its_connections_busy_keeps_no_other_out() {
+    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
+    let (serving, addr) = start(limited(memory(), set));
+    let crowd_at = |addr| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
+    let mut crowd = [crowd_at(addr), crowd_at(addr), crowd_at(addr), crowd_at(addr)];
+    for tcp in &mut crowd {
+        tcp.mount("/");
+    }
+    let mut others = Vec::new();
+    for quietest in &mut crowd[..2] {
+        let mut other = Tcp::connect(addr);
+        other.mount("/");
+        others.push(other);
+        assert_eq!(quietest.try_receive(), None);
+        wait_until(&serving, |s| s.connections == 4);
+    }
+    for from in [Tcp::connect, crowd_at] {
+        assert_eq!(from(addr).try_receive(), None, "each has as many now");
+    }
+    for tcp in crowd[2..].iter_mut().chain(&mut others) {
+        tcp.mount("/");
+    }
+    let stats = serving.stats().sockets;
+    assert_eq!((stats.refused, stats.closed_idle), (2, 2));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener, programs: Programs
 }
 
 fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr, programs: Programs) {
-    if hub.connections() >= hub.connections_max() && !hub.evict_idle() {
+    if hub.connections() >= hub.connections_max() && !hub.make_room(addr) {
         hub.counters.refused.count();
         return;
     }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use remora_base::{Peer, Time};
+use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
 use remora_wire::record::RecordReader;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -89,10 +89,12 @@ impl Connection {
         self.stop();
     }
 
-    /// How long nothing has come in; zero while something is under way.
-    pub(super) fn idle_for(&self, now: Time) -> Duration {
-        let quiet = self.share.room.is_free() && !self.evicted.load(Relaxed);
-        if quiet { now.since(Time::from_nanos(self.heard.load(Relaxed))) } else { Duration::ZERO }
+    /// Whose place it holds, and how long nothing has come in, unless something is under way; `None` if it is
+    /// ending for another's sake.
+    pub(super) fn held(&self, now: Time) -> Option<(IpAddr, Option<Duration>)> {
+        let quiet = || now.since(Time::from_nanos(self.heard.load(Relaxed)));
+        let evicted = self.evicted.load(Relaxed);
+        (!evicted).then(|| (host_of(self.peer.addr), self.share.room.is_free().then(quiet)))
     }
 
     /// Writes on whenever the socket takes bytes again; ends when it does not for too long.

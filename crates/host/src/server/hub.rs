@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Core, Peer, Time};
+use remora_base::{Core, Peer, Time, host_of};
 use remora_server::{Exports, Intake, Programs, Server, Stats};
 use tokio::sync::Notify;
 
@@ -18,6 +18,7 @@ use super::datagram::DatagramSocket;
 use super::descriptors::Descriptors;
 use super::executor::{Done, JobQueue};
 use super::options::{Limits, Queueing};
+use super::places::{self, Held};
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
 use super::way::Way;
@@ -207,17 +208,25 @@ impl Hub {
         }
     }
 
+    /// Tells a connection to end whose place one more from `newcomer` is to have; whether there was one.
+    pub(super) fn make_room(&self, newcomer: SocketAddr) -> bool {
+        let found = places::gives_way(self.held(), host_of(newcomer), self.limits.evict_min);
+        found.inspect(|c| c.evict()).is_some()
+    }
+
     /// Tells the connection that has been idle longest to end, if it has been so for
-    /// [`Limits::evict_min`]; whether there was one.
-    pub(super) fn evict_idle(&self) -> bool {
+    /// [`Limits::evict_min`].
+    pub(super) fn evict_idle(&self) {
+        let evict_min = Some(self.limits.evict_min);
+        let longest = self.held().into_iter().filter(|c| c.quiet >= evict_min).max_by_key(|c| c.quiet);
+        longest.inspect(|c| c.connection.evict());
+    }
+
+    /// The places that are held.
+    fn held(&self) -> Vec<Held<Way>> {
         let now = self.clock.now();
-        let mut oldest: Option<Way> = None;
-        for shard in &self.shards {
-            let state = shard.lock();
-            let idle = state.connections.values().filter(|c| c.idle_for(now) >= self.limits.evict_min);
-            oldest = idle.chain(&oldest).max_by_key(|c| c.idle_for(now)).cloned();
-        }
-        oldest.inspect(|c| c.evict()).is_some()
+        let held = |shard: &Shard| shard.lock().connections.values().filter_map(|c| c.held(now)).collect::<Vec<_>>();
+        self.shards.iter().flat_map(held).collect()
     }
 
     /// How long a connection with this share may leave replies waiting.

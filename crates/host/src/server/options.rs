@@ -83,7 +83,8 @@ pub struct Objects {
 pub struct Limits {
     /// Most TCP connections; fewer if the process may not open as many files. When all are
     /// taken, a new one takes the place of the one that has been idle longest, if that has
-    /// been idle for [`Limits::evict_min`]; otherwise it is closed at once. Default 16,384.
+    /// been idle for [`Limits::evict_min`], or of one of the host (of IPv6 a network of 64 bits) that holds the most
+    /// if the newcomer's holds fewer; otherwise it is closed at once. Default 16,384.
     pub connections_max: usize,
     /// How long a connection must have been idle to be closed for a new one. Default 10 s.
     pub evict_min: Duration,

@@ -1,13 +1,13 @@
 //! What the cores know a connection by, whatever carries it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use remora_base::Time;
 
 use super::connection::Connection;
 use super::objects::Guest;
 use super::outbox::Reply;
+use super::places::Held;
 
 /// A connection on which replies go out.
 #[derive(Clone, Debug)]
@@ -72,12 +72,14 @@ impl Way {
         }
     }
 
-    /// How long nothing has come in; zero while something is under way, and for what holds no
-    /// descriptor, which nobody gains by ending it.
-    pub(super) fn idle_for(&self, now: Time) -> Duration {
+    /// The place it holds; `None` for what holds no descriptor, which nobody gains by ending it, and for what is
+    /// about to give it up.
+    pub(super) fn held(&self, now: Time) -> Option<Held<Way>> {
         match self {
-            Way::Stream(connection) => connection.idle_for(now),
-            Way::Objects(_) => Duration::ZERO,
+            Way::Stream(connection) => {
+                connection.held(now).map(|(host, quiet)| Held { host, quiet, connection: self.clone() })
+            }
+            Way::Objects(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -226,7 +226,19 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     pub(crate) fn connect(addr: SocketAddr) -> Tcp {
-        let stream = TcpStream::connect(addr).unwrap();
+        Tcp::over(TcpStream::connect(addr).unwrap())
+    }
+
+    /// From this address of this machine.
+    pub(crate) fn connect_from(source: Ipv4Addr, addr: SocketAddr) -> Tcp {
+        let (inet, stream) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+        let socket = rustix::net::socket(inet, stream, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        rustix::net::connect(&socket, &addr).unwrap();
+        Tcp::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Tcp {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
-use remora_base::Time;
+use remora_base::{Time, host_of};
 use rustls::pki_types::CertificateDer;
 
 use super::detour::Detour;
@@ -20,7 +20,6 @@ use super::idle::Idle;
 use super::inbox::Inbox;
 use super::keys::PublicKey;
 use super::outbox::Outbox;
-use super::places::host_of;
 use super::traffic::{Sizes, Traffic};
 use super::valve::Valve;
 use super::whereabouts::{Whereabouts, proofs};

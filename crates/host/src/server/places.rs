@@ -1,0 +1,65 @@
+//! Who makes room among the TCP connections when all places are taken.
+//!
+//! First the one that has been idle for long, whoever it is. Then one of the host that holds the most, if that is
+//! more than the newcomer's will: one host that keeps its connections busy must not keep all others out.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A connection.
+pub(super) struct Held<C> {
+    pub(super) host: IpAddr,
+    /// How long nothing has come in; `None` while something is under way.
+    pub(super) quiet: Option<Duration>,
+    pub(super) connection: C,
+}
+
+/// Whose place one more from `newcomer` takes. What has been idle for `evict_min` gives way to anybody.
+pub(super) fn gives_way<C>(held: Vec<Held<C>>, newcomer: IpAddr, evict_min: Duration) -> Option<C> {
+    let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for one in &held {
+        *hosts.entry(one.host).or_default() += 1;
+    }
+    let own = hosts.get(&newcomer).copied().unwrap_or(0);
+    let most = hosts.into_iter().max_by_key(|(_, count)| *count);
+    // Afterwards the newcomer's has no more than it: they do not take turns in taking one from the other.
+    let crowd = most.filter(|(_, count)| *count > own + 1).map(|(host, _)| host);
+    let longest =
+        held.into_iter().filter(|one| one.quiet.is_some_and(|quiet| quiet >= evict_min || crowd == Some(one.host)));
+    longest.max_by_key(|one| (one.quiet >= Some(evict_min), one.quiet)).map(|one| one.connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// Connections by host and seconds of quiet; negative for one at work. Which of them one more from `host` gets.
+    fn chosen(held: &[(u8, i64)], host: u8) -> Option<usize> {
+        let ip = |host: u8| IpAddr::from([10, 0, 0, host]);
+        let held = held.iter().enumerate().map(|(connection, (host, secs))| {
+            let quiet = u64::try_from(*secs).ok().map(Duration::from_secs);
+            Held { host: ip(*host), quiet, connection }
+        });
+        gives_way(held.collect(), ip(host), LONG)
+    }
+
+    #[test]
+    fn who_holds_the_most_makes_room_unless_one_is_idle() {
+        for (held, newcomer, place, why) in [
+            (&[(1, 3), (2, 11), (1, 12), (1, 0)][..], 3, Some(2), "the one idle longest"),
+            (&[(1, 3), (2, 11), (1, 4), (1, 0)], 1, Some(1), "whoever comes"),
+            (&[(1, 3), (1, 4), (2, 9)], 3, Some(1), "the quietest of the host with most"),
+            (&[(1, 3), (1, -1), (2, 9)], 3, Some(0), "not what is at work"),
+            (&[(1, -1), (1, -1), (2, 9)], 3, None, "not even the one there is"),
+            (&[(1, 3), (1, 4), (2, 9)], 1, None, "the newcomer's host is that with most"),
+            (&[(1, 3), (1, 4), (2, 9)], 2, None, "it would have as many as that with most has now"),
+            (&[(1, 3), (1, 4), (1, 5), (2, 9)], 2, Some(2), "it has fewer"),
+            (&[(1, 3), (2, 9)], 3, None, "each has one"),
+        ] {
+            assert_eq!(chosen(held, newcomer), place, "{why}");
+        }
+    }
+}
