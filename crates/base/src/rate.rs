@@ -19,7 +19,12 @@ impl Rate {
 
     /// `m` million bits a second. Panics on zero: for constants.
     pub const fn mbit(m: u64) -> Rate {
-        match Rate::from_bits(m * 1_000_000) {
+        Rate::of_bits(m * 1_000_000)
+    }
+
+    /// `b` bits a second. Panics on zero: for constants.
+    pub const fn of_bits(b: u64) -> Rate {
+        match Rate::from_bits(b) {
             Some(r) => r,
             None => panic!("a rate of zero"),
         }

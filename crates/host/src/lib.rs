@@ -1,8 +1,10 @@
 //! The real world around the cores: sockets, disk executor, clocks.
 //!
-//! [`server`] runs the NFS server core, [`client`] the client core; [`relay`] runs the
-//! emulated channel between UDP sockets. The cores decide; this crate moves bytes and tells
-//! the time.
+//! [`server`] runs the NFS server core (with [`exports`] and [`portmap`]), [`client`] the client core; [`link`]
+//! runs the two ends of a poor hop, [`atp`] the endpoints of objects, and [`forward`] and [`gateway`] TCP
+//! connections over those. [`relay`] runs the emulated channel between UDP sockets, [`emulate`] between network
+//! namespaces; [`load`] fills either. [`handoff`] tells clients that the link goes away; [`reserved`] has the ports
+//! that servers trust. The cores decide; this crate moves bytes and tells the time.
 
 pub mod atp;
 mod carrier;

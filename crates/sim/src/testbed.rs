@@ -43,10 +43,7 @@ const MOBILE: SlowHost = SlowHost {
     stable_writes: true,
 };
 /// How fast a mobile's file system reads and writes its local disk.
-const LOCAL_DISK: Rate = match Rate::from_bits(585_000) {
-    Some(rate) => rate,
-    None => panic!("a rate of zero"),
-};
+const LOCAL_DISK: Rate = Rate::of_bits(585_000);
 /// Requests outstanding: one for each block I/O daemon.
 const DAEMONS: u32 = 4;
 /// The first timeout: about twice the papers' least, 0.7 s, for a client that measures the round

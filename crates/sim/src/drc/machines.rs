@@ -28,13 +28,6 @@ const fn us(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-const fn rate(bits: u64) -> Rate {
-    match Rate::from_bits(bits) {
-        Some(rate) => rate,
-        None => panic!("a rate of zero"),
-    }
-}
-
 /// Both disks turn 3600 times a minute.
 const TURN: Duration = us(16_700);
 /// How often something else has the disk, and for how long: the same on both servers.
@@ -50,7 +43,7 @@ impl Machine {
             cpu: us(10_300),
             seek_max: us(67_000),
             turn: TURN,
-            rate: rate(5_000_000),
+            rate: Rate::of_bits(5_000_000),
             hold_up_chance: HOLD_UP_CHANCE,
             hold_up_mean: HOLD_UP_MEAN,
             overtaking: true,
@@ -64,7 +57,7 @@ impl Machine {
             cpu: us(5_200),
             seek_max: us(20_300),
             turn: TURN,
-            rate: rate(17_600_000),
+            rate: Rate::of_bits(17_600_000),
             hold_up_chance: HOLD_UP_CHANCE,
             hold_up_mean: HOLD_UP_MEAN,
             overtaking: true,

@@ -26,7 +26,7 @@ pub const PATH_MAX: u32 = 1024;
 
 /// The procedures, by their RFC names and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs)]
+#[expect(missing_docs, reason = "the names are the RFC's")]
 #[repr(u32)]
 pub enum Proc {
     Null = 0,

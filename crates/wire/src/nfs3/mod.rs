@@ -21,7 +21,7 @@ pub const FH_MAX: u32 = 64;
 
 /// The procedures, by their RFC names and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs)]
+#[expect(missing_docs, reason = "the names are the RFC's")]
 #[repr(u32)]
 pub enum Proc {
     Null = 0,

@@ -1,5 +1,5 @@
 //! A copy in cells: its rate is the fixed point of rate -> what it needs -> rate, found by halving an interval,
-//! a column for each half (`copying` of the model).
+//! a column for each half (`copying/mod.rs` of the model).
 
 use remora_model::pipeline::PACE;
 use remora_model::{Kind, Quantity, Route};
