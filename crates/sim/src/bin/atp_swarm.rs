@@ -2,7 +2,6 @@
 
 mod seeds;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -26,14 +25,9 @@ fn main() -> ExitCode {
 }
 
 fn repro(seed: u64) -> ExitCode {
-    println!("{:#?}", Scenario::draw(seed));
-    let mut out = std::io::stdout().lock();
-    let outcome = atp_swarm::run(seed, &mut |line| {
-        // A closed pipe must not end the run: the exit code still tells.
-        let _ = writeln!(out, "{line}");
-    });
-    drop(out);
-    println!("{outcome:#?}");
+    seeds::say(format_args!("{:#?}", Scenario::draw(seed)));
+    let outcome = atp_swarm::run(seed, &mut |line| seeds::say(line));
+    seeds::say(format_args!("{outcome:#?}"));
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

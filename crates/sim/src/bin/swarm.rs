@@ -52,9 +52,9 @@ fn main() -> ExitCode {
 
 fn repro(seed: u64, choice: CacheChoice) -> ExitCode {
     let scenario = Scenario::draw(seed, choice);
-    println!("{scenario:#?}");
+    seeds::say(format_args!("{scenario:#?}"));
     let outcome = swarm::run(&scenario, seed, Trace::to(Box::new(std::io::stdout())));
-    println!("{outcome:#?}");
+    seeds::say(format_args!("{outcome:#?}"));
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

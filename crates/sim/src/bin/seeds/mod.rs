@@ -1,5 +1,6 @@
 //! Many seeds side by side, for the swarms: which failed, and the command that repeats each.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,9 +55,18 @@ pub(crate) trait Worlds: Sync {
 
 /// Runs the worlds that `flags` asks for; fails if one does.
 pub(crate) fn run<W: Worlds>(flags: Flags, worlds: W) -> ExitCode {
+    if flags.from.checked_add(flags.seeds).is_none() {
+        eprintln!("error: --from {}: {} seeds are too many from there on", flags.from, flags.seeds);
+        return ExitCode::from(2);
+    }
     // A panic is caught and reported with its seed; its default message would only add noise.
     std::panic::set_hook(Box::new(|_| {}));
     Swarm { next: AtomicU64::new(flags.from), flags, worlds, tally: Mutex::default() }.run()
+}
+
+/// A line on standard output. A closed pipe must not end the run: the exit code still tells.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// What all threads share.
@@ -89,7 +99,8 @@ impl<W: Worlds> Swarm<W> {
         }
         let (seeds, failures) = (tally.seeds, tally.failures);
         let totals = W::describe(&tally.totals);
-        println!("{seeds} seeds, {failures} failed; {totals} in {:.1} s", began.elapsed().as_secs_f64());
+        let seconds = began.elapsed().as_secs_f64();
+        say(format_args!("{seeds} seeds, {failures} failed; {totals} in {seconds:.1} s"));
         if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
@@ -99,9 +110,11 @@ impl<W: Worlds> Swarm<W> {
 
     /// Runs one seed; `false` if there is none left to run.
     fn run_next(&self) -> bool {
+        // Both may be added: `run` has seen to it.
         let end = self.flags.from.saturating_add(self.flags.seeds);
-        let seed = self.next.fetch_add(1, Ordering::Relaxed);
-        if seed >= end || self.tally().failures >= self.flags.failures_max {
+        let next = |seed: u64| (seed < end).then(|| seed + 1);
+        let Ok(seed) = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) else { return false };
+        if self.tally().failures >= self.flags.failures_max {
             return false;
         }
         let outcome = self.run_seed(seed);
@@ -132,9 +145,7 @@ impl<W: Worlds> Swarm<W> {
 
     fn fail(&self, seed: u64, what: &str) {
         self.tally().failures += 1;
-        let mut out = std::io::stdout().lock();
-        // A closed pipe must not end the run: the exit code still tells.
-        let _ = writeln!(out, "seed {seed} failed:\n  {what}\n  repeat it with: {}", self.worlds.repeat(seed));
+        say(format_args!("seed {seed} failed:\n  {what}\n  repeat it with: {}", self.worlds.repeat(seed)));
     }
 
     fn show_progress(&self) {
