@@ -18,6 +18,7 @@ mod target;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -113,6 +114,8 @@ pub struct Plan {
     pub names: Vec<String>,
     /// Draws what is random.
     pub seed: u64,
+    /// Set when all is to end soon, and to be tidied up.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// The names of all attacks.
@@ -129,6 +132,10 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
     let mut rows = Vec::new();
     for attack in chosen {
         let row = one(attack, plan).unwrap_or_else(|e| Row::broken(attack.name, e.to_string()));
+        // What was cut short says nothing of the server.
+        if plan.stop.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
         tell(&row);
         rows.push(row);
     }
@@ -230,6 +237,7 @@ struct Ground<'a> {
     srv: &'a Path,
     until: Instant,
     seed: u64,
+    stop: &'a AtomicBool,
     root: Fh,
     /// Of another export.
     other: Fh,
@@ -240,7 +248,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    fn new<'a>(target: &'a Target, plan: &Plan) -> io::Result<Ground<'a>> {
+    fn new<'a>(target: &'a Target, plan: &'a Plan) -> io::Result<Ground<'a>> {
         let mut stream = Stream::connect_from(ATTACKER, target.addr, PATIENCE)?;
         let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
         let file = create(&mut stream, &root, "file")?;
@@ -251,6 +259,7 @@ impl Ground<'_> {
             srv: &target.srv,
             until: Instant::now() + plan.length,
             seed: plan.seed,
+            stop: &plan.stop,
             root,
             other,
             file,
@@ -271,7 +280,7 @@ impl Ground<'_> {
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
     }
 
     /// Notes the server's counters as they are now.

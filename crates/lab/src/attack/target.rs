@@ -1,7 +1,6 @@
 //! The server under attack: `remora serve` as a process of its own, seen from outside.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -73,11 +72,13 @@ impl Target {
             limit = stage.files_max.map(|n| format!("ulimit -n {n} && ")).unwrap_or_default(),
             mount = stage.disk_bytes.map(|n| format!("mount -t tmpfs -o size={n} none \"$1\" && ")).unwrap_or_default(),
         );
+        // It ends with the thread that started it, even where that is killed: what is set here stays set when the
+        // shell becomes the server (prctl(2)).
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
         // A mount made in a namespace of its own is gone with the process.
         let shell: &[&str] = if stage.disk_bytes.is_some() { &["unshare", "-m", "sh", "-c"] } else { &["sh", "-c"] };
-        let args = shell.iter().skip(1).map(OsString::from);
-        let mut command = Command::new(shell.first().copied().unwrap_or("sh"));
-        command.args(args).arg(serve).arg(program).args([&srv, &other, &state]);
+        command.args(shell).arg(serve).arg(program).args([&srv, &other, &state]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let lines = read_lines(&mut child);
         let mut target = Target { child, lines, addr: ([0; 4], 0).into(), portmap: ([0; 4], 0).into(), _dir: dir, srv };

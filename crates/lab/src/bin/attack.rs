@@ -1,12 +1,20 @@
 //! `attack`: attacks a server that it starts, and says whether it held.
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 use remora_lab::attack::{self, Plan, Report, Verdict};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit code after a signal.
+const INTERRUPTED: u8 = 130;
 
 /// Attacks a live `remora serve` on loopback, with a well-behaved client beside.
 #[derive(Parser)]
@@ -34,6 +42,11 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     raise_file_limit();
+    let stop = Arc::new(AtomicBool::new(false));
+    if let Err(why) = stop_at_signals(stop.clone()) {
+        eprintln!("attack: signals: {why}");
+        return ExitCode::from(2);
+    }
     let length = Duration::try_from_secs_f64(args.seconds.clamp(0.0, 3600.0)).unwrap_or_default();
     let plan = Plan {
         program: args.server,
@@ -41,28 +54,60 @@ fn main() -> ExitCode {
         p99_max: Duration::from_millis(args.p99_max_ms),
         names: args.names,
         seed: args.seed,
+        stop: stop.clone(),
     };
     if !args.json {
-        println!("{}", Report::heading());
+        say(Report::heading());
     }
     let report = attack::run(&plan, |row| {
         if !args.json {
-            println!("{row}");
+            say(row);
         }
     });
     match report {
+        Err(_) if stop.load(Ordering::Relaxed) => ExitCode::from(INTERRUPTED),
         Err(why) => {
             eprintln!("attack: {why}");
             ExitCode::from(2)
         }
         Ok(report) => {
             match serde_json::to_string(&report) {
-                Ok(line) if args.json => println!("{line}"),
-                _ => println!("{report}"),
+                Ok(line) if args.json => say(line),
+                _ => say(&report),
             }
             if report.count(Verdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Has `stop` set when Ctrl-C or a kill comes, so that server and files go away; a second one does not wait for that.
+fn stop_at_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _inside = runtime.enter();
+        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let [mut interrupts, mut kills] = signals;
+            loop {
+                tokio::select! {
+                    _ = interrupts.recv() => {}
+                    _ = kills.recv() => {}
+                }
+                if stop.swap(true, Ordering::Relaxed) {
+                    std::process::exit(INTERRUPTED.into());
+                }
+                let _ = writeln!(io::stderr(), "attack: ending; a second signal does not wait for that");
+            }
+        });
+    });
+    Ok(())
+}
+
+/// A line on standard output. A closed pipe must not end the run: the exit code still tells.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Some attacks take thousands of connections.
