@@ -21,6 +21,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// The same, and not nothing: what takes time cannot be done in none.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() { Err("nothing can be done in no time".to_owned()) } else { Ok(time) }
+}
+
 /// Reads `4096`, `8K`, `32KiB`, `1M`: bytes, in powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is not a size: expected one as in 4096, 8K or 1M");

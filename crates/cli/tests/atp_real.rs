@@ -3,6 +3,11 @@
 
 mod common;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 use common::Place;
 use common::trials::trial;
 use libtest_mimic::Arguments;
@@ -13,6 +18,7 @@ fn main() {
     let trial = |name, root, run| trial(name, &[], root, run, !arguments.list);
     let trials = vec![
         trial("objects_arrive_over_either_and_the_report_says_so", true, objects_arrive),
+        trial("without_rights_it_says_so_once", true, without_rights_it_says_so_once),
         trial("what_is_simulated_only_is_refused", false, what_is_simulated_only_is_refused),
     ];
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
@@ -42,5 +48,22 @@ fn objects_arrive() {
 fn what_is_simulated_only_is_refused() {
     for words in ["lab atp estimate --real", "lab atp --real --scheme quic", "lab atp --real --from 300s"] {
         Place::new().run(&words.split_whitespace().collect::<Vec<_>>()).expect(2, &[]);
+    }
+}
+
+/// And nothing is run, as with the laboratory's other commands.
+fn without_rights_it_says_so_once() {
+    for words in ["lab atp --real", "lab wireless --real bursts"] {
+        // A copy, since what is built may lie where only root gets.
+        let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+        let binary = dir.path().join("remora");
+        fs::copy(env!("CARGO_BIN_EXE_remora"), &binary).unwrap();
+        let mut command = Command::new(&binary);
+        command.args(words.split_whitespace()).uid(65534).gid(65534).current_dir("/");
+        let out = command.output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0), "{words}: {said}");
+        assert!(said.starts_with("remora: lab: cannot emulate: cannot make a network namespace: "), "{words}: {said}");
+        assert!(said.lines().count() == 1 && !said.contains("os error"), "{words}: {said}");
     }
 }

@@ -14,8 +14,13 @@ use serde_json::Value;
 fn main() {
     let arguments = Arguments::from_args();
     let trial = |name, programs: &[&str], run| trial(name, programs, true, run, !arguments.list);
+    let at_once = libtest_mimic::Trial::test("a_directory_that_is_not_there_is_named", || {
+        a_directory_that_is_not_there_is_named();
+        Ok(())
+    });
     let all = &["unshare", "nfs-cp", "scp", "rsync", "ssh", "ssh-keygen", "sshd", "lftp", "vsftpd"];
     let trials = vec![
+        at_once,
         trial("remora_is_copied_beside_a_load", &["unshare"], remora_is_copied_beside_a_load),
         trial("stations_collide_on_an_ethernet", &["unshare"], stations_collide_on_an_ethernet),
         trial("everybody_copies", all, everybody_copies),
@@ -88,6 +93,12 @@ fn everybody_copies() {
 fn a_page_is_written_whoever_reads() {
     let study = arguments(&["--only", "same-disk", "--loads", "0", "--seeds", "1", "--html", "page.html"]);
     Place::new().page_is_written_whoever_reads(&study, "page.html");
+}
+
+/// What is wrong is named, and not what else may be.
+fn a_directory_that_is_not_there_is_named() {
+    let out = Place::new().run(&["lab", "copy", "--dir", "/nonexistent"]);
+    assert_eq!((out.code, &out.stderr[..]), (1, "remora: lab: /nonexistent: no such file or directory\n"));
 }
 
 fn what_was_run_is_reported() {

@@ -14,6 +14,17 @@ fn an_unknown_experiment_is_2_and_the_list_is_shown() {
 }
 
 #[test]
+fn seeds_beyond_the_last_are_2() {
+    let p = Place::new();
+    let last = u64::MAX.to_string();
+    for words in [&["wireless", "zero-errors"][..], &["drc"], &["atp", "bulk"], &["copy"]] {
+        let args = [&["lab"], words, &["--seed", &last, "--seeds", "3"]].concat();
+        p.run(&args).expect(2, &["--seed 18446744073709551615: there are no 3 seeds from there on"]);
+    }
+    p.ok(&["lab", "drc", "--seed", &last, "--seeds", "1"]);
+}
+
+#[test]
 fn the_list_has_a_line_for_each_experiment() {
     let list = Place::new().ok(&["lab", "wireless", "--list"]);
     for name in ["treatments", "two-mobiles", "bursts", "handoff"] {

@@ -55,7 +55,7 @@ pub(crate) struct Bench {
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
     /// How long a run takes
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::some_duration)]
     pub(crate) duration: Duration,
     /// How long a server is loaded before that
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = units::duration)]
@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_most(FILES_MAX))]
     pub(crate) files: u64,
     /// Give up when a server has been silent for so long
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::some_duration)]
     pub(crate) timeout: Duration,
     /// Draws the order of the runs, files and offsets
     #[arg(long, value_name = "N", default_value = "1")]
@@ -99,10 +99,4 @@ const DATAGRAMS: std::ops::RangeInclusive<i64> = 1200..=8952;
 /// 1 to `max`.
 fn at_most(max: u64) -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=max)
-}
-
-/// A time that is not nothing.
-fn duration(text: &str) -> Result<Duration, String> {
-    let time = units::duration(text)?;
-    if time.is_zero() { Err("nothing can be measured in no time".to_owned()) } else { Ok(time) }
 }

@@ -43,7 +43,8 @@ pub(crate) use send::Send;
 pub(crate) use serve::{Cache, Durability, ExportsFormat, Serve};
 pub(crate) use wireless::Wireless;
 
-use crate::{exit, units};
+use crate::exit::{self, Error};
+use crate::units;
 
 /// Remote files over links that drop, stall and crawl.
 ///
@@ -324,11 +325,22 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
     pub(crate) report: PathBuf,
     /// Stop a client that has not arrived after so long
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::duration)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::some_duration)]
     pub(crate) limit: Duration,
     /// Print the results as an object instead
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Whether there are `seeds` seeds from `first` on.
+pub(crate) fn there_are_seeds(first: u64, seeds: u64) -> Result<(), Error> {
+    match first.checked_add(seeds.saturating_sub(1)) {
+        Some(_) => Ok(()),
+        None => Err(Error::Usage(format!(
+            "--seed {first}: there are no {seeds} seeds from there on (the last is {})",
+            u64::MAX
+        ))),
+    }
 }
 
 #[derive(Args, Debug)]

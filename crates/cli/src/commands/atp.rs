@@ -8,7 +8,7 @@ use remora_lab::atp::real::{self, Setup};
 use remora_lab::atp::{self, Experiment, Options, Protocol, Trace, Workload};
 
 use super::lab;
-use crate::args::Atp;
+use crate::args::{Atp, there_are_seeds};
 use crate::exit::{Error, Result};
 use crate::out;
 use crate::text::{self, TRACE_MAX};
@@ -18,6 +18,9 @@ const RTT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: Atp) -> Result {
     let options = options(&args)?;
+    if args.real {
+        tokio::task::block_in_place(real::check).map_err(lab::cannot_emulate)?;
+    }
     let page = lab::reserve(args.html.as_deref())?;
     // The work keeps processors busy and cannot be cut short: it has threads of its own, and a
     // signal ends the process around them.
@@ -28,6 +31,7 @@ pub(crate) async fn run(args: Atp) -> Result {
 }
 
 fn options(args: &Atp) -> Result<Options> {
+    there_are_seeds(args.seed, args.seeds)?;
     let trace_name = args.trace.as_ref().map(|path| path.display().to_string());
     let trace = match &args.trace {
         None => Trace::paper(),

@@ -8,10 +8,15 @@ use remora_lab::copy::{self, Options, System};
 
 use super::lab;
 use crate::args::copy_lab::{CopyLab, Medium};
+use crate::args::there_are_seeds;
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 
 pub(crate) async fn run(args: CopyLab) -> Result {
+    there_are_seeds(args.seed, args.seeds())?;
+    if let Some(dir) = &args.dir {
+        std::fs::read_dir(dir).map_err(Error::local(dir.display()))?;
+    }
     let signal = interrupt::catch();
     let page = lab::reserve(args.html.as_deref())?;
     let options = options(&args)?;
@@ -26,7 +31,7 @@ pub(crate) async fn run(args: CopyLab) -> Result {
         }
     };
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
-    let report = report.map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
+    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     lab::publish(&report, || Ok(report.to_text()), args.json, page)?;
     if let Some(number) = number {
         return Err(Error::Interrupted(number));

@@ -13,14 +13,9 @@ pub(crate) async fn run(args: Demo) -> Result {
     let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
     // There is a report, whether this is read or not.
     let printed = if args.json { Ok(()) } else { out::text(what) };
-    let outcome = race(options).await.map_err(|e| Error::refused("no race", plain(&e.to_string())))?;
+    let outcome = race(options).await.map_err(|e| Error::refused("no race", e.to_string()))?;
     lab::read_or_not(printed.and_then(|()| show(&outcome, args.json)))?;
     if outcome.all_intact() { Ok(()) } else { Err(Error::Mismatch("the file".into())) }
-}
-
-/// Without the system's number for the error.
-fn plain(text: &str) -> &str {
-    text.split(" (os error").next().unwrap_or(text)
 }
 
 fn show(outcome: &Outcome, json: bool) -> Result {

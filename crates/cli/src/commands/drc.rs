@@ -6,10 +6,11 @@ use std::thread::available_parallelism;
 use remora_lab::drc::{self, Options, Way};
 
 use super::lab;
-use crate::args::Drc;
+use crate::args::{Drc, there_are_seeds};
 use crate::exit::{Error, Result};
 
 pub(crate) async fn run(args: Drc) -> Result {
+    there_are_seeds(args.seed, args.seeds())?;
     let page = lab::reserve(args.html.as_deref())?;
     let options = options(&args);
     // The work keeps processors busy and cannot be cut short: it has threads of its own, and a

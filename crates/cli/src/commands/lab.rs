@@ -1,5 +1,6 @@
 //! How the commands of the laboratory end: what they print, where the page goes, what failed.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use remora_lab::{Html, Page};
@@ -15,6 +16,11 @@ pub(crate) type Wanted = Option<(Page, PathBuf)>;
 pub(crate) fn reserve(html: Option<&Path>) -> Result<Wanted> {
     let reserved = |path: &Path| Ok((Page::reserve(path).map_err(Error::local(path.display()))?, path.to_owned()));
     html.map(reserved).transpose()
+}
+
+/// Why nothing real can be run: rights or devices are missing.
+pub(crate) fn cannot_emulate(why: impl Display) -> Error {
+    Error::refused("cannot emulate", why.to_string())
 }
 
 /// Writes the page, and prints the report, as an object or as `text` says it. The page comes first: what was

@@ -11,7 +11,7 @@ use remora_lab::wireless::real::{self, HAND_OFF_DIR, Others, Real, Setup};
 use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Runner, Simulator, Work};
 
 use super::lab::{self, Wanted};
-use crate::args::Wireless;
+use crate::args::{Wireless, there_are_seeds};
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 
@@ -30,6 +30,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
     let experiments = named(&names).map_err(|unknown| {
         Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
     })?;
+    there_are_seeds(args.seed, seeds(&args))?;
     if args.real {
         be_deaf()?;
     }
@@ -116,7 +117,7 @@ fn real_runner(args: &Wireless) -> Result<Real> {
     let binary = std::env::current_exe().map_err(Error::local("this program"))?;
     let others = args.peers.then(|| Others { guests: args.guests, kernel: args.kernel.clone() });
     let real = Real::new(Setup { binary, lateness_max: args.lateness_max, others });
-    real.check().map_err(|e| Error::refused("cannot emulate", e.to_string()))?;
+    real.check().map_err(lab::cannot_emulate)?;
     Ok(real)
 }
 
@@ -134,7 +135,7 @@ fn list(real: bool) -> String {
 }
 
 fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Options> {
-    let seeds = if args.quick { QUICK_SEEDS } else { args.seeds };
+    let seeds = seeds(args);
     Ok(Options {
         command: command(args, &experiments, seeds)?,
         experiments,
@@ -148,6 +149,11 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Opt
             .real
             .then(|| Conditions { jobs: args.jobs.get(), lateness_ms_bound: args.lateness_max.as_secs_f64() * 1e3 }),
     })
+}
+
+/// Seeds for each cell.
+fn seeds(args: &Wireless) -> u64 {
+    if args.quick { QUICK_SEEDS } else { args.seeds }
 }
 
 fn threads(args: &Wireless) -> NonZeroUsize {

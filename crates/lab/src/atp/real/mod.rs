@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
+use remora_host::emulate::{self, EmulateError, Emulator};
 use remora_sim::atp::{self, BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
 use serde::Serialize;
 
@@ -89,6 +90,11 @@ impl Conditions {
         let (latest, repeated) = (self.lateness_ms_max, self.repeated);
         words + &format!(" The latest frame was {latest:.1} ms late, and {repeated} cells were made again for that.")
     }
+}
+
+/// Whether a link can be had: rights, devices. Without them every cell would fail for itself.
+pub fn check() -> Result<(), EmulateError> {
+    Emulator::start(emulate::Setup { congestion: link::CONGESTION.into(), ..emulate::Setup::default() }).map(drop)
 }
 
 /// Whether real cells can be made of this scheme.
