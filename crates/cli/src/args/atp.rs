@@ -10,33 +10,39 @@ use remora_lab::atp::{Experiment, Protocol, SEEDS_MAX, Workload};
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-ATP 02 measured how many objects with priorities and deadlines get through in time when the
-bandwidth comes and goes between 0 and 200 KB/s: ATP, TCP, and several TCP connections at a time.
-Everything is simulated, on all processors: the real ATP code in virtual time; for TCP, QUIC
-connections with CUBIC stand in. Beside it is what one could have delivered who knows the future.
+ATP 02 measured how many objects with priorities and deadlines get through in
+time when the bandwidth comes and goes between 0 and 200 KB/s: ATP, TCP, and
+several TCP connections at a time. Everything is simulated, on all processors:
+the real ATP code in virtual time; for TCP, QUIC connections with CUBIC stand
+in. Beside it is what one could have delivered who knows the future.
 
-Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline (Figure 5), bulk
-(Figure 6a). With --real, deadlines and bulk are made by real endpoints and the kernel's TCP (CUBIC)
-on emulated links, several cells at a time and each in the time it takes: one with deadlines five
-minutes, all of bulk about three.
+Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline
+(Figure 5), bulk (Figure 6a). With --real, deadlines and bulk are made by real
+endpoints and the kernel's TCP (CUBIC) on emulated links, several cells at a
+time and each in the time it takes: one with deadlines five minutes, all of bulk
+about three.
 
 Examples:
   remora lab atp
   remora lab atp deadlines --workload filesystem --workload random --seeds 30
   remora lab atp --html atp.html
-  remora lab atp deadlines --trace mine.csv            lines of time_s,rate_Bps; or a Mahimahi trace
-  remora lab atp bulk --real                           real endpoints, the kernel's TCP (as root)
-  remora lab atp deadlines --real --workload equal --seeds 1 --from 140s --length 60s
-  remora lab atp --json | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
+  # lines of time_s,rate_Bps; or a Mahimahi trace
+  remora lab atp deadlines --trace mine.csv
+  remora lab atp bulk --real   real endpoints, the kernel's TCP (as root)
+  remora lab atp deadlines --real --workload equal --seeds 1 --from 140s \\
+      --length 60s
+  remora lab atp --json \\
+      | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
 
---json prints one object: version, source, command, trace, first_seed, seeds, made (experiment,
-link, first_seed, runs: what each uses of these), rows (workload, class, scheme, objects, oracle,
-delivered, told, rejected, late, of_oracle, paper), verdicts (workload, high, baseline, paper_policy,
-oracle, of_oracle, low, low_baseline, table_2, missed: in words, [] is good),
-curves (scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme, events),
-bulk (scheme, points: bytes,
-bytes a second), failures. A figure has runs, censored, median, low and high (95 % interval of the
-median), min, max, mean. docs/lab-atp.md has more.";
+--json prints one object: version, source, command, trace, first_seed, seeds,
+made (experiment, link, first_seed, runs: what each uses of these), rows
+(workload, class, scheme, objects, oracle, delivered, told, rejected, late,
+of_oracle, paper), verdicts (workload, high, baseline, paper_policy, oracle,
+of_oracle, low, low_baseline, table_2, missed: in words, [] is good), curves
+(scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme,
+events), bulk (scheme, points: bytes, bytes a second), failures. A figure has
+runs, censored, median, low and high (95 % interval of the median), min, max,
+mean. docs/lab-atp.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Atp {

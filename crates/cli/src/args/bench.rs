@@ -9,26 +9,33 @@ use super::Proto;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Makes a directory of its own (remora-bench-...) in the one that the URL names, loads the server with
-one operation after the other, checks every reply, and removes the directory again, also on Ctrl-C.
-With --vs each round has a run on either server, in random order, and the ratios are those of the
-rounds; 6 rounds are needed for an interval.
+Makes a directory of its own (remora-bench-...) in the one that the URL names,
+loads the server with one operation after the other, checks every reply, and
+removes the directory again, also on Ctrl-C. With --vs each round has a run on
+either server, in random order, and the ratios are those of the rounds; 6 rounds
+are needed for an interval.
 
 Examples:
   remora bench nfs://nas/export/tmp
   remora bench --list
-  remora bench nfs://nas/tmp --ops getattr,mix --outstanding 32 --connections 4 --duration 10s
-  remora bench 'nfs://127.0.0.1:2049/srv' --vs 'nfs://127.0.0.1:3049/srv?mountport=20048' --outstanding 32
-  remora bench 'nfs://nas/tmp?proto=udp' --ops getattr --json | jq '.operations[0].servers[0].latency'
+  remora bench nfs://nas/tmp --ops getattr,mix --outstanding 32 \\
+      --connections 4 --duration 10s
+  remora bench 'nfs://127.0.0.1:2049/srv' \\
+      --vs 'nfs://127.0.0.1:3049/srv?mountport=20048' --outstanding 32
+  remora bench 'nfs://nas/tmp?proto=udp' --ops getattr --json \\
+      | jq '.operations[0].servers[0].latency'
   remora bench --drc
   remora bench --atp
   remora bench --atp --datagram 1452
 
---json prints one object: version, settings, servers (URLs), operations (name, about, servers, ratio),
-skipped (operation, server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
-p90_us, p99_us, p999_us, max_us), runs (operations, seconds, per_second, bytes, entries, latency, lost,
-late, generator_busy, generator_cpus). ratio: per_second and p99 of the first server over the second.
-A summary: runs, censored (none here), median, low and high (95 % interval of the median), min, max, mean.
+--json prints one object: version, settings (transport of each server,
+outstanding, connections, seconds, warm_up_seconds, count, rounds, files, seed),
+servers (URLs), operations (name, about, servers, ratio), skipped (operation,
+server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
+p90_us, p99_us, p999_us, max_us), runs (operations, seconds, per_second, bytes,
+entries, latency, lost, late, generator_busy, generator_cpus). ratio: per_second
+and p99 of the first server over the second. A summary: runs, censored (none
+here), median, low and high (95 % interval of the median), min, max, mean.
 docs/bench.md has more.";
 
 #[derive(Args, Debug)]

@@ -11,32 +11,45 @@ use remora_lab::copy::{JOBS_MAX, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX, System}
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Copy 89 made again: files copied between two stations by Remora (client and server), libnfs, scp, rsync
-and FTP (vsftpd, lftp), and on the disk alone, beside a load that two more stations send on the same
-medium. Real programs in network namespaces, in real time; the medium is emulated, half duplex, and
-gives stations turns (--medium ethernet: lets them collide). Programs are fitted to their smallest files
-without load; all else is predicted, by the model of `remora model` for the load that was carried and by
-its simulator for the load that was offered, and stands beside what was measured.
+Copy 89 made again: files copied between two stations by Remora (client and
+server), libnfs, scp, rsync and FTP (vsftpd, lftp), and on the disk alone,
+beside a load that two more stations send on the same medium. Real programs in
+network namespaces, in real time; the medium is emulated, half duplex, and gives
+stations turns (--medium ethernet: lets them collide). Programs are fitted to
+their smallest files without load; all else is predicted, by the model of
+`remora model` for the load that was carried and by its simulator for the load
+that was offered, and stands beside what was measured.
 
 Examples:
-  remora lab copy --quick                            a few minutes
-  remora lab copy --html copy.html                   1 and 5 MB at 10 Mbit/s, a quarter of an hour
-  remora lab copy --rate 100Mbit --full --jobs 1     the paper's sizes, ten times as fast
-  remora lab copy --medium ethernet                  with collisions, as in the paper
+  remora lab copy --quick             a few minutes
+  # 1 and 5 MB at 10 Mbit/s, a quarter of an hour
+  remora lab copy --html copy.html
+  # the paper's sizes, ten times as fast
+  remora lab copy --rate 100Mbit --full --jobs 1
+  remora lab copy --medium ethernet   with collisions, as in the paper
   remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
-  remora lab copy --json | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
+  remora lab copy --json \\
+      | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
-Exit codes: 0 all runs were made (with --check: by all systems, and all predictions are in band), 1 not
-so, no run was made or a system that --only names is missing, 130 Ctrl-C, with a report on what was run.
+Exit codes: 0 all runs were made (with --check: by all systems, and all
+predictions are in band), 1 not so, no run was made or a system that --only
+names is missing, 130 Ctrl-C, with a report on what was run.
 
---json prints one object: version, complete, command, rate_bits_per_s, collisions, compression,
-first_seed, seeds, jobs, took_s, lateness_ms_bound, peers (system, version, missing), cells (system,
-bytes, load_percent, limit_seconds, seconds, load_carried, factor, paper_factor, predicted,
-simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges, blocks, window,
-software_s, software_simulated_s), parts (system, bytes, bits_s, disk_s, wire_s, hardware_s,
-software_s, setup_s, contention_s). seconds, load_carried and factor have runs, censored, median,
-low, high, min, max; predicted and simulated have seconds, difference_percent, bar_percent, fitted,
-doubts; null is a copy that was cut off. docs/copy.md has more.";
+--json prints one object: version, complete, command, rate_bits_per_s,
+collisions, compression, first_seed, seeds, jobs, took_s, lateness_ms_bound,
+peers (system, version, missing), cells (system, bytes, load_percent,
+limit_seconds, seconds, load_carried, factor, paper_factor, predicted,
+simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges,
+blocks, window, software_s, software_simulated_s), parts (system, bytes, bits_s,
+disk_s, wire_s, hardware_s, software_s, setup_s, contention_s). seconds,
+load_carried and factor have runs, censored, median, low, high, min, max;
+predicted and simulated have seconds, difference_percent, bar_percent, fitted,
+doubts (reason, and of what is outside a band: formula, quantity, value, low,
+high). A run: seed, seconds, flow_s (the file's own time on the way),
+load_offered and load_carried (shares of the medium), load_packet_bytes, there
+and back (what client and server sent: frames, seconds, dropped by a full
+queue), collisions, lateness_ms, in_time (the emulator was). null is a copy that
+was cut off. docs/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
 const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);

@@ -7,22 +7,25 @@ use clap::Args;
 use remora_lab::drc::SEEDS_MAX;
 
 pub(crate) const HELP: &str = "\
-A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client asks again. DRC 89
-measured that on two servers, each with the duplicate request cache of its day and with a better
-one. Everything is simulated: the real client and server code in virtual time. With --real, both
-run on loopback with a slow disk under the server, several times as fast as in 1989.
+A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client
+asks again. DRC 89 measured that on two servers, each with the duplicate request
+cache of its day and with a better one. Everything is simulated: the real client
+and server code in virtual time. With --real, both run on loopback with a slow
+disk under the server, several times as fast as in 1989.
 
 Examples:
   remora lab drc
-  remora lab drc --seed 101 --sensitivity            seeds that nothing was fitted to
+  remora lab drc --seed 101 --sensitivity   seeds that nothing was fitted to
   remora lab drc --html drc.html
   remora lab drc --real --seeds 3
   remora lab drc --json | jq '.rows[] | [.server, .client, .cache, .speed.mean]'
 
---json prints one object: version, source, faster, command, first_seed, seeds, rows (group, server,
-client, cache, varied, sent, duplicates_sent, duplicates_processed, speed, change_percent, paper,
-difference_percent, damaged, failures), examples (cache, events, size, lost). A figure has runs,
-censored, median, low and high (95 % interval of the median), min, max, mean. docs/drc.md has more.";
+--json prints one object: version, source, faster, command, first_seed, seeds,
+rows (group, server, client, cache, varied, sent, duplicates_sent,
+duplicates_processed, speed, change_percent, paper, difference_percent, damaged,
+failures), examples (cache, events, size, lost). A figure has runs, censored,
+median, low and high (95 % interval of the median), min, max, mean. docs/drc.md
+has more.";
 
 /// Seeds without `--seeds`: as many as the paper has runs.
 const SEEDS: u64 = 20;

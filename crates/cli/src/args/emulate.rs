@@ -11,22 +11,26 @@ use super::ChannelArgs;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-The base and each mobile are network namespaces with a device remora0 on the emulated link: the
-base has the first address of the network (10.77.0.1), mobile 1 the second, and so on. COMMAND
-runs in mobile 1; its exit code is ours, or 128 and the number of the signal that ended it. When
-COMMAND ends, everything else inside is ended. Programs find REMORA_BASE_ADDR, REMORA_MOBILE_ADDR
-and MAHIMAHI_BASE in their environment.
+The base and each mobile are network namespaces with a device remora0 on the
+emulated link: the base has the first address of the network (10.77.0.1), mobile
+1 the second, and so on. COMMAND runs in mobile 1; its exit code is ours, or 128
+and the number of the signal that ended it. When COMMAND ends, everything else
+inside is ended. Programs find REMORA_BASE_ADDR, REMORA_MOBILE_ADDR and
+MAHIMAHI_BASE in their environment.
 
-The channel begins before the first program does. At the end a report goes to standard error: what
-became of the frames, and whether the run is VALID: no frame was handed over later than
---lateness-max. With --json it goes to standard output, one object on the last line.
+The channel begins before the first program does. At the end a report goes to
+standard error: what became of the frames, and whether the run is VALID: no
+frame was handed over later than --lateness-max. With --json it goes to standard
+output, one object on the last line.
 
 Examples:
-  remora lab emulate                                    # a shell on the mobile
+  remora lab emulate   # a shell on the mobile
   remora lab emulate --bad-mean 80ms --base 'iperf3 -s' -- iperf3 -c 10.77.0.1
-  remora lab emulate --base 'remora serve /srv --listen 0.0.0.0:2049 --squash none' \\
+  remora lab emulate \\
+      --base 'remora serve /srv --listen 0.0.0.0:2049 --squash none' \\
       -- remora cp -r nfs://10.77.0.1/ .
-  remora lab emulate --trace-down verizon.down --trace-up verizon.up --pcap /tmp/run -- ./client
+  remora lab emulate --trace-down verizon.down --trace-up verizon.up \\
+      --pcap /tmp/run -- ./client
   remora lab emulate --self-test";
 
 /// What has no say in the self-test.

@@ -13,29 +13,35 @@ use super::gateway::{connections, hold, window};
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Opens local TCP ports whose connections are carried as ATP objects to a remora gateway, which
-connects to their targets. While the link is away, or this machine's address changes, connections
-pause; nothing of them is lost. They are reset when the gateway ends, or forgets us, and when their
-target does not want them: a local program sees its connection accepted before that is known.
+Opens local TCP ports whose connections are carried as ATP objects to a remora
+gateway, which connects to their targets. While the link is away, or this
+machine's address changes, connections pause; nothing of them is lost. They are
+reset when the gateway ends, or forgets us, and when their target does not want
+them: a local program sees its connection accepted before that is known.
 
-Short answers and keystrokes pass long copies of the same priority; between forwards the priority
-decides.
+Short answers and keystrokes pass long copies of the same priority; between
+forwards the priority decides.
 
 Examples:
-  remora forward --listen 8080 --to wiki.example.net:80 atp://192.0.2.7:4050 --key PUBLIC-KEY
-  remora forward --listen 2222 --to nas:22 --priority high \\
-      --listen 8730 --to nas:873 --priority low atp://gw.example.net:4050 --key PUBLIC-KEY
-  remora forward --listen 7000 --to alarm:7000 --deadline 5s atp://192.0.2.7:4050 --key PUBLIC-KEY
+  remora forward --listen 8080 --to wiki.example.net:80 atp://192.0.2.7:4050 \\
+      --key PUBLIC-KEY
+  remora forward --listen 2222 --to nas:22 --priority high --listen 8730 \\
+      --to nas:873 --priority low atp://gw.example.net:4050 --key PUBLIC-KEY
+  remora forward --listen 7000 --to alarm:7000 --deadline 5s \\
+      atp://192.0.2.7:4050 --key PUBLIC-KEY
 
 Exit codes:
   0    ended by Ctrl-C or a termination
   1    a port is taken, or a key does not fit
   2    wrong usage
-  3    the gateway's name has no address, or nobody answers there for --timeout at first; later it is waited for
+  3    the gateway's name has no address, or nobody answers there for --timeout
+       at first; later it is waited for
 
---json prints an object when ready: listen (a list), gateway, key; one for each change: event (up,
-silent, heard, down, failed), why, to, connections (or missed, with the lines that were not read in
-time); and each second in which something happened, and at the end: up, sessions, connections, asked, done, refused, reset, sent_bytes, received_bytes.";
+--json prints an object when ready: listen (a list), gateway, key; one for each
+change: event (up, silent, heard, down, failed), why, to, connections (or
+missed, with the lines that were not read in time); and each second in which
+something happened, and at the end: up, sessions, connections, asked, done,
+refused, reset, sent_bytes, received_bytes.";
 
 /// `remora forward`.
 #[derive(Args, Debug)]

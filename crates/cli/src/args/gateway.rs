@@ -17,26 +17,31 @@ const HOLD_MIN: Duration = Duration::from_secs(10);
 const WINDOW_MAX: u64 = 16 << 20;
 
 pub(crate) const HELP: &str = "\
-The fixed end of a link that comes and goes: ATP on the mobiles' side, TCP beyond. With --to it
-connects the remora forward of the mobiles that are let in to the targets named, and to no others.
-With --nfs it stands in front of an NFS server that knows nothing of ATP: clients say proto=atp.
+The fixed end of a link that comes and goes: ATP on the mobiles' side, TCP
+beyond. With --to it connects the remora forward of the mobiles that are let in
+to the targets named, and to no others. With --nfs it stands in front of an NFS
+server that knows nothing of ATP: clients say proto=atp.
 
 Examples:
-  remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY --to wiki.example.net:80 --to nas:22
+  remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY \\
+      --to wiki.example.net:80 --to nas:22
   remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY --nfs nas
-  remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY --nfs 127.0.0.1 --mount-port 20048
-  remora ls 'nfs://gw:4050/export?proto=atp&key=GATEWAY-KEY'     # on a mobile, with --nfs here
+  remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY --nfs 127.0.0.1 \\
+      --mount-port 20048
+  # on a mobile, with --nfs here
+  remora ls 'nfs://gw:4050/export?proto=atp&key=GATEWAY-KEY'
 
-Names are looked up here, when a connection is made. To an NFS server all calls come from this
-machine, with the user that each call names; as root they come from a reserved port, which some
-servers ask for.
+Names are looked up here, when a connection is made. To an NFS server all calls
+come from this machine, with the user that each call names; as root they come
+from a reserved port, which some servers ask for.
 
 Ctrl-C ends it, and resets what it carries (exit code 0).
 
---json prints an object when ready: listen, key; one for each change: event (came, left), key, addr,
-why (or missed, with the lines that were not read in time); and each second in which something happened, and at the end: mobiles, connections, asked, done,
-refused, reset, sent_bytes, received_bytes (to and from mobiles), calls (of NFS), turned_away,
-violations.";
+--json prints an object when ready: listen, key; one for each change: event
+(came, left), key, addr, why (or missed, with the lines that were not read in
+time); and each second in which something happened, and at the end: mobiles,
+connections, asked, done, refused, reset, sent_bytes, received_bytes (to and
+from mobiles), calls (of NFS), turned_away, violations.";
 
 /// `remora gateway`.
 #[derive(Args, Debug)]

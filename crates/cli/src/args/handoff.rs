@@ -8,8 +8,9 @@ use remora_host::handoff::EXPECTED_MAX;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Clients send nothing while the link is away, so that nothing is lost and no timer backs off, and
-everything unanswered at once when it is back. Root tells the clients of all users.
+Clients send nothing while the link is away, so that nothing is lost and no
+timer backs off, and everything unanswered at once when it is back. Root tells
+the clients of all users.
 
 Examples:
   remora handoff begin --for 2s

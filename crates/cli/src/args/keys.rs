@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(crate) const HELP: &str = "\
-A key pair is who you are to remora send and remora recv. The file holds the secret half and is for
-its owner alone (mode 0600); the public half is what the other side is told.
+A key pair is who you are to remora send and remora recv. The file holds the
+secret half and is for its owner alone (mode 0600); the public half is what the
+other side is told.
 
 Examples:
   remora keys

@@ -10,22 +10,26 @@ use remora_base::Rate;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-One end sends UDP packets at a rate, the other counts them; the sender asks at its end what came. The
-rate counts IP and UDP headers. Packets that arrive are dropped, so this load gives way to nobody: by
-default it goes to this machine only.
+One end sends UDP packets at a rate, the other counts them; the sender asks at
+its end what came. The rate counts IP and UDP headers. Packets that arrive are
+dropped, so this load gives way to nobody: by default it goes to this machine
+only.
 
 Examples:
   remora load recv --listen 127.0.0.1:5001
   remora load send 127.0.0.1:5001 --rate 6Mbit
-  remora load send 127.0.0.1:5001 --rate '60% of 10Mbit' --poisson --for 1m --json
+  remora load send 127.0.0.1:5001 --rate '60% of 10Mbit' --poisson --for 1m \\
+      --json
   remora load recv --listen 10.77.0.1:5001 --for 1m --json
 
-send --json prints one object: run, to, law, packet_bytes, seconds, offered, sent, refused, skipped
-(packets), offered_bits_per_s, sent_bits_per_s, late_ms_max, carried (null: nobody answered): packets,
-lost, duplicates, reordered, bits_per_s, jitter_ms. recv --json prints one for each run as it ends, and
-for those still under way when it is stopped: run, from, ended, packets, bytes, lost, duplicates,
-reordered, jitter_ms, seconds. The exit code of send is 3 if nobody answered, or the receiver's name
-has no address. docs/load.md has more.";
+send --json prints one object: run, to, law, packet_bytes, seconds, offered,
+sent, refused, skipped (packets), offered_bits_per_s, sent_bits_per_s,
+late_ms_max, carried (null: nobody answered): packets, lost, duplicates,
+reordered, bits_per_s, jitter_ms. recv --json prints one for each run as it
+ends, and for those still under way when it is stopped: run, from, ended,
+packets, bytes, lost, duplicates, reordered, jitter_ms, seconds. The exit code
+of send is 3 if nobody answered, or the receiver's name has no address.
+docs/load.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Load {

@@ -119,52 +119,63 @@ pub(crate) enum Command {
 
 const RELAY_HELP: &str = "\
 Examples:
-  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 --bad-mean 80ms
-  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 --rate 64kbit --outage 10s+30s
+  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 \\
+      --bad-mean 80ms
+  remora lab relay --listen 127.0.0.1:20490 --server 127.0.0.1:2049 \\
+      --rate 64kbit --outage 10s+30s
   remora cp big.iso 'nfs://127.0.0.1:20490/?proto=udp&mountport=2049'";
 
 const DEMO_HELP: &str = "\
-Everything runs in this process, on loopback, without root: a server on a temporary directory and, for
-each client, an emulated link of 1 Mbit/s that fails for 80 ms every second or so. It takes half a
-minute mostly, two minutes at most.
+Everything runs in this process, on loopback, without root: a server on a
+temporary directory and, for each client, an emulated link of 1 Mbit/s that
+fails for 80 ms every second or so. It takes half a minute mostly, two minutes
+at most.
 
 Examples:
   remora demo
   remora demo --seed 7 holiday.jpg
   remora demo --json | jq '.legs[] | [.racer, .way, .ratio]'
 
---json prints one object: seed, bytes, report, legs (racer, way, finish, seconds, floor_seconds,
-ratio, bytes, retransmissions, probes, intact, lateness_ms).";
+--json prints one object: seed, bytes, report, legs (racer, way, finish,
+seconds, floor_seconds, ratio, bytes, retransmissions, probes, intact,
+lateness_ms).";
 
 const CP_HELP: &str = "\
 Examples:
   remora cp notes.txt nfs://nas/home/
   remora cp -r --verify photos nfs://nas/home/
-  remora cp --resume 'nfs://127.0.0.1:20490/export/big.iso?proto=udp&mountport=2049' .
+  remora cp --resume \\
+      'nfs://127.0.0.1:20490/export/big.iso?proto=udp&mountport=2049' .
 
-A file appears under its name whole or not at all: it is copied to a hidden name beside it
-(.NAME.remora-part) and renamed when all of it is on the disk. Permission bits and times of
-modification are kept, owners are not. A symbolic link as destination is followed to a file or
-directory, and nothing that leads to a pipe or a device (/dev/stdout) is replaced: use remora cat.
-One in a local directory that is copied into gives way to a file or link of its name, and to no directory.
-With -r symbolic links are copied as links; devices, pipes and sockets in a directory are skipped.
-Without -r a link is followed; a device, pipe or socket that is named is an error.
+A file appears under its name whole or not at all: it is copied to a hidden name
+beside it (.NAME.remora-part) and renamed when all of it is on the disk.
+Permission bits and times of modification are kept, owners are not. A symbolic
+link as destination is followed to a file or directory, and nothing that leads
+to a pipe or a device (/dev/stdout) is replaced: use remora cat. One in a local
+directory that is copied into gives way to a file or link of its name, and to no
+directory. With -r symbolic links are copied as links; devices, pipes and
+sockets in a directory are skipped. Without -r a link is followed; a device,
+pipe or socket that is named is an error.
 
-A source that changes while it is copied is an error; the copy stays, with the time that the source had at first, and
---resume copies it again.
+A source that changes while it is copied is an error; the copy stays, with the
+time that the source had at first, and --resume copies it again.
 
-A copy that was interrupted, or lost its server, or met it in trouble that may pass, keeps what has
-arrived; the same command with --resume goes on from there if the source is still the same, and
-without it starts afresh. Any other failure removes what was copied. What has arrived of a download
-is recorded beside it, of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
-noted, too, which directories of -r are not complete, and what servers far away were found to be: cp
-begins there while it mounts them again.
+A copy that was interrupted, or lost its server, or met it in trouble that may
+pass, keeps what has arrived; the same command with --resume goes on from there
+if the source is still the same, and without it starts afresh. Any other failure
+removes what was copied. What has arrived of a download is recorded beside it,
+of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
+noted, too, which directories of -r are not complete, and what servers far away
+were found to be: cp begins there while it mounts them again.
 
---verify reads source and copy again and compares their BLAKE3 hashes before the copy gets its name.
+--verify reads source and copy again and compares their BLAKE3 hashes before the
+copy gets its name.
 
---json prints one object at the end, unless it is interrupted: files, directories, symlinks, skipped, failed, verified
-(counts); bytes (copied now), resumed_bytes (kept from before), seconds (of these mount_seconds until
-the first server was mounted, or known from before; copy_seconds since), requests, retransmissions; errors (a list of texts).";
+--json prints one object at the end, unless it is interrupted: files,
+directories, symlinks, skipped, failed, verified (counts); bytes (copied now),
+resumed_bytes (kept from before), seconds (of these mount_seconds until the
+first server was mounted, or known from before; copy_seconds since), requests,
+retransmissions; errors (a list of texts).";
 
 impl Command {
     /// Whether it works on until it is told to end, for others than who reads what it prints.
@@ -399,5 +410,27 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A terminal has 80 columns: what is longer is wrapped there, and an example cannot be copied any more.
+    #[test]
+    fn what_help_adds_fits_80_columns() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let added = [
+                command.get_before_help(),
+                command.get_before_long_help(),
+                command.get_after_help(),
+                command.get_after_long_help(),
+            ];
+            for line in added
+                .into_iter()
+                .flatten()
+                .flat_map(|text| text.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+            {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 }

@@ -9,26 +9,32 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-FILE describes media (shared Ethernet, token ring, switch, wireless cell), groups of stations on them,
-gateways between them, flows of packets and file copies. The answer is arithmetic: utilisation, delay and
-copy time, each with a word where a formula is used beyond what it has been held to.
+FILE describes media (shared Ethernet, token ring, switch, wireless cell),
+groups of stations on them, gateways between them, flows of packets and file
+copies. The answer is arithmetic: utilisation, delay and copy time, each with a
+word where a formula is used beyond what it has been held to.
 
 Examples:
   remora model --example > office.toml
   remora model office.toml
-  remora model office.toml --json | jq '.copies[] | [.from, .to, .outcome.value.seconds]'
-  remora model docs/examples/copy89-fig9.toml --compat nmt1989     # the paper's own formulas
+  remora model office.toml --json \\
+      | jq '.copies[] | [.from, .to, .outcome.value.seconds]'
+  # the paper's own formulas
+  remora model docs/examples/copy89-fig9.toml --compat nmt1989
   remora model docs/examples/copy89-fig9.toml --compat nmt1989 --xlsx fig9.xlsx
-  remora model docs/examples/copy89-fig9.toml --xlsx today.xlsx    # change an input, the results follow
+  # change an input, the results follow
+  remora model docs/examples/copy89-fig9.toml --xlsx today.xlsx
   remora model office.toml --html office.html
   remora model office.toml --sweep copy.1.window=1..16/16
-  remora model office.toml --simulate --seconds 100                # model and simulation side by side
-  remora model --check --seed 8                                    # random networks, model beside simulation
-  remora model serve office.toml                                   # a page with sliders
+  # model and simulation side by side
+  remora model office.toml --simulate --seconds 100
+  remora model --check --seed 8    # random networks, model beside simulation
+  remora model serve office.toml   # a page with sliders
   remora model calibrate office.pcapng
 
---json prints one object: stations, media, gateways, flows, copies; an estimate has value (null where
-queues grow without end) and outside (why to doubt it). docs/model.md has the formulas and their bands.";
+--json prints one object: stations, media, gateways, flows, copies; an estimate
+has value (null where queues grow without end) and outside (why to doubt it).
+docs/model.md has the formulas and their bands.";
 
 /// What goes without `--simulate`, whose flags are an error beside it. (What a flag requires is not asked
 /// for where something that is there excludes it.)

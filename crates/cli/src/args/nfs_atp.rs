@@ -8,15 +8,16 @@ use clap::Args;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-A mobile asks for a file's attributes every 0.1 s and writes 64 KiB (UNSTABLE) every second while
-the bandwidth comes and goes as in ATP 02: over ATP, and over the kernel's TCP with CUBIC, both at
-once and each on an emulated link of its own. It needs root, takes as long as the trace (5 minutes)
-and up to a minute more, and exits with 1 if the bar is not held: the small calls' p99 over TCP at
+A mobile asks for a file's attributes every 0.1 s and writes 64 KiB (UNSTABLE)
+every second while the bandwidth comes and goes as in ATP 02: over ATP, and over
+the kernel's TCP with CUBIC, both at once and each on an emulated link of its
+own. It needs root, takes as long as the trace (5 minutes) and up to a minute
+more, and exits with 1 if the bar is not held: the small calls' p99 over TCP at
 least 5 times that over ATP.
 
 Examples:
   remora lab nfs-atp
-  remora lab nfs-atp --from 140s --length 60s          # around the blackout only
+  remora lab nfs-atp --from 140s --length 60s   # around the blackout only
   remora lab nfs-atp --json | jq .times";
 
 #[derive(Args, Debug)]

@@ -9,11 +9,12 @@ use remora_atp::session::PublicKey;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Takes files that remora send sends, and puts them into DIR. A file appears under its name whole or
-not at all. Names that lead elsewhere, hidden names and names with control characters or such as
-rearrange text are refused; a file that is there is kept unless --overwrite is given. Files are their
-owner's alone (mode 0600).
-What has arrived of a file whose sender went away is kept while this runs, and not sent again.
+Takes files that remora send sends, and puts them into DIR. A file appears under
+its name whole or not at all. Names that lead elsewhere, hidden names and names
+with control characters or such as rearrange text are refused; a file that is
+there is kept unless --overwrite is given. Files are their owner's alone (mode
+0600). What has arrived of a file whose sender went away is kept while this
+runs, and not sent again.
 
 Examples:
   remora recv inbox --listen 0.0.0.0:4100 --from PUBLIC-KEY
@@ -21,8 +22,8 @@ Examples:
 
 Ctrl-C ends it and removes what is unfinished.
 
---json prints an object when ready: listen, key; and one for each file: file, from, outcome (stored or
-refused), why, bytes.";
+--json prints an object when ready: listen, key; and one for each file: file,
+from, outcome (stored or refused), why, bytes.";
 
 /// `remora recv`.
 #[derive(Args, Debug)]

@@ -10,14 +10,16 @@ use remora_atp::session::PublicKey;
 use crate::{parcel, units};
 
 pub(crate) const HELP: &str = "\
-Sends files to a remora recv. The most urgent go first; what the link cannot carry by the deadline is
-given up as soon as that is clear. While the link is away everything is held, for a day at most. A
-file that was interrupted goes on where it was if it is sent again while the receiver runs.
+Sends files to a remora recv. The most urgent go first; what the link cannot
+carry by the deadline is given up as soon as that is clear. While the link is
+away everything is held, for a day at most. A file that was interrupted goes on
+where it was if it is sent again while the receiver runs.
 
 Examples:
   remora send notes.txt 192.0.2.7:4100 --key PUBLIC-KEY
   remora send *.jpg field.example.net:4100 --key PUBLIC-KEY --priority low
-  remora send alarm.json 192.0.2.7:4100 --key PUBLIC-KEY --priority high --deadline 5s
+  remora send alarm.json 192.0.2.7:4100 --key PUBLIC-KEY --priority high \\
+      --deadline 5s
 
 Exit codes, the worst of all files:
   0    all are on the receiver's disk
@@ -27,8 +29,9 @@ Exit codes, the worst of all files:
   5    not by the deadline: rejected, given up or expired
   130  interrupted (Ctrl-C): what was on its way is cancelled
 
---json prints an object for each file: file, outcome (stored, refused, unreadable, rejected, expired,
-evicted, lost, cancelled by Ctrl-C), why, bytes, kept_bytes (which the receiver had from before), seconds.";
+--json prints an object for each file: file, outcome (stored, refused,
+unreadable, rejected, expired, evicted, lost, cancelled by Ctrl-C), why, bytes,
+kept_bytes (which the receiver had from before), seconds.";
 
 /// `remora send`.
 #[derive(Args, Debug)]

@@ -10,14 +10,20 @@ use remora_atp::session::PublicKey;
 pub(super) const HELP: &str = "\
 Examples:
   remora serve ~/files
-  remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 --export music=/srv/media/music
-  remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files    # for clients that ask
-  remora serve --exports /etc/exports --check                # what would be served, and to whom
-  remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049       # SIGHUP: read again
-  remora serve ~/files --atp 0.0.0.0:4049                    # and objects with priorities (ATP)
-  remora serve --cache off ~/files        # to see what the duplicate request cache is for
+  remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 \\
+      --export music=/srv/media/music
+  # for clients that ask
+  remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files
+  # what would be served, and to whom
+  remora serve --exports /etc/exports --check
+  # SIGHUP: read again
+  remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049
+  remora serve ~/files --atp 0.0.0.0:4049   # and objects with priorities (ATP)
+  # to see what the duplicate request cache is for
+  remora serve --cache off ~/files
 
-With --exports a hang-up (kill -HUP) makes it read the files again; without, it ends it.";
+With --exports a hang-up (kill -HUP) makes it read the files again; without, it
+ends it.";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {

@@ -13,15 +13,17 @@ use super::Duplex;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Two ends of a poor hop (radio, satellite, Wi-Fi in the field) run a link; all IP traffic that is
-routed into it is sealed, queued by destination and flow, and sent again until it arrives or is too
-old to be worth it. Everything above gets better and needs no change.
+Two ends of a poor hop (radio, satellite, Wi-Fi in the field) run a link; all IP
+traffic that is routed into it is sealed, queued by destination and flow, and
+sent again until it arrives or is too old to be worth it. Everything above gets
+better and needs no change.
 
 Examples:
-  remora link keys                                   # at each end: makes a key, prints its public half
-  remora link base --address 10.78.0.1/24 --mobile 'PUBLIC-KEY=10.78.0.2' --rate 1Mbit
-  remora link mobile --address 10.78.0.2/24 --base base.example.net:51900 --base-key PUBLIC-KEY \\
-      --route 192.168.1.0/24 --rate 1Mbit
+  remora link keys   # at each end: makes a key, prints its public half
+  remora link base --address 10.78.0.1/24 --mobile 'PUBLIC-KEY=10.78.0.2' \\
+      --rate 1Mbit
+  remora link mobile --address 10.78.0.2/24 --base base.example.net:51900 \\
+      --base-key PUBLIC-KEY --route 192.168.1.0/24 --rate 1Mbit
   remora link status
 
 Making network devices needs root, or CAP_NET_ADMIN. Ctrl-C takes all back.";

@@ -10,24 +10,29 @@ use remora_lab::wireless::SEEDS_MAX;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Everything is simulated: the real client, server and link code in virtual time, on all processors.
-With --real, real programs run on an emulated link instead; a second takes a second.
+Everything is simulated: the real client, server and link code in virtual time,
+on all processors. With --real, real programs run on an emulated link instead; a
+second takes a second.
 
 Examples:
   remora lab wireless --list
-  remora lab wireless treatments two-mobiles         NFS/W 95's tables, ours beside the papers'
+  # NFS/W 95's tables, ours beside the papers'
+  remora lab wireless treatments two-mobiles
   remora lab wireless --seeds 30 --html wireless.html
   remora lab wireless --real --list
   remora lab wireless --real --peers bursts --html real.html
-  remora lab wireless bursts --json | jq '.experiments[].cells[] | [.labels, .ratio.median]'
+  remora lab wireless bursts --json \\
+      | jq '.experiments[].cells[] | [.labels, .ratio.median]'
 
---json prints one object: version, source, complete (false: interrupted), command, first_seed, seeds,
-experiments (name, about, origin, cells); each cell: labels (by axis), source, settings, limit_seconds, seeds, results
-(measure, summary, values; null: cut off at the limit, or not there), floor_seconds, ratio, paper,
-reduction_percent, paper_reduction_percent, failures. A summary: runs, censored, median, low and
-high (95 % interval of the median), min, max, mean (of the runs that ended). With --real there are
-also peers, jobs, lateness_ms_bound, and in each cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
-docs/wireless.md and docs/peers.md have more.";
+--json prints one object: version, source, complete (false: interrupted),
+command, first_seed, seeds, experiments (name, about, origin, cells); each cell:
+labels (by axis), source, settings, limit_seconds, seeds, results (measure,
+summary, values; null: cut off at the limit, or not there), floor_seconds,
+ratio, paper, reduction_percent, paper_reduction_percent, failures. A summary:
+runs, censored, median, low and high (95 % interval of the median), min, max,
+mean (of the runs that ended). With --real there are also peers, jobs,
+lateness_ms_bound, and in each cell simulated, difference_percent, fastest,
+lateness_ms_max, repeated. docs/wireless.md and docs/peers.md have more.";
 
 const JOBS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 const GUESTS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
