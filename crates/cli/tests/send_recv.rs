@@ -268,6 +268,23 @@ fn what_a_hostile_sender_says_stays_outside() {
     assert_eq!(to.sent(&["after"], &[]).code, 0, "it still works");
 }
 
+/// Nobody lives to see the end of that, and nobody has to.
+#[test]
+fn a_file_that_takes_long_to_hash_holds_nobody_up() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let size = 1_u64 << 40;
+    fs::File::create(to.place.srv("large")).unwrap().set_len(size).unwrap();
+    let from = BlockingEndpoint::bind(Settings::sender(), keys::generate().unwrap()).unwrap();
+    let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), Duration::from_secs(20)).unwrap().unwrap();
+    let hash = "00".repeat(32);
+    let question = format!("{{\"remora\":1,\"file\":1,\"name\":\"large\",\"size\":{size},\"hash\":\"{hash}\"}}\n");
+    assert_eq!(from.send(&peer, question.into(), Options::default()).unwrap().outcome, Outcome::Delivered);
+    to.file("small", b"hello");
+    to.sent(&["small"], &[]).expect(0, &[]);
+    assert_eq!(to.arrived("small"), b"hello");
+    assert_eq!(to.daemon.interrupt("TERM").0, 0);
+}
+
 #[test]
 fn refusals_and_failures_are_told_to_the_sender() {
     let to = Receiver::start(&["--from-anyone", "--max-size", "1M"]);

@@ -1,6 +1,10 @@
 //! `remora recv`: takes what `remora send` sends.
 
+mod desk;
+mod known;
 mod store;
+mod unfinished;
+mod work;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -8,7 +12,7 @@ use std::time::Duration;
 
 use remora_atp::session::{Config, Guests, PublicKey};
 use remora_atp::{Options, Priority};
-use remora_host::atp::{AtpEndpoint, AtpError, Received, Settings};
+use remora_host::atp::{AtpEndpoint, AtpError, Received, Remote, Settings};
 use serde::Serialize;
 use tokio::task::block_in_place;
 
@@ -17,7 +21,8 @@ use crate::args::Recv;
 use crate::exit::{Error, Result};
 use crate::parcel::{Announcement, Answer, Verdict};
 use crate::{interrupt, out, units};
-use store::{Rules, Store};
+use desk::{Desk, Message, Told};
+use store::Rules;
 
 /// How long the last answer may take to get there before we go.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
@@ -84,44 +89,44 @@ fn announce(args: &Recv, endpoint: &AtpEndpoint) -> Result {
 /// Takes files until there were enough, or a signal comes.
 async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Output = u8>) -> Result {
     let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max: args.max_size.unwrap_or(u64::MAX) };
-    let (mut store, mut left) = (Store::new(rules), args.once);
+    let (mut desk, mut left) = (Desk::new(rules), args.once);
     tokio::pin!(stop);
     loop {
-        let received = tokio::select! {
+        let told = tokio::select! {
             _ = &mut stop => return Ok(()),
-            received = endpoint.recv() => received.map_err(|e| Error::refused("stopped", e.to_string()))?,
-        };
-        let Some((file, verdict)) = take(args, &mut store, &received)? else { continue };
-        let stored = verdict == Verdict::Stored;
-        left = left.map(|n| n - u64::from(stored));
-        let answer = answer(&received, file, verdict);
-        if left == Some(0) {
-            // The last answer is to get there, unless somebody is in a hurry.
-            tokio::select! {
-                _ = &mut stop => {}
-                _ = tokio::time::timeout(FAREWELL_MAX, answer) => {}
+            received = endpoint.recv() => {
+                let message = read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
+                block_in_place(|| message.and_then(|message| desk.take(message))).into_iter().collect()
             }
-            return Ok(());
+            done = desk.next() => block_in_place(|| desk.settle(done)),
+        };
+        for Told { to, from, said, verdict } in told {
+            tell(args, from, &said, &verdict)?;
+            left = left.map(|n| n - u64::from(verdict == Verdict::Stored));
+            let answer = answer(&to, said.file, verdict);
+            if left == Some(0) {
+                // The last answer is to get there, unless somebody is in a hurry.
+                tokio::select! {
+                    _ = &mut stop => {}
+                    _ = tokio::time::timeout(FAREWELL_MAX, answer) => {}
+                }
+                return Ok(());
+            }
         }
     }
 }
 
-/// Looks at an object and says what came of it; what is to be answered, if anything.
-fn take(args: &Recv, store: &mut Store, received: &Received) -> Result<Option<(u32, Verdict)>> {
+/// What an object says, if it is one of ours.
+fn read(received: Received) -> Option<Message<Remote>> {
     // One whose connection is over already cannot be answered either.
-    let Some(from) = received.from.key() else { return Ok(None) };
-    let (said, data) = match Announcement::read(received.object.clone()) {
-        Ok(read) => read,
+    let from = received.from.key()?;
+    match Announcement::read(received.object) {
+        Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
         Err(e) => {
             out::say(format_args!("remora: recv: an object of {from} is {}", out::shown(e.to_string().as_bytes())));
-            return Ok(None);
+            None
         }
-    };
-    let verdict = block_in_place(|| store.take(from, &said, &data));
-    if let Some(verdict) = &verdict {
-        tell(args, from, &said, verdict)?;
     }
-    Ok(verdict.map(|verdict| (said.file, verdict)))
 }
 
 fn tell(args: &Recv, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
@@ -145,11 +150,11 @@ fn tell(args: &Recv, from: PublicKey, said: &Announcement, verdict: &Verdict) ->
 }
 
 /// Sends the answer. It goes on its way whether or not it is waited for.
-fn answer(to: &Received, file: u32, verdict: Verdict) -> impl Future<Output = ()> + use<> {
+fn answer(to: &Remote, file: u32, verdict: Verdict) -> impl Future<Output = ()> + use<> {
     let options = Options { priority: Priority::HIGH, ..Options::default() };
     let object = Answer::new(file, verdict).object().ok();
     // A sender that is gone gets no answer; it will ask again.
-    let request = object.and_then(|object| to.from.send(object, options).ok());
+    let request = object.and_then(|object| to.send(object, options).ok());
     async move {
         if let Some(request) = request {
             let _ = request.await;

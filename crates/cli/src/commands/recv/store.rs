@@ -1,23 +1,22 @@
-//! Files that come in: checked, gathered under hidden names, and given their own when whole.
+//! Files that come in: checked, gathered under hidden names, and given their own when whole. What takes long is
+//! handed out, to be done aside ([`Work`]).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use remora_atp::session::PublicKey;
-use rustix::fs::{CWD, RenameFlags};
-use rustix::io::Errno;
 
-use crate::cp::lock::{TRIES_MAX, busy, is_at, lock};
-use crate::cp::names::{is_plain, part_name};
-use crate::cp::ranges::Ranges;
+use super::known::{Known, Stamp};
+use super::unfinished::Unfinished;
+use super::work::{Found, Work};
+use crate::cp::names::is_plain;
 use crate::exit::io_text;
 use crate::out;
-use crate::parcel::{Announcement, RANGES_MAX, Verdict};
+use crate::parcel::{Announcement, Verdict};
 use crate::units::human;
 
 /// Unfinished files at once, each with an open descriptor.
@@ -26,6 +25,11 @@ const UNFINISHED_MAX: usize = 64;
 const STALE: Duration = Duration::from_secs(600);
 /// The longest name that most file systems take, in bytes.
 const NAME_MAX: usize = 255;
+/// A larger file is hashed aside, while others are taken.
+pub(super) const AT_ONCE_MAX: u64 = 1 << 20;
+/// Files of one sender, and of all, that are worked on aside or wait for that.
+const ASIDE_OF_ONE_MAX: usize = 64;
+const ASIDE_MAX: usize = 512;
 
 /// What is taken.
 #[derive(Clone, Debug)]
@@ -43,92 +47,187 @@ pub(super) struct Rules {
 pub(super) struct Store {
     rules: Rules,
     unfinished: BTreeMap<Owner, Unfinished>,
+    /// Those that are worked on aside: nothing else is done about them until that is done.
+    aside: BTreeMap<Owner, Aside>,
+    known: Known,
+}
+
+/// What is worked on aside.
+#[derive(Debug)]
+struct Aside {
+    said: Announcement,
+    /// All of it has come; else a file that is there is looked at.
+    finishes: bool,
+}
+
+/// What is to be done about an object.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// This is to be answered; if nothing is, more bytes are on their way.
+    Answer(Option<Verdict>),
+    /// This takes long. What comes of it is to be settled.
+    Aside(Work),
+    /// The file is worked on, and what comes of that comes first.
+    Wait,
+}
+
+/// Whether the very file that is announced is there already.
+enum There {
+    No,
+    Yes,
+    /// To find out takes long.
+    Perhaps,
 }
 
 /// Whose file, and its name: two senders may use the same one.
-type Owner = (PublicKey, String);
+pub(super) type Owner = (PublicKey, String);
 
 /// Why a file is refused, for the sender and for us.
-type Refusal = String;
-
-/// A file under its hidden name, which goes with this.
-#[derive(Debug)]
-struct Unfinished {
-    file: File,
-    path: PathBuf,
-    size: u64,
-    hash: blake3::Hash,
-    done: Ranges,
-    touched: Instant,
-}
+pub(super) type Refusal = String;
 
 impl Store {
     pub(super) fn new(rules: Rules) -> Store {
-        Store { rules, unfinished: BTreeMap::new() }
+        Store { rules, unfinished: BTreeMap::new(), aside: BTreeMap::new(), known: Known::default() }
     }
 
-    /// Takes an announcement and the bytes with it. Says what is to be answered; nothing if more
-    /// bytes are on their way.
-    pub(super) fn take(&mut self, from: PublicKey, said: &Announcement, data: &[u8]) -> Option<Verdict> {
+    /// Takes an announcement and the bytes with it.
+    pub(super) fn take(&mut self, from: PublicKey, said: &Announcement, data: &[u8]) -> Step {
         let owner = (from, said.name.clone());
-        match self.add(&owner, said, data) {
-            Ok(verdict) => verdict,
-            Err(why) => {
-                self.unfinished.remove(&owner);
-                Some(Verdict::Refused { why })
-            }
+        if self.aside.contains_key(&owner) {
+            return Step::Wait;
         }
+        self.add(&owner, said, data).unwrap_or_else(|why| {
+            self.unfinished.remove(&owner);
+            Step::Answer(Some(Verdict::Refused { why }))
+        })
     }
 
-    fn add(&mut self, owner: &Owner, said: &Announcement, data: &[u8]) -> Result<Option<Verdict>, Refusal> {
+    /// What is worked on aside of this owner's.
+    pub(super) fn worked_on(&self, owner: &Owner) -> Option<&Announcement> {
+        self.aside.get(owner).map(|aside| &aside.said)
+    }
+
+    /// Takes what came of work that was done aside. Says what is to be answered.
+    pub(super) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
+        let Some(Aside { said, .. }) = self.aside.remove(owner) else {
+            return Verdict::Refused { why: "nothing is known of it".into() };
+        };
+        let settled = match found {
+            Found::Finished(done) => done.map(|()| Verdict::Stored),
+            Found::Looked(looked) => self.looked(owner, &said, looked),
+        };
+        settled.unwrap_or_else(|why| Verdict::Refused { why })
+    }
+
+    /// A file of this name and size was hashed, or could not be.
+    fn looked(
+        &mut self,
+        owner: &Owner,
+        said: &Announcement,
+        looked: io::Result<(Stamp, blake3::Hash, SystemTime)>,
+    ) -> Result<Verdict, Refusal> {
+        let there = looked.ok().is_some_and(|(stamp, hash, began)| {
+            self.known.note(stamp, hash, began);
+            // What took its place meanwhile is another.
+            let now = fs::symlink_metadata(self.rules.dir.join(&said.name)).map(|meta| Stamp::of(&meta));
+            hash == said.hash && now.is_ok_and(|now| now == stamp)
+        });
+        if there {
+            return Ok(Verdict::Stored);
+        }
+        self.may_replace()?;
+        self.begin(owner, said)?;
+        Ok(Verdict::Missing { missing: vec![(0, said.size)] })
+    }
+
+    fn add(&mut self, owner: &Owner, said: &Announcement, data: &[u8]) -> Result<Step, Refusal> {
         let place = span(said, data.len())?;
         let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
         if !self.unfinished.get(owner).is_some_and(goes_on) {
             self.unfinished.remove(owner);
             check_name(&said.name)?;
-            if self.is_there(said)? {
-                return Ok(Some(Verdict::Stored));
+            match self.is_there(said)? {
+                There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
+                There::Perhaps if said.at.is_none() => return self.look(owner, said),
+                // Who sends bytes and did not ask finds out when all of it is here.
+                There::Perhaps | There::No => {}
             }
-            self.check_room(said.size)?;
-            let new = Unfinished::create(&self.rules.dir, owner, said).map_err(|e| refusal(&e))?;
-            self.unfinished.insert(owner.clone(), new);
+            self.begin(owner, said)?;
         }
-        let Some(unfinished) = self.unfinished.get_mut(owner) else { return Ok(None) };
+        let Some(unfinished) = self.unfinished.get_mut(owner) else { return Ok(Step::Answer(None)) };
         unfinished.touched = Instant::now();
         unfinished.write(place, data)?;
         let missing = unfinished.done.missing(said.size);
         if missing.is_empty() {
-            if let Some(whole) = self.unfinished.remove(owner) {
-                whole.finish(&self.rules, &said.name)?;
-            }
-            return Ok(Some(Verdict::Stored));
+            return self.finish(owner, said);
         }
         let missing = missing.into_iter().map(|r| (r.start, r.end)).collect();
-        Ok(said.at.is_none().then_some(Verdict::Missing { missing }))
+        Ok(Step::Answer(said.at.is_none().then_some(Verdict::Missing { missing })))
+    }
+
+    fn begin(&mut self, owner: &Owner, said: &Announcement) -> Result<(), Refusal> {
+        self.check_room(said.size)?;
+        let new = Unfinished::create(&self.rules.dir, owner, said).map_err(|e| refusal(&e))?;
+        self.unfinished.insert(owner.clone(), new);
+        Ok(())
+    }
+
+    /// Has a file that is there hashed.
+    fn look(&mut self, owner: &Owner, said: &Announcement) -> Result<Step, Refusal> {
+        let of_one = self.aside.keys().filter(|(from, _)| *from == owner.0).count();
+        if of_one >= ASIDE_OF_ONE_MAX || self.aside.len() >= ASIDE_MAX {
+            return Err(TOO_MANY.into());
+        }
+        self.aside.insert(owner.clone(), Aside { said: said.clone(), finishes: false });
+        Ok(Step::Aside(Work::look(owner.clone(), self.rules.dir.join(&said.name))))
+    }
+
+    /// All of a file is here.
+    fn finish(&mut self, owner: &Owner, said: &Announcement) -> Result<Step, Refusal> {
+        let Some(whole) = self.unfinished.remove(owner) else { return Ok(Step::Answer(None)) };
+        let work = Work::finish(owner.clone(), whole, self.rules.dir.join(&said.name), self.rules.overwrite);
+        self.aside.insert(owner.clone(), Aside { said: said.clone(), finishes: true });
+        if said.size > AT_ONCE_MAX {
+            return Ok(Step::Aside(work));
+        }
+        let found = work.run(&Default::default());
+        Ok(Step::Answer(Some(self.settle(owner, found))))
     }
 
     /// Whether this very file is there under its name; another one is in the way.
-    fn is_there(&self, said: &Announcement) -> Result<bool, Refusal> {
+    fn is_there(&self, said: &Announcement) -> Result<There, Refusal> {
         let path = self.rules.dir.join(&said.name);
-        let Ok(meta) = fs::symlink_metadata(&path) else { return Ok(false) };
+        let Ok(meta) = fs::symlink_metadata(&path) else { return Ok(There::No) };
         if meta.is_dir() {
             return Err("a directory has this name".into());
         }
         // The answer to an earlier copy may have been lost.
-        if meta.is_file() && meta.len() == said.size && hash_of(&path).is_ok_and(|hash| hash == said.hash) {
-            return Ok(true);
+        if meta.is_file() && meta.len() == said.size {
+            let hash = match self.known.get(&Stamp::of(&meta)) {
+                Some(hash) => Some(hash),
+                None if said.size > AT_ONCE_MAX => return Ok(There::Perhaps),
+                None => super::known::hash_at(&path, &Default::default()).ok().map(|(_, hash)| hash),
+            };
+            if hash == Some(said.hash) {
+                return Ok(There::Yes);
+            }
         }
-        if self.rules.overwrite { Ok(false) } else { Err(TAKEN.into()) }
+        self.may_replace().map(|()| There::No)
+    }
+
+    fn may_replace(&self) -> Result<(), Refusal> {
+        if self.rules.overwrite { Ok(()) } else { Err(TAKEN.into()) }
     }
 
     fn check_room(&mut self, size: u64) -> Result<(), Refusal> {
         if size > self.rules.size_max {
             return Err(format!("larger than {} is not taken", human(self.rules.size_max)));
         }
-        if self.unfinished.len() >= UNFINISHED_MAX {
+        let finishing = self.aside.values().filter(|aside| aside.finishes).count();
+        if self.unfinished.len() + finishing >= UNFINISHED_MAX {
             let oldest = self.unfinished.iter().min_by_key(|(_, u)| u.touched);
             let stale = oldest.filter(|(_, u)| u.touched.elapsed() >= STALE).map(|(owner, _)| owner.clone());
-            let stale = stale.ok_or("too many files are on their way")?;
+            let stale = stale.ok_or(TOO_MANY)?;
             self.unfinished.remove(&stale);
         }
         // Where the system does not say, the writes will.
@@ -142,7 +241,8 @@ impl Store {
     }
 }
 
-const TAKEN: &str = "a file of this name is there, and is kept (the receiver can allow --overwrite)";
+const TOO_MANY: &str = "too many files are on their way";
+pub(super) const TAKEN: &str = "a file of this name is there, and is kept (the receiver can allow --overwrite)";
 
 /// Where the bytes belong, if that is within the file.
 fn span(said: &Announcement, len: usize) -> Result<Range<u64>, Refusal> {
@@ -168,95 +268,8 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Err(format!("the name is not allowed: {why}"))
 }
 
-fn refusal(e: &io::Error) -> Refusal {
+pub(super) fn refusal(e: &io::Error) -> Refusal {
     format!("the receiver cannot keep it: {}", io_text(e))
-}
-
-fn hash_of(path: &Path) -> io::Result<blake3::Hash> {
-    Ok(blake3::Hasher::new().update_reader(File::open(path)?)?.finalize())
-}
-
-impl Unfinished {
-    fn create(dir: &Path, (from, name): &Owner, said: &Announcement) -> io::Result<Unfinished> {
-        let tag = blake3::hash(from.as_bytes()).to_hex();
-        let tag = format!("-{}", tag.get(..8).unwrap_or_default());
-        let hidden = part_name(name.as_bytes(), &tag);
-        let path = dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&hidden));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // Never through a link that somebody put there.
-        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-        for _ in 0..TRIES_MAX {
-            let file = options.open(&path)?;
-            lock(&file)?;
-            // Another receiver may have finished it between the two: it has its own name by now.
-            if !is_at(&path, &file) {
-                continue;
-            }
-            // Left by one that was killed.
-            file.set_len(0)?;
-            let (size, hash) = (said.size, said.hash);
-            return Ok(Unfinished { file, path, size, hash, done: Ranges::default(), touched: Instant::now() });
-        }
-        Err(busy())
-    }
-
-    fn write(&mut self, place: Range<u64>, data: &[u8]) -> Result<(), Refusal> {
-        self.file.write_all_at(data, place.start).map_err(|e| refusal(&e))?;
-        self.done.insert(place);
-        if self.done.missing(self.size).len() > RANGES_MAX {
-            return Err("it comes in too many pieces".into());
-        }
-        Ok(())
-    }
-
-    /// All of it is here: makes it safe and gives it its name.
-    fn finish(self, rules: &Rules, name: &str) -> Result<(), Refusal> {
-        let hash = hash_of(&self.path).map_err(|e| refusal(&e))?;
-        if hash != self.hash {
-            return Err("it is not what was announced: did it change while it was sent?".into());
-        }
-        let dest = rules.dir.join(name);
-        self.place(&dest, rules.overwrite).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => TAKEN.into(),
-            _ => refusal(&e),
-        })
-    }
-
-    fn place(&self, dest: &Path, overwrite: bool) -> io::Result<()> {
-        self.file.sync_all()?;
-        if !is_at(&self.path, &self.file) {
-            return Err(io::Error::other("somebody removed or replaced the unfinished file"));
-        }
-        if overwrite {
-            fs::rename(&self.path, dest)?;
-        } else {
-            rename_new(&self.path, dest)?;
-        }
-        match dest.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Renames, unless the new name is taken.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system can; with a link it takes two steps. The first name goes in `drop`.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(from, to),
-        result => Ok(result?),
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // Gone already if it was given its name, and what has the hidden one then is another's. Best effort, with
-        // nobody to tell.
-        if is_at(&self.path, &self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 #[cfg(test)]

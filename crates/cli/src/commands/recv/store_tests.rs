@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cp::names::is_part;
+use crate::parcel::RANGES_MAX;
 
 fn key(n: u8) -> PublicKey {
     PublicKey::from_bytes([n; 32])
@@ -23,7 +24,18 @@ impl Case {
         let mut said = Announcement::new(0, name.into(), whole.len() as u64, blake3::hash(whole));
         said.at = at.map(|(from, _)| from);
         let data = at.map_or(&[][..], |(from, to)| &whole[from as usize..to as usize]);
-        self.store.take(key(from), &said, data)
+        self.take(from, &said, data)
+    }
+
+    /// What takes long is done at once.
+    fn take(&mut self, from: u8, said: &Announcement, data: &[u8]) -> Option<Verdict> {
+        match self.store.take(key(from), said, data) {
+            Step::Answer(verdict) => verdict,
+            Step::Aside(work) => {
+                Some(self.store.settle(&(key(from), said.name.clone()), work.run(&Default::default())))
+            }
+            Step::Wait => panic!("nothing is done aside"),
+        }
     }
 
     fn whole(&mut self, name: &str, bytes: &[u8]) -> Option<Verdict> {
@@ -93,10 +105,10 @@ fn a_file_that_changed_begins_afresh_and_a_wrong_one_is_refused() {
     assert_eq!(case.say(1, "a", b"9876543210", None), Some(Verdict::Missing { missing: vec![(0, 10)] }));
     let mut said = Announcement::new(0, "b".into(), 5, blake3::hash(b"hello"));
     said.at = Some(0);
-    refused(case.store.take(key(1), &said, b"world"), "announced");
-    refused(case.store.take(key(1), &said, b"hello!"), "beyond");
+    refused(case.take(1, &said, b"world"), "announced");
+    refused(case.take(1, &said, b"hello!"), "beyond");
     said.at = Some(u64::MAX);
-    refused(case.store.take(key(1), &said, b"x"), "beyond");
+    refused(case.take(1, &said, b"x"), "beyond");
     drop(case.store);
     assert_eq!(fs::read_dir(case.dir.path()).unwrap().count(), 0, "nothing unfinished is left");
 }
@@ -134,6 +146,86 @@ fn unfinished_files_and_their_pieces_are_bounded() {
     let last = (0..RANGES_MAX as u64 + 1).find_map(|n| case.say(1, "g", &whole, Some((2 * n, 2 * n + 1))));
     refused(last, "pieces");
     assert_eq!(case.names(), [""; 0]);
+}
+
+/// What others may do in a directory that they can write in.
+#[test]
+fn of_what_has_the_hidden_name_already_nothing_is_used() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let mut case = Case::new(false, 100);
+    case.say(1, "a", b"0123456789", None);
+    let hidden = case.dir.path().join(&case.names()[0]);
+    case.store.unfinished.clear();
+    for how in ["file", "hard link", "link"] {
+        let mut case = Case::new(false, 100);
+        let planted = case.dir.path().join(hidden.file_name().unwrap());
+        let other = case.dir.path().join("other");
+        fs::write(&other, "other").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o666)).unwrap();
+        match how {
+            "file" => drop(fs::copy(&other, &planted).unwrap()),
+            "hard link" => fs::hard_link(&other, &planted).unwrap(),
+            _ => symlink(&other, &planted).unwrap(),
+        }
+        let reader = fs::File::open(&planted).unwrap();
+        assert_eq!(case.whole("a", b"0123456789"), Some(Verdict::Stored), "{how}");
+        let meta = fs::metadata(case.dir.path().join("a")).unwrap();
+        assert_eq!((meta.mode() & 0o777, meta.nlink()), (0o600, 1), "{how}");
+        assert_ne!(meta.ino(), reader.metadata().unwrap().ino(), "{how}");
+        assert_eq!((fs::read(&other).unwrap(), case.names().len()), (b"other".to_vec(), 2), "{how}");
+    }
+}
+
+#[test]
+fn a_large_file_that_is_there_is_hashed_aside_and_once() {
+    let whole = vec![7; AT_ONCE_MAX as usize + 1];
+    for (bytes, overwrite, want) in
+        [(7, false, Some("stored")), (8, false, None), (7, true, Some("stored")), (8, true, Some("missing"))]
+    {
+        let mut case = Case::new(overwrite, 1 << 30);
+        let path = case.dir.path().join("a");
+        fs::write(&path, vec![bytes; whole.len()]).unwrap();
+        let said = Announcement::new(0, "a".into(), whole.len() as u64, blake3::hash(&whole));
+        let Step::Aside(work) = case.store.take(key(1), &said, b"") else { panic!() };
+        // Meanwhile others go on.
+        assert!(matches!(case.store.take(key(1), &said, b""), Step::Wait));
+        assert_eq!(case.whole("b", b"x"), Some(Verdict::Stored));
+        let verdict = case.store.settle(&(key(1), "a".into()), work.run(&Default::default()));
+        match want {
+            Some("stored") => assert_eq!(verdict, Verdict::Stored),
+            Some(_) => assert_eq!(verdict, Verdict::Missing { missing: vec![(0, said.size)] }),
+            None => refused(Some(verdict), "is there"),
+        }
+        // What is known is not hashed again.
+        let mut case = Case::new(false, 1 << 30);
+        let path = case.dir.path().join("a");
+        fs::write(&path, &whole).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(60);
+        case.store.known.note(Stamp::of(&fs::metadata(&path).unwrap()), said.hash, later);
+        assert!(matches!(case.store.take(key(1), &said, b""), Step::Answer(Some(Verdict::Stored))));
+        // Who does not ask is told in the end.
+        fs::write(&path, vec![bytes; whole.len()]).unwrap();
+        let verdict = case.whole("a", &whole);
+        if bytes == 7 {
+            assert_eq!(verdict, Some(Verdict::Stored))
+        } else {
+            refused(verdict, "is there")
+        }
+        assert_eq!(case.names(), ["a"]);
+    }
+}
+
+#[test]
+fn what_is_to_be_done_aside_is_bounded() {
+    let mut case = Case::new(false, 1 << 30);
+    let said = |name: String| Announcement::new(0, name, AT_ONCE_MAX + 1, blake3::hash(b""));
+    for n in 0..=ASIDE_OF_ONE_MAX {
+        let name = format!("f{n}");
+        fs::File::create(case.dir.path().join(&name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
+        let step = case.store.take(key(1), &said(name), b"");
+        assert_eq!(matches!(step, Step::Aside(_)), n < ASIDE_OF_ONE_MAX, "{n}");
+    }
+    assert!(matches!(case.store.take(key(2), &said("f0".into()), b""), Step::Aside(_)), "another's turn comes");
 }
 
 /// As another receiver in the same directory may leave it.

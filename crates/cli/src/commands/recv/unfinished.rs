@@ -1,0 +1,128 @@
+//! A file that grows under a hidden name, until it is whole and gets its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
+use super::known::{hash_at, hash_of};
+use super::store::{Owner, Refusal, TAKEN, refusal};
+use crate::cp::hidden;
+use crate::cp::lock::is_at;
+use crate::cp::names::part_name;
+use crate::cp::ranges::Ranges;
+use crate::parcel::{Announcement, RANGES_MAX};
+
+/// Some of a file, which goes with this.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    hidden: Arc<Hidden>,
+    pub(super) size: u64,
+    pub(super) hash: blake3::Hash,
+    pub(super) done: Ranges,
+    pub(super) touched: Instant,
+}
+
+/// A file by its hidden name.
+#[derive(Debug)]
+pub(super) struct Hidden {
+    file: File,
+    path: PathBuf,
+}
+
+impl Hidden {
+    /// Gone already if it was given its name, and what has the hidden one then is another's. Best effort, with
+    /// nobody to tell.
+    pub(super) fn remove(&self) {
+        if is_at(&self.path, &self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Unfinished {
+    pub(super) fn create(dir: &Path, (from, name): &Owner, said: &Announcement) -> io::Result<Unfinished> {
+        let tag = blake3::hash(from.as_bytes()).to_hex();
+        let tag = format!("-{}", tag.get(..8).unwrap_or_default());
+        let path = dir.join(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), &tag)));
+        // Of what one left that was killed, or somebody put there, nothing is used.
+        let (file, _) = hidden::open(&path, |_| Ok(None::<()>))?;
+        let (size, hash) = (said.size, said.hash);
+        let hidden = Arc::new(Hidden { file, path });
+        Ok(Unfinished { hidden, size, hash, done: Ranges::default(), touched: Instant::now() })
+    }
+
+    /// What to remove if there is no time to wait for this to be dropped.
+    pub(super) fn hidden(&self) -> Arc<Hidden> {
+        self.hidden.clone()
+    }
+
+    pub(super) fn write(&mut self, place: Range<u64>, data: &[u8]) -> Result<(), Refusal> {
+        self.hidden.file.write_all_at(data, place.start).map_err(|e| refusal(&e))?;
+        self.done.insert(place);
+        if self.done.missing(self.size).len() > RANGES_MAX {
+            return Err("it comes in too many pieces".into());
+        }
+        Ok(())
+    }
+
+    /// All of it is here: makes it safe and gives it its name.
+    pub(super) fn finish(self, dest: &Path, overwrite: bool, stop: &AtomicBool) -> Result<(), Refusal> {
+        let hash = hash_of(&self.hidden.file, stop).map_err(|e| refusal(&e))?;
+        if hash != self.hash {
+            return Err("it is not what was announced: did it change while it was sent?".into());
+        }
+        self.place(dest, overwrite).or_else(|e| match e.kind() {
+            // Its sender may not have asked whether it is there.
+            io::ErrorKind::AlreadyExists if self.is_at(dest, stop) => Ok(()),
+            io::ErrorKind::AlreadyExists => Err(TAKEN.into()),
+            _ => Err(refusal(&e)),
+        })
+    }
+
+    /// Whether this very file has its name already.
+    fn is_at(&self, dest: &Path, stop: &AtomicBool) -> bool {
+        let has_size = fs::symlink_metadata(dest).is_ok_and(|meta| meta.is_file() && meta.len() == self.size);
+        has_size && hash_at(dest, stop).is_ok_and(|(_, hash)| hash == self.hash)
+    }
+
+    fn place(&self, dest: &Path, overwrite: bool) -> io::Result<()> {
+        let Hidden { file, path } = &*self.hidden;
+        file.sync_all()?;
+        if !is_at(path, file) {
+            return Err(io::Error::other("somebody removed or replaced the unfinished file"));
+        }
+        if overwrite {
+            fs::rename(path, dest)?;
+        } else {
+            rename_new(path, dest)?;
+        }
+        match dest.parent() {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Renames, unless the new name is taken.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system can; with a link it takes two steps. The first name goes in `drop`.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => fs::hard_link(from, to),
+        result => Ok(result?),
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.hidden.remove();
+    }
+}
