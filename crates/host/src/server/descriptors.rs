@@ -49,8 +49,8 @@ impl Descriptors {
 
     /// How many connections fit beside all else.
     pub fn connections(&self) -> usize {
-        // What a disk keeps open is a quarter of the limit for all exports together, unless those are many.
-        let kept = (self.max / 4).max(EXPORT_KEEPS * self.exports);
+        // What a disk keeps open is five sixteenths of the limit for all exports together, unless those are many.
+        let kept = (self.max / 16 * 5).max(EXPORT_KEEPS * self.exports);
         let at_work = (THREAD * self.threads).min(self.max / 8);
         self.max.saturating_sub(self.open + kept + at_work + SOCKETS)
     }
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn connections_get_what_nothing_else_needs() {
-        assert_eq!(of(1024, 16, 1).connections(), 1024 - 16 - 256 - 128 - 8);
-        assert_eq!(of(65_536, 20, 3).connections(), 65_536 - 20 - 16_384 - 256 - 8);
+        assert_eq!(of(1024, 16, 1).connections(), 1024 - 16 - 320 - 128 - 8);
+        assert_eq!(of(65_536, 20, 3).connections(), 65_536 - 20 - 20_480 - 256 - 8);
         assert!(of(64, 16, 1).check().is_ok());
         assert!(of(usize::MAX, 20, 1).connections() > 1 << 40);
     }

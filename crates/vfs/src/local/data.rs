@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::acting;
 use super::ids::{self, Key};
+use super::owed::Owed;
 use super::recent::Recent;
 use super::resolve::Object;
 use super::{LocalDisk, errno, stat};
@@ -43,15 +44,19 @@ impl Data {
 /// Open files by object and purpose. An open file serves the caller that it was opened for,
 /// as a local one would, for a while: somebody else may have moved it out of the export, or have
 /// taken the caller's permission away. Where callers differ a change of mode or owner closes it.
+/// What owes a flush stays open beside, whatever becomes of it here.
 pub(super) struct OpenFiles {
     kept: Mutex<Recent<(Key, For), Data>>,
+    /// Files that must not be closed yet.
+    pub(super) owed: Owed,
     trust_for: Duration,
 }
 
 impl OpenFiles {
-    /// Holds at most `limit` files open, and goes the way to them again after `trust_for`.
-    pub(super) fn new(limit: usize, trust_for: Duration) -> OpenFiles {
-        OpenFiles { kept: Mutex::new(Recent::new(limit)), trust_for }
+    /// Holds at most `limit` files open, and as many as `owing` that owe a flush, and goes the way to them again
+    /// after `trust_for`.
+    pub(super) fn new(limit: usize, owing: usize, trust_for: Duration) -> OpenFiles {
+        OpenFiles { kept: Mutex::new(Recent::new(limit)), owed: Owed::new(owing), trust_for }
     }
 
     fn is_trusted(&self, data: &Data) -> bool {
@@ -71,7 +76,9 @@ impl OpenFiles {
         let mut files = self.lock();
         let before = files.len();
         files.retain(|data| stat::of(&data.fd).is_ok_and(|stat| stat.attr.nlink > 0));
-        files.len() < before
+        let some = files.len() < before;
+        drop(files);
+        self.owed.close_removed() | some
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
@@ -82,7 +89,7 @@ impl OpenFiles {
     }
 
     /// How often the file has been taken, if nobody has it but the cache and `sharing` who
-    /// have written and wait for its flush. Who takes it from now on makes that more.
+    /// have written and wait for its flush, or flush it. Who takes it from now on makes that more.
     pub(super) fn idle(&self, key: Key, data: &Data, sharing: usize) -> Option<u64> {
         let mut files = self.lock();
         let cached = files.get(&(key, For::Writing)).filter(|d| Arc::ptr_eq(&d.fd, &data.fd))?;
@@ -108,7 +115,13 @@ impl OpenFiles {
         self.lock().insert((key, purpose), data);
     }
 
-    /// Closes the file, as soon as nobody is using it.
+    /// The file has lost its last name.
+    pub(super) fn gone(&self, key: Key) {
+        self.close(key);
+        self.owed.forget(key);
+    }
+
+    /// Closes the file, as soon as nobody is using it and it owes nothing.
     pub(super) fn close(&self, key: Key) {
         let mut files = self.lock();
         files.remove(&(key, For::Reading));
@@ -138,7 +151,7 @@ impl LocalDisk {
         if attr.nlink > 0 {
             return Ok(attr);
         }
-        self.disk.files.close(key);
+        self.disk.files.gone(key);
         Err(Status::Stale)
     }
 

@@ -138,7 +138,7 @@ impl LocalDisk {
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Status::FBig);
         }
-        let (before, after) = {
+        let (before, after, overdue) = {
             let _step = self.disk.stripes.lock(&[key]);
             let before = self.still(key, &data)?;
             {
@@ -148,9 +148,13 @@ impl LocalDisk {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 self.with_room(|| write_all(&data.fd, offset, bytes))?;
             }
-            (before, self.look(&data.fd)?.attr)
+            let after = self.look(&data.fd)?.attr;
+            (before, after, self.disk.files.owed.note(key, &data.fd))
         };
         let wcc = Wcc { before: Some(before.wcc()), after: Some(after) };
+        if let Some(overdue) = overdue {
+            self.disk.pay_overdue(overdue);
+        }
         // Outside the lock: writes that arrive meanwhile go on.
         self.flush(key, data, &before, stable)?;
         Ok((wcc, stable))

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
 use rustix::io::Errno;
 
-use super::syscalls::{fail_next, fail_next_with};
+use super::data::For;
+use super::ids;
+use super::syscalls::{fail_next, fail_next_with, flushes, lose};
 use super::{LocalDisk, Options};
 use crate::{Cred, FileId, Flush, Ledger, Vfs};
 
@@ -98,4 +100,84 @@ fn a_flush_that_finds_no_room_says_so() {
         assert_eq!(disk.commit(&me(), &a, 0, 0), Err(told), "{why:?}");
         assert_ne!(disk.verifier(), before, "{why:?}: what was written may be lost all the same");
     }
+}
+
+/// A disk that keeps few files open, and `n` files of it that anybody may write.
+fn few_open(owing_max: usize, n: usize) -> (tempfile::TempDir, LocalDisk, Vec<FileId>) {
+    let dir = tempfile::tempdir().unwrap();
+    let usual = Options { honour_credentials: rustix::process::geteuid().is_root(), ..Options::new([1; 8]) };
+    let disk = LocalDisk::open(dir.path(), Options { open_max: 4, owing_max, ..usual }).unwrap();
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o666), ..SetAttr::NONE });
+    let make = |n: usize| disk.create(&me(), &disk.root(), n.to_string().as_bytes(), &how).unwrap().id;
+    let files = (0..n).map(make).collect();
+    (dir, disk, files)
+}
+
+/// Writes to the file, without a flush, and what was written is lost.
+fn write_and_lose(disk: &LocalDisk, file: &FileId) {
+    disk.write(&me(), file, 0, &DATA, Stable::Unstable).unwrap();
+    let (data, _) = disk.data(&me(), file, For::Writing).unwrap();
+    lose(&*data.fd);
+}
+
+fn is_open(disk: &LocalDisk, file: &FileId) -> bool {
+    disk.disk.files.held(ids::decode(file).unwrap().0).is_some()
+}
+
+#[test]
+fn a_commit_speaks_for_what_was_written_before_the_file_left_the_cache() {
+    type Leave = fn(&LocalDisk, &[FileId]);
+    let evicted: Leave = |disk, files| {
+        for file in &files[1..] {
+            disk.write(&me(), file, 0, &DATA, Stable::Unstable).unwrap();
+        }
+        assert!(!is_open(disk, &files[0]));
+    };
+    let another_user: Leave = |disk, files| {
+        let another = Cred { uid: 5001, gid: 5001, gids: Vec::new() };
+        disk.write(&another, &files[0], 1, &DATA, Stable::Unstable).unwrap();
+    };
+    for (how, leave) in [("evicted", evicted), ("another user's", another_user)] {
+        let (_dir, disk, files) = few_open(100, 12);
+        if how != "evicted" && !disk.disk.identity.honours() {
+            return skip::skipped(&skip::this_test(), "needs root for two users");
+        }
+        write_and_lose(&disk, &files[0]);
+        let (before, so_far) = (disk.verifier(), flushes());
+        leave(&disk, &files);
+        assert_eq!((flushes(), disk.verifier()), (so_far, before), "{how}: nothing needs to be flushed");
+        assert_eq!(disk.commit(&me(), &files[0], 0, 0), Err(Status::Io), "{how}");
+        let after = disk.verifier();
+        assert_ne!(after, before, "{how}");
+        for file in &files {
+            assert_eq!(disk.commit(&me(), file, 0, 0).map(drop), Ok(()), "{how}");
+        }
+        assert_eq!(disk.verifier(), after, "{how}: told once");
+    }
+}
+
+#[test]
+fn of_too_many_uncommitted_files_the_oldest_is_flushed_and_its_failure_told() {
+    let (_dir, disk, files) = few_open(3, 5);
+    write_and_lose(&disk, &files[0]);
+    let (before, so_far) = (disk.verifier(), flushes());
+    for (n, file) in files.iter().enumerate().skip(1) {
+        disk.write(&me(), file, 0, &DATA, Stable::Unstable).unwrap();
+        assert_eq!(flushes() - so_far, (n as u32).saturating_sub(2), "with {n} more files");
+        assert_eq!(disk.verifier() == before, n < 3, "with {n} more files");
+    }
+}
+
+#[test]
+fn who_commits_what_it_writes_needs_no_other_flush() {
+    let (_dir, disk, files) = few_open(2, 20);
+    let so_far = flushes();
+    for file in &files {
+        for _ in 0..3 {
+            disk.write(&me(), file, 0, &DATA, Stable::Unstable).unwrap();
+        }
+        disk.commit(&me(), file, 0, 0).unwrap();
+        assert!(!is_open(&disk, file), "nothing is left to flush: a program can be run");
+    }
+    assert_eq!(flushes() - so_far, 20);
 }

@@ -35,6 +35,8 @@ mod layers;
 mod listing;
 mod namespace;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
+mod owed;
+#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod recent;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod resolve;
@@ -100,6 +102,9 @@ pub struct Options {
     pub places_max: usize,
     /// Files kept open for reading or writing; fewer if the process may not open as many.
     pub open_max: usize,
+    /// Files that owe a flush and are kept open for that, whether they are among those or not; fewer likewise.
+    /// Beyond that the one that has owed it for longest is flushed.
+    pub owing_max: usize,
     /// Directories kept open; fewer likewise.
     pub dirs_max: usize,
     /// How many exports this process has, this one included (range: from 1): what it may open is
@@ -122,6 +127,7 @@ impl Options {
             read_only: false,
             places_max: 1 << 18,
             open_max: 256,
+            owing_max: 4096,
             dirs_max: 256,
             exports: 1,
             trust_for: Duration::from_secs(1),
@@ -213,7 +219,11 @@ impl LocalDisk {
             searches: Searches::default(),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             // Where few may be opened most are left for the server's other needs.
-            files: OpenFiles::new(options.open_max.min(share / 8), options.trust_for),
+            files: OpenFiles::new(
+                options.open_max.min(share / 8),
+                options.owing_max.min(share / 16),
+                options.trust_for,
+            ),
             dirs: Dirs::new(options.dirs_max.min(share / 32), options.trust_for),
             graveyard: Mutex::new(Graveyard::new(open_max, share, kind.ways)),
             stock: Stock::default(),

@@ -445,7 +445,7 @@ impl LocalDisk {
         let gone = stat::of(&object.fd).is_ok_and(|now| now.attr.nlink == 0);
         if gone {
             self.table().removed(object.key);
-            self.disk.files.close(object.key);
+            self.disk.files.gone(object.key);
             self.disk.dirs.close(object.key);
             if object.attr.kind == FileType::Directory {
                 self.disk.stock.remove(object.key);

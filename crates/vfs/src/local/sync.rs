@@ -15,6 +15,7 @@ use super::data::Data;
 use super::errno;
 use super::graveyard::{REST, Ways};
 use super::ids::Key;
+use super::owed::Payment;
 use super::resolve::{Folder, Object};
 use super::syscalls::{fdatasync, fsync, syncfs};
 use super::{Disk, LocalDisk};
@@ -189,17 +190,24 @@ impl Flushing for DiskFlush {
     fn run(&self, sharing: usize) -> Result<()> {
         match &self.what {
             What::Data { data, stable, closes } => {
-                let idle = closes.then(|| self.disk.files.idle(self.key, data, sharing)).flatten();
-                self.disk.synced(&data.fd, |fd| match stable {
+                let owed = self.disk.files.owed.begin(self.key);
+                let holders = sharing + owed.holders(&data.fd);
+                let idle = closes.then(|| self.disk.files.idle(self.key, data, holders)).flatten();
+                let flush = |fd: &OwnedFd| match stable {
                     Stable::DataSync => fdatasync(fd),
                     Stable::FileSync | Stable::Unstable => fsync(fd),
-                })?;
+                };
+                if owed.is_empty() { self.disk.synced(&data.fd, flush) } else { self.disk.pay(owed, flush) }?;
                 if let Some(turn) = idle {
                     self.disk.files.close_unless_taken(self.key, data, turn);
                 }
                 Ok(())
             }
-            What::Object(fd) => self.disk.sync_fully(fd),
+            // Data may wait for this, too: see `key`.
+            What::Object(fd) => match self.disk.files.owed.begin(self.key) {
+                owed if owed.is_empty() => self.disk.sync_fully(fd),
+                owed => self.disk.pay(owed, |fd| fsync(fd)),
+            },
             What::Names(dir, made) if sharing == 1 => {
                 made.iter().try_for_each(|made| self.disk.sync_fully(made))?;
                 self.disk.sync_fully(dir)
@@ -215,6 +223,18 @@ impl Flushing for DiskFlush {
 }
 
 impl Disk {
+    /// Flushes a file that too many others owe beside: whoever has written to it hears of a failure by the verifier.
+    pub(super) fn pay_overdue(&self, owed: Payment) {
+        let _ = self.pay(owed, |fd| fdatasync(fd));
+    }
+
+    /// Flushes a file by the descriptors that are told if some of what it owes was lost.
+    fn pay(&self, owed: Payment, flush: impl Fn(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
+        let done = owed.descriptors().try_for_each(|fd| self.synced(fd, &flush));
+        self.files.owed.end(owed);
+        done
+    }
+
     fn sync_fully(&self, fd: &OwnedFd) -> Result<()> {
         let mut possible = true;
         let done = self.synced(fd, |fd| match fsync(fd) {
@@ -324,6 +344,7 @@ mod tests {
             assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));
         }
     }
+
     /// A directory's own sync writes the names in it, not what they lead to.
     #[test]
     fn what_cannot_be_opened_is_synced_with_everything() {

@@ -2,7 +2,7 @@
 //! fails is hard to come by.
 
 #[cfg(test)]
-pub(super) use failing::{fail_next, fail_next_with, fdatasync, fsync, syncfs};
+pub(super) use failing::{fail_next, fail_next_with, fdatasync, flushes, fsync, lose, syncfs};
 #[cfg(not(test))]
 pub(super) use rustix::fs::{fdatasync, fsync, syncfs};
 
@@ -11,11 +11,37 @@ mod failing {
     use std::cell::Cell;
     use std::os::fd::AsFd;
 
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     use rustix::io::{Errno, Result};
+
+    /// Marks descriptors that are still to be told of a failure. It changes nothing else here.
+    const UNTOLD: OFlags = OFlags::NOATIME;
 
     thread_local! {
         /// How many of this thread's flushes are to fail, and how.
         static TO_FAIL: Cell<(u32, Errno)> = const { Cell::new((0, Errno::IO)) };
+        static FLUSHES: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// How many flushes this thread has done.
+    pub(in super::super) fn flushes() -> u32 {
+        FLUSHES.get()
+    }
+
+    /// What was written to the file could not be written back, and somebody else has been told: of all descriptors
+    /// only those hear of it that are open by now, as this one.
+    pub(in super::super) fn lose(fd: impl AsFd) {
+        fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | UNTOLD).unwrap();
+    }
+
+    fn unless_lost(fd: impl AsFd, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        let flags = fcntl_getfl(&fd)?;
+        if !flags.contains(UNTOLD) {
+            return unless_failing(flush);
+        }
+        fcntl_setfl(&fd, flags - UNTOLD)?;
+        FLUSHES.set(FLUSHES.get() + 1);
+        Err(Errno::IO)
     }
 
     /// The next `count` flushes of this thread fail as those of a broken disk do.
@@ -29,6 +55,7 @@ mod failing {
     }
 
     fn unless_failing(flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        FLUSHES.set(FLUSHES.get() + 1);
         match TO_FAIL.get() {
             (0, _) => flush(),
             (n, why) => {
@@ -39,11 +66,11 @@ mod failing {
     }
 
     pub(in super::super) fn fdatasync(fd: impl AsFd) -> Result<()> {
-        unless_failing(|| rustix::fs::fdatasync(fd))
+        unless_lost(&fd, || rustix::fs::fdatasync(&fd))
     }
 
     pub(in super::super) fn fsync(fd: impl AsFd) -> Result<()> {
-        unless_failing(|| rustix::fs::fsync(fd))
+        unless_lost(&fd, || rustix::fs::fsync(&fd))
     }
 
     pub(in super::super) fn syncfs(fd: impl AsFd) -> Result<()> {
