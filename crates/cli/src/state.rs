@@ -51,11 +51,55 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     file.write_all(fresh)?;
     file.sync_all()?;
     let linked = fs::hard_link(&new, path);
-    fs::remove_file(&new)?;
+    // Somebody who was faster may have swept it away.
+    let _ = fs::remove_file(&new);
     match linked {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        Err(e) if !matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => Err(e),
         _ => read_private(path),
     }
+}
+
+/// Removes what runs have left that died while they made the secret which is at `path` by now.
+pub(crate) fn sweep(path: &Path) {
+    let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = PathBuf::from(entry.file_name());
+        let maker = name.extension().and_then(|e| e.to_str()?.strip_prefix("new-")?.parse::<u32>().ok());
+        if name.file_stem() == Some(stem) && maker.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Puts on stable storage what has been made in `dir`, and the directory itself if it is new, whoever made them: that
+/// run may have died before it did.
+pub(crate) fn settle(dir: &Path) -> io::Result<()> {
+    for dir in made_on(dir)? {
+        match File::open(&dir) {
+            Ok(dir) => sync_dir(&dir)?,
+            // What we may not read others have made.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &File) -> io::Result<()> {
+    match dir.sync_all() {
+        // Nothing more can be asked of such a file system.
+        Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem) => Ok(()),
+        synced => synced,
+    }
+}
+
+/// `dir` and the directories above that it may have been made with: those of its file system.
+fn made_on(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let dir = fs::canonicalize(dir)?;
+    let device = fs::metadata(&dir)?.dev();
+    let above = dir.ancestors().take_while(|above| fs::metadata(above).is_ok_and(|m| m.dev() == device));
+    Ok(above.map(Path::to_owned).collect())
 }
 
 /// Fails if others may put something else in the place of what is kept in `dir`.
@@ -89,4 +133,37 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     let mut secret = Vec::new();
     file.read_to_end(&mut secret)?;
     Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_dead_left_is_swept_away_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        // No process has a number as high.
+        let (dead, alive) = ("key.new-4294967295", format!("key.new-{}", std::process::id()));
+        let others = [alive.as_str(), "key.new-", "key.new-x", "other.new-4294967295", "key"];
+        for name in others.iter().chain([&dead]) {
+            fs::write(dir.path().join(name), b"").unwrap();
+        }
+        sweep(&path);
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        assert!(!dir.path().join(dead).exists());
+    }
+
+    #[test]
+    fn all_that_is_new_on_the_way_is_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(dir.path()).unwrap();
+        make_private(&top.join("a/b")).unwrap();
+        let way = made_on(&top.join("a/b")).unwrap();
+        assert_eq!(way[..3], [top.join("a/b"), top.join("a"), top]);
+        assert!(way.iter().all(|d| !d.starts_with("/proc")));
+        assert!(!made_on(Path::new("/proc/self")).unwrap().contains(&PathBuf::from("/")), "a file system of its own");
+        settle(&dir.path().join("a/b")).unwrap();
+        assert!(settle(&dir.path().join("c")).is_err());
+    }
 }

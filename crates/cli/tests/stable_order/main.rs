@@ -23,7 +23,7 @@ use remora_wire::nfs3::{
 use trace::{Event, check, hex, parse};
 
 const CALLS: &str = "trace=write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,sendmmsg,fsync,fdatasync,syncfs,\
-                     openat,openat2,mkdirat,unlinkat,renameat,renameat2,io_uring_setup";
+                     openat,openat2,linkat,mkdirat,unlinkat,renameat,renameat2,io_uring_setup";
 const CONNECTIONS: u32 = 4;
 const ROUNDS: u32 = 12;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,7 +89,22 @@ fn observed(flags: &[&str]) -> Option<(Vec<Promise>, Vec<Event>)> {
     let text = read();
     assert!(!text.contains("io_uring_setup"), "this test knows nothing of io_uring");
     assert_eq!(promises.len() as u32, CONNECTIONS * ROUNDS * 7);
-    Some((promises, parse(&text)))
+    let events = parse(&text);
+    for dir in [p.state().join("server"), p.state()] {
+        assert!(key_is_settled(&events, &dir), "{dir:?} is not flushed after the key was made in it, or not in time");
+    }
+    Some((promises, events))
+}
+
+/// Whether `dir`, on the way to the key that handles are signed with, was flushed when that had been made and before
+/// the first reply.
+fn key_is_settled(events: &[Event], dir: &std::path::Path) -> bool {
+    let path = std::fs::canonicalize(dir).unwrap();
+    let shown = [format!("<{}>", path.display()), format!("<{}>", hex(path.as_os_str().as_encoded_bytes()))];
+    let made = events.iter().find(|e| e.name == "linkat" && e.ok).map(|e| e.ended);
+    let replied = events.iter().find(|e| e.name.starts_with("send")).map_or(usize::MAX, |e| e.began);
+    let is_flush = |e: &&Event| e.name == "fsync" && e.ok && shown.iter().any(|shown| e.args.contains(shown));
+    events.iter().filter(is_flush).any(|e| made.is_some_and(|made| made < e.began) && e.ended < replied)
 }
 
 /// The server, under strace's eyes; `None` if strace may not look.

@@ -32,6 +32,9 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
     state::only_ours(dir).map_err(Error::local(dir.display()))?;
     let fresh = random::<16>()?;
     let bytes = state::secret(&path, &fresh).map_err(Error::local(path.display()))?;
+    state::sweep(&path);
+    // Before the first handle is signed with it: a power cut would make all of them worthless.
+    state::settle(dir).map_err(Error::local(dir.display()))?;
     bytes
         .try_into()
         .map_err(|_| Error::refused(path.display(), "is not a key of 16 bytes; remove it to have a new one made"))
@@ -67,7 +70,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let first = key(&state).unwrap();
+        std::fs::write(state.join("handle-key.new-4294967295"), b"torn").unwrap();
         assert_eq!(key(&state).unwrap(), first);
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "what a run left that died is gone");
         let mode = std::fs::metadata(state.join("handle-key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         for mode in [0o666, 0o640, 0o602] {
