@@ -237,7 +237,7 @@ impl LocalDisk {
 
     /// Gives what was made the attributes that it lacks; whether it lacked none.
     fn finish(&self, cred: &Cred, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<bool> {
-        self.undo_umask(dir, made, wish)?;
+        let changed = self.undo_umask(dir, made, wish)?;
         let uid = wish.uid.filter(|uid| *uid != made.attr.uid);
         let gid = wish.gid.filter(|gid| *gid != made.attr.gid);
         let rest = SetAttr {
@@ -251,19 +251,20 @@ impl LocalDisk {
         if rest != SetAttr::NONE {
             made.attr = self.look(&made.fd)?.attr;
         }
-        Ok(rest == SetAttr::NONE)
+        Ok(!changed && rest == SetAttr::NONE)
     }
 
     /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Where
-    /// the directory has a default ACL no umask counts, and what is missing was for the ACL to say.
-    fn undo_umask(&self, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<()> {
+    /// the directory has a default ACL no umask counts, and what is missing was for the ACL to say. Whether it did anything.
+    fn undo_umask(&self, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<bool> {
         let taken = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
-        if taken != 0 && made.attr.kind != FileType::SymLink && !self.as_server().hands_down_acl(dir) {
+        let undoes = taken != 0 && made.attr.kind != FileType::SymLink && !self.as_server().hands_down_acl(dir);
+        if undoes {
             // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
             chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | taken), AtFlags::empty()).nfs()?;
             made.attr = self.look(&made.fd)?.attr;
         }
-        Ok(())
+        Ok(undoes)
     }
 
     /// Whether more than the mode may say what new files in there are to be.

@@ -320,12 +320,15 @@ fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use remora_wire::nfs3::SetAttr;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use remora_wire::nfs3::{CreateHow, SetAttr};
 
     use super::super::flush_failure::{disk, me};
-    use super::EVERYTHING;
+    use super::super::{LocalDisk, Options, identity};
+    use super::{EVERYTHING, Kind, Ways};
     use crate::{Flush, Ledger, NodeKind, Vfs};
-    use std::sync::Arc;
 
     #[test]
     fn names_and_attributes_share_a_flush_unless_a_journal_makes_their_own_cheap() {
@@ -342,6 +345,23 @@ mod tests {
         assert_eq!([keys[0] == keys[1], keys[1] == keys[2]], [shared; 2], "{keys:?}");
         for (flush, sharing) in owed.iter().zip([1, 3, 3]) {
             assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_a_umask_took_and_is_given_back_is_a_second_step() {
+        if identity::umask() & 0o022 == 0 {
+            return skip::skipped(&skip::this_test(), "needs a umask");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let kind = Kind { has_journal: true, ways: Ways { grain: Duration::ZERO, shuns: false } };
+        let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), |_, _| kind).unwrap();
+        let ledger = Arc::<Ledger>::default();
+        let view = disk.deferring(&ledger).unwrap();
+        for (mode, flushes) in [(0o600, 1), (0o666, 2)] {
+            let how = CreateHow::Guarded(SetAttr { mode: Some(mode), ..SetAttr::NONE });
+            let made = view.create(&me(), &disk.root(), format!("{mode:o}").as_bytes(), &how).unwrap();
+            assert_eq!((made.attr.mode, ledger.take().len()), (mode, flushes), "{mode:o}");
         }
     }
 
