@@ -23,6 +23,7 @@ mod data;
 mod dirs;
 mod effort;
 mod errno;
+mod failure;
 mod files;
 #[cfg(test)]
 mod flush_failure;
@@ -87,6 +88,7 @@ use table::Table;
 use together::Together;
 
 pub use acting::Devoted;
+pub use failure::OnFailure;
 
 /// How to export a directory.
 #[derive(Clone, Debug)]
@@ -116,6 +118,8 @@ pub struct Options {
     /// Directory entries looked at in one search for an object, before it is given up as stale: where
     /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
+    /// Who hears of flushes that fail.
+    pub on_failure: OnFailure,
 }
 
 impl Options {
@@ -132,6 +136,7 @@ impl Options {
             exports: 1,
             trust_for: Duration::from_secs(1),
             search_max: 5_000_000,
+            on_failure: OnFailure::default(),
         }
     }
 }
@@ -171,6 +176,7 @@ struct Disk {
     stripes: Stripes,
     /// By descriptor: see [`sync`].
     flushes: Stripes,
+    on_failure: OnFailure,
     verifier: AtomicU64,
 }
 
@@ -229,6 +235,7 @@ impl LocalDisk {
             stock: Stock::default(),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
+            on_failure: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
         let disk = Arc::new(disk);

@@ -273,6 +273,7 @@ impl Disk {
         let _alone = self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }]);
         flush(fd).map_err(|why| {
             self.verifier.fetch_add(1, Ordering::AcqRel);
+            self.on_failure.tell(why.into());
             match errno::status(why) {
                 // Some file systems find room for what was written only when it is flushed.
                 full @ (Status::NoSpc | Status::DQuot) => full,

@@ -8,6 +8,7 @@ use remora_server::{Export, Exports};
 use remora_vfs::{LocalDisk, local};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
+use super::failures::Failures;
 use super::key::random;
 use super::share::{Plan, Share};
 use crate::exit::{Error, Result};
@@ -16,6 +17,7 @@ use crate::exit::{Error, Result};
 pub(super) struct Loaded {
     pub(super) plan: Plan,
     pub(super) exports: Arc<Exports>,
+    pub(super) failures: Arc<Failures>,
     /// By share.
     disks: Vec<Opened>,
 }
@@ -40,8 +42,9 @@ struct Place {
 pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
     // Each takes some. Before they are opened, or many would not be.
     raise_limit();
-    let disks =
-        plan.shares.iter().map(|share| disk(share, plan.shares.len(), before)).collect::<Result<Vec<Opened>>>()?;
+    let failures = before.map_or_else(Failures::start, |before| Ok(before.failures.clone()))?;
+    let open = |share| disk(share, plan.shares.len(), &failures, before);
+    let disks = plan.shares.iter().map(open).collect::<Result<Vec<Opened>>>()?;
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
         unlisted: share.unlisted.clone(),
@@ -50,7 +53,7 @@ pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Resul
     };
     let list = plan.shares.iter().zip(&disks).map(export).collect();
     let exports = Exports::new(list, key).map_err(|e| Error::Usage(e.to_string()))?;
-    Ok(Loaded { plan, exports: Arc::new(exports), disks })
+    Ok(Loaded { plan, exports: Arc::new(exports), failures, disks })
 }
 
 impl Loaded {
@@ -62,7 +65,7 @@ impl Loaded {
     }
 }
 
-fn disk(share: &Share, exports: usize, before: Option<&Loaded>) -> Result<Opened> {
+fn disk(share: &Share, exports: usize, failures: &Arc<Failures>, before: Option<&Loaded>) -> Result<Opened> {
     let place = place(&share.dir).map_err(Error::local(share.dir.display()))?;
     if let Some(known) = before.and_then(|b| b.disks.iter().find(|d| d.place == place)) {
         return Ok(known.clone());
@@ -72,6 +75,7 @@ fn disk(share: &Share, exports: usize, before: Option<&Loaded>) -> Result<Opened
         // Only root can act as somebody else.
         honour_credentials: rustix::process::geteuid().is_root(),
         exports,
+        on_failure: failures.of(&share.dir),
         ..local::Options::new(random()?)
     };
     let disk = LocalDisk::open(&share.dir, options).map_err(Error::local(share.dir.display()))?;

@@ -2,6 +2,7 @@
 
 mod check;
 mod counters;
+mod failures;
 mod file;
 mod key;
 mod load;
@@ -27,6 +28,7 @@ use crate::args::{self, Serve};
 use crate::exit::{Error, Result};
 use crate::{interrupt, out};
 use counters::Counters;
+use failures::Failures;
 use load::Loaded;
 use table::ExportView;
 
@@ -77,7 +79,8 @@ pub(crate) async fn run(args: Serve) -> Result {
     loaded.plan.notes.extend(room(&serving, &loaded));
     // Taken back when it is dropped, however this ends.
     let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
-    counters::print_on_signal(serving.watch());
+    let failures = loaded.failures.clone();
+    counters::print_on_signal(serving.watch(), failures.clone());
     announce(&args, &loaded, &serving)?;
     match hangups {
         None => drop(end(&args).await),
@@ -100,7 +103,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     // Nobody may be reading what it says.
     let told = tokio::task::spawn_blocking({
         let args = args.clone();
-        move || farewell(&args, &numbers, abandoned)
+        move || farewell(&args, &numbers, &failures, abandoned)
     });
     tokio::select! {
         told = told => told.unwrap_or(Ok(())),
@@ -255,11 +258,11 @@ fn encode(path: &str) -> String {
     path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-fn farewell(args: &Serve, numbers: &Snapshot, abandoned: usize) -> Result {
+fn farewell(args: &Serve, numbers: &Snapshot, failures: &Failures, abandoned: usize) -> Result {
     let core = &numbers.core;
     let calls = core.nfs_calls + core.mount_calls;
     if args.json {
-        let counters = Counters::of(numbers);
+        let counters = Counters::of(numbers, failures);
         return out::json(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
     }
     let left = if abandoned > 0 { format!(", {abandoned} left unanswered") } else { String::new() };
