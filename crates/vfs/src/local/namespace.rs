@@ -340,7 +340,8 @@ impl LocalDisk {
             self.table().moved(moved.key, (source.key, from.1), (target.key, to.1), hint);
             replaced.into_iter().for_each(|there| self.lost_name(&target, to.1, there));
         }
-        // The new name first: a crash in between must not lose the file.
+        // The new name first: a crash in between must not lose the file. Without a journal it may all the same:
+        // the kernel writes names when it likes, and those that wait together are flushed in any order.
         self.sync_dir(&target)?;
         if source.key != target.key {
             self.sync_dir(&source)?;
