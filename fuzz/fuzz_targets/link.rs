@@ -85,7 +85,7 @@ impl World {
         }
         for link in [&self.base, &self.mobile] {
             for view in link.snapshot().peers {
-                assert!(view.unacknowledged <= 1024 && view.held <= 1024, "{view:?}");
+                assert!(view.unacknowledged <= 2040 && view.held <= 2040, "{view:?}");
             }
         }
     }

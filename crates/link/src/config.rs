@@ -17,6 +17,13 @@ const POLL_EVERY_LEARNING: u32 = 6;
 /// TCP whose packets take long keeps more of them waiting.
 const PACKET_FRAMES: usize = 3;
 
+/// As many as an acknowledgement can tell of. What is lost holds the window for two round trips, and
+/// for three if it is lost again, so it is never too large: what is under way is the pacer's affair.
+const WINDOW_FRAMES: usize = WINDOW_MAX as usize - CHUNKS_MAX as usize;
+
+/// Packets that IPv6 needs of every hop, in bytes (RFC 8200, section 5).
+const ALWAYS_CARRIED: u64 = 1280;
+
 /// A packet is held this much longer than its sender may send what it waits for: the time
 /// that may be on its way.
 pub(crate) const HOLD_MARGIN: Duration = Duration::from_secs(1);
@@ -123,7 +130,8 @@ pub struct Config {
     /// The largest frame this core may emit, in bytes (at least 128).
     pub mtu: usize,
     /// How many frames the sender may be ahead of the oldest unacknowledged one, but for the
-    /// rest of a packet (1 to 1008).
+    /// rest of a packet (1 to 2024, less where an acknowledgement of so many does not fit in a frame). It
+    /// bounds what the other end holds for order, and only on long ways what is under way.
     pub window_frames: usize,
     /// Packets waiting for one destination, in all its flows.
     pub queue_packets_max: usize,
@@ -160,7 +168,7 @@ impl Default for Config {
             duplex: Duplex::default(),
             overhead: 50,
             mtu: 1500 - 50,
-            window_frames: 256,
+            window_frames: WINDOW_FRAMES,
             queue_packets_max: 512,
             queue_bytes_max: 1 << 20,
             codel: Codel {
@@ -218,7 +226,19 @@ impl Config {
 
     /// The window within its bounds.
     pub(crate) fn window(&self) -> u64 {
-        (self.window_frames as u64).clamp(1, WINDOW_MAX - u64::from(CHUNKS_MAX))
+        let bitmap = self.mtu.saturating_sub(1 + ACK_MIN) as u64;
+        let told = (bitmap * 8).min(WINDOW_MAX).saturating_sub(u64::from(CHUNKS_MAX));
+        (self.window_frames as u64).clamp(1, told.max(1))
+    }
+
+    /// The most that the window lets through to one destination, where an answer takes `round_trip` and nothing
+    /// is lost; `None`: there is no such bound.
+    pub fn window_rate(&self, round_trip: Duration) -> Option<Rate> {
+        let bits = u128::from(self.window() * self.cost_max()) * 8_000_000_000;
+        match self.mode {
+            Mode::Arq => Rate::from_bits(u64::try_from(bits.checked_div(round_trip.as_nanos())?).unwrap_or(u64::MAX)),
+            Mode::None => None,
+        }
     }
 
     /// What a frame of `len` bytes takes of the medium, in bytes.
@@ -241,6 +261,11 @@ impl Config {
         let frames = len.div_ceil(self.chunk_max());
         let cost = len.saturating_add(frames.saturating_mul(self.overhead)) as u64;
         self.rate.map_or(SPACING_UNKNOWN, |rate| rate.airtime(cost))
+    }
+
+    /// Whether a chunk of `len` bytes makes a frame that some hops do not carry.
+    pub(crate) fn is_long(&self, len: usize) -> bool {
+        self.cost(len) > ALWAYS_CARRIED
     }
 
     /// What the longest frame takes, in bytes.

@@ -394,9 +394,10 @@ impl Destination {
 
     /// Takes an acknowledgement.
     pub(crate) fn take_told(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &Config) {
-        let Told { packets, bytes, fates, echoed } = self.sender.acknowledged(ack);
+        let Told { packets, bytes, fates, echoed, .. } = self.sender.acknowledged(ack);
         self.stats.acknowledged += packets;
         self.stats.acknowledged_bytes += bytes;
+        self.stats.long_lost = self.sender.long_lost();
         let outlived = matches!(self.channel, Channel::Suspect { probes: 2.., .. });
         self.polls.learn(&fates, outlived);
         if let Some(tx) = echoed {

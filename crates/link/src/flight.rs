@@ -11,9 +11,9 @@ use remora_base::Time;
 
 use crate::pacer::Departure;
 
-/// Transmissions remembered. Only probes of a silent peer can ever make it this many, and the
-/// oldest of those are of no use.
-const LOG_MAX: usize = 2048;
+/// Transmissions remembered: two windows full. Only probes of a silent peer can ever make it this many,
+/// and the oldest of those are of no use.
+const LOG_MAX: usize = 4096;
 
 /// One transmission.
 #[derive(Clone, Copy, Debug)]

@@ -36,6 +36,8 @@ pub(crate) struct Sender {
     /// Flows of which nothing is outstanding any more, by their last chunk: forgotten later.
     idle: BTreeMap<u64, u64>,
     gave_up: GaveUp,
+    /// Answers in a row that told of long frames lost and of none that arrived.
+    long_lost: u64,
 }
 
 /// The last chunk of a flow, and how many of it are outstanding.
@@ -54,6 +56,8 @@ struct Sent {
     part: Part,
     /// The whole packet's length.
     total: usize,
+    /// Whether its frame is one that some hops do not carry.
+    is_long: bool,
     /// How its headers went the last time.
     form: Form,
     /// How far back the previous chunk of the flow is; 0: none was outstanding.
@@ -72,6 +76,8 @@ pub(crate) struct Told {
     pub(crate) packets: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
+    /// Whether some of them were long.
+    long: bool,
     /// Transmissions resolved, in order: whether each DATA frame was lost.
     pub(crate) fates: Vec<bool>,
     /// The transmission echoed, if it was still unresolved.
@@ -95,6 +101,7 @@ impl Sender {
             flows: BTreeMap::new(),
             idle: BTreeMap::new(),
             gave_up: GaveUp::default(),
+            long_lost: 0,
         }
     }
 
@@ -118,6 +125,11 @@ impl Sender {
     /// Packets sent and not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.outstanding.len()
+    }
+
+    /// Answers in a row that told of long frames lost and of none that arrived.
+    pub(crate) fn long_lost(&self) -> u64 {
+        self.long_lost
     }
 
     /// Whether the window has room for another packet.
@@ -167,9 +179,11 @@ impl Sender {
             // The window is shorter than 2^16, and the tail is within it or idle.
             let prev = if ordered || index > 0 { (seq - tail.last) as u16 } else { 0 };
             *tail = Tail { last: seq, outstanding: tail.outstanding + 1 };
+            let chunk = bytes.split_to(bytes.len().min(config.chunk_max()));
             let sent = Sent {
                 flow,
-                packet: Some(bytes.split_to(bytes.len().min(config.chunk_max()))),
+                is_long: config.is_long(chunk.len()),
+                packet: Some(chunk),
                 part: Part::new(index, chunks - 1).unwrap_or(Part::WHOLE),
                 total,
                 form: Form::Full,
@@ -308,19 +322,22 @@ impl Sender {
             self.remove(next + distance, &mut told);
         }
         self.sink();
+        let mut lost_long = false;
         while let Some(tx) = self.flight.resolve(ack.echo) {
             if let Some(seq) = tx.seq {
-                let is_lost = self.outstanding.get(&seq).is_some_and(|sent| sent.stamp == tx.stamp);
-                if is_lost {
+                let lost = self.outstanding.get(&seq).filter(|sent| sent.stamp == tx.stamp);
+                if let Some(sent) = lost {
                     self.due.insert(seq);
-                    self.compressor.lost(self.outstanding.get(&seq).map_or(Form::Full, |sent| sent.form));
+                    self.compressor.lost(sent.form);
+                    lost_long |= sent.is_long;
                 }
-                told.fates.push(is_lost);
+                told.fates.push(lost.is_some());
             }
             if tx.stamp as u16 == ack.echo {
                 told.echoed = Some(tx);
             }
         }
+        self.long_lost = if told.long { 0 } else { self.long_lost.saturating_add(u64::from(lost_long)) };
         told
     }
 
@@ -358,6 +375,7 @@ impl Sender {
         self.due.remove(&seq);
         if let Some(packet) = sent.packet {
             self.compressor.arrived(sent.form);
+            told.long |= sent.is_long;
             told.packets += u64::from(sent.part.is_last());
             told.bytes += packet.len() as u64;
         }

@@ -52,6 +52,9 @@ pub struct PeerStats {
     pub data_bytes: u64,
     /// Retransmissions among them.
     pub retransmitted: u64,
+    /// Answers in a row that told of long frames lost and of none that arrived: those that some hops do not carry,
+    /// of more than 1280 bytes with all that is below.
+    pub long_lost: u64,
     /// Packets acknowledged.
     pub acknowledged: u64,
     /// Their bytes.

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use common::{Medium, World};
 use remora_base::{Rate, Time};
-use remora_link::{Config, Duplex};
+use remora_link::{Config, Duplex, Mode};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
+fn bytes(world: &World) -> usize {
+    world.delivered[1].iter().map(|(_, _, packet)| packet.len()).sum()
+}
+
 /// What part of the hop is put to use in the next `seconds` seconds.
 fn used(world: &mut World, next: &mut u32, seconds: u64) -> f64 {
-    let bytes = |w: &World| w.delivered[1].iter().map(|(_, _, p)| p.len()).sum::<usize>();
     let before = bytes(world);
     let until = world.now + Duration::from_secs(seconds);
     world.run(until, |w| w.saturate(0, 1, 1, next, 1400, 4));
@@ -56,4 +59,63 @@ fn a_direction_comes_back_after_an_outage_of_its_own() {
     let after = world.delivered[1].iter().filter(|(t, _, _)| *t >= end).count();
     // 10 Mbit/s carry 4300 of these in 5 s.
     assert!(after > 3000, "{after} packets in 5 s");
+}
+
+/// Megabits a second that arrive of a hop that carries `mbit`, with round trips of `trip`.
+fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
+    let mut medium = Medium::new(1);
+    (medium.rate, medium.half_duplex, medium.delay, medium.loss) = (Rate::mbit(mbit), false, trip / 2, loss);
+    let config = Config { rate: Some(medium.rate), duplex: Duplex::Full, mode, ..Config::default() };
+    let (len, mut next, mut world) = (config.packet_max(), 0, World::new(&config, medium, 7));
+    let mut used = |time: Duration| {
+        let (before, until) = (bytes(&world), world.now + time);
+        world.run(until, |w| w.saturate(0, 1, 1, &mut next, len, 12));
+        (bytes(&world) - before) as f64 * 8.0 / 1e6 / time.as_secs_f64()
+    };
+    used(trip * 10);
+    used(trip * 20)
+}
+
+/// What is lost on such a way holds the window for two round trips, and for three if it is lost again.
+#[test]
+fn a_long_or_fast_way_is_put_to_use() {
+    for (mbit, trip, loss) in [(10, 600, 0.0), (10, 600, 0.02), (20, 80, 0.02), (100, 20, 0.0), (100, 20, 0.01)] {
+        let [with, without] = [Mode::Arq, Mode::None].map(|mode| carried(mode, mbit, MS(trip), loss));
+        let least = if loss > 0.0 { without } else { mbit as f64 } * 0.9;
+        assert!(with >= least, "{mbit} Mbit/s, {trip} ms, {loss} lost: {with:.1}, {without:.1} without retransmission");
+    }
+}
+
+/// Beyond that it is said of a hop that it is longer than the window.
+#[test]
+fn what_the_window_carries_is_known() {
+    let config = Config::default();
+    let carries = |config: &Config, trip| config.window_rate(MS(trip)).map(|rate| rate.bits() / 1_000_000);
+    assert_eq!(carries(&config, 600), Some(40));
+    assert_eq!(carries(&config, 20), Some(1214));
+    assert_eq!(carries(&Config { window_frames: 1, ..config.clone() }, 12), Some(1));
+    // No acknowledgement is longer than a frame.
+    assert_eq!(carries(&Config { mtu: 128, ..config.clone() }, 100), Some(13));
+    assert_eq!(carries(&Config { mode: Mode::None, ..config.clone() }, 600), None);
+    assert_eq!(carries(&config, 0), None);
+}
+
+/// Such a hop answers like a good one. A bad one loses long frames too, but not all of them.
+#[test]
+fn a_hop_that_carries_no_long_frames_is_noticed() {
+    for (longest, loss, bad, noticed) in
+        [(1230, 0.0, 0, true), (1230, 0.1, 0, true), (usize::MAX, 0.4, 0, false), (usize::MAX, 0.05, 500, false)]
+    {
+        let until = Time::from_secs(30);
+        let mut medium = Medium::new(1).with_weather(MS(bad), 3, until);
+        (medium.longest, medium.loss) = (longest, loss);
+        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 3);
+        let (mut long, mut short, mut most) = (0, 0, 0);
+        world.run(until, |w| {
+            w.saturate(0, 1, 1, &mut long, 1400, 2);
+            w.saturate(0, 1, 2, &mut short, 100, 2);
+            most = most.max(w.view(0, 1).stats.long_lost);
+        });
+        assert_eq!(most >= 24, noticed, "{longest}, loss {loss}, bad mean {bad} ms: {most} answers in a row");
+    }
 }

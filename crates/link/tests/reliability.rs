@@ -139,7 +139,7 @@ proptest! {
             world.run(now, |_| {});
             for (a, b) in [(0, 1), (1, 0)] {
                 let view = world.view(a, b);
-                prop_assert!(view.unacknowledged <= 256 && view.held <= 1024, "{:?}", view);
+                prop_assert!(view.unacknowledged <= 2040 && view.held <= 2040, "{:?}", view);
             }
         }
     }

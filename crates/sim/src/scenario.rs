@@ -235,7 +235,7 @@ fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::Co
         mode: if rng.chance(0.2) { Mode::None } else { Mode::Arq },
         scheduler: if rng.chance(0.5) { Scheduler::RoundRobin } else { Scheduler::Airtime },
         rate: on.rate.filter(|_| rng.chance(0.5)),
-        window_frames: [4, 32, 256][rng.below(3) as usize],
+        window_frames: [4, 32, 2024][rng.below(3) as usize],
         queue_packets_max: [16, 512][rng.below(2) as usize],
         limits: PerClass { interactive: limits, default: limits, bulk: limits, probe: limits },
         ..on

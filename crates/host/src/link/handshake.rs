@@ -20,8 +20,8 @@ use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers, 4 tells those of
 /// the packets in brief, 5 tells numbers by a byte to fewer ahead and to later ones, and has the question's
-/// index under the seal. That stands behind it.
-const PROLOGUE: &[u8] = b"remora link 5";
+/// index under the seal, 6 tells of twice as many frames beyond a gap. That stands behind it.
+const PROLOGUE: &[u8] = b"remora link 6";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;

@@ -8,6 +8,7 @@
 //! [`Daemon`] is an end that runs; [`Settings`] is what it is told. Below it, [`party`] is the
 //! secure tunnel as a state machine (Noise, sessions, roaming), without clock or socket.
 
+mod advice;
 mod caller;
 mod check;
 mod classify;

@@ -81,6 +81,18 @@ pub enum Notice {
         /// Where they should go.
         to: SocketAddr,
     },
+    /// The way to an end is so long that the window does not let through what the hop is said to carry.
+    LongWay {
+        /// What it is called.
+        name: String,
+        /// The most it does.
+        carried: Rate,
+    },
+    /// Only short frames arrive at an end.
+    Large {
+        /// What it is called.
+        name: String,
+    },
     /// One key is heard from two places in turn.
     Twins {
         /// What its end is called.
@@ -123,6 +135,15 @@ impl fmt::Display for Notice {
                  route add {ip} via GATEWAY)",
                 ip = to.ip()
             ),
+            Notice::LongWay { name, carried } => write!(
+                f,
+                "answers from {name} take so long that at most {:.1} Mbit/s go there (less where frames are lost), \
+                 which is not the rate that was told",
+                carried.bits() as f64 / 1e6
+            ),
+            Notice::Large { name } => {
+                write!(f, "large frames do not arrive at {name}, and short ones do: try --mtu 1280 at both ends")
+            }
             Notice::Twins { name, places: [a, b] } => {
                 write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
             }

@@ -15,6 +15,7 @@ use remora_base::{Core, Peer, Time};
 use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::advice::Advice;
 use super::classify::{Classifier, Headers, addresses};
 use super::daemon::Command;
 use super::device::Device;
@@ -80,6 +81,8 @@ struct Turn {
     circle: bool,
     /// By end.
     flips: Vec<Flips>,
+    /// By end.
+    advice: Vec<Advice>,
 }
 
 impl Worker {
@@ -101,6 +104,7 @@ impl Worker {
             spoken_to: None,
             circle: false,
             flips: vec![Flips::default(); self.ends.len()],
+            advice: vec![Advice::default(); self.ends.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -367,6 +371,10 @@ impl Worker {
         report.peers.clear();
         for (i, end) in self.ends.iter().enumerate() {
             let view = snapshot.peers.iter().find(|v| v.peer == end.peer);
+            let advice = turn.advice.get_mut(i).zip(view);
+            if let Some(notice) = advice.and_then(|(a, view)| a.notice(now, &end.name, view, self.link.config())) {
+                self.notify(notice);
+            }
             let heard = self.party.heard(i);
             report.peers.push(PeerReport {
                 name: end.name.clone(),

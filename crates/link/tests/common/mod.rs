@@ -21,6 +21,8 @@ pub(crate) struct Medium {
     pub(crate) overhead: usize,
     /// Of each frame by itself.
     pub(crate) loss: f64,
+    /// Of every frame that is longer, in bytes.
+    pub(crate) longest: usize,
     /// Bad periods of each mobile, in order.
     pub(crate) bad: Vec<Vec<(Time, Time)>>,
     /// Nothing that this station sends arrives in this time.
@@ -40,6 +42,7 @@ impl Medium {
             delay: Duration::from_millis(2),
             overhead: 50,
             loss: 0.0,
+            longest: usize::MAX,
             bad: vec![Vec::new(); mobiles],
             mute: None,
             late: None,
@@ -286,7 +289,7 @@ impl World {
         self.turn = from;
         let unlucky = self.rng.chance(self.medium.loss);
         let mute = self.medium.mute.is_some_and(|(who, b, e)| who == from && start < e && end > b);
-        if unlucky || mute || self.medium.is_bad(from.max(to) - 1, start, end) {
+        if unlucky || mute || frame.len() > self.medium.longest || self.medium.is_bad(from.max(to) - 1, start, end) {
             self.lost += 1;
         } else {
             let late = self.medium.late.filter(|(who, _)| *who == from).map_or(Time::ZERO, |(_, until)| until);

@@ -6,8 +6,8 @@ use bytes::{BufMut, Bytes};
 use super::FrameError;
 use super::fields::Fields;
 
-/// The longest bitmap of an acknowledgement, in bytes.
-pub const BITMAP_MAX: usize = 128;
+/// The longest bitmap of an acknowledgement, in bytes: as many as the byte before it can count.
+pub const BITMAP_MAX: usize = u8::MAX as usize;
 /// The most frames beyond the first missing one that an acknowledgement can speak of: no
 /// sender may be further ahead.
 pub const WINDOW_MAX: u64 = BITMAP_MAX as u64 * 8;
@@ -75,9 +75,6 @@ impl Ack {
 
     pub(super) fn decode(r: &mut Fields) -> Result<Ack, FrameError> {
         let (epoch, next, echo, len) = (r.u16()?, r.u16()?, r.u16()?, usize::from(r.u8()?));
-        if len > BITMAP_MAX {
-            return Err(FrameError::Range);
-        }
         Ok(Ack { epoch, next, echo, bitmap: r.take(len)? })
     }
 }
