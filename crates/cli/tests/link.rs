@@ -31,6 +31,7 @@ fn main() {
         trial("nothing_is_left_after_termination", || nothing_is_left_after("TERM", Some(143))),
         trial("no_device_and_no_route_is_left_after_kill_9", || nothing_is_left_after("KILL", None)),
         trial("everything_can_go_through_the_tunnel_but_the_tunnel", everything_through_the_tunnel),
+        trial("a_device_that_was_down_has_its_routes_again", a_device_that_was_down_has_its_routes_again),
         trial("a_strangers_key_is_refused", a_stranger_is_refused),
         trial("a_mobile_sends_from_its_own_address_only", a_mobile_sends_from_its_own_address_only),
         trial("a_hand_off_is_announced", a_hand_off_is_announced),
@@ -354,6 +355,38 @@ fn everything_through_the_tunnel() {
     let route = |to: &str| w.mobiles[0].ip(&format!("route get {to}"));
     assert!(route("203.0.113.9").contains("dev rlink0"), "{}", route("203.0.113.9"));
     assert!(route("10.99.0.1").contains("dev wire"), "{}", route("10.99.0.1"));
+}
+
+fn a_device_that_was_down_has_its_routes_again() {
+    let w = World::new(1);
+    let _base = w.start_base(&[]);
+    let routes = ["--route", "0.0.0.0/0", "--route", "fd55::/64", "--address", "fd78::2/64"];
+    let mobile = w.start_mobile(0, &routes);
+    assert!(w.answers(0, 100, SOON));
+    let net = &w.mobiles[0];
+    let state = || [net.state(), net.ip("-br addr show dev rlink0")].map(|text| without_link_local(&text));
+    let before = state();
+    assert!(before[0].contains("fd55::/64 dev rlink0") && before[1].contains("fd78::2/64"), "{before:?}");
+    net.ip("link set rlink0 down");
+    mobile.says("the network device is down");
+    assert!(!state()[0].contains("fd55::/64"));
+    for up in ["the network device is up again, and has its addresses and routes anew", ""] {
+        net.ip("link set rlink0 up");
+        mobile.says(up);
+        until("the routes", || state() == before);
+        // And so briefly that nothing was read from it meanwhile.
+        net.ip("link set rlink0 down");
+    }
+    net.ip("link set rlink0 up");
+    until("the routes", || state() == before);
+    assert!(w.answers(0, 100, SOON));
+}
+
+/// The system makes up another address of its own, and routes to it, each time.
+fn without_link_local(text: &str) -> String {
+    let mut words: Vec<&str> = text.split(' ').filter(|word| !word.starts_with("fe80:")).collect();
+    words.retain(|word| !word.is_empty());
+    words.join(" ")
 }
 
 fn a_stranger_is_refused() {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use route_manager::{Route, RouteManager};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
@@ -16,6 +16,7 @@ use super::error::LinkError;
 use super::forward::Forwarding;
 use super::settings::{Role, Settings};
 use super::table::around;
+use super::ups::{Change, Ups};
 
 /// Where routes are unless somebody says otherwise (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
@@ -23,6 +24,11 @@ const MAIN_TABLE: u8 = 254;
 /// A device that is up.
 pub(super) struct Device {
     tun: SyncDevice,
+    ups: Ups,
+    index: u32,
+    /// What it loses when it is taken down.
+    addresses: Vec<Ipv6Net>,
+    routes: BTreeSet<IpNet>,
     /// Undone after the device has gone.
     _forwarding: Option<Forwarding>,
 }
@@ -38,7 +44,10 @@ impl Device {
         let tun = open(settings, mtu)?;
         tun.set_nonblocking(true).map_err(failed)?;
         let index = tun.if_index().map_err(failed)?;
-        for prefix in routes(settings) {
+        let ups = Ups::of(index).map_err(LinkError::System)?;
+        let routes = routes(settings);
+        for prefix in &routes {
+            let prefix = *prefix;
             add_route(prefix, index).map_err(|source| match source.kind() {
                 io::ErrorKind::AlreadyExists => LinkError::RouteTaken { prefix },
                 _ => LinkError::Route { prefix, source },
@@ -46,7 +55,34 @@ impl Device {
         }
         no_better_route(&settings.addresses, index)?;
         let forwarding = settings.forward.then(|| Forwarding::on(&settings.addresses)).transpose()?;
-        Ok(Device { tun, _forwarding: forwarding })
+        let v6 = |net: &IpNet| if let IpNet::V6(net) = net { Some(*net) } else { None };
+        let addresses = settings.addresses.iter().filter_map(v6).collect();
+        Ok(Device { tun, ups, index, addresses, routes, _forwarding: forwarding })
+    }
+
+    /// What was done to it since this was last asked.
+    pub(super) fn changes(&mut self) -> Vec<Change> {
+        self.ups.take()
+    }
+
+    /// For `poll`: when to ask what was done to it.
+    pub(super) fn ups(&self) -> &Ups {
+        &self.ups
+    }
+
+    /// Gives it what it lost when it was taken down: IPv4's addresses and their networks come back by themselves.
+    /// An error names the first that it did not take.
+    pub(super) fn restore(&self) -> Result<(), String> {
+        let there = |e: &io::Error| e.kind() == io::ErrorKind::AlreadyExists;
+        let mut missing = Vec::new();
+        for net in &self.addresses {
+            missing.extend(self.tun.add_address_v6(net.addr(), net.prefix_len()).err().map(|e| (IpNet::V6(*net), e)));
+        }
+        for prefix in &self.routes {
+            missing.extend(add_route(*prefix, self.index).err().map(|e| (*prefix, e)));
+        }
+        let first = missing.into_iter().find(|(_, e)| !there(e));
+        first.map_or(Ok(()), |(net, e)| Err(format!("{net}: {e}")))
     }
 
     /// For `poll`.

@@ -28,6 +28,7 @@ mod session;
 mod sessions;
 mod settings;
 mod table;
+mod ups;
 mod worker;
 
 #[cfg(test)]

@@ -81,6 +81,13 @@ pub enum Notice {
         /// Where they should go.
         to: SocketAddr,
     },
+    /// The network device was taken down.
+    DeviceDown,
+    /// It is up again, and has its addresses and routes.
+    DeviceUp {
+        /// What it could not be given.
+        failed: Option<String>,
+    },
     /// The way to an end is so long that the window does not let through what the hop is said to carry.
     LongWay {
         /// What it is called.
@@ -134,6 +141,18 @@ impl fmt::Display for Notice {
                  networks without {ip} in place of those that cover it, or set a route to {ip} past the tunnel (ip \
                  route add {ip} via GATEWAY)",
                 ip = to.ip()
+            ),
+            Notice::DeviceDown => f.write_str(
+                "the network device is down: what was routed into the tunnel goes another way, without its seal, or \
+                 nowhere",
+            ),
+            Notice::DeviceUp { failed: None } => {
+                f.write_str("the network device is up again, and has its addresses and routes anew")
+            }
+            Notice::DeviceUp { failed: Some(why) } => write!(
+                f,
+                "the network device is up again, but lacks addresses or routes, and what they were for goes another \
+                 way: {why}"
             ),
             Notice::LongWay { name, carried } => write!(
                 f,

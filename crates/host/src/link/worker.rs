@@ -25,6 +25,7 @@ use super::key::PublicKey;
 use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report};
 use super::table::Table;
+use super::ups::Change;
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
@@ -147,7 +148,7 @@ impl Worker {
             let n = match self.device.tun().recv(&mut turn.buffer) {
                 Ok(n) => n,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(()),
-                // Down, perhaps for a moment.
+                // Down, as some kernels say; `mend_device` sees when it is up again.
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => return Ok(()),
                 Err(e) => return Err(LinkError::DeviceGone(e)),
             };
@@ -389,7 +390,17 @@ impl Worker {
         }
     }
 
-    fn sleep(&self, turn: &Turn) {
+    /// Gives the device its routes again after it was down.
+    fn mend_device(&mut self) {
+        for change in self.device.changes() {
+            self.notify(match change {
+                Change::Down => Notice::DeviceDown,
+                Change::Up => Notice::DeviceUp { failed: self.device.restore().err() },
+            });
+        }
+    }
+
+    fn sleep(&mut self, turn: &Turn) {
         let due = [self.party.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at)];
         let due = due.into_iter().flatten().min().unwrap_or(turn.report_at);
         let wait = due.since(self.clock.now()).min(REPORT_EVERY);
@@ -398,11 +409,15 @@ impl Worker {
             PollFd::new(self.device.tun(), PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::IN),
             PollFd::new(&self.wake, PollFlags::IN),
+            PollFd::new(self.device.ups(), PollFlags::IN),
         ];
         // An interrupted or failed wait only means another turn.
         let _ = poll(&mut fds, Some(&timeout));
         if fds[2].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+        if !fds[3].revents().is_empty() {
+            self.mend_device();
         }
     }
 }
