@@ -223,6 +223,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(why) => f.write_str(why),
+            // That names it itself.
+            Error::Remote { what, source: source @ ClientError::Resolve { host, .. } } if host == what => {
+                f.write_str(&remote_text(source))
+            }
             Error::Remote { what, source } => write!(f, "{what}: {}", remote_text(source)),
             Error::Local { what, source } => write!(f, "{what}: {}", io_text(source)),
             Error::Refused { what, why, .. } => write!(f, "{what}: {why}"),

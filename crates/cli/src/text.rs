@@ -8,6 +8,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 pub(crate) use remora_host::exports::line_at;
 use serde::{Deserialize, Deserializer, de};
 
@@ -43,6 +44,14 @@ pub(crate) struct Time(pub(crate) Duration);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes(pub(crate) u64);
 
+/// A network or an address, as flags have them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network(pub(crate) IpNet);
+
+/// An address and the length of its network's, as flags have them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressInNetwork(pub(crate) IpNet);
+
 impl FromStr for Time {
     type Err = String;
 
@@ -56,6 +65,22 @@ impl FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Bytes, String> {
         units::bytes(text).map(Bytes)
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Network, String> {
+        units::network(text).map(Network)
+    }
+}
+
+impl FromStr for AddressInNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AddressInNetwork, String> {
+        units::address_in_network(text).map(AddressInNetwork)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Durations, sizes and dates, as people write and read them.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 /// Reads `5us`, `700ms`, `1.5s`, `2m`, `1h`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -41,6 +44,23 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number.parse().map_err(|_| bad())?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is out of range"))
+}
+
+/// Reads `10.78.0.1/24`: an end's address and the length of its network's.
+pub(crate) fn address_in_network(text: &str) -> Result<IpNet, String> {
+    text.parse().map_err(|_| match text.parse::<IpAddr>() {
+        Ok(bare) => {
+            let len = if bare.is_ipv4() { 24 } else { 64 };
+            format!("'{text}' lacks the length of the network's address: expected one as in {bare}/{len}")
+        }
+        Err(_) => format!("'{text}' is not an address and a length as in 10.78.0.1/24"),
+    })
+}
+
+/// Reads `192.168.7.0/24`; an address by itself is a network of one.
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let net = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    net.map_err(|_| format!("'{text}' is not a network, as in 192.168.7.0/24, or an address"))
 }
 
 fn split(text: &str) -> (&str, &str) {
@@ -96,6 +116,23 @@ mod tests {
         }
         for bad in ["", "s", "-1", "1 fortnight", "nan", "1e99", "inf"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks() {
+        for (text, net) in [
+            ("192.168.7.0/24", "192.168.7.0/24"),
+            ("fd00::/64", "fd00::/64"),
+            ("10.78.0.2", "10.78.0.2/32"),
+            ("fd78::2", "fd78::2/128"),
+        ] {
+            assert_eq!(network(text).map(|net| net.to_string()).as_deref(), Ok(net));
+        }
+        assert!(network("lan").is_err_and(|e| e.contains("'lan' is not a network")));
+        assert!(address_in_network("10.78.0.1/24").is_ok());
+        for (bad, why) in [("10.78.0.1", "10.78.0.1/24"), ("fd78::1", "fd78::1/64"), ("home", "not an address")] {
+            assert!(address_in_network(bad).is_err_and(|e| e.contains(why)), "{bad}");
         }
     }
 

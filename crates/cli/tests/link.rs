@@ -459,6 +459,9 @@ fn what_cannot_be_done_is_said() {
     mobile(&[]).expect(2, &["where is the base"]);
     mobile(&["--base", "10.78.0.1:51900"]).expect(2, &["inside the tunnel's own network"]);
     mobile(&["--base", "nowhere"]).expect(2, &["expected HOST:PORT"]);
+    mobile(&["--base", "nowhere.invalid:1"]).expect(3, &["remora: link: cannot find the address of nowhere.invalid:1"]);
+    mobile(&["--address", "10.78.0.3"]).expect(2, &["'10.78.0.3' lacks the length", "10.78.0.3/24"]);
+    mobile(&["--lifetime", "foo=3s"]).expect(2, &["'foo' is not a class", "interactive, default, bulk or probe"]);
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
     inside(&keyless).expect(2, &["what is the base's key"]);

@@ -70,7 +70,7 @@ pub(crate) struct Ends {
     pub(crate) key: Option<PathBuf>,
     /// This end's address in the tunnel, with the tunnel's network; once for IPv4, any times for
     /// IPv6
-    #[arg(long, value_name = "ADDR/LEN")]
+    #[arg(long, value_name = "ADDR/LEN", value_parser = units::address_in_network)]
     pub(crate) address: Vec<IpNet>,
     /// Name of the network device [default: rlink0]
     #[arg(long, value_name = "NAME")]
@@ -116,8 +116,8 @@ pub(crate) struct Base {
     /// Where mobiles call, over UDP [default: 0.0.0.0:51900]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<std::net::SocketAddr>,
-    /// A mobile: its public key, its address in the tunnel and networks behind it; may be given
-    /// several times
+    /// A mobile: its public key, its address in the tunnel, further ones (IPv6) and networks behind it; may be
+    /// given several times
     #[arg(long, value_name = "KEY=ADDR[,NET]...")]
     pub(crate) mobile: Vec<String>,
 }
@@ -135,8 +135,8 @@ pub(crate) struct Mobile {
     /// File with a secret shared with the base, on top of the keys
     #[arg(long, value_name = "FILE")]
     pub(crate) psk: Option<PathBuf>,
-    /// A network that is reached through the tunnel; may be given several times
-    #[arg(long, value_name = "NET")]
+    /// A network that is reached through the tunnel, or an address; may be given several times
+    #[arg(long, value_name = "NET", value_parser = units::network)]
     pub(crate) route: Vec<IpNet>,
     /// A sign of life after so much silence [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -203,7 +203,9 @@ pub(crate) enum Class {
 fn lifetime(text: &str) -> Result<(Class, Duration), String> {
     let (class, time) =
         text.split_once('=').ok_or_else(|| format!("'{text}' is not a lifetime: expected one as in bulk=2s"))?;
-    Ok((Class::from_str(class, true)?, units::duration(time)?))
+    let class = Class::from_str(class, true)
+        .map_err(|_| format!("'{class}' is not a class: expected interactive, default, bulk or probe"))?;
+    Ok((class, units::duration(time)?))
 }
 
 #[cfg(test)]
@@ -216,5 +218,6 @@ mod tests {
         for bad in ["bulk", "slow=2s", "bulk=soon"] {
             assert!(lifetime(bad).is_err(), "{bad}");
         }
+        assert!(lifetime("slow=2s").is_err_and(|e| e.contains("interactive, default, bulk or probe")));
     }
 }

@@ -14,6 +14,7 @@ use crate::address;
 use crate::args::tunnel::{self, Base, Ends, Mobile};
 use crate::exit::{Error, Result};
 use crate::text::{Text, Time};
+use crate::units;
 
 const DEVICE: &str = "rlink0";
 /// What the kernel takes for a device's name, in bytes.
@@ -37,7 +38,7 @@ pub(super) fn base(args: &Base) -> Result<Settings> {
                 key: m.key.0,
                 secret: secret(m.psk.as_deref())?,
                 address: m.address.0,
-                routes: m.routes.iter().map(|r| r.0).collect(),
+                routes: m.routes.iter().map(|r| r.0.0).collect(),
             });
         }
     }
@@ -64,7 +65,7 @@ pub(super) fn mobile(args: &Mobile) -> Result<Settings> {
     })?;
     let psk = args.psk.as_deref().or(told.and_then(|b| b.psk.as_deref()));
     let routes = if args.route.is_empty() {
-        told.map(|b| b.routes.iter().map(|r| r.0).collect()).unwrap_or_default()
+        told.map(|b| b.routes.iter().map(|r| r.0.0).collect()).unwrap_or_default()
     } else {
         args.route.clone()
     };
@@ -84,7 +85,7 @@ pub(super) fn mobile(args: &Mobile) -> Result<Settings> {
 
 fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
     let addresses =
-        if ends.address.is_empty() { file.address.iter().map(|a| a.0).collect() } else { ends.address.clone() };
+        if ends.address.is_empty() { file.address.iter().map(|a| a.0.0).collect() } else { ends.address.clone() };
     if addresses.is_empty() {
         return Err(Error::Usage("what is this end's address in the tunnel? --address ADDR/LEN says so".into()));
     }
@@ -164,7 +165,7 @@ fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
     let mut places = places.split(',').map(str::trim);
     let address = places.next().unwrap_or_default();
     let address: IpAddr = address.parse().map_err(|_| bad(format!("'{address}' is not an address")))?;
-    let routes = places.map(|r| r.parse().map_err(|_| bad(format!("'{r}' is not a network, as in 192.168.7.0/24"))));
+    let routes = places.map(|r| units::network(r).map_err(bad));
     let routes = routes.collect::<Result<Vec<IpNet>, String>>()?;
     Ok(link::Mobile { name: address.to_string(), key, secret: None, address, routes })
 }
@@ -192,8 +193,9 @@ mod tests {
     #[test]
     fn mobiles_are_read_from_flags() {
         let key = Identity::generate().unwrap().public;
-        let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64")).unwrap();
-        assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 2));
+        let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64,fd78::2")).unwrap();
+        assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 3));
+        assert_eq!(m.routes[2].to_string(), "fd78::2/128");
         for (bad, why) in [
             (format!("{key}"), "not a key"),
             ("10.78.0.2".into(), "expected KEY=ADDR"),

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use remora_base::Rate;
 use remora_host::link::PublicKey;
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use toml::Spanned;
 use crate::args::Duplex;
 use crate::args::tunnel::{Mode, Scheduler};
 use crate::exit::{Error, Result};
-use crate::text::{self, Text, Time, line_at};
+use crate::text::{self, AddressInNetwork, Network, Text, Time, line_at};
 
 /// Nobody has a longer one.
 const BYTES_MAX: u64 = 1 << 20;
@@ -40,7 +39,7 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 name = "robot"
 key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="   # what `remora link keys` prints there
 address = "10.78.0.2"
-#routes = ["192.168.7.0/24"]       # networks behind it
+#routes = ["fd78::2", "192.168.7.0/24"] # its IPv6 address, networks behind it
 #psk = "robot.psk"                 # a secret shared with it, on top of the keys
 "#;
 
@@ -75,7 +74,7 @@ pub(super) struct File {
     pub(super) key: Option<PathBuf>,
     pub(super) device: Option<String>,
     #[serde(default)]
-    pub(super) address: Vec<Text<IpNet>>,
+    pub(super) address: Vec<Text<AddressInNetwork>>,
     pub(super) mtu: Option<u16>,
     pub(super) rate: Option<Text<Rate>>,
     pub(super) duplex: Option<Duplex>,
@@ -113,7 +112,7 @@ pub(super) struct MobileTable {
     pub(super) key: Text<PublicKey>,
     pub(super) address: Text<IpAddr>,
     #[serde(default)]
-    pub(super) routes: Vec<Text<IpNet>>,
+    pub(super) routes: Vec<Text<Network>>,
     pub(super) psk: Option<PathBuf>,
 }
 
@@ -124,7 +123,7 @@ pub(super) struct BaseTable {
     pub(super) endpoint: String,
     pub(super) key: Text<PublicKey>,
     #[serde(default)]
-    pub(super) routes: Vec<Text<IpNet>>,
+    pub(super) routes: Vec<Text<Network>>,
     pub(super) keepalive: Option<Text<Time>>,
     pub(super) psk: Option<PathBuf>,
 }
@@ -191,7 +190,7 @@ mod tests {
         for (text, whose, words) in [
             ("key = \"k\"\nspeed = 3\n", Whose::Base, &["line 2", "speed"][..]),
             ("rate = \"fast\"", Whose::Base, &["line 1", "rate", "'fast' is not a rate"]),
-            ("\naddress = [\"10.0.0.1\"]", Whose::Mobile, &["line 2", "10.0.0.1"]),
+            ("\naddress = [\"10.0.0.1\"]", Whose::Mobile, &["line 2", "lacks the length", "10.0.0.1/24"]),
             ("[[mobile]]\nname = \"x\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 1", "key"]),
             ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 2", "not a key"]),
             ("mtu = 70000", Whose::Base, &["line 1", "mtu"]),
