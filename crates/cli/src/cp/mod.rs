@@ -23,7 +23,6 @@ mod upload;
 mod verify;
 
 use std::fs;
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -63,7 +62,7 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     };
     let job = Arc::new(Job::new(&args, kept));
     // The bar says it where there is one.
-    let is_shown = !args.json && std::io::stderr().is_terminal();
+    let is_shown = !args.json && progress::can_be_drawn();
     let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
     let mut servers = new(args.link.clone());
     let result = match upload_to {

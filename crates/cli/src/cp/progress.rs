@@ -1,6 +1,7 @@
 //! Progress for people: a bar on standard error when a copy takes its time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,13 @@ struct Shared {
     sessions: Mutex<Vec<Session>>,
     /// Since when a link that is no session has been silent.
     silent_since: Mutex<Option<Instant>>,
+    /// It takes its time, and somebody is to be told.
+    is_slow: AtomicBool,
+}
+
+/// Whether standard error is a terminal that a bar can be drawn on: a dumb one takes lines only.
+pub(crate) fn can_be_drawn() -> bool {
+    !ProgressDrawTarget::stderr().is_hidden()
 }
 
 impl Progress {
@@ -51,6 +59,7 @@ impl Progress {
             before: AtomicU64::new(0),
             sessions: Mutex::default(),
             silent_since: Mutex::default(),
+            is_slow: AtomicBool::new(false),
         });
         let ticker = visible.then(|| tokio::spawn(tick(shared.clone())));
         Progress { shared, ticker }
@@ -101,11 +110,10 @@ impl Progress {
         self.shared.calls()
     }
 
-    /// Takes the bar off the terminal; says whether there was one.
+    /// Takes the bar off the terminal; says whether there was one, or would have been on one that is not dumb.
     pub(crate) fn clear(&self) -> bool {
-        let shown = !self.shared.bar.is_hidden();
         self.shared.bar.finish_and_clear();
-        shown
+        self.shared.is_slow.load(Ordering::Relaxed) && io::stderr().is_terminal()
     }
 }
 
@@ -152,6 +160,7 @@ struct Pace {
 
 async fn tick(shared: Arc<Shared>) {
     tokio::time::sleep(PATIENCE).await;
+    shared.is_slow.store(true, Ordering::Relaxed);
     shared.bar.set_draw_target(ProgressDrawTarget::stderr());
     loop {
         shared.draw();
