@@ -365,7 +365,7 @@ mod tests {
                 first_seed: 1,
                 seeds: 1,
                 threads: NonZeroUsize::MIN,
-                real: real.clone(),
+                real,
                 bar: false,
                 command: String::new(),
             };
