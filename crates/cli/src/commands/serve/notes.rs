@@ -1,7 +1,9 @@
 //! What whoever starts a server may like to know about what it is started as, beside its exports.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
 
+use super::share::Share;
 use crate::args::Serve;
 use crate::exit::{Error, Result};
 
@@ -13,6 +15,21 @@ pub(super) fn of_user() -> Option<String> {
     let user = rustix::process::geteuid();
     let said = || format!("everything is done as user {}, whoever asks: only root can act for others", user.as_raw());
     (!user.is_root()).then(said)
+}
+
+/// Of exports in others that other clients may use, or on other terms: those come to what is in them, too. A file
+/// system of its own that is mounted there they do not see.
+pub(super) fn of_nesting(shares: &[Share]) -> Vec<String> {
+    let device = |share: &Share| std::fs::metadata(&share.dir).map(|found| found.dev()).ok();
+    let devices: Vec<_> = shares.iter().map(device).collect();
+    let all = || shares.iter().zip(&devices);
+    let nested = |(inner, on): (&Share, &Option<u64>)| {
+        let holds = |outer: &Share| outer.dir != inner.dir && inner.dir.starts_with(&outer.dir);
+        let (outer, _) = all().find(|(outer, device)| holds(outer) && *device == on && outer.access != inner.access)?;
+        let (inner, outer) = (inner.dir.display(), outer.dir.display());
+        Some(format!("{inner} is in {outer}, whose clients come to it that way, too, on the terms of {outer}"))
+    };
+    all().filter_map(nested).collect()
 }
 
 /// That few connections fit, if so, beside so many exports where so many files may be open.

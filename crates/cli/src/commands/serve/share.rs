@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use remora_host::exports::Entry;
 use remora_server::{Access, Clients, Terms};
 
-use super::file;
+use super::{file, notes};
 use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 
@@ -64,6 +64,7 @@ pub(super) fn plan(args: &Serve) -> Result<Plan> {
     }
     settle(&mut shares);
     no_name_twice(&shares)?;
+    notes.extend(notes::of_nesting(&shares));
     Ok(Plan { shares, notes })
 }
 

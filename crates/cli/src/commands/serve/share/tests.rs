@@ -142,3 +142,26 @@ fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
     let wrong = plan(&[OsStr::new("--export"), OsStr::from_bytes(b"\xff=/")]).unwrap_err();
     assert!(wrong.to_string().contains("the name is not UTF-8"), "{wrong}");
 }
+
+#[test]
+fn who_may_come_to_an_export_by_another_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("a/in")).unwrap();
+    std::fs::create_dir(root.join("ab")).unwrap();
+    let file = root.join("exports");
+    let path = |sub: &str| root.join(sub).display().to_string();
+    let noted = |rules: &[(&str, &str)]| {
+        let lines: String = rules.iter().map(|(sub, clients)| format!("{} {clients}\n", path(sub))).collect();
+        std::fs::write(&file, lines).unwrap();
+        plan(&args(&["--exports", file.to_str().unwrap()])).unwrap().notes
+    };
+    let open = format!("{} is in {}, whose clients come to it", path("a/in"), path("a"));
+    for rules in [&[("a", "*(rw)"), ("a/in", "10.0.0.1(rw)")], &[("a/in", "*(ro)"), ("a", "*(rw)")]] {
+        let notes = noted(rules);
+        assert!(notes.len() == 1 && notes[0].starts_with(&open), "{notes:?}");
+    }
+    let none: [String; 0] = [];
+    assert_eq!(noted(&[("a", "*(rw)"), ("a/in", "*(rw)")]), none, "on the same terms");
+    assert_eq!(noted(&[("a", "*(rw)"), ("ab", "10.0.0.1(rw)")]), none, "beside it");
+}
