@@ -80,6 +80,7 @@ impl Attack {
 const ATTACKS: &[Attack] = &[
     attack("slow-loris", &["connections", "closed_partial"], streams::slow_loris),
     attack("connection-flood", &["refused", "closed_idle"], streams::connection_flood).files(1024),
+    attack("pinging-flood", &["refused", "closed_idle"], streams::pinging_flood).files(1024),
     attack("reset-storm", &["closed_by_client"], streams::reset_storm),
     attack("oversized-marks", &["closed_bad_record"], streams::oversized_marks),
     attack("empty-records", &["closed_bad_record", "not_calls"], streams::empty_records),

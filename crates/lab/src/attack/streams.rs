@@ -5,10 +5,11 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{Call, ReadArgs, Reply, Stable, WriteArgs};
+use remora_wire::nfs3::{self, Call, ReadArgs, Reply, Stable, WriteArgs};
 use remora_wire::record::mark;
+use remora_wire::rpc::OpaqueAuth;
 
-use super::{Ground, PATIENCE, Told};
+use super::{Ground, PATIENCE, Told, good};
 use crate::raw::{self, Stream};
 
 /// The largest request that the server takes, in bytes.
@@ -52,6 +53,26 @@ pub(super) fn connection_flood(ground: &Ground) -> Told {
     }
     ground.look()?;
     Ok(format!("{made} connections"))
+}
+
+/// As many connections as there is room for, each of which sends a NULL again and again, and more in the place of those
+/// that are closed. A newcomer from elsewhere must be served all the same.
+pub(super) fn pinging_flood(ground: &Ground) -> Told {
+    const CONNECTIONS: usize = 1000;
+    let null = raw::message(1, (nfs3::PROGRAM, nfs3::VERSION, 0), OpaqueAuth::none(), &[]);
+    let record = [&mark(null.len())[..], &null].concat();
+    let (mut held, mut made, mut served) = (Vec::new(), 0, 0);
+    while !ground.is_over() {
+        while held.len() < CONNECTIONS {
+            held.push(ground.stream()?);
+            made += 1;
+        }
+        held.retain_mut(|s: &mut Stream| s.send_raw(&record).is_ok() && s.receive().is_ok_and(|reply| reply.is_some()));
+        Stream::connect_from(good::ADDRESS, ground.addr, PATIENCE)?.mount("/srv")?;
+        served += 1;
+    }
+    ground.look()?;
+    Ok(format!("{made} connections, {} of them held, {served} newcomers served", held.len()))
 }
 
 /// Connections that are reset in the middle of requests and of replies.
