@@ -53,6 +53,11 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// How much room they take here.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// A page's entry, without the page.
     pub(crate) fn entry(&mut self, entry: EntryPlus) -> Result<EntryPlus, ClientError> {
         let long = entry.name.len();

@@ -8,6 +8,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
+mod ahead;
 mod args;
 mod commands;
 mod cp;

@@ -20,6 +20,7 @@ use tokio::task::{JoinError, JoinSet};
 pub(crate) use crate::listing::{Entry, Listing};
 use crate::listing::{Taken, own};
 use crate::out;
+use crate::pool::jobs_max;
 use crate::silence::Watch;
 
 /// What a server's answer comes to.
@@ -29,10 +30,10 @@ type LookedUp = (Bytes, Result<Option<Node>>);
 
 /// How many symbolic links a path may lead through, as on Linux.
 const LINKS_MAX: usize = 40;
-/// How many entries of which a listing says too little are looked up at once.
-const LOOKUPS_MAX: usize = 8;
 /// How often a listing begins again because the directory changed.
 const LISTINGS_MAX: usize = 5;
+/// How much room, in bytes, a listing takes that was asked for before its turn came: that of some thousand entries.
+const EARLY_MAX: usize = 1 << 20;
 
 /// Makes a call, and takes the results out of its reply.
 macro_rules! ask {
@@ -246,17 +247,36 @@ impl Remote {
 
     /// All entries of a directory but `.` and `..`.
     pub(crate) async fn list(&self, dir: &Fh) -> Result<Listing> {
+        // How much is taken is for [`Taken`] to say.
+        Ok(self.list_within(dir, usize::MAX).await?.unwrap_or_default())
+    }
+
+    /// The same while others are still worked at, so that it may have to wait; `None` if it takes more room than
+    /// many may that wait: then it is to be listed when its turn has come.
+    pub(crate) async fn list_early(&self, dir: &Fh) -> Result<Option<Listing>> {
+        self.list_within(dir, EARLY_MAX).await
+    }
+
+    /// What became of that, or the listing now that its turn has come.
+    pub(crate) async fn list_now(&self, dir: &Fh, early: Result<Option<Listing>>) -> Result<Listing> {
+        match early? {
+            Some(listing) => Ok(listing),
+            None => self.list(dir).await,
+        }
+    }
+
+    async fn list_within(&self, dir: &Fh, bytes_max: usize) -> Result<Option<Listing>> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.list_once(dir).await {
+            match self.list_once(dir, bytes_max).await {
                 Err(e) if e.status() == Some(Status::BadCookie) && tries < LISTINGS_MAX => {}
                 list => return list,
             }
         }
     }
 
-    async fn list_once(&self, dir: &Fh) -> Result<Listing> {
+    async fn list_once(&self, dir: &Fh, bytes_max: usize) -> Result<Option<Listing>> {
         let (mut listing, mut taken) = (Listing::default(), Taken::default());
         let (mut cookie, mut verf) = (0, [0; 8]);
         // Where pages ended. One that does so again leads to pages that were seen.
@@ -272,9 +292,12 @@ impl Remote {
             }
             let is_last = page.entries.eof;
             let page = page.entries.list.into_iter().map(|e| taken.entry(e)).collect::<Result<_>>()?;
+            if taken.bytes() > bytes_max {
+                return Ok(None);
+            }
             self.complete(dir, page, &mut listing).await?;
             if is_last {
-                return Ok(listing);
+                return Ok(Some(listing));
             }
         }
     }
@@ -312,7 +335,7 @@ impl Remote {
                 listing.entries.push(Entry { name, node: Node { fh, attr } });
                 continue;
             }
-            if asked.len() >= LOOKUPS_MAX {
+            if asked.len() >= jobs_max(&self.session) {
                 answered(asked.join_next().await, listing)?;
             }
             let (remote, dir) = (self.clone(), dir.clone());
@@ -352,9 +375,10 @@ impl Remote {
     }
 
     /// Makes a symbolic link. It must not exist.
-    pub(crate) async fn symlink(&self, dir: &Fh, name: &[u8], target: Bytes) -> Result<()> {
+    pub(crate) async fn symlink(&self, dir: &Fh, name: &[u8], target: Bytes) -> Result<Node> {
         let args = SymLinkArgs { at: at(dir, name), attr: SetAttr::NONE, target };
-        ask!(self, SymLink(args)).map(|_| ())
+        let made = ask!(self, SymLink(args))?;
+        self.made(dir, name, made).await
     }
 
     async fn made(&self, dir: &Fh, name: &[u8], made: MadeOk) -> Result<Node> {

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{FileType, Status};
+use remora_wire::nfs3::{Fh, FileType, Status};
 
+use crate::ahead::Ahead;
 use crate::args::Ls;
 use crate::exit::{self, Error, Result};
 use crate::object::{Object, long_line};
 use crate::out;
+use crate::pool::jobs_max;
 use crate::remote::{Entry, Listing, Remote};
 use crate::servers::Servers;
 
@@ -24,10 +26,15 @@ pub(crate) async fn run(args: Ls) -> Result {
         Listing { entries: vec![Entry { name: name.into(), node }], unknown: Vec::new() }
     };
     entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let remote = &place.remote;
+    let mut targets = Ahead::new(jobs_max(remote.session()), |link| target(remote.clone(), link));
+    if args.long || args.json {
+        entries.iter().filter(|e| is_link(e)).for_each(|link| targets.push(link.node.fh.clone()));
+    }
     let mut page = String::new();
     for entry in &entries {
-        let target = match args.long || args.json {
-            true => target(&place.remote, entry).await,
+        let target = match is_link(entry) {
+            true => targets.next().await?.unwrap_or(Ok(None)),
             false => Ok(None),
         };
         let target = match target {
@@ -69,13 +76,14 @@ fn line(entry: &Entry, target: Option<&[u8]>, long: bool, json: bool) -> Result<
     Ok(out::shown(&entry.name) + "\n")
 }
 
+fn is_link(entry: &Entry) -> bool {
+    entry.node.attr.kind == FileType::SymLink
+}
+
 /// What a symbolic link points at; a link that cannot be read is shown without. Fails if the server is out of
 /// reach: what is asked next would be waited for as long.
-async fn target(remote: &Remote, entry: &Entry) -> Result<Option<Bytes>, ClientError> {
-    if entry.node.attr.kind != FileType::SymLink {
-        return Ok(None);
-    }
-    match remote.readlink(&entry.node.fh).await {
+async fn target(remote: Remote, link: Fh) -> Result<Option<Bytes>, ClientError> {
+    match remote.readlink(&link).await {
         Err(e) if exit::is_lost(&e) => Err(e),
         target => Ok(target.ok()),
     }

@@ -77,14 +77,14 @@ impl Open {
     /// Removes what is in a directory but directories.
     async fn begin(remote: &Remote, Entry { name, node }: Entry, url: String) -> Result<Open> {
         let Listing { entries, unknown } = remote.list(&node.fh).await.map_err(Error::remote(&url))?;
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(remote.session());
         let mut inner = Vec::new();
         for entry in entries {
             if entry.node.is_dir() {
                 inner.push(entry);
             } else {
                 let at = out::below(&url, &entry.name);
-                pool.spawn(remove_one(remote.clone(), node.fh.clone(), entry.name, at)).await?;
+                pool.spawn(0, remove_one(remote.clone(), node.fh.clone(), entry.name, at)).await?;
             }
         }
         pool.finish().await?;

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
+use tokio::task::spawn_blocking;
 
 use super::begun::Begun;
 use super::download;
@@ -20,10 +21,11 @@ use super::named::{By, Dest};
 use super::names::{is_part, is_plain, part_name};
 use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
+use crate::ahead::Ahead;
 use crate::exit::{self, Error, Result};
 use crate::object::type_name;
 use crate::out;
-use crate::pool::Pool;
+use crate::pool::{NEAR_MAX, Pool, jobs_max};
 use crate::remote::{Entry, Listing, Node, Remote};
 
 /// How deep directories may lie in one another.
@@ -41,20 +43,26 @@ struct Down {
     depth: usize,
 }
 
+/// What came of listing a directory before its turn.
+type Early = Result<Option<Listing>, ClientError>;
+
 /// Copies a remote directory and all that is in it to `dest`.
 pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Dest, begun: &Begun) -> Result {
-    let mut pool = Pool::default();
+    let mut pool = Pool::new(remote.session());
     // Modes and times come last: filling a directory needs the one and changes the other.
-    let mut finished: Vec<(PathBuf, Attr)> = Vec::new();
+    let mut finished: Vec<Filled> = Vec::new();
+    // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
+    let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     let (url, through_link) = (url.to_owned(), dest.by == By::User);
-    let mut todo = vec![Down { node, url, dest: dest.path.clone(), through_link, depth: 0 }];
-    while let Some(dir) = todo.pop() {
-        let entries = match open_down(remote, &dir, begun).await {
+    dirs.push(Down { node, url, dest: dest.path.clone(), through_link, depth: 0 });
+    while let Some((dir, early)) = dirs.next().await? {
+        let entries = match open_down(remote, &dir, early, begun).await {
             Ok((is_ours, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
                 // One that is the user's own stays as it is.
                 if is_ours || dir.depth > 0 || job.resume {
-                    finished.push((dir.dest.clone(), dir.node.attr.clone()));
+                    let (path, attr) = (dir.dest.clone(), dir.node.attr.clone());
+                    finished.push(Filled { path, attr, depth: dir.depth });
                 }
                 for (name, e) in unknown {
                     job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
@@ -77,26 +85,29 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
             if is_part(&entry.name) {
                 skip(job, &url, UNFINISHED);
             } else if entry.node.is_dir() {
-                todo.push(Down { node: entry.node, url, dest, through_link: false, depth: dir.depth + 1 });
+                dirs.push(Down { node: entry.node, url, dest, through_link: false, depth: dir.depth + 1 });
             } else {
-                let (job, remote) = (job.clone(), remote.clone());
-                pool.spawn(async move { job.settle(down_one(&job, &remote, entry, &url, &dest).await) }).await?;
+                let (job, remote, bytes) = (job.clone(), remote.clone(), entry.node.attr.size);
+                pool.spawn(bytes, async move { job.settle(down_one(&job, &remote, entry, &url, &dest).await) }).await?;
             }
         }
     }
     pool.finish().await?;
-    for (dir, attr) in finished.into_iter().rev() {
-        job.settle(dress(&dir, &attr).map_err(|e| Error::bare(dir.display(), exit::io_text(&e))))?;
-    }
+    finish_here(job, finished, pool).await?;
     if !job.has_failed() {
         begun.forget();
     }
     Ok(())
 }
 
-/// Makes the directory here, and lists the one there. Says whether it is new, or the first one and
-/// from an earlier try.
-async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, Listing)> {
+async fn list(remote: Remote, dir: Down) -> (Down, Early) {
+    let early = remote.list_early(&dir.node.fh).await;
+    (dir, early)
+}
+
+/// Makes the directory here, and lists the one there, if that was not done yet. Says whether it is new, or
+/// the first one and from an earlier try.
+async fn open_down(remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
@@ -119,7 +130,7 @@ async fn open_down(remote: &Remote, dir: &Down, begun: &Begun) -> Result<(bool, 
         }
         Err(e) => return Err(Error::local(dir.dest.display())(e)),
     };
-    Ok((is_ours, remote.list(&dir.node.fh).await.map_err(Error::remote(&dir.url))?))
+    Ok((is_ours, remote.list_now(&dir.node.fh, early).await.map_err(Error::remote(&dir.url))?))
 }
 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
@@ -157,11 +168,42 @@ fn link_here(target: &[u8], dest: &Path) -> io::Result<()> {
     fs::rename(&part, dest).inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
+/// A directory here with all that is to be in it.
+struct Filled {
+    path: PathBuf,
+    attr: Attr,
+    depth: usize,
+}
+
+/// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
+/// deep side by side.
+async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, mut pool: Pool) -> Result {
+    while let Some(depth) = dirs.last().map(|dir| dir.depth) {
+        while let Some(dir) = dirs.pop_if(|dir| dir.depth == depth) {
+            let job = job.clone();
+            let finished = async {
+                let finished = spawn_blocking(move || dir.finish(&job)).await;
+                finished.map_err(|e| Error::refused("remora", e.to_string()))?
+            };
+            pool.spawn(0, finished).await?;
+        }
+        pool.finish().await?;
+    }
+    Ok(())
+}
+
+impl Filled {
+    fn finish(&self, job: &Job) -> Result {
+        let dressed = fs::File::open(&self.path).and_then(|dir| dress(&dir, &self.attr));
+        job.settle(dressed.map_err(|e| Error::bare(self.path.display(), exit::io_text(&e))))
+    }
+}
+
 /// Gives a directory its mode and time.
-fn dress(dir: &Path, attr: &Attr) -> io::Result<()> {
+fn dress(dir: &fs::File, attr: &Attr) -> io::Result<()> {
     let mtime = Duration::new(u64::from(attr.mtime.secs), attr.mtime.nanos.min(999_999_999));
-    fs::File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
-    fs::set_permissions(dir, fs::Permissions::from_mode(attr.mode & 0o777))
+    dir.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
+    dir.set_permissions(fs::Permissions::from_mode(attr.mode & 0o777))
 }
 
 /// A directory on its way to a server.
@@ -171,29 +213,41 @@ struct Up {
     depth: usize,
 }
 
+/// A directory there, and what it is to look like in the end.
+struct Made {
+    node: Node,
+    attr: SetAttr,
+    /// It was not there before, and nothing was in it.
+    is_new: bool,
+}
+
+/// One with all that is to be in it.
+struct Sent {
+    node: Node,
+    attr: SetAttr,
+    url: String,
+    depth: usize,
+}
+
 /// Copies a directory and all that is in it to `dest`.
 pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: &Begun) -> Result {
-    let mut pool = Pool::default();
     let remote = dest.remote.clone();
-    let mut finished: Vec<(Node, SetAttr, String)> = Vec::new();
-    let mut todo = vec![Up { source: source.to_owned(), dest, depth: 0 }];
-    while let Some(dir) = todo.pop() {
-        let opened = open_up(&dir, begun).await;
-        let (node, attr) = match opened {
+    let mut pool = Pool::new(remote.session());
+    let mut finished: Vec<Sent> = Vec::new();
+    let mut dirs = Ahead::new(jobs_max(remote.session()), open_up);
+    let mut opened = Some(open_top(Up { source: source.to_owned(), dest, depth: 0 }, begun).await);
+    while let Some((dir, made)) = opened {
+        let found = made.and_then(|Made { node, attr, is_new }| {
+            count(&job.counts.directories);
+            finished.push(Sent { node: node.clone(), attr, url: dir.dest.url.clone(), depth: dir.depth });
+            let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
+            Ok((node, is_new, entries.map_err(Error::local(dir.source.display()))?))
+        });
+        let (node, is_new, entries) = match found {
             Ok(found) => found,
             Err(e) => {
                 job.settle(Err(e))?;
-                continue;
-            }
-        };
-        count(&job.counts.directories);
-        finished.push((node.clone(), attr, dir.dest.url.clone()));
-        let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
-        let entries = entries.map_err(Error::local(dir.source.display()));
-        let entries = match entries {
-            Ok(entries) => entries,
-            Err(e) => {
-                job.settle(Err(e))?;
+                opened = dirs.next().await?;
                 continue;
             }
         };
@@ -204,63 +258,81 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
                 skip(job, &entry.path().display().to_string(), UNFINISHED);
                 continue;
             }
-            let dest = Destination::new(&remote, &node, name, url);
+            let dest = Destination { old: is_new.then_some(None), ..Destination::new(&remote, &node, name, url) };
             if entry.file_type().is_ok_and(|t| t.is_dir()) {
-                todo.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
+                dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
             } else {
-                let job = job.clone();
-                pool.spawn(async move { job.settle(up_one(&job, &entry.path(), &dest).await) }).await?;
+                let (job, bytes) = (job.clone(), entry.metadata().map_or(0, |m| m.len()));
+                pool.spawn(bytes, async move { job.settle(up_one(&job, &entry.path(), &dest).await) }).await?;
             }
         }
+        opened = dirs.next().await?;
     }
     pool.finish().await?;
-    for (node, attr, url) in finished.into_iter().rev() {
-        let dressed = remote.setattr(&node.fh, attr).await.map_err(|e| match e {
-            e if exit::is_lost(&e) => Error::remote(url)(e),
-            e => Error::bare(url, exit::remote_text(&e)),
-        });
-        job.settle(dressed.map(|_| ()))?;
-    }
+    finish_there(job, &remote, finished, pool).await?;
     if !job.has_failed() {
         begun.forget();
     }
     Ok(())
 }
 
-/// The directory there, made if need be, and what it is to look like in the end.
-async fn open_up(dir: &Up, begun: &Begun) -> Result<(Node, SetAttr)> {
-    if dir.depth > 0 {
-        return make_there(dir).await;
+/// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
+/// deep side by side.
+async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, mut pool: Pool) -> Result {
+    while let Some(depth) = dirs.last().map(|dir| dir.depth) {
+        while let Some(Sent { node, attr, url, .. }) = dirs.pop_if(|dir| dir.depth == depth) {
+            let (job, remote) = (job.clone(), remote.clone());
+            let dress = async move {
+                let dressed = remote.setattr(&node.fh, attr).await.map_err(|e| match e {
+                    e if exit::is_lost(&e) => Error::remote(url)(e),
+                    e => Error::bare(url, exit::remote_text(&e)),
+                });
+                job.settle(dressed.map(|_| ()))
+            };
+            pool.spawn(0, dress).await?;
+        }
+        pool.finish().await?;
     }
+    Ok(())
+}
+
+async fn open_up(dir: Up) -> (Up, Result<Made>) {
+    let made = make_there(&dir).await;
+    (dir, made)
+}
+
+/// The same for the first one.
+async fn open_top(dir: Up, begun: &Begun) -> (Up, Result<Made>) {
     begun.begin();
-    let opened = make_there(dir).await;
-    match &opened {
-        Ok((node, _)) => begun.made(node.number()),
+    let (dir, made) = open_up(dir).await;
+    match &made {
+        Ok(made) => begun.made(made.node.number()),
         // It may have been made all the same.
         Err(e) if e.is_lost() => {}
         Err(_) => begun.forget(),
     }
-    opened
+    (dir, made)
 }
 
-async fn make_there(dir: &Up) -> Result<(Node, SetAttr)> {
+/// The directory there, made if need be.
+async fn make_there(dir: &Up) -> Result<Made> {
     let failed = |e| Error::remote(&dir.dest.url)(e);
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(dir.source.display(), "directories lie too deep in one another"));
     }
     let meta = fs::metadata(&dir.source).map_err(Error::local(dir.source.display()))?;
     let remote = &dir.dest.remote;
-    let node = match remote.mkdir(&dir.dest.dir.fh, &dir.dest.name, meta.mode() & 0o777 | 0o700).await {
+    let (node, is_new) = match remote.mkdir(&dir.dest.dir.fh, &dir.dest.name, meta.mode() & 0o777 | 0o700).await {
         Err(e) if e.status() == Some(Status::Exist) => {
             let there = remote.lookup(&dir.dest.dir.fh, &dir.dest.name).await.map_err(failed)?;
             if !there.is_dir() {
                 return Err(Error::refused(&dir.dest.url, "exists and is not a directory"));
             }
-            there
+            (there, false)
         }
-        made => made.map_err(failed)?,
+        made => (made.map_err(failed)?, true),
     };
-    Ok((node, upload::copied_attributes(&meta)))
+    Ok(Made { node, attr: upload::copied_attributes(&meta), is_new })
 }
 
 pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Result {
@@ -285,7 +357,13 @@ async fn link_there(target: Bytes, dest: &Destination) -> Result {
     let (remote, dir) = (&dest.remote, &dest.dir.fh);
     let part = part_name(&dest.name, "");
     // Side by side, for a round trip may be long.
-    let (node, old) = tokio::join!(hidden_link(remote, dir, &part, target), remote.find(dir, &dest.name));
+    let old = async {
+        match dest.old.clone() {
+            Some(old) => Ok(old),
+            None => remote.find(dir, &dest.name).await,
+        }
+    };
+    let (node, old) = tokio::join!(hidden_link(remote, dir, &part, target), old);
     let node = node.map_err(failed)?;
     let may_go = old.map_err(failed).and_then(|old| match &old {
         Some(old) => upload::check_replaceable(old, &dest.url),
@@ -309,7 +387,7 @@ async fn hidden_link(remote: &Remote, dir: &Fh, part: &[u8], target: Bytes) -> R
         match remote.symlink(dir, part, target.clone()).await {
             Err(e) if e.status() == Some(Status::Exist) => {}
             Err(e) => return Err(e),
-            Ok(()) => return remote.lookup(dir, part).await,
+            Ok(made) => return Ok(made),
         }
         if tries > 0
             && let Some(node) = remote.find(dir, part).await?

@@ -30,6 +30,7 @@ fn honouring(dir: &TempDir) -> Option<LocalDisk> {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a thread of its own has other secure bits")]
 fn callers_are_not_served_with_root_s_capabilities() {
     if !is_root() {
         return skip::skipped(&skip::this_test(), "needs root");

@@ -1,0 +1,96 @@
+//! Whole directories: how many round trips they take.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use common::{Place, Running, is_root, names, noise};
+
+/// One way.
+const DELAY: Duration = Duration::from_millis(200);
+
+/// Runs a command, and says how many round trips it took.
+fn trips(p: &Place, args: &[&str]) -> u128 {
+    let started = Instant::now();
+    p.ok(args);
+    started.elapsed().as_millis() / (2 * DELAY).as_millis()
+}
+
+/// Each takes 50 round trips and more if what can be asked side by side is not, or only by eight.
+#[test]
+fn many_small_things_far_away_share_round_trips() {
+    let p = Place::new();
+    fs::create_dir_all(p.here("many")).unwrap();
+    (0..200).for_each(|n| fs::write(p.here(&format!("many/{n}")), noise(4096, n + 1)).unwrap());
+    for n in 0..25 {
+        fs::create_dir_all(p.here(&format!("dirs/{n}"))).unwrap();
+        fs::write(p.here(&format!("dirs/{n}/f")), "f").unwrap();
+    }
+    fs::create_dir(p.srv("links")).unwrap();
+    (0..60).for_each(|n| symlink(format!("to-{n}"), p.srv(&format!("links/{n}"))).unwrap());
+    let s = p.serve(&[]);
+    let delay = format!("{}ms", DELAY.as_millis());
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", &delay]);
+    let url = |path: &str| relay.udp_url(path);
+    let links = p.ok(&["ls", "-l", &s.url("/links")]);
+    assert_eq!(links.lines().filter(|line| line.contains(" -> to-")).count(), 60, "{links}");
+    for (args, most) in [
+        (&["ls", "-l", &url("/links")][..], 20),
+        (&["cp", "-rq", "many", &url("/")], 40),
+        (&["cp", "-rq", &url("/many"), "back-many"], 20),
+        (&["cp", "-rq", "dirs", &url("/")], 25),
+        (&["cp", "-rq", &url("/dirs"), "back-dirs"], 20),
+    ] {
+        let took = trips(&p, args);
+        println!("{took} of {most} round trips: {args:?}");
+        assert!(took < most, "{took} round trips: {args:?}");
+    }
+    assert_eq!(p.ok(&["ls", "-l", &url("/links")]), links);
+    for n in 0..200 {
+        assert!(fs::read(p.here(&format!("back-many/{n}"))).unwrap() == noise(4096, n + 1), "{n}");
+    }
+    assert_eq!(names(&p.here("back-dirs")).len(), 25);
+    assert_eq!(names(&p.srv("")), ["dirs", "links", "many"]);
+}
+
+/// Their modes forbid what filling them takes, and filling them changes their times.
+#[test]
+fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
+    let p = Place::new();
+    let dirs = ["t/a/b/c", "t/a/b", "t/a", "t"];
+    fs::create_dir_all(p.here(dirs[0])).unwrap();
+    for dir in dirs {
+        fs::write(p.here(dir).join("f"), "f").unwrap();
+        let dir = fs::File::open(p.here(dir)).unwrap();
+        dir.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        dir.set_permissions(fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    for open in [p.srv(""), p.here("")] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let s = p.serve(&[]);
+    for (from, to) in [("t", s.url("/")), (&s.url("/t"), "back".to_owned())] {
+        as_nobody(&p, &["cp", "-rq", from, &to]).finish().expect(0, &[]);
+    }
+    for top in [p.srv("t"), p.here("back"), p.here("t")] {
+        for dir in ["a/b/c", "a/b", "a", ""].map(|dir| top.join(dir)) {
+            let meta = fs::metadata(&dir).unwrap();
+            assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o555, 1_000_000_000), "{}", dir.display());
+            // So that it can be tidied up.
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+/// Runs a command as nobody in particular, if as root nothing would be forbidden.
+fn as_nobody(p: &Place, args: &[&str]) -> Running {
+    fs::set_permissions(p.here("..").canonicalize().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = p.command(args);
+    if is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    Running::start(command)
+}
