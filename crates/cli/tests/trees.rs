@@ -1,10 +1,11 @@
-//! Whole directories: how many round trips they take.
+//! Whole directories: how many round trips they take, and what becomes of the rest where something cannot be removed.
 
 mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{Place, Running, is_root, names, noise};
@@ -41,8 +42,10 @@ fn many_small_things_far_away_share_round_trips() {
         (&["ls", "-l", &url("/links")][..], 20),
         (&["cp", "-rq", "many", &url("/")], 40),
         (&["cp", "-rq", &url("/many"), "back-many"], 20),
+        (&["rm", "-r", &url("/many")], 20),
         (&["cp", "-rq", "dirs", &url("/")], 25),
         (&["cp", "-rq", &url("/dirs"), "back-dirs"], 20),
+        (&["rm", "-r", &url("/dirs")], 20),
     ] {
         let took = trips(&p, args);
         println!("{took} of {most} round trips: {args:?}");
@@ -53,7 +56,7 @@ fn many_small_things_far_away_share_round_trips() {
         assert!(fs::read(p.here(&format!("back-many/{n}"))).unwrap() == noise(4096, n + 1), "{n}");
     }
     assert_eq!(names(&p.here("back-dirs")).len(), 25);
-    assert_eq!(names(&p.srv("")), ["dirs", "links", "many"]);
+    assert_eq!(names(&p.srv("")), ["links"]);
 }
 
 /// Their modes forbid what filling them takes, and filling them changes their times.
@@ -93,4 +96,31 @@ fn as_nobody(p: &Place, args: &[&str]) -> Running {
         command.uid(65_534).gid(65_534);
     }
     Running::start(command)
+}
+
+/// As rm(1) has it.
+#[test]
+fn what_cannot_be_removed_does_not_keep_the_rest() {
+    let p = Place::new();
+    for dir in ["t/open/deep", "t/closed/deep", "t/secret"] {
+        fs::create_dir_all(p.srv(dir)).unwrap();
+    }
+    for file in ["t/f", "t/open/f", "t/open/deep/f", "t/closed/x", "t/closed/y", "t/closed/deep/f"] {
+        fs::write(p.srv(file), "").unwrap();
+    }
+    let modes = [("t", 0o777), ("t/open", 0o777), ("t/open/deep", 0o777), ("t/closed/deep", 0o777)];
+    let shut: [(&str, u32); 2] = [("t/closed", 0o555), ("t/secret", 0o000)];
+    let set = |(dir, mode): (&str, u32)| fs::set_permissions(p.srv(dir), fs::Permissions::from_mode(mode)).unwrap();
+    modes.into_iter().chain(shut).for_each(set);
+    fs::write(p.srv("last"), "").unwrap();
+    fs::set_permissions(p.srv(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let s = p.serve(&[]);
+    let out = as_nobody(&p, &["rm", "-r", &s.url("/t"), &s.url("/last")]).finish();
+    shut.into_iter().for_each(|(dir, _)| set((dir, 0o755)));
+    let denied = ["t/closed/x", "t/closed/y", "t/closed/deep", "t/secret"].map(|at| format!("{at}: permission denied"));
+    out.expect(1, &denied.each_ref().map(String::as_str));
+    assert_eq!(out.stderr.matches("remora: rm: ").count(), denied.len(), "nothing of what they lie in: {}", out.stderr);
+    let left: Vec<PathBuf> = ["", "t", "t/closed", "t/closed/deep"].map(|dir| p.srv(dir)).into();
+    let left: Vec<Vec<String>> = left.iter().map(|dir| names(dir)).collect();
+    assert_eq!(left, [vec!["t"], vec!["closed", "secret"], vec!["deep", "x", "y"], vec![]]);
 }

@@ -21,6 +21,11 @@ impl Several {
             Error::Pipe if self.worst > 0 => Err(Error::Reported(self.worst)),
             Error::Pipe => Err(Error::Pipe),
             error if error.is_lost() || error.is_full() => Err(error),
+            // It was told.
+            Error::Reported(code) => {
+                self.worst = self.worst.max(code);
+                Ok(())
+            }
             error => {
                 exit::show(self.command, &error);
                 self.worst = self.worst.max(error.code());
@@ -30,7 +35,7 @@ impl Several {
     }
 
     /// The end: the worst there was.
-    pub(super) fn finish(self) -> Result {
+    pub(super) fn finish(&self) -> Result {
         if self.worst == 0 { Ok(()) } else { Err(Error::Reported(self.worst)) }
     }
 }
