@@ -13,8 +13,8 @@ use crate::Result;
 
 /// Long searches at once.
 const LONG_MAX: usize = 2;
-/// What a search may look at before it is a long one, in entries: that takes some milliseconds.
-const SHORT: usize = 10_000;
+/// What a search may look at before it is a long one, in entries: that takes some tens of milliseconds.
+const SHORT: usize = 100_000;
 /// To open a directory takes as long as to look at so many entries.
 pub(super) const DIRECTORY: usize = 16;
 
