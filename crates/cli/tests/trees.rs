@@ -1,11 +1,13 @@
-//! Whole directories: how many round trips they take, and what becomes of the rest where something cannot be removed.
+//! Whole directories: how many round trips they take, that they are safe when success is reported, and what
+//! becomes of the rest where something cannot be removed.
 
 mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::{Place, Running, is_root, names, noise};
@@ -96,6 +98,47 @@ fn as_nobody(p: &Place, args: &[&str]) -> Running {
         command.uid(65_534).gid(65_534);
     }
     Running::start(command)
+}
+
+/// Success is reported when directories and links are on the disk, and their names. strace(1) sees it.
+#[test]
+fn trees_are_safe_when_success_is_reported() {
+    let may_trace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
+    if !may_trace.is_ok_and(|status| status.success()) {
+        return skip::skipped("trees_are_safe_when_success_is_reported", "strace may not trace here");
+    }
+    let p = Place::new();
+    fs::create_dir_all(p.srv("t/empty/inner")).unwrap();
+    symlink("nowhere", p.srv("t/link")).unwrap();
+    fs::create_dir(p.here("mine")).unwrap();
+    fs::create_dir(p.here("mine/t")).unwrap();
+    let s = p.serve(&[]);
+    for (from, to, dirs) in [
+        ("/t", "new", &["", "new", "new/empty", "new/empty/inner"][..]),
+        ("/t", "mine", &["mine/t", "mine/t/empty", "mine/t/empty/inner"]),
+        ("/t/link", "link", &[""]),
+    ] {
+        let log = p.state().join("trace");
+        let cp = p.command(&["cp", "-rq", &s.url(from), to]);
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-y", "-e", "trace=/^(mkdir|symlink|rename|fchmod|fsync|syncfs)", "-o"]).arg(&log);
+        strace.arg(cp.get_program()).args(cp.get_args()).current_dir(p.here("")).env("XDG_STATE_HOME", p.state());
+        strace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::start(strace).finish().expect(0, &[]);
+        let trace = fs::read_to_string(&log).unwrap();
+        let of = |dir: &str| p.here(dir).canonicalize().unwrap();
+        dirs.iter().for_each(|dir| assert!(is_flushed(&trace, &of(dir)), "{dir:?} of {to}: {trace}"));
+    }
+}
+
+/// Whether this directory was flushed after the last name was made, and after its own mode was set.
+fn is_flushed(trace: &str, dir: &Path) -> bool {
+    let at = format!("<{}>", dir.display());
+    let names_one = |line: &str| ["mkdir", "symlink", "rename"].iter().any(|call| line.contains(call));
+    let is_change = |line: &&str| names_one(line) || (line.contains("fchmod(") && line.contains(&at));
+    let lines: Vec<&str> = trace.lines().collect();
+    let after = lines.iter().rposition(is_change).map_or(0, |last| last + 1);
+    lines[after..].iter().any(|line| line.contains("fsync(") && line.contains(&at))
 }
 
 /// As rm(1) has it.

@@ -211,10 +211,31 @@ fn check_owned(path: &Path, file: &File) -> io::Result<()> {
     if is_at(path, file) { Ok(()) } else { Err(taken()) }
 }
 
+/// The directory in which this lies.
+pub(crate) fn above(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the names in a directory safe.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    sync_opened(File::open(dir))
+}
+
+/// The same for one that was to be opened.
+pub(crate) fn sync_opened(dir: io::Result<File>) -> io::Result<()> {
+    match dir {
+        // One may write to it and not list it, and there may be nothing in it to name its file system by.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            rustix::fs::sync();
+            Ok(())
+        }
+        dir => dir?.sync_all(),
+    }
+}
+
 /// Makes the new name of `file` safe.
 pub(crate) fn sync_name(path: &Path, file: &File) -> io::Result<()> {
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(dir) {
+    match File::open(above(path)) {
         // One may write to it and not list it: then all of its file system is flushed.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
         dir => dir?.sync_all(),

@@ -12,13 +12,14 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
-use tokio::task::spawn_blocking;
+use tokio::task::{block_in_place, spawn_blocking};
 
 use super::begun::Begun;
 use super::download;
 use super::job::{Job, count};
 use super::named::{By, Dest};
 use super::names::{is_part, is_plain, part_name};
+use super::part::{above, sync_dir, sync_opened};
 use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
 use crate::ahead::Ahead;
@@ -60,10 +61,8 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
             Ok((is_ours, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
                 // One that is the user's own stays as it is.
-                if is_ours || dir.depth > 0 || job.resume {
-                    let (path, attr) = (dir.dest.clone(), dir.node.attr.clone());
-                    finished.push(Filled { path, attr, depth: dir.depth });
-                }
+                let attr = (is_ours || dir.depth > 0 || job.resume).then(|| dir.node.attr.clone());
+                finished.push(Filled { path: dir.dest.clone(), attr, depth: dir.depth });
                 for (name, e) in unknown {
                     job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
                 }
@@ -136,7 +135,7 @@ async fn open_down(remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
     match entry.node.attr.kind {
         FileType::Regular => download::file(job, remote, &entry.node, url, dest).await,
-        FileType::SymLink => link_down(job, remote, &entry.node, url, dest).await,
+        FileType::SymLink => link_down_in_tree(job, remote, &entry.node, url, dest).await,
         kind => {
             skip(job, url, type_name(kind));
             Ok(())
@@ -144,8 +143,14 @@ async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Pa
     }
 }
 
-/// Downloads a symbolic link, as a link.
+/// Downloads a symbolic link that was named, as a link.
 pub(super) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
+    link_down_in_tree(job, remote, link, url, dest).await?;
+    block_in_place(|| sync_dir(above(dest))).map_err(Error::local(dest.display()))
+}
+
+/// The same for one in a tree, which is made safe as a whole.
+async fn link_down_in_tree(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
     download::check_replaceable(dest)?;
     let target = remote.readlink(&link.fh).await.map_err(Error::remote(url))?;
     link_here(&target, dest).map_err(Error::local(dest.display()))?;
@@ -171,12 +176,13 @@ fn link_here(target: &[u8], dest: &Path) -> io::Result<()> {
 /// A directory here with all that is to be in it.
 struct Filled {
     path: PathBuf,
-    attr: Attr,
+    /// What it is to look like, if it is not the user's own.
+    attr: Option<Attr>,
     depth: usize,
 }
 
-/// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
-/// deep side by side.
+/// Gives directories their modes and times and makes them safe, the deepest first, for a mode may close the way; those
+/// that lie equally deep side by side.
 async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, mut pool: Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
         while let Some(dir) = dirs.pop_if(|dir| dir.depth == depth) {
@@ -194,8 +200,18 @@ async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, mut pool: Pool) -> R
 
 impl Filled {
     fn finish(&self, job: &Job) -> Result {
-        let dressed = fs::File::open(&self.path).and_then(|dir| dress(&dir, &self.attr));
-        job.settle(dressed.map_err(|e| Error::bare(self.path.display(), exit::io_text(&e))))
+        // Before its mode closes it.
+        let dir = fs::File::open(&self.path);
+        if let Some(attr) = &self.attr {
+            let dressed = match &dir {
+                Ok(dir) => dress(dir, attr),
+                Err(e) => Err(e.kind().into()),
+            };
+            job.settle(dressed.map_err(|e| Error::bare(self.path.display(), exit::io_text(&e))))?;
+        }
+        let is_top = self.depth == 0;
+        let safe = sync_opened(dir).and_then(|()| if is_top { sync_dir(above(&self.path)) } else { Ok(()) });
+        job.settle(safe.map_err(Error::local(self.path.display())))
     }
 }
 
