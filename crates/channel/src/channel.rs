@@ -28,7 +28,7 @@ use crate::weather::Weather;
 ///   its device queue, first in, first out; one that finds the queue full is dropped. The other
 ///   frames of its datagram are sent all the same, as IP does: they waste airtime, for one lost
 ///   frame loses the datagram. The base station has one queue for all mobiles.
-/// * A frame takes its airtime on the medium and arrives one propagation delay later. It is
+/// * A frame takes its airtime on the medium and arrives one propagation delay later, and its jitter. It is
 ///   lost if any part of its airtime is bad at its mobile, or by its own bad luck. Senders do
 ///   not know.
 /// * In half duplex all stations share the medium; those that wait for it take turns frame by
@@ -342,7 +342,7 @@ impl Channel {
         let traffic = traffic.of_mut(lane.from);
         // Drawn for every frame, so that the weather does not shift the draws.
         let unlucky = traffic.draw_loss(self.config.loss);
-        let arrival = sent.end + self.config.delay;
+        let arrival = sent.end + self.config.delay + traffic.draw_jitter(self.config.jitter);
         let (fate, arrival) = match weather.bad_overlaps(sent.airtime.start, sent.airtime.end) {
             true => (Fate::BadPeriod, arrival),
             false if unlucky => (Fate::RandomLoss, arrival),
@@ -358,10 +358,14 @@ impl Channel {
 
 impl Mobile {
     fn new(config: &Config, seed: u64) -> Result<Mobile, ConfigError> {
-        let traffic = |name| Traffic::new(Rng::stream(seed, name));
+        let stream = |name| Rng::stream(seed, name);
+        let traffic = |loss, jitter| Traffic::new(stream(loss), stream(jitter));
         Ok(Mobile {
             weather: Weather::new(config, seed)?,
-            traffic: PerSide { base: traffic("channel loss from base"), mobile: traffic("channel loss from mobile") },
+            traffic: PerSide {
+                base: traffic("channel loss from base", "channel jitter from base"),
+                mobile: traffic("channel loss from mobile", "channel jitter from mobile"),
+            },
             buffer: Buffer::new(config.receiver),
         })
     }

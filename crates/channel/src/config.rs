@@ -44,6 +44,9 @@ pub struct Config {
     pub access: Access,
     /// Propagation delay one way (0 to 1 h, default 2 ms).
     pub delay: Duration,
+    /// How much longer a frame may take, each a time of its own between none and this: some overtake others (0 to
+    /// 1 h, default 0).
+    pub jitter: Duration,
     /// Frames that may wait in a station's device queue (1 to 1 000 000, default 50). The base
     /// station has one queue for all mobiles. The frame in the air has left the queue.
     pub queue_frames: usize,
@@ -140,6 +143,7 @@ impl Default for Config {
             duplex: Duplex::Half,
             access: Access::Turns,
             delay: Duration::from_millis(2),
+            jitter: Duration::ZERO,
             queue_frames: 50,
             receiver: None,
             mtu: 1500,
@@ -164,8 +168,8 @@ impl Config {
         if self.trace_frames > TRACE_FRAMES_MAX {
             return Err(ConfigError::TraceFrames(self.trace_frames));
         }
-        if self.delay > DELAY_MAX {
-            return Err(ConfigError::Delay(self.delay));
+        if let Some(long) = [self.delay, self.jitter].into_iter().find(|d| *d > DELAY_MAX) {
+            return Err(ConfigError::Delay(long));
         }
         if !(0.0..=1.0).contains(&self.loss) {
             return Err(ConfigError::Loss(self.loss));
@@ -235,7 +239,7 @@ pub enum ConfigError {
     /// The trace of frames is too long.
     #[error("trace of {0} frames: it must be at most {TRACE_FRAMES_MAX}")]
     TraceFrames(usize),
-    /// The delay is too long.
+    /// The delay, or its jitter, is too long.
     #[error("delay of {0:?}: it must be at most {DELAY_MAX:?}")]
     Delay(Duration),
     /// The loss is not a probability.
@@ -288,6 +292,7 @@ mod tests {
             (Config { delay: Duration::MAX, ..d() }, ConfigError::Delay(Duration::MAX)),
             (Config { access: Access::Collisions, duplex: Duplex::Full, ..d() }, ConfigError::Collisions),
             (Config { access: Access::Collisions, hold: true, ..d() }, ConfigError::Collisions),
+            (Config { jitter: Duration::MAX, ..d() }, ConfigError::Delay(Duration::MAX)),
             (Config { loss: -0.1, ..d() }, ConfigError::Loss(-0.1)),
             (Config { loss: 1.1, ..d() }, ConfigError::Loss(1.1)),
             (Config { errors: two(0, 10), ..d() }, ConfigError::GoodMean(Duration::ZERO)),

@@ -6,6 +6,7 @@
 //! nothing is allocated for a frame, and reassembly is a flag.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
@@ -96,6 +97,7 @@ pub struct Delivery {
 pub(crate) struct Traffic {
     queue: VecDeque<Outgoing>,
     losses: Rng,
+    jitter: Rng,
     /// The first frame has left the device queue and waits for good weather until then.
     pub(crate) held_until: Option<Time>,
     /// Whole datagrams on their way with their arrival times, which never decrease.
@@ -115,6 +117,8 @@ struct Outgoing {
     /// Frames from here on were dropped by the full queue.
     accepted: usize,
     lost: bool,
+    /// When the last of its frames so far arrives.
+    whole_at: Time,
 }
 
 /// The first frame waiting on a lane.
@@ -127,10 +131,11 @@ pub(crate) struct Head {
 }
 
 impl Traffic {
-    pub(crate) fn new(losses: Rng) -> Traffic {
+    pub(crate) fn new(losses: Rng, jitter: Rng) -> Traffic {
         Traffic {
             queue: VecDeque::new(),
             losses,
+            jitter,
             held_until: None,
             in_flight: VecDeque::new(),
             stats: SideStats::default(),
@@ -141,7 +146,7 @@ impl Traffic {
     pub(crate) fn push(&mut self, number: u64, payload: Bytes, frames: Frames, accepted: usize) {
         if accepted > 0 {
             let lost = accepted < frames.count();
-            self.queue.push_back(Outgoing { number, payload, frames, next: 0, accepted, lost });
+            self.queue.push_back(Outgoing { number, payload, frames, next: 0, accepted, lost, whole_at: Time::ZERO });
         }
     }
 
@@ -160,18 +165,25 @@ impl Traffic {
         self.losses.chance(loss)
     }
 
+    /// How much longer than others the next frame takes, where that is `most` at most.
+    pub(crate) fn draw_jitter(&mut self, most: Duration) -> Duration {
+        if most.is_zero() { Duration::ZERO } else { most.mul_f64(self.jitter.unit()) }
+    }
+
     /// Takes the first frame off the queue with its fate; the last one of a datagram decides
-    /// whether the datagram is on its way, to arrive at `arrival`.
+    /// whether the datagram is on its way. The frame arrives at `arrival`, and the datagram with its latest.
     pub(crate) fn finish_head(&mut self, frame: &FrameRecord, arrival: Time) {
         self.stats.count(frame);
         let Some(head) = self.queue.front_mut() else { return };
         head.next += 1;
         head.lost |= frame.fate != Fate::Delivered;
+        head.whole_at = head.whole_at.max(arrival);
         if head.next < head.accepted {
             return;
         }
         if let Some(done) = self.queue.pop_front().filter(|d| !d.lost) {
-            self.in_flight.push_back((arrival, done.payload));
+            let place = self.in_flight.partition_point(|(at, _)| *at <= done.whole_at);
+            self.in_flight.insert(place, (done.whole_at, done.payload));
         }
     }
 

@@ -262,3 +262,27 @@ fn a_datagram_is_there_when_its_last_frame_was_taken_and_the_base_station_is_fas
     assert_eq!(arrival_ms(&mut c), [74.0, 14.0 + 3.0 * 30.0]);
     assert_eq!(c.stats(Side::Mobile).datagrams_delivered, 1);
 }
+
+#[test]
+fn with_jitter_each_frame_takes_a_time_of_its_own_and_a_datagram_that_of_its_latest() {
+    let jitter = Duration::from_millis(40);
+    let mut c = channel(Config { jitter, queue_frames: 1000, ..Config::default() });
+    for n in 0..200u8 {
+        c.send(Time::ZERO, Side::Base, Bytes::from(vec![n; if n < 100 { 1472 } else { 4000 }]));
+    }
+    let got = deliveries(&mut c);
+    let ends: Vec<Time> = trace(&mut c).iter().map(|f| f.end + Duration::from_millis(2)).collect();
+    assert!(got.is_sorted_by_key(|d| d.at) && got.len() == 200);
+    let late = |d: &Delivery| match usize::from(d.datagram[0]) {
+        n if n < 100 => d.at.since(ends[n]),
+        n => d.at.since(ends[100 + (n - 100) * 3 + 2]),
+    };
+    assert!(got.iter().all(|d| late(d) <= jitter));
+    let mean = |range: std::ops::Range<u8>| {
+        let of = got.iter().filter(|d| range.contains(&d.datagram[0]));
+        of.map(|d| late(d).as_secs_f64()).sum::<f64>() / f64::from(range.len() as u32) * 1e3
+    };
+    assert!((18.0..22.0).contains(&mean(0..100)), "{}", mean(0..100));
+    assert!(mean(100..200) > mean(0..100));
+    assert!(!got.is_sorted_by_key(|d| d.datagram[0]), "none has overtaken another");
+}

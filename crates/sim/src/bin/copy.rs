@@ -32,6 +32,9 @@ struct Args {
     /// One-way delay, such as 2ms.
     #[arg(long, default_value = "2ms", value_parser = duration)]
     delay: Duration,
+    /// How much longer a frame may take one way; some overtake others.
+    #[arg(long, default_value = "0ms", value_parser = duration)]
+    jitter: Duration,
     /// Mean length of good periods.
     #[arg(long, default_value = "1s", value_parser = duration)]
     good_mean: Duration,
@@ -96,6 +99,7 @@ impl Args {
         }
         let channel = remora_channel::Config {
             delay: self.delay,
+            jitter: self.jitter,
             queue_frames: self.queue,
             hold: self.hold,
             trace: PerSide { base: self.trace.clone(), mobile: self.trace.clone() },
