@@ -26,6 +26,9 @@ const SEARCH_MAX: f64 = 64.0;
 /// So many frames' time may a round trip be longer than the shortest where nothing had to wait.
 const NO_QUEUE_FRAMES: f64 = 4.0;
 
+/// Where each packet takes a time of its own, the shortest of so many round trips tells whether there is a queue.
+const JITTER_REPLIES: u32 = 8;
+
 /// When the next request for file data may go out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacer {
@@ -37,11 +40,13 @@ pub(crate) struct Pacer {
     gain: f64,
     /// When that last changed.
     since: Time,
+    /// The shortest round trip of these replies, of so many, where one alone says nothing.
+    low: Option<(Duration, u32)>,
 }
 
 impl Default for Pacer {
     fn default() -> Pacer {
-        Pacer { done_at: Time::ZERO, ahead: Duration::ZERO, gain: GAIN, since: Time::ZERO }
+        Pacer { done_at: Time::ZERO, ahead: Duration::ZERO, gain: GAIN, since: Time::ZERO, low: None }
     }
 }
 
@@ -60,12 +65,24 @@ impl Pacer {
     /// A reply to a request for file data.
     pub(crate) fn on_reply(&mut self, now: Time, seen: &Seen) {
         let (Some(rtt), Some(shortest), Some(spacing)) = (seen.rtt, seen.shortest, seen.spacing) else { return };
-        let wait = spacing.mul_f64(NO_QUEUE_FRAMES / frames(seen.bytes).max(1.0));
+        let Some(rtt) = self.telling(rtt, seen) else { return };
+        let wait = spacing.mul_f64(NO_QUEUE_FRAMES / frames(seen.bytes).max(1.0)) + seen.jitter;
         if rtt > shortest + wait {
             (self.gain, self.since) = (GAIN, now);
         } else if now.since(self.since) > rtt {
             (self.gain, self.since) = ((self.gain * SEARCH).min(SEARCH_MAX), now);
         }
+    }
+
+    /// The round trip that tells whether there is a queue, once there is one.
+    fn telling(&mut self, rtt: Duration, seen: &Seen) -> Option<Duration> {
+        if seen.jitter.is_zero() {
+            self.low = None;
+            return Some(rtt);
+        }
+        let (least, replies) = self.low.map_or((rtt, 1), |(low, replies)| (low.min(rtt), replies + 1));
+        self.low = Some((least, replies)).filter(|_| replies < JITTER_REPLIES);
+        if self.low.is_none() { Some(least) } else { None }
     }
 }
 
@@ -93,6 +110,7 @@ mod tests {
             shortest: Some(Duration::from_millis(100)),
             spacing: Some(FRAME * 11),
             pause: Duration::ZERO,
+            jitter: Duration::ZERO,
             repair: Duration::ZERO,
             full: true,
             repaired: false,
@@ -118,6 +136,19 @@ mod tests {
         let later = Time::from_secs(60);
         let at_once = times(&mut pacer, later, 100, 11).into_iter().filter(|t| *t == later).count() as u32;
         assert!(at_once * 11 <= AHEAD_FRAMES + 12, "{at_once}");
+    }
+
+    #[test]
+    fn where_packets_take_times_of_their_own_the_shortest_of_several_round_trips_tells() {
+        let mut pacer = Pacer::default();
+        let reply = |ms| Seen { jitter: Duration::from_millis(8), ..reply(Duration::from_millis(ms)) };
+        let eight = |pacer: &mut Pacer, at, least| {
+            (0..JITTER_REPLIES).for_each(|n| pacer.on_reply(Time::from_secs(at), &reply(least + u64::from(n) * 5)));
+            pacer.gain
+        };
+        assert_eq!(eight(&mut pacer, 100, 105), GAIN * SEARCH);
+        assert_eq!(eight(&mut pacer, 200, 105), GAIN * SEARCH * SEARCH);
+        assert_eq!(eight(&mut pacer, 300, 115), GAIN, "none of them came without a wait");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use remora_base::Time;
 use remora_wire::nfs3::Proc;
 
 use crate::CallId;
+use crate::adaptive::jitter::Progress;
 use crate::request::{Class, Expect};
 
 /// A request from its submission to its answer.
@@ -59,4 +60,6 @@ pub(crate) struct Sent {
     pub(crate) overtaken: Option<Time>,
     /// No other request for data was on its way when it was sent.
     pub(crate) alone: bool,
+    /// What had been answered when it was sent.
+    pub(crate) before: Option<Progress>,
 }

@@ -43,6 +43,9 @@ const REPAIRED_LEAST_MAX: f64 = 524_288.0;
 /// So many more requests, beside its successor, a reply may bring before the window is as large as the path:
 /// what replies say of its pace may be wrong, for some links carry much at once after a while of nothing.
 const OPENING: u64 = 7;
+/// Where a queue is hard to see, this part of the window a round without one brings at once: a request more at a time
+/// would take minutes there, too.
+const JITTER_STEPS: f64 = 8.0;
 /// The largest window, in requests of the present size: 100 Mbit/s at a round trip of 300 ms, and as many as
 /// servers take of one client at a time.
 const REQUESTS_MAX: u64 = 256;
@@ -94,6 +97,8 @@ pub(crate) struct Seen {
     /// How long nothing came before it although it had been asked for, if that was not the slowest hop
     /// at work: zero or [`PAUSE`](crate::pauses::PAUSE) times its spacing and more.
     pub(crate) pause: Duration,
+    /// What round trips differ by on this path whatever is queued, if that is more than `spacing`.
+    pub(crate) jitter: Duration,
     /// The window held requests back.
     pub(crate) full: bool,
     /// How long a link below keeps an answer while it sends again what was lost before it.
@@ -252,13 +257,17 @@ impl Window {
 
     /// A reply to a request for file data.
     pub(crate) fn on_reply(&mut self, seen: Seen) {
+        // Where stations take turns that is what round trips differ by.
+        let jitter = if self.pauses.expected().is_zero() { seen.jitter } else { Duration::ZERO };
+        let seen = Seen { jitter, ..seen };
         let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
         let block = if is_new { seen.bytes } else { seen.bytes.min(self.block_max) };
         let block = u64::from(block.max(1));
         let is_draining = self.drain.on_reply(seen.sent);
         self.round.answered += block;
         if let (Some(rtt), Some(shortest), true) = (seen.rtt, seen.shortest, is_new) {
-            let stretch = ((shortest + self.pauses.expected()).as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
+            let unqueued = shortest + self.pauses.expected() + seen.jitter;
+            let stretch = (unqueued.as_secs_f64() / rtt.as_secs_f64().max(1e-9)).min(1.0);
             self.round.best = Some(self.round.best.map_or(stretch, |b| b.max(stretch)));
         }
         self.pauses.see(seen.pause);
@@ -319,9 +328,14 @@ impl Window {
         self.bytes = self.most();
         self.phase = Phase::Opening;
         if let (Some(shortest), Some(pipe)) = (seen.shortest, seen.pipe()) {
-            let held = (pipe + QUEUED_MIN).ceil() * block as f64;
-            let is_full = seen.rtt.is_some_and(|rtt| rtt > shortest * 2) || self.round.lost * 2 > self.round.answered;
-            let next = if is_full { self.bytes } else { self.bytes + OPENING * block };
+            let is_long = seen.rtt.is_some_and(|rtt| rtt > (shortest + seen.jitter) * 2);
+            let is_full = is_long || self.round.lost * 2 > self.round.answered;
+            let (held, more) = match seen.jitter.is_zero() {
+                true => ((pipe + QUEUED_MIN).ceil() * block as f64, OPENING * block),
+                // That pace is what is on its way: half as much again each round trip, until a round shows a queue.
+                false => (f64::INFINITY, if seen.full { block / 2 } else { 0 }),
+            };
+            let next = if is_full { self.bytes } else { self.bytes + more };
             if is_full || held <= next as f64 {
                 self.set(held.min(next as f64), block);
                 self.phase = Phase::Steady;
@@ -367,7 +381,8 @@ impl Window {
         } else if queued > QUEUED_MAX {
             self.set(window - one, block);
         } else if queued < QUEUED_MIN && seen.full {
-            self.set(window + one, block);
+            let more = if seen.jitter.is_zero() { one } else { one.max(window / JITTER_STEPS) };
+            self.set(window + more, block);
             if self.is_too_small(seen) {
                 self.phase = Phase::Opening;
             }

@@ -174,3 +174,26 @@ fn a_channel_that_loses_everything_is_an_error_and_no_hang() {
     let config = CopyConfig { channel, bytes: 1000, ..CopyConfig::new(client, Direction::Read) };
     assert!(matches!(copy::run(&config, 0), Err(CopyError::Failed(_))));
 }
+
+/// Where frames are lost one by one blocks are short, and each takes a time of its own that is many times what the
+/// slowest hop needs for it: neither the pace nor a queue shows in any one round trip.
+#[test]
+fn packets_that_take_times_of_their_own_do_not_slow_a_copy_down() {
+    let ms = Duration::from_millis;
+    for (delay, jitter, median_max) in [(ms(10), ms(3), 1.45), (ms(10), ms(10), 1.7), (ms(40), ms(20), 2.5)] {
+        for direction in [Direction::Read, Direction::Write] {
+            let channel = remora_channel::Config {
+                rate: "20Mbit".parse().expect("a rate"),
+                duplex: Duplex::Full,
+                delay,
+                jitter,
+                loss: 0.05,
+                ..Default::default()
+            };
+            let client = Config::new(Transport::Udp);
+            let config = CopyConfig { channel, bytes: 8_000_000, ..CopyConfig::new(client, direction) };
+            let (median, ratios) = median_ratio((0..5).map(|seed| copy::run(&config, seed).expect("a copy")));
+            assert!(median < median_max, "{delay:?}, {jitter:?}, {direction:?}: {median} of {ratios:?}");
+        }
+    }
+}

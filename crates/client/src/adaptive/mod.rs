@@ -15,12 +15,14 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
+pub(crate) mod jitter;
 mod late;
 
 use std::time::Duration;
 
 use remora_base::Time;
 
+use self::jitter::{Delivery, Jitter};
 use crate::block::{LinkView, Shared, fragments, frames, is_cut};
 use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
@@ -76,6 +78,8 @@ pub(crate) struct Adaptive {
     /// Time from one burst of losses to the next.
     burst_interval: Mean,
     last_burst: Option<Time>,
+    jitter: Jitter,
+    delivery: Delivery,
     reorder: Reorder,
     loss: LossMeter,
     /// When a stream was last seen to repair itself.
@@ -177,6 +181,7 @@ impl Adaptive {
             self.loss.on_passed(sent.seq);
         }
         if call.class.is_bulk() {
+            self.sample_delivery(now, call, sent, rtt);
             if let Some(rtt) = rtt {
                 self.sample_spacing(now, call, sent, rtt);
                 let more = rtt.saturating_sub(self.small_trip().unwrap_or_default()).div_f64(frames(call.bytes()));
@@ -192,7 +197,9 @@ impl Adaptive {
         let repaired = self.is_repairing(now) && self.shared(now) != Shared::Now;
         let shortest = self.shortest(call);
         let repair = self.link_repair();
-        let seen = Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, repair, full: false, repaired };
+        let jitter = self.tolerance(now, spacing);
+        let seen =
+            Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, jitter, repair, full: false, repaired };
         Observed { seen, spurious }
     }
 
@@ -342,7 +349,9 @@ impl Adaptive {
 
     /// How long the slowest hop was seen to need for a full frame.
     pub(crate) fn pace(&self) -> Option<Duration> {
-        self.frame_time.mean().filter(|_| self.frame_time.samples() >= SPACINGS_MIN)
+        let spaced = self.frame_time.mean().filter(|_| self.frame_time.samples() >= SPACINGS_MIN)?;
+        let delivered = self.delivery.frame().filter(|_| !self.jitter(spaced).is_zero());
+        Some(delivered.map_or(spaced, |frame| frame.min(spaced)))
     }
 
     /// The same, or a first guess.

@@ -33,6 +33,7 @@ impl Client {
             passed: None,
             overtaken: call.sent.and_then(|s| s.overtaken.or(s.passed)),
             alone,
+            before: self.adaptive.progress(),
         };
         self.stats.sent += 1;
         if call.sent.is_some() {

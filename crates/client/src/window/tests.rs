@@ -48,6 +48,7 @@ fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen 
         repaired: false,
         sent: Time::ZERO,
         pause: Duration::ZERO,
+        jitter: Duration::ZERO,
         repair: Duration::ZERO,
     }
 }
@@ -219,4 +220,25 @@ fn what_a_burst_cut_short_opens_again() {
     // The round of the burst, one without, and as many replies as it takes to open.
     answered(&mut w, 2 * small + 100 / OPENING as u32);
     assert!((100..=105).contains(&size(&w)), "{}", size(&w));
+}
+
+/// On a path of 50 requests on which a round trip takes up to `spread_ms` longer by itself, whatever is queued.
+fn on_a_path_with_jitter(spread_ms: f64, told: bool) -> u32 {
+    let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+    let jitter = if told { Duration::from_secs_f64(spread_ms / 1.5e3) } else { Duration::ZERO };
+    for n in 0..4000u32 {
+        let at = Time::from_millis(u64::from(n));
+        let queued = size(&w).saturating_sub(50);
+        // 0, 0.38, 0.76, 0.15, ... of the spread: none of twenty is without a part of it.
+        let own = spread_ms * (0.1 + f64::from(n * 7 % 18) / 20.0);
+        w.on_sent(at);
+        w.on_reply(Seen { sent: at, jitter, ..seen(Some(50.0 + f64::from(queued) + own), 50.0, Some(1.0)) });
+    }
+    size(&w)
+}
+
+#[test]
+fn what_packets_take_longer_by_themselves_is_no_queue() {
+    assert!(on_a_path_with_jitter(30.0, false) < 45, "taken for a queue");
+    assert!((50..80).contains(&on_a_path_with_jitter(30.0, true)), "{}", on_a_path_with_jitter(30.0, true));
 }
