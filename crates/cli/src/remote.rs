@@ -306,19 +306,23 @@ impl Remote {
     async fn page(&self, dir: &Fh, cookie: u64, verf: [u8; 8]) -> Result<ReadDirPlusOk> {
         loop {
             // A page over UDP is small, because one lost fragment loses all of it, if not each does.
-            let (dir_count, max_count) = match self.session.transport() {
-                Transport::Udp if self.session.drops_fragments() => (512, 1344),
-                Transport::Udp => (2048, 8192),
-                Transport::Tcp | Transport::Atp => (16 << 10, 64 << 10),
+            let (dir_count, max_count) = match (self.session.transport(), self.session.reply_max()) {
+                (Transport::Udp, Some(most)) => (most / 2, most),
+                (Transport::Udp, None) => (2048, 8192),
+                (Transport::Tcp | Transport::Atp, _) => (16 << 10, 64 << 10),
             };
-            if self.lists_names_only.load(Relaxed) {
+            let has_names_only = self.lists_names_only.load(Relaxed);
+            let page = if has_names_only {
                 let query = ReadDirArgs { dir: dir.clone(), cookie, verf, count: max_count };
-                return ask!(self, ReadDir(query)).map(with_nothing_known);
-            }
-            let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
-            match ask!(self, ReadDirPlus(query)) {
-                Err(e) if is_missing(&e) => self.lists_names_only.store(true, Relaxed),
-                Err(ClientError::Rpc(Failure::Fragments)) if max_count > 1344 => {}
+                ask!(self, ReadDir(query)).map(with_nothing_known)
+            } else {
+                let query = ReadDirPlusArgs { dir: dir.clone(), cookie, verf, dir_count, max_count };
+                ask!(self, ReadDirPlus(query))
+            };
+            match page {
+                Err(e) if is_missing(&e) && !has_names_only => self.lists_names_only.store(true, Relaxed),
+                Err(ClientError::Rpc(Failure::Fragments))
+                    if self.session.reply_max().is_some_and(|most| most < max_count) => {}
                 page => return page,
             }
         }

@@ -511,6 +511,14 @@ fn a_path_that_drops_fragments() {
     works(&p, &between(&s, 1472, Fate::Pass));
 }
 
+/// A tunnel that is narrower than its device says: 1280 bytes with the headers.
+#[test]
+fn a_path_that_drops_whole_packets() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    works(&p, &between(&s, 1252, Fate::Pass));
+}
+
 #[test]
 fn a_listing_that_goes_round_in_circles_ends() {
     let p = Place::new();

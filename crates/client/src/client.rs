@@ -19,7 +19,7 @@ use remora_wire::rpc::OpaqueAuth;
 use crate::adaptive::Adaptive;
 use crate::block::{LONG_TRIP, fragments};
 use crate::config::{Config, Transport};
-use crate::fragments::Fragments;
+use crate::fragments::{Fragments, LENGTHS, REPLY_HEADER};
 use crate::pacer::Pacer;
 use crate::pending::Pending;
 use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
@@ -294,7 +294,8 @@ impl Client {
 
     fn block(&self, header: u32, max: u32) -> u32 {
         let link = self.adaptive.link(self.now, self.config.path_mtu);
-        let most = if self.fragments.are_dropped() { link.frame(header) } else { u32::MAX };
+        let longest = self.fragments.longest().map(|longest| longest.saturating_sub(header).max(4) & !3);
+        let most = longest.map_or(u32::MAX, |longest| longest.min(link.frame(header)));
         self.config.block.bytes(self.config.transport, header, link).min(most).min(max).max(1)
     }
 
@@ -364,9 +365,19 @@ impl Client {
         self.adaptive.loss()
     }
 
-    /// Whether the path carries whole packets only, so that datagrams of more than one never arrive.
+    /// Whether datagrams of more than a packet, or than shorter packets have, never arrive.
     pub fn drops_fragments(&self) -> bool {
-        self.fragments.are_dropped()
+        self.fragments.longest().is_some()
+    }
+
+    /// Whether the path does not even carry an Ethernet's packets, so that a stream's segments do not arrive either.
+    pub fn drops_packets(&self) -> bool {
+        self.fragments.longest().is_some_and(|longest| longest < LENGTHS[0])
+    }
+
+    /// How many bytes of a reply may be asked for so that it arrives, if that is a matter of its length.
+    pub fn reply_max(&self) -> Option<u32> {
+        self.fragments.longest().map(|longest| longest - REPLY_HEADER)
     }
 
     /// The smoothed round trip of requests for file data, if any was measured.

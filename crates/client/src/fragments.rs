@@ -1,19 +1,25 @@
-//! Paths that carry whole packets and drop fragments, as many firewalls and address translators do.
+//! Paths that carry packets up to some length and drop what is longer without a word: the fragments of datagrams, as
+//! many firewalls and address translators do, or whole packets where a tunnel is narrower than it says (RFC 2923,
+//! section 2.1).
 //!
-//! A request or a reply that fills more than one frame never arrives there, however often it is
-//! sent again, while small ones do. That is taken for proven when so much of it was found lost by
-//! what was answered meanwhile, for some time, and nothing of more than a frame has got through that way
-//! since. A server that is slow at such requests and answers others looks the same until its answers
-//! come; then all this is forgotten, and not believed again.
+//! A request or a reply that is longer never arrives there, however often it is sent again, while small ones do. That is
+//! taken for proven when so much of it was found lost by what was answered meanwhile, for some time, and nothing
+//! so long has got through that way since. Then the next of [`LENGTHS`] is tried. A server that is slow at such
+//! requests and answers others looks the same until its answers come; then all this is forgotten, and not believed
+//! again.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::block::fragments;
 use crate::pending::{Pending, Sent};
 
-/// Transmissions of more than a frame that must have been lost in a row,
+/// What datagrams are no longer than, in bytes, where longer ones never arrive: an Ethernet's packet; what QUIC takes any
+/// path to carry (RFC 9000, section 14), which every IPv6 path must; what every IPv4 host must take (RFC 791).
+pub(crate) const LENGTHS: [u32; 3] = [1472, 1200, 548];
+/// What a reply has beside the bytes that its request leaves room for, at most.
+pub(crate) const REPLY_HEADER: u32 = 128;
+/// Transmissions of something too long that must have been lost in a row,
 const ROW: u32 = 8;
 /// and of one request. A path that loses every fifth frame loses so many of four frames in one case
 /// of a hundred; there one frame at a time is better anyway.
@@ -25,7 +31,7 @@ const TIMES_LATER: u32 = 5;
 const TRIED: Duration = Duration::from_secs(4);
 const TRIED_LATER: Duration = Duration::from_secs(12);
 
-/// One of the two directions.
+/// One of the two directions, and what is longer than one of [`LENGTHS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     /// Lost in a row.
@@ -37,30 +43,35 @@ struct Way {
 /// What is known of the path. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
-    /// Requests, replies.
-    ways: [Way; 2],
-    are_dropped: bool,
+    /// Requests and replies, for each length.
+    ways: [[Way; 2]; LENGTHS.len()],
+    /// What is longer than the last of so many lengths is dropped.
+    steps: usize,
     /// That was wrong once.
     is_disproved: bool,
 }
 
-/// Whether the request, and its reply, fill more than a frame.
-fn long(call: &Pending) -> [bool; 2] {
-    let message = u32::try_from(call.message.len()).unwrap_or(u32::MAX);
-    [fragments(message) > 1, fragments(call.reply_max) > 1]
+/// How long the request, and its reply, are.
+fn lengths(call: &Pending, reply: u32) -> [u32; 2] {
+    [u32::try_from(call.message.len()).unwrap_or(u32::MAX), reply]
+}
+
+/// How long its reply may be, if that is a matter of its own.
+fn reply_of(call: &Pending) -> u32 {
+    if call.reply_max == 0 { 0 } else { call.reply_max.saturating_add(REPLY_HEADER) }
 }
 
 impl Fragments {
-    /// Whether the path drops them.
-    pub(crate) fn are_dropped(&self) -> bool {
-        self.are_dropped
+    /// The longest datagrams that the path carries, in bytes, if it drops some.
+    pub(crate) fn longest(&self) -> Option<u32> {
+        self.steps.checked_sub(1).and_then(|last| LENGTHS.get(last).copied())
     }
 
     /// `call` is answered at `now`, by `reply` bytes.
     pub(crate) fn on_answer(&mut self, now: Time, call: &Pending, reply: usize) {
-        let reply = u32::try_from(reply).unwrap_or(u32::MAX);
-        for (way, got) in self.ways.iter_mut().zip([long(call)[0], fragments(reply) > 1]) {
-            if got {
+        let got = lengths(call, u32::try_from(reply).unwrap_or(u32::MAX));
+        for (ways, most) in self.ways.iter_mut().zip(LENGTHS) {
+            for (way, _) in ways.iter_mut().zip(got).filter(|(_, length)| *length > most) {
                 *way = Way { lost: 0, passed: Some(now) };
             }
         }
@@ -73,21 +84,39 @@ impl Fragments {
 
     /// A transmission of `call` was found lost at `now`.
     pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent) {
-        for (way, is_long) in self.ways.iter_mut().zip(long(call)) {
-            if is_long && !self.is_disproved {
+        if self.is_disproved {
+            return;
+        }
+        let lost = lengths(call, reply_of(call));
+        let mut dropped = None;
+        for (step, (ways, most)) in self.ways.iter_mut().zip(LENGTHS).enumerate().skip(self.steps) {
+            for (way, _) in ways.iter_mut().zip(lost).filter(|(_, length)| *length > most) {
                 way.lost = way.lost.saturating_add(1);
-                let (row, times, tried) = match way.passed {
-                    Some(_) => (ROW_LATER, TIMES_LATER, TRIED_LATER),
-                    None => (ROW, TIMES, TRIED),
-                };
-                let nothing = way.passed.is_none_or(|t| t < call.submitted) && now.since(call.submitted) >= tried;
-                self.are_dropped |= nothing && way.lost >= row && sent.retries + 1 >= times;
+                if way.is_shut(now, call, sent) {
+                    dropped = dropped.or(Some(step));
+                }
             }
+        }
+        if let Some(step) = dropped {
+            // Of what is shorter nothing is known yet: the same losses do not count twice.
+            (self.steps, self.ways) = (step + 1, Default::default());
         }
     }
 
     /// Whether `call` will never be answered.
     pub(crate) fn stop(&self, call: &Pending) -> bool {
-        self.are_dropped && long(call).contains(&true)
+        self.longest().is_some_and(|most| lengths(call, reply_of(call)).into_iter().any(|length| length > most))
+    }
+}
+
+impl Way {
+    /// Whether nothing gets through, now that `call` was lost once more.
+    fn is_shut(&self, now: Time, call: &Pending, sent: Sent) -> bool {
+        let (row, times, tried) = match self.passed {
+            Some(_) => (ROW_LATER, TIMES_LATER, TRIED_LATER),
+            None => (ROW, TIMES, TRIED),
+        };
+        let nothing = self.passed.is_none_or(|t| t < call.submitted) && now.since(call.submitted) >= tried;
+        nothing && self.lost >= row && sent.retries + 1 >= times
     }
 }

@@ -41,9 +41,9 @@ pub enum Failure {
     /// The server has been silent for longer than the client may wait.
     #[error("the server does not answer")]
     TimedOut,
-    /// The request or its reply fills more than a frame, and the path drops fragments: nothing of
-    /// it arrives. Blocks are a frame long from now on.
-    #[error("the path to the server drops the fragments of datagrams that fill more than one packet; use TCP")]
+    /// The request or its reply is longer than what the path carries, which drops fragments, or packets of some
+    /// length: nothing of it arrives. Blocks are shorter from now on.
+    #[error("the path to the server drops datagrams of this length; use TCP")]
     Fragments,
 }
 

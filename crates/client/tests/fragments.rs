@@ -5,10 +5,11 @@ mod common;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use common::{MS, Sent, World, getattr, read, write};
+use bytes::Bytes;
+use common::{MS, Sent, World, getattr, read, read_of, write};
 use remora_base::Time;
 use remora_client::{Client, Config, Failure, Transport};
-use remora_wire::nfs3::Proc;
+use remora_wire::nfs3::{Fh, Proc};
 
 const TRIP: Duration = Duration::from_millis(20);
 
@@ -94,4 +95,57 @@ fn a_path_that_begins_to_drop_them_is_found_out_too() {
     w.submit_reads(8);
     serve(&mut w, Duration::from_secs(300), |_, sent| !is_long(sent));
     assert!(w.client.drops_fragments() && w.done.len() == 12, "{:?}", w.client.stats());
+}
+
+/// A tunnel that is narrower than it says: whole packets of an Ethernet do not get through either.
+#[test]
+fn where_whole_packets_never_arrive_shorter_ones_are_tried() {
+    for (carried, steps) in [(1252u32, 2), (548, 3)] {
+        for is_write in [false, true] {
+            let block = |w: &World| {
+                let fh = Fh(Bytes::from_static(b"file"));
+                if is_write { w.client.write_block(&fh, u32::MAX) } else { longest(&w.client) }
+            };
+            let file = |offset, block: u32| {
+                if is_write { write(offset, block as usize) } else { read_of(offset, block) }
+            };
+            let mut w = World::new(Config::new(Transport::Udp));
+            w.submit(getattr());
+            serve(&mut w, TRIP * 2, |_, _| true);
+            let passes = |_: Time, sent: &Sent| sent.payload.len().max(sent.reply_len()) <= carried as usize;
+            for step in 0..steps {
+                let before = w.done.len();
+                let block = block(&w);
+                w.submit_all((0..3).map(|n| file(n * 8192, block)));
+                serve(&mut w, Duration::from_secs(8), passes);
+                let failed = w.done[before..].iter().filter(|(_, result)| *result == Err(Failure::Fragments)).count();
+                assert_eq!((w.done.len() - before, failed), (3, 3), "{carried}, {step}: {:?}", w.client.stats());
+            }
+            let block = block(&w);
+            assert!(block > carried / 2, "{block}");
+            w.submit(file(0, block));
+            serve(&mut w, TRIP * 4, passes);
+            assert!(w.done.last().is_some_and(|(_, result)| result.is_ok()), "{:?}", w.done.last());
+            assert!(w.client.drops_packets());
+        }
+    }
+}
+
+/// One-frame blocks from the start: that the path drops them is seen without longer ones, and that it only loses many
+/// of them is not taken for it.
+#[test]
+fn frames_that_never_arrive_are_told_from_frames_that_are_lost() {
+    for is_shut in [true, false] {
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit(getattr());
+        serve(&mut w, TRIP * 2, |_, _| true);
+        w.submit_all((0..8).map(|n| write(n * 1300, 1300)));
+        let mut n = 0;
+        let passes = |_: Time, sent: &Sent| {
+            n += u32::from(sent.proc == Proc::Write);
+            sent.proc != Proc::Write || !is_shut && n % 4 == 0
+        };
+        serve(&mut w, Duration::from_secs(60), passes);
+        assert_eq!((w.done.len(), w.client.drops_packets()), (9, is_shut), "{:?}", w.client.stats());
+    }
 }

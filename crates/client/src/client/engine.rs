@@ -134,7 +134,7 @@ impl Client {
             }
         }
         let Client { fragments, flying, flight, waiting, queued, events, failed_long, .. } = self;
-        if !fragments.are_dropped() {
+        if fragments.longest().is_none() {
             return;
         }
         let mut fail = |call: &Pending, count: &mut Flight| {

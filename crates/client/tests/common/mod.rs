@@ -20,6 +20,14 @@ pub(crate) struct Sent {
     pub(crate) payload: Bytes,
 }
 
+impl Sent {
+    /// How long the reply would be, with all attributes.
+    pub(crate) fn reply_len(&self) -> usize {
+        let count = self.payload.last_chunk::<4>().map_or(0, |count| u32::from_be_bytes(*count) as usize);
+        if self.proc == Proc::Read { count + 128 } else { 128 }
+    }
+}
+
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) now: Time,
@@ -31,7 +39,11 @@ pub(crate) fn server() -> Peer {
 }
 
 pub(crate) fn read(offset: u64) -> Request {
-    Request::Nfs(Call::Read(ReadArgs { fh: Fh(Bytes::from_static(b"file")), offset, count: 4096 }))
+    read_of(offset, 4096)
+}
+
+pub(crate) fn read_of(offset: u64, count: u32) -> Request {
+    Request::Nfs(Call::Read(ReadArgs { fh: Fh(Bytes::from_static(b"file")), offset, count }))
 }
 
 pub(crate) fn write(offset: u64, len: usize) -> Request {

@@ -340,9 +340,9 @@ impl Session {
         hand_off(self.shared(), self.streams.as_deref(), signal);
     }
 
-    /// Whether datagrams of more than a packet never arrive; see [`Client::drops_fragments`].
-    pub fn drops_fragments(&self) -> bool {
-        self.shared().lock().core.drops_fragments()
+    /// How many bytes of a reply may be asked for where longer ones never arrive; see [`Client::reply_max`].
+    pub fn reply_max(&self) -> Option<u32> {
+        self.shared().lock().core.reply_max()
     }
 
     /// The share of frames that the path loses one by one; see [`Client::loss`].

@@ -78,11 +78,11 @@ impl Streams {
     }
 
     /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
-    /// most. What losses leave of a stream's window
+    /// most, if it may be a whole one: shorter ones alone the kernel does not send. What losses leave of a stream's window
     /// does not fill a long path, and on a slow one a block takes as long as a stream may be silent.
     fn is_for(core: &Client) -> bool {
         if core.drops_fragments() {
-            return true;
+            return !core.drops_packets();
         }
         let is_long = core.is_far();
         let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
