@@ -83,7 +83,7 @@ fn table(topology: &Topology, input: &Input, points: &[Point]) -> String {
         let cell = |o: &Output| match &p.report {
             Ok(report) => {
                 let value = o.of(report).map_or("no end".into(), |v| digits(if o.is_copy() { v } else { v * 1e3 }));
-                format!("{value} {}", doubts.marks(o.outside(report))).trim_end().to_owned()
+                format!("{} {value}", doubts.marks(o.outside(report))).trim_start().to_owned()
             }
             Err(_) => "-".into(),
         };
@@ -122,7 +122,7 @@ mod tests {
             .flat_map(|p| p.report.as_ref().unwrap().copies.first())
             .any(|c| !c.outcome.outside().is_empty());
         let text = table(&topology, &input, &points);
-        assert!(doubted && text.contains(" [1") && text.contains("\n  [1] "), "{text}");
+        assert!(doubted && text.contains("[1] ") && text.contains("\n  [1] "), "{text}");
     }
 
     #[test]
