@@ -92,17 +92,18 @@ fn the_self_test_passes() {
     }
 }
 
-/// The first command in a text that begins like this; its lines but the last end in a backslash.
+/// The first command in a text that begins like this. Those of several lines, which all but the last end in a
+/// backslash, are one line.
 fn example(text: &str, beginning: &str) -> String {
-    let from = text.find(beginning).unwrap_or_else(|| panic!("no example of {beginning}"));
-    let mut command = String::new();
-    for line in text[from..].lines() {
+    let mut joined = String::new();
+    for line in text.lines() {
         match line.strip_suffix('\\') {
-            Some(part) => command += part,
-            None => return command + line,
+            Some(part) => joined += &format!("{} ", part.trim()),
+            None => joined += &format!("{}\n", line.trim()),
         }
     }
-    command
+    let command = joined.lines().find_map(|line| Some(&line[line.find(beginning)?..]));
+    command.unwrap_or_else(|| panic!("no example of {beginning} in {joined}")).to_owned()
 }
 
 /// Runs a line of a page as people do, with `remora` on the path.
