@@ -18,9 +18,17 @@ rpcbind -w
 "$programs/rpc.mountd" --port 20048
 serve() { "$programs/rpc.nfsd" --udp --no-nfs-version 4 8; }
 serve
-# Whoever makes this file has the server stopped and started again; it is gone afterwards.
-again() { "$programs/rpc.nfsd" 0; sleep 1; serve; rm "$io/again"; }
+# Whoever makes this file has the server stopped and started again; it is gone afterwards. A busy guest may
+# not have let go of the ports yet, or may not have heard from rpcbind in time: then again, and what was
+# said stays to be read.
+again() {
+    date
+    "$programs/rpc.nfsd" 0 || echo "it does not stop: $?"
+    sleep 1
+    until serve; do "$programs/rpc.nfsd" 0 || :; sleep 1; done
+    rm "$io/again"
+}
 set +x
 while sleep 0.1; do
     if test -e "$io/again"; then again; fi
-done < /dev/null > /dev/null 2>&1 &
+done < /dev/null > "$io/serve.log" 2>&1 &

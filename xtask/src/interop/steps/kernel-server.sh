@@ -10,6 +10,15 @@ refused() {
     test "$got" = "$code"
     grep -q "$message" said
 }
+# Waits for the server to be there again, and says what it said if it is not.
+serves_again() {
+    for _ in $(seq 60); do
+        test -e "$io/again" || return 0
+        sleep 1
+    done
+    cat "$io/serve.log"
+    return 1
+}
 mkdir -p tree/below/deeper
 for n in $(seq 60); do head -c $((n * 1777)) /dev/urandom > "tree/below/file $n"; done
 ln tree/below/file\ 7 tree/linked
@@ -41,7 +50,7 @@ for proto in tcp udp; do
             up) "$remora" cp -q --timeout 0 big "$(url /kernel/big)" ;;
             down) "$remora" cp -q --timeout 0 "$(url /kernel/big)" "$proto-big" ;;
         esac
-        while test -e "$io/again"; do sleep 0.1; done
+        serves_again
     done
     cmp big "$proto-big"
     # What does not fit leaves nothing behind.
