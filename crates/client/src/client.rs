@@ -365,6 +365,11 @@ impl Client {
         self.adaptive.loss()
     }
 
+    /// How many full frames a second the slowest hop carries, once its pace is known.
+    pub fn frames_per_second(&self) -> Option<f64> {
+        self.adaptive.pace().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
+    }
+
     /// Whether datagrams of more than a packet, or than shorter packets have, never arrive.
     pub fn drops_fragments(&self) -> bool {
         self.fragments.longest().is_some()

@@ -26,3 +26,14 @@ pub use session::Session;
 pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};
 pub use transfer::{Downloaded, Limits, Progress, Written, download, receive, send, upload};
+
+/// For tests: a port of loopback over both transports, which other programs may have over one of them.
+#[cfg(test)]
+async fn listen() -> (tokio::net::TcpListener, tokio::net::UdpSocket) {
+    loop {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(socket) = tokio::net::UdpSocket::bind(listener.local_addr().unwrap()).await {
+            return (listener, socket);
+        }
+    }
+}

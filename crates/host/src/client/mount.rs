@@ -376,6 +376,7 @@ mod tests {
     use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
+    use crate::client::listen;
 
     fn options() -> Options {
         Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() }
@@ -460,11 +461,10 @@ mod tests {
     #[tokio::test]
     async fn a_lost_datagram_does_not_make_it_tcp() {
         let away = Duration::from_millis(300);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (listener, socket) = listen().await;
         let at = listener.local_addr().unwrap();
-        let socket = Arc::new(UdpSocket::bind(at).await.unwrap());
         tokio::spawn(serve(listener, "/", away));
-        tokio::spawn(serve_datagrams(socket, "/", away, 1));
+        tokio::spawn(serve_datagrams(Arc::new(socket), "/", away, 1));
         let session = mount(&Target::parse(&format!("nfs://{at}/")).unwrap(), "/", options()).await.unwrap();
         assert_eq!(session.transport(), Transport::Udp);
     }
