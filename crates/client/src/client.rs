@@ -19,11 +19,12 @@ use remora_wire::rpc::OpaqueAuth;
 use crate::adaptive::Adaptive;
 use crate::block::{LONG_TRIP, fragments};
 use crate::config::{Config, Transport};
-use crate::fragments::{Fragments, LENGTHS, REPLY_HEADER};
+use crate::fragments::{Fragments, LENGTHS, PAIR, REPLY_HEADER};
 use crate::pacer::Pacer;
 use crate::pending::Pending;
+use crate::remains::Remains;
 use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
-use crate::window::{Flight, OBJECTS_MAX, Window};
+use crate::window::{Flight, OBJECTS_MAX, REQUESTS_MAX, Window};
 
 /// What READ's results have beside the data: RPC header, status, attributes, counts.
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
@@ -112,6 +113,7 @@ pub struct Client {
     pacer: Pacer,
     adaptive: Adaptive,
     fragments: Fragments,
+    remains: Remains,
     /// Those that were answered after they had been sent again: a second answer shows that it was
     /// for nothing (as DSACK does, RFC 3708).
     answered_again: Ended,
@@ -202,6 +204,7 @@ impl Client {
             pacer: Pacer::default(),
             adaptive: Adaptive::new(now, &config),
             fragments: Fragments::default(),
+            remains: Remains::default(),
             answered_again: Ended::default(),
             failed_long: Ended::default(),
             signs: patience::Signs::new(now),
@@ -294,8 +297,10 @@ impl Client {
 
     fn block(&self, header: u32, max: u32) -> u32 {
         let link = self.adaptive.link(self.now, self.config.path_mtu);
-        let longest = self.fragments.longest().map(|longest| longest.saturating_sub(header).max(4) & !3);
-        let most = longest.map_or(u32::MAX, |longest| longest.min(link.frame(header)));
+        let most = self.longest().map_or(u32::MAX, |longest| {
+            let data = longest.saturating_sub(header).max(4) & !3;
+            if longest == PAIR { data } else { data.min(link.frame(header)) }
+        });
         self.config.block.bytes(self.config.transport, header, link).min(most).min(max).max(1)
     }
 
@@ -382,7 +387,21 @@ impl Client {
 
     /// How many bytes of a reply may be asked for so that it arrives, if that is a matter of its length.
     pub fn reply_max(&self) -> Option<u32> {
-        self.fragments.longest().map(|longest| longest - REPLY_HEADER)
+        self.longest().map(|longest| longest - REPLY_HEADER)
+    }
+
+    /// What datagrams are to be no longer than, in bytes, if longer ones do not arrive or too many were lost in part.
+    fn longest(&self) -> Option<u32> {
+        let remains = || self.remains.is_full(self.now).then(|| self.shortest_that_fills());
+        self.fragments.longest().or_else(remains)
+    }
+
+    /// Single packets leave nothing behind, but where a path holds more of them than may be on their way, two at a time go
+    /// twice as fast and leave as much as most.
+    fn shortest_that_fills(&self) -> u32 {
+        let held = self.small_trip().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
+        let is_short = held <= REQUESTS_MAX as f64;
+        if is_short || self.fragments.are_crammed() { LENGTHS[0] } else { PAIR }
     }
 
     /// The smoothed round trip of requests for file data, if any was measured.

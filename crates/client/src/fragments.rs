@@ -7,6 +7,9 @@
 //! so long has got through that way since. Then the next of [`LENGTHS`] is tried. A server that is slow at such
 //! requests and answers others looks the same until its answers come; then all this is forgotten, and not believed
 //! again.
+//!
+//! Where something long did get through, that may be for a while only: the receiver has no room for more fragments (see
+//! `remains.rs`). Then single packets do meanwhile.
 
 use std::time::Duration;
 
@@ -17,6 +20,8 @@ use crate::pending::{Pending, Sent};
 /// What datagrams are no longer than, in bytes, where longer ones never arrive: an Ethernet's packet; what QUIC takes any
 /// path to carry (RFC 9000, section 14), which every IPv6 path must; what every IPv4 host must take (RFC 791).
 pub(crate) const LENGTHS: [u32; 3] = [1472, 1200, 548];
+/// What fills two of an Ethernet's packets.
+pub(crate) const PAIR: u32 = 2 * 1480 - 8;
 /// What a reply has beside the bytes that its request leaves room for, at most.
 pub(crate) const REPLY_HEADER: u32 = 128;
 /// Transmissions of something too long that must have been lost in a row,
@@ -30,6 +35,9 @@ const TIMES_LATER: u32 = 5;
 /// How long a request has been tried at least: slow disks take less, mostly. The same later.
 const TRIED: Duration = Duration::from_secs(4);
 const TRIED_LATER: Duration = Duration::from_secs(12);
+
+/// The same where the receiver may be out of room.
+const TRIED_NOW: Duration = Duration::from_secs(1);
 
 /// One of the two directions, and what is longer than one of [`LENGTHS`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +55,8 @@ pub(crate) struct Fragments {
     ways: [[Way; 2]; LENGTHS.len()],
     /// What is longer than the last of so many lengths is dropped.
     steps: usize,
+    /// When the receiver last seemed to be out of room for fragments, if none got through since.
+    crammed: Option<Time>,
     /// That was wrong once.
     is_disproved: bool,
 }
@@ -73,8 +83,14 @@ impl Fragments {
         for (ways, most) in self.ways.iter_mut().zip(LENGTHS) {
             for (way, _) in ways.iter_mut().zip(got).filter(|(_, length)| *length > most) {
                 *way = Way { lost: 0, passed: Some(now) };
+                self.crammed = None;
             }
         }
+    }
+
+    /// Whether the receiver seemed to be out of room, and nothing has shown otherwise.
+    pub(crate) fn are_crammed(&self) -> bool {
+        self.crammed.is_some()
     }
 
     /// Something that had failed for that reason was answered after all.
@@ -82,18 +98,24 @@ impl Fragments {
         *self = Fragments { is_disproved: true, ..Fragments::default() };
     }
 
-    /// A transmission of `call` was found lost at `now`.
-    pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent) {
+    /// A transmission of `call` was found lost at `now`. True if that shows that the receiver has no room for fragments.
+    pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent) -> bool {
         if self.is_disproved {
-            return;
+            return false;
         }
         let lost = lengths(call, reply_of(call));
         let mut dropped = None;
+        let mut is_crammed = false;
         for (step, (ways, most)) in self.ways.iter_mut().zip(LENGTHS).enumerate().skip(self.steps) {
             for (way, _) in ways.iter_mut().zip(lost).filter(|(_, length)| *length > most) {
                 way.lost = way.lost.saturating_add(1);
-                if way.is_shut(now, call, sent) {
+                // Once more, and nothing got through between: that is no matter of room.
+                let is_again = self.crammed.is_some_and(|t| call.submitted > t);
+                let is_now = step == 0 && way.is_shut_now(now, sent);
+                if way.is_shut(now, call, sent) || is_now && is_again {
                     dropped = dropped.or(Some(step));
+                } else if is_now && self.crammed.is_none() {
+                    (is_crammed, self.crammed) = (true, Some(now));
                 }
             }
         }
@@ -101,12 +123,13 @@ impl Fragments {
             // Of what is shorter nothing is known yet: the same losses do not count twice.
             (self.steps, self.ways) = (step + 1, Default::default());
         }
+        is_crammed
     }
+}
 
-    /// Whether `call` will never be answered.
-    pub(crate) fn stop(&self, call: &Pending) -> bool {
-        self.longest().is_some_and(|most| lengths(call, reply_of(call)).into_iter().any(|length| length > most))
-    }
+/// Whether `call` or its reply is longer than so many bytes.
+pub(crate) fn is_longer(call: &Pending, most: u32) -> bool {
+    lengths(call, reply_of(call)).into_iter().any(|length| length > most)
 }
 
 impl Way {
@@ -118,5 +141,11 @@ impl Way {
         };
         let nothing = self.passed.is_none_or(|t| t < call.submitted) && now.since(call.submitted) >= tried;
         nothing && self.lost >= row && sent.retries + 1 >= times
+    }
+
+    /// The same of what got through before, where that may be for now only.
+    fn is_shut_now(&self, now: Time, sent: Sent) -> bool {
+        let nothing = self.passed.is_some_and(|t| now.since(t) >= TRIED_NOW);
+        nothing && self.lost >= ROW && sent.retries + 1 >= TIMES
     }
 }

@@ -20,6 +20,7 @@ mod pacer;
 mod pauses;
 mod pending;
 mod probes;
+mod remains;
 mod request;
 mod retry;
 mod rtt;

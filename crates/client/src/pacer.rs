@@ -112,6 +112,7 @@ mod tests {
             pause: Duration::ZERO,
             jitter: Duration::ZERO,
             repair: Duration::ZERO,
+            noise: 0.0,
             full: true,
             repaired: false,
         }

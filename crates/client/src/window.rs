@@ -46,9 +46,13 @@ const OPENING: u64 = 7;
 /// Where a queue is hard to see, this part of the window a round without one brings at once: a request more at a time
 /// would take minutes there, too.
 const JITTER_STEPS: f64 = 8.0;
+/// Requests lost in a round for each answered, of which a queue that overflows is suspected,
+const LOST_MIN: f64 = 0.5;
+/// and of which noise explains so many at most: a quarter of all frames.
+const NOISE_MAX: f64 = 0.8;
 /// The largest window, in requests of the present size: 100 Mbit/s at a round trip of 300 ms, and as many as
 /// servers take of one client at a time.
-const REQUESTS_MAX: u64 = 256;
+pub(crate) const REQUESTS_MAX: u64 = 256;
 /// The largest in bytes where each request is an object that whoever is in between keeps until it is
 /// answered: half of what a gateway keeps for a client.
 pub(crate) const OBJECTS_MAX: u64 = 16 << 20;
@@ -99,6 +103,8 @@ pub(crate) struct Seen {
     pub(crate) pause: Duration,
     /// What round trips differ by on this path whatever is queued, if that is more than `spacing`.
     pub(crate) jitter: Duration,
+    /// Requests lost for each that is answered, where frames are lost one by one: 0 where they are not, or if nobody knows.
+    pub(crate) noise: f64,
     /// The window held requests back.
     pub(crate) full: bool,
     /// How long a link below keeps an answer while it sends again what was lost before it.
@@ -114,6 +120,12 @@ impl Seen {
         let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
         let share = time.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9);
         Some((share * f64::from(self.bytes.max(1))).min(most) as u64)
+    }
+
+    /// Of requests in a round, as many lost for each that was answered as no noise explains. Of an overflow's losses some
+    /// look like noise, too.
+    fn too_many(&self) -> f64 {
+        LOST_MIN.max(2.0 * self.noise.min(NOISE_MAX))
     }
 
     /// How many like it the path holds, by the pace of its slowest hop.
@@ -329,7 +341,7 @@ impl Window {
         self.phase = Phase::Opening;
         if let (Some(shortest), Some(pipe)) = (seen.shortest, seen.pipe()) {
             let is_long = seen.rtt.is_some_and(|rtt| rtt > (shortest + seen.jitter) * 2);
-            let is_full = is_long || self.round.lost * 2 > self.round.answered;
+            let is_full = is_long || self.round.lost as f64 > self.round.answered as f64 * seen.too_many();
             let (held, more) = match seen.jitter.is_zero() {
                 true => ((pipe + QUEUED_MIN).ceil() * block as f64, OPENING * block),
                 // That pace is what is on its way: half as much again each round trip, until a round shows a queue.
@@ -361,7 +373,7 @@ impl Window {
 
     fn end_round(&mut self, block: u64, seen: &Seen) {
         let (window, one) = (self.bytes as f64, block as f64);
-        if self.round.lost * 2 >= self.round.answered {
+        if self.round.lost as f64 >= self.round.answered as f64 * seen.too_many() {
             // The first such round may be a burst that took a small window whole.
             if self.lossy {
                 self.set(window / 2.0, block);

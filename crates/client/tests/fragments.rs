@@ -86,15 +86,48 @@ fn an_outage_or_a_lossy_path_is_none_that_drops_them() {
     }
 }
 
+/// For as long as the receiver has no room for fragments single packets do; if they get through no better after that,
+/// the path drops them.
 #[test]
-fn a_path_that_begins_to_drop_them_is_found_out_too() {
+fn what_does_not_arrive_any_more_goes_by_single_packets_for_a_while_and_then_for_good() {
+    for is_for_good in [false, true] {
+        let mut w = World::new(Config::new(Transport::Udp));
+        w.submit_reads(4);
+        serve(&mut w, Duration::from_secs(5), |_, _| true);
+        assert_eq!(w.done.len(), 4);
+        w.submit_reads(8);
+        serve(&mut w, Duration::from_secs(4), |_, sent| !is_long(sent));
+        assert_eq!(w.done.len(), 12, "within 4 s: {:?}", w.client.stats());
+        assert!(w.done[4..].iter().all(|(_, result)| *result == Err(Failure::Fragments)));
+        assert!(longest(&w.client) < 1400 && !w.client.drops_fragments() && w.client.reply_max().is_some());
+        serve(&mut w, Duration::from_secs(31), |_, sent| !is_long(sent));
+        assert!(longest(&w.client) > 1400 && w.client.reply_max().is_none());
+        w.submit_reads(8);
+        serve(&mut w, Duration::from_secs(4), |_, sent| !(is_for_good && is_long(sent)));
+        assert_eq!((w.done.len(), w.client.drops_fragments()), (20, is_for_good), "{:?}", w.client.stats());
+    }
+}
+
+/// Where many blocks are lost in part they get short before the receiver's memory is full of them.
+#[test]
+fn many_blocks_lost_in_part_make_them_short_for_half_a_minute() {
     let mut w = World::new(Config::new(Transport::Udp));
-    w.submit_reads(4);
-    serve(&mut w, Duration::from_secs(5), |_, _| true);
-    assert_eq!(w.done.len(), 4);
-    w.submit_reads(8);
-    serve(&mut w, Duration::from_secs(300), |_, sent| !is_long(sent));
-    assert!(w.client.drops_fragments() && w.done.len() == 12, "{:?}", w.client.stats());
+    let mut n = 0;
+    let mut lost = 0;
+    while w.client.reply_max().is_none() {
+        w.submit_all((0..10).map(|n| read_of(n * 8192, 8192)));
+        serve(&mut w, MS * 200, |_, sent| {
+            n += u32::from(is_long(sent));
+            lost += u32::from(is_long(sent) && n % 10 == 0);
+            !is_long(sent) || n % 10 != 0
+        });
+        assert!(lost < 200, "{:?}", w.client.stats());
+    }
+    // What 8 KiB have but one frame, 2304 bytes each, in 1 MiB.
+    assert!((60..120).contains(&lost), "{lost} lost");
+    assert!(!w.client.drops_fragments());
+    serve(&mut w, Duration::from_secs(45), |_, _| true);
+    assert!(w.client.reply_max().is_none());
 }
 
 /// A tunnel that is narrower than it says: whole packets of an Ethernet do not get through either.

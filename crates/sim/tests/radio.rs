@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use remora_base::Time;
-use remora_channel::{ErrorModel, Outage};
+use remora_base::{Rate, Time};
+use remora_channel::{Duplex, ErrorModel, Outage};
 use remora_client::{Config, Transport};
 use remora_sim::PacketKind;
 use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, HandOff, SWITCH_NOTICE};
@@ -123,6 +123,28 @@ fn an_outage_at_the_beginning_is_not_taken_for_a_slow_link() {
             let has_link = config.link.is_some();
             let ratio = run(&config, 3).copies[0].ratio().expect("done");
             assert!(ratio < 1.06, "{direction:?}, from {start_ms} ms, link: {has_link}: {ratio}");
+        }
+    }
+}
+
+/// A block of 16 KiB never gets through a queue of ten frames, and of what is lost one by one a window's share looks like an
+/// overflow. Longest times: in floors.
+#[test]
+fn short_queues_and_many_losses_are_no_dead_end() {
+    for (queue, loss, ratio_max) in [(10, 0.0, 2.6), (200, 0.2, 2.7)] {
+        for direction in [Direction::Read, Direction::Write] {
+            let channel = remora_channel::Config {
+                duplex: Duplex::Full,
+                rate: Rate::mbit(20),
+                delay: ms(20),
+                queue_frames: queue,
+                loss,
+                ..Default::default()
+            };
+            let config =
+                CopyConfig { channel, bytes: 4_000_000, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+            let ratio = run(&config, 1).copies[0].ratio();
+            assert!(ratio.is_some_and(|r| r < ratio_max), "{direction:?}, {queue}, {loss}: {ratio:?}");
         }
     }
 }

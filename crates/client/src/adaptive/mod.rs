@@ -198,8 +198,20 @@ impl Adaptive {
         let shortest = self.shortest(call);
         let repair = self.link_repair();
         let jitter = self.tolerance(now, spacing);
-        let seen =
-            Seen { bytes: 0, sent: sent.at, rtt, shortest, spacing, pause, jitter, repair, full: false, repaired };
+        let noise = self.noise(call);
+        let seen = Seen {
+            bytes: 0,
+            sent: sent.at,
+            rtt,
+            shortest,
+            spacing,
+            pause,
+            jitter,
+            repair,
+            noise,
+            full: false,
+            repaired,
+        };
         Observed { seen, spurious }
     }
 
@@ -330,6 +342,12 @@ impl Adaptive {
     /// The share of frames lost one by one.
     pub(crate) fn loss(&self) -> Option<f64> {
         self.loss.independent()
+    }
+
+    /// How many calls like this are lost for each that is answered, where frames are lost one by one.
+    fn noise(&self, call: &Pending) -> f64 {
+        let arrives = (1.0 - self.loss().unwrap_or_default()).powf(f64::from(fragments(call.bytes()) + 1));
+        1.0 / arrives.max(1e-3) - 1.0
     }
 
     /// The shortest round trip of something small.

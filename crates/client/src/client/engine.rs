@@ -8,7 +8,8 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Client, Event};
-use crate::block::frames;
+use crate::block::{BlockSize, fragments, frames};
+use crate::fragments::{LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
@@ -115,6 +116,7 @@ impl Client {
             return;
         }
         lost.sort_unstable();
+        self.note_remains(now, &lost);
         self.note_fragments(now, &lost);
         lost.retain(|(_, xid)| self.flying.contains_key(xid));
         let calls = || lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
@@ -126,19 +128,30 @@ impl Client {
         }
     }
 
-    /// These were lost. If that shows that nothing long ever arrives, everything long fails.
+    /// These were lost, and left something behind, unless people chose how long blocks are.
+    fn note_remains(&mut self, now: Time, lost: &[(u64, u32)]) {
+        if self.config.block == BlockSize::FromLink {
+            let calls = lost.iter().filter_map(|(_, xid)| self.flying.get(xid)).filter(|call| call.class.is_bulk());
+            let lost: Vec<_> = calls.filter_map(|c| Some((c.sent?.nth, fragments(c.bytes())))).collect();
+            self.remains.on_losses(now, &lost);
+        }
+    }
+
+    /// These were lost. If that shows that nothing long arrives, ever or now, everything long fails.
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
+        let mut is_crammed = false;
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
             if let Some(sent) = call.sent {
-                self.fragments.on_loss(now, call, sent);
+                is_crammed |= self.fragments.on_loss(now, call, sent);
             }
         }
-        let Client { fragments, flying, flight, waiting, queued, events, failed_long, .. } = self;
-        if fragments.longest().is_none() {
-            return;
+        if is_crammed {
+            self.remains.fill(now);
         }
+        let Some(most) = self.fragments.longest().or(is_crammed.then_some(LENGTHS[0])) else { return };
+        let Client { flying, flight, waiting, queued, events, failed_long, .. } = self;
         let mut fail = |call: &Pending, count: &mut Flight| {
-            let hopeless = fragments.stop(call);
+            let hopeless = is_longer(call, most);
             if hopeless {
                 if call.class.is_bulk() {
                     count.remove(call.bytes());

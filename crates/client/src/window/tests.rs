@@ -50,6 +50,7 @@ fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen 
         pause: Duration::ZERO,
         jitter: Duration::ZERO,
         repair: Duration::ZERO,
+        noise: 0.0,
     }
 }
 
@@ -241,4 +242,30 @@ fn on_a_path_with_jitter(spread_ms: f64, told: bool) -> u32 {
 fn what_packets_take_longer_by_themselves_is_no_queue() {
     assert!(on_a_path_with_jitter(30.0, false) < 45, "taken for a queue");
     assert!((50..80).contains(&on_a_path_with_jitter(30.0, true)), "{}", on_a_path_with_jitter(30.0, true));
+}
+
+/// Where a fifth of all frames is lost more than a third of the requests are, in every round.
+#[test]
+fn what_noise_takes_is_no_overflow() {
+    for (noise, lost, shrinks) in
+        [(0.0, 6, true), (0.56, 6, false), (0.56, 12, true), (20.0, 12, false), (20.0, 20, true)]
+    {
+        let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
+        let reply = |w: &mut Window, n: u64| {
+            w.on_sent(Time::from_millis(n));
+            w.on_reply(Seen { noise, sent: Time::from_millis(n), ..seen(Some(100.0), 95.0, Some(5.0)) });
+        };
+        (0..500).for_each(|n| reply(&mut w, n));
+        let before = size(&w);
+        let mut least = before;
+        for n in 500..700 {
+            // So many of each ten that are answered.
+            if n % 10 == 0 {
+                w.on_losses(u64::from(BLOCK) * lost);
+            }
+            reply(&mut w, n);
+            least = least.min(size(&w));
+        }
+        assert_eq!(least < before * 2 / 3, shrinks, "{noise}, {lost} lost of ten: {before} to {least}");
+    }
 }

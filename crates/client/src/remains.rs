@@ -1,0 +1,120 @@
+//! What blocks that are lost in part leave behind where they were sent to.
+//!
+//! Linux keeps what has come of a datagram for 30 s (`ipfrag_time`), and 4 MiB of that for all who send to it together
+//! (`ipfrag_high_thresh`): once they are used up every fragment is dropped, whosever it is, until something is old
+//! enough. On a fast path that loses a frame in a hundred one client's blocks do that in a few seconds. So a client leaves
+//! no more than a quarter of it behind; then a block is a single packet, of which nothing is kept.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use remora_base::Time;
+
+/// How long what has come of a datagram is kept.
+const KEPT: Duration = Duration::from_secs(30);
+/// What is left behind at most, in bytes of the receiver's memory.
+const MOST: u64 = 1 << 20;
+/// What a frame takes of that: a packet and what Linux has beside it.
+const FRAME: u64 = 2304;
+
+/// What was left behind of late, by the second.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    seconds: VecDeque<(u64, u64)>,
+}
+
+/// A transmission of file data that was found lost: its place among all of them, and its frames.
+pub(crate) type Lost = (u64, u32);
+
+impl Remains {
+    /// These were found lost at `now`, in the order in which they were sent.
+    pub(crate) fn on_losses(&mut self, now: Time, lost: &[Lost]) {
+        let runs = lost.chunk_by(|(before, _), (after, _)| *after == before + 1);
+        let frames: u64 = runs.map(left_of).sum();
+        self.add(now, frames * FRAME);
+    }
+
+    /// The receiver has no room for more, whoever took it.
+    pub(crate) fn fill(&mut self, now: Time) {
+        self.add(now, MOST);
+    }
+
+    /// Whether no more may be left behind.
+    pub(crate) fn is_full(&self, now: Time) -> bool {
+        let kept = self.seconds.iter().filter(|(second, _)| !is_old(*second, now));
+        kept.map(|(_, bytes)| *bytes).sum::<u64>() >= MOST
+    }
+
+    fn add(&mut self, now: Time, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        while self.seconds.front().is_some_and(|(second, _)| is_old(*second, now)) {
+            self.seconds.pop_front();
+        }
+        let second = second_of(now);
+        match self.seconds.back_mut() {
+            Some((last, sum)) if *last >= second => *sum = sum.saturating_add(bytes),
+            _ => self.seconds.push_back((second, bytes)),
+        }
+    }
+}
+
+fn second_of(now: Time) -> u64 {
+    now.since(Time::ZERO).as_secs()
+}
+
+fn is_old(second: u64, now: Time) -> bool {
+    second_of(now) > second + KEPT.as_secs()
+}
+
+/// Frames that are left behind of these, which were lost one after another. Of one alone a frame is missing; of more a
+/// burst took all, but for what came before it of the first and after it of the last.
+fn left_of(run: &[Lost]) -> u64 {
+    let frames = |lost: &Lost| u64::from(lost.1);
+    match run {
+        [] => 0,
+        [one] => frames(one).saturating_sub(1),
+        [first, .., last] => frames(first) / 2 + frames(last) / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_alone_leaves_most_and_a_burst_its_edges() {
+        let cases: [(&[Lost], u64); 6] = [
+            (&[], 0),
+            (&[(7, 1)], 0),
+            (&[(7, 4)], 3),
+            (&[(7, 4), (8, 4), (9, 4), (10, 4)], 4),
+            (&[(7, 4), (9, 4)], 6),
+            (&[(7, 1), (8, 1)], 0),
+        ];
+        for (lost, frames) in cases {
+            let mut remains = Remains::default();
+            remains.on_losses(Time::ZERO, lost);
+            assert_eq!(remains.seconds.iter().map(|s| s.1).sum::<u64>(), frames * FRAME, "{lost:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_full_for_as_long_as_things_are_kept() {
+        let mut remains = Remains::default();
+        let at = |s| Time::ZERO + Duration::from_secs(s);
+        for n in 0..200 {
+            assert!(!remains.is_full(at(n / 10)), "after {n}");
+            remains.on_losses(at(n / 10), &[(2 * n, 3)]);
+        }
+        (200..230).for_each(|n| remains.on_losses(at(20), &[(2 * n, 3)]));
+        assert!(remains.is_full(at(30)) && !remains.is_full(at(31)));
+        remains.fill(at(40));
+        assert!(remains.is_full(at(70)) && !remains.is_full(at(71)));
+        for s in 0..1000 {
+            remains.on_losses(at(100 + s), &[(2 * s, 12)]);
+        }
+        assert!(remains.seconds.len() <= 32, "{}", remains.seconds.len());
+    }
+}
