@@ -8,7 +8,7 @@ use skip::skipped;
 
 use crate::common::{Daemon, is_root};
 use crate::raw::{Client, create, read};
-use crate::{Exports, raw};
+use crate::{Exports, raw, reload};
 
 /// Serves `e` where `prepare` has been run by a shell first, in mounts of its own.
 fn serve_inside(e: &Exports, prepare: &str) -> Daemon {
@@ -70,4 +70,29 @@ fn what_is_below_a_mount_is_seen_and_not_what_is_mounted() {
     c.lookup(&root, "own");
     assert!(!inside(&server, &["umount", &volume]), "it is in use");
     assert!(inside(&server, &["umount", &disk]), "nobody uses that");
+}
+
+/// ramfs tells no births, and stands for all whose inode numbers are one mount's: what a second mount of it has under a
+/// number need not be what the first had.
+#[test]
+fn numbers_of_one_mount_lead_nowhere_in_the_next() {
+    let name = "numbers_of_one_mount_lead_nowhere_in_the_next";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    let e = Exports::new(&["a", "again"]);
+    e.write(&[("a", "*(rw,no_root_squash)")]);
+    let [a, again] = ["a", "again"].map(|path| e.place.srv(path).to_str().unwrap().to_owned());
+    let prepare = format!("mount -t ramfs numbers '{a}'; touch '{a}/f'; mount --bind '{a}' '{again}'");
+    let mut server = serve_inside(&e, &prepare);
+    let mut c = Client::at(&server, "127.0.0.1");
+    let root = c.mount(&e.path("a")).unwrap();
+    let file = c.lookup(&root, "f");
+    assert_eq!(c.fails(&read(&file)), None);
+    assert!(inside(&server, &["umount", "--lazy", &a]) && inside(&server, &["mount", "--bind", &again, &a]));
+    let notes = reload(&mut server)["notes"].to_string();
+    assert!(notes.contains(&format!("{a}: handles of what is in it go stale when ")), "{notes}");
+    assert_eq!(c.fails(&read(&file)), Some(Status::Stale));
+    let anew = c.lookup(&root, "f");
+    assert_eq!(c.fails(&read(&anew)), None);
 }

@@ -15,7 +15,8 @@ use crate::FileId;
 pub(super) struct Key {
     /// Inode number.
     pub(super) ino: u64,
-    /// Birth in nanoseconds since 1970; 0 where the file system does not tell.
+    /// Birth in nanoseconds since 1970; where the file system does not tell, 0 or what [`Numbers`](super::numbers::Numbers)
+    /// has for it.
     pub(super) born_ns: u64,
 }
 

@@ -1,7 +1,8 @@
 //! A directory of the local disk, on Linux.
 //!
 //! * **Ids** survive restarts and renames without privilege: inode, birth and
-//!   a hint. File systems that do not tell an inode's birth cannot tell its lives apart.
+//!   a hint. File systems that do not tell an inode's birth cannot tell its lives apart; where their
+//!   numbers are of one mount only, so are the ids.
 //! * **Bounds of the export**: one file system; of mount points inside it the directories below
 //!   are seen, or if the process may not see those, names that cannot be entered. Names are single components, no symbolic link is followed, and every object is
 //!   reached from the root with openat2(2)'s RESOLVE_BENEATH. A file that is moved out of the
@@ -35,6 +36,7 @@ mod largest;
 mod layers;
 mod listing;
 mod namespace;
+mod numbers;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod owed;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
@@ -80,6 +82,7 @@ use graveyard::Graveyard;
 use identity::Identity;
 use ids::{Hint, Key};
 use layers::Layers;
+use numbers::Numbers;
 use resolve::Object;
 use stock::Stock;
 use stripes::Stripes;
@@ -89,6 +92,7 @@ use together::Together;
 
 pub use acting::Devoted;
 pub use failure::OnFailure;
+pub use numbers::HandlesEnd;
 
 /// How to export a directory.
 #[derive(Clone, Debug)]
@@ -158,6 +162,8 @@ struct Disk {
     fsid: u64,
     /// If it is an overlay.
     layers: Option<Layers>,
+    /// If its inode numbers do not stay their files'.
+    numbers: Option<Numbers>,
     kind: Kind,
     together: Together,
     identity: Identity,
@@ -191,6 +197,7 @@ impl LocalDisk {
     fn open_as(dir: &Path, options: Options, kind: impl FnOnce(&OwnedFd, u64) -> Kind) -> io::Result<LocalDisk> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let found = rustix::fs::open(dir, flags, Mode::empty())?;
+        let numbers = Numbers::of(&found, &stat::of(&found)?, options.verifier);
         let (root, found) = match uncovered::open(&found) {
             Ok(root) => (root, Some(found)),
             Err(_) => (found, None),
@@ -213,6 +220,7 @@ impl LocalDisk {
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
             fsid: object.attr.fsid,
             layers,
+            numbers,
             together: Together::new(),
             kind,
             file_max: if options.read_only { None } else { largest::of(&object.fd) },
@@ -243,6 +251,11 @@ impl LocalDisk {
             Stock::start(&disk)?;
         }
         Ok(LocalDisk { disk, later: None })
+    }
+
+    /// If its handles go stale before their files are gone, when.
+    pub fn handles_end(&self) -> Option<HandlesEnd> {
+        self.disk.numbers.as_ref().and_then(Numbers::handles_end)
     }
 
     /// For what is done as the server between what is done as a caller.

@@ -192,9 +192,10 @@ impl LocalDisk {
 
     /// `stat` in the file system's terms.
     pub(super) fn within(&self, stat: stat::Stat) -> stat::Stat {
-        match &self.disk.layers {
-            Some(layers) => layers.within(stat),
-            None => stat,
+        match (&self.disk.layers, &self.disk.numbers) {
+            (Some(layers), _) => layers.within(stat),
+            (None, Some(numbers)) => numbers.within(stat),
+            (None, None) => stat,
         }
     }
 

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::failures::Failures;
 use super::key::random;
+use super::notes;
 use super::share::{Plan, Share};
 use crate::exit::{Error, Result};
 
@@ -39,12 +40,15 @@ struct Place {
 
 /// Opens what is planned. A directory that `before` has open is taken from there, with its
 /// write verifier and all that is known about its files: to clients nothing happens to it.
-pub(super) fn open(plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
+pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
     // Each takes some. Before they are opened, or many would not be.
     raise_limit();
     let failures = before.map_or_else(Failures::start, |before| Ok(before.failures.clone()))?;
     let open = |share| disk(share, plan.shares.len(), &failures, before);
     let disks = plan.shares.iter().map(open).collect::<Result<Vec<Opened>>>()?;
+    let ends = plan.shares.iter().zip(&disks);
+    plan.notes
+        .extend(ends.filter_map(|(share, opened)| Some(notes::of_handles(&share.dir, opened.disk.handles_end()?))));
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
         unlisted: share.unlisted.clone(),

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use remora_vfs::local::HandlesEnd;
 
 use super::share::Share;
 use crate::args::Serve;
@@ -30,6 +33,16 @@ pub(super) fn of_nesting(shares: &[Share]) -> Vec<String> {
         Some(format!("{inner} is in {outer}, whose clients come to it that way, too, on the terms of {outer}"))
     };
     all().filter_map(nested).collect()
+}
+
+/// That clients' handles of what is in `dir` go stale while it is there.
+pub(super) fn of_handles(dir: &Path, end: HandlesEnd) -> String {
+    let dir = dir.display();
+    let until = match end {
+        HandlesEnd::WithMount => "it is mounted anew",
+        HandlesEnd::WithServer => "the server is started again",
+    };
+    format!("{dir}: handles of what is in it go stale when {until}: its inode numbers may mean other files then")
 }
 
 /// That few connections fit, if so, beside so many exports where so many files may be open.
