@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::hub::Hub;
 
 /// How often.
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(10);
 
 /// Looks after the exports, one turn after the other: a disk that hangs holds up one thread.
 pub(super) async fn run(hub: Arc<Hub>) {

@@ -16,6 +16,9 @@ use super::resolve::Object;
 use super::{LocalDisk, errno, stat};
 use crate::{Cred, FileId, Result, perm};
 
+/// A file that nobody writes to for so long is not kept open for writing.
+pub(super) const WRITING_IDLE: Duration = Duration::from_secs(5);
+
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum For {
@@ -33,11 +36,14 @@ pub(super) struct Data {
     turn: u64,
     /// When the way to it was last gone.
     since: Instant,
+    /// When it was last taken.
+    used: Instant,
 }
 
 impl Data {
-    fn new(fd: OwnedFd, cred: &Cred) -> Data {
-        Data { fd: Arc::new(fd), cred: cred.clone(), turn: 0, since: Instant::now() }
+    fn new(fd: Arc<OwnedFd>, cred: &Cred) -> Data {
+        let now = Instant::now();
+        Data { fd, cred: cred.clone(), turn: 0, since: now, used: now }
     }
 }
 
@@ -75,16 +81,35 @@ impl OpenFiles {
     pub(super) fn close_removed(&self) -> bool {
         let mut files = self.lock();
         let before = files.len();
-        files.retain(|data| stat::of(&data.fd).is_ok_and(|stat| stat.attr.nlink > 0));
+        files.retain(|_, data| stat::of(&data.fd).is_ok_and(|stat| stat.attr.nlink > 0));
         let some = files.len() < before;
         drop(files);
         self.owed.close_removed() | some
+    }
+
+    /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
+    /// program, nor make its file system read-only. What `opens_again` does not hold for, by its mode, stays.
+    pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(u32) -> bool) {
+        let mut closed = Vec::new();
+        self.lock().retain(|(_, purpose), data| {
+            let stays = *purpose == For::Reading
+                || data.used.elapsed() < idle
+                || Arc::strong_count(&data.fd) > 1
+                || stat::of(&data.fd).is_ok_and(|stat| !opens_again(stat.attr.mode));
+            if !stays {
+                closed.push(data.fd.clone());
+            }
+            stays
+        });
+        // Here, without the lock: a file system may have something to do.
+        drop(closed);
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
         let mut files = self.lock();
         let data = files.get(&(key, purpose)).filter(|data| data.cred == *cred)?;
         data.turn += 1;
+        data.used = Instant::now();
         Some(data.clone())
     }
 
@@ -171,20 +196,24 @@ impl LocalDisk {
     /// Keeps what `cred` made, and opened for writing: its mode may not let its maker write, but
     /// whoever makes a file may, as on a local disk.
     pub(super) fn keep_made(&self, cred: &Cred, object: &Object) {
-        let cred = self.disk.identity.acting(cred).clone();
-        self.disk.files.put(
-            object.key,
-            For::Writing,
-            Data { fd: object.fd.clone(), cred, turn: 0, since: Instant::now() },
-        );
+        let data = Data::new(object.fd.clone(), self.disk.identity.acting(cred));
+        self.disk.files.put(object.key, For::Writing, data);
     }
 
     /// Makes what was written by `data` as stable as asked. With nothing left to flush the
     /// file is closed: while it is open for writing this machine cannot run it as a program.
     pub(super) fn flush(&self, key: Key, data: Data, attr: &Attr, stable: Stable) -> Result<()> {
-        // See `keep_made`.
-        let opens_again = self.disk.identity.honours() || attr.mode & 0o200 != 0;
-        self.sync_data(key, data, stable, opens_again)
+        self.sync_data(key, data, stable, self.opens_again(attr.mode))
+    }
+
+    /// Whether a file of this mode that is open for writing could be opened so again. See `keep_made`.
+    fn opens_again(&self, mode: u32) -> bool {
+        self.disk.identity.honours() || mode & 0o200 != 0
+    }
+
+    /// Closes files that were made, or cut short, and that nobody has written to since.
+    pub(super) fn close_idle(&self, idle: Duration) {
+        self.disk.files.close_idle(idle, |mode| self.opens_again(mode));
     }
 
     fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
@@ -208,7 +237,7 @@ impl LocalDisk {
             }
             done => done,
         };
-        let data = Data::new(fd.map_err(errno::status)?, self.disk.identity.acting(cred));
+        let data = Data::new(Arc::new(fd.map_err(errno::status)?), self.disk.identity.acting(cred));
         self.disk.files.put(object.key, purpose, data.clone());
         Ok(data)
     }

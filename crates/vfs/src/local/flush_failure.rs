@@ -1,6 +1,7 @@
 //! What becomes of those who wait for a flush that fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
@@ -196,4 +197,25 @@ fn who_commits_what_it_writes_needs_no_other_flush() {
         assert!(!is_open(&disk, file), "nothing is left to flush: a program can be run");
     }
     assert_eq!(flushes() - so_far, 20);
+}
+
+#[test]
+fn what_nobody_writes_to_is_closed_unless_it_owes_or_could_not_be_opened_again() {
+    let (_dir, disk, files) = few_open(2, 2);
+    disk.write(&me(), &files[0], 0, &DATA, Stable::Unstable).unwrap();
+    disk.close_idle(Duration::from_secs(3600));
+    assert!(files.iter().all(|file| is_open(&disk, file)), "they were used just now");
+    disk.close_idle(Duration::ZERO);
+    assert_eq!([0, 1].map(|n| is_open(&disk, &files[n])), [true, false], "the first owes a flush");
+    disk.commit(&me(), &files[0], 0, 0).unwrap();
+    disk.setattr(&me(), &files[0], &SetAttr { size: Some(0), ..SetAttr::NONE }, None).unwrap();
+    assert!(is_open(&disk, &files[0]));
+    disk.close_idle(Duration::ZERO);
+    assert!(!is_open(&disk, &files[0]), "it was cut short and not written to");
+
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o444), ..SetAttr::NONE });
+    let made = disk.create(&me(), &disk.root(), b"read-only", &how).unwrap().id;
+    disk.close_idle(Duration::ZERO);
+    assert_eq!(is_open(&disk, &made), !disk.disk.identity.honours());
+    disk.write(&me(), &made, 0, &DATA, Stable::FileSync).unwrap();
 }

@@ -419,6 +419,7 @@ impl Vfs for LocalDisk {
 
     fn tidy(&self) {
         self.as_server().disk.files.close_removed();
+        self.close_idle(data::WRITING_IDLE);
         self.clear_graves();
     }
 

@@ -38,9 +38,9 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
     }
 
     /// Forgets those that `keep` does not want kept.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&V) -> bool) {
-        self.young.retain(|_, value| keep(value));
-        self.old.retain(|_, value| keep(value));
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
+        self.young.retain(|key, value| keep(key, value));
+        self.old.retain(|key, value| keep(key, value));
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
