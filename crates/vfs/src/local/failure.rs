@@ -1,31 +1,68 @@
-//! Who hears of flushes that fail.
+//! Who hears of disks that fail.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-type Hear = dyn Fn(io::Error) + Send + Sync;
+use remora_wire::nfs3::Status;
 
-/// Hears why a flush failed, once for each, which has changed the [verifier](crate::Vfs::verifier). It must not
-/// block: others wait for that disk.
+use crate::Result;
+
+type Hear = dyn Fn(Failure) + Send + Sync;
+
+/// What a disk failed to do.
+#[derive(Debug)]
+pub enum Failure {
+    /// A flush, for this reason. It has changed the [verifier](crate::Vfs::verifier).
+    Flush(io::Error),
+    /// To tell or show what is there: who asked was answered [`Status::Io`].
+    Look,
+}
+
+/// Hears of each failure. It must not block: others wait for that disk.
 #[derive(Clone, Default)]
 pub struct OnFailure(Option<Arc<Hear>>);
 
 impl OnFailure {
     /// Calls `hear`.
-    pub fn call(hear: impl Fn(io::Error) + Send + Sync + 'static) -> OnFailure {
+    pub fn call(hear: impl Fn(Failure) + Send + Sync + 'static) -> OnFailure {
         OnFailure(Some(Arc::new(hear)))
     }
 
-    pub(super) fn tell(&self, why: io::Error) {
+    pub(super) fn tell(&self, what: Failure) {
         if let Some(hear) = &self.0 {
-            hear(why);
+            hear(what);
         }
+    }
+
+    /// `done`, which takes no flush. A dead disk fails it before anything could be flushed.
+    pub(super) fn watch<T>(&self, done: Result<T>) -> Result<T> {
+        if matches!(done, Err(Status::Io)) {
+            self.tell(Failure::Look);
+        }
+        done
     }
 }
 
 impl fmt::Debug for OnFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "OnFailure(..)" } else { "OnFailure" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn who_is_refused_for_another_reason_is_no_failure_of_the_disk() {
+        let (hear, heard) = channel();
+        let on_failure = OnFailure::call(move |what| hear.send(format!("{what:?}")).unwrap());
+        for (done, told) in [(Ok(()), None), (Err(Status::Stale), None), (Err(Status::Io), Some("Look".to_owned()))] {
+            assert_eq!(on_failure.watch(done), done);
+            assert_eq!(heard.try_recv().ok(), told);
+        }
     }
 }

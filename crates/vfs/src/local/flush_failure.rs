@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::data::For;
 use super::ids;
 use super::syscalls::{fail_next, fail_next_with, flushes, lose};
-use super::{LocalDisk, OnFailure, Options};
+use super::{Failure, LocalDisk, OnFailure, Options};
 use crate::{Cred, FileId, Flush, Ledger, Vfs};
 
 const DATA: Bytes = Bytes::from_static(b"data");
@@ -90,7 +90,10 @@ fn every_operation_that_promises_stable_storage_tells_of_a_failed_flush() {
 fn the_operator_hears_of_each_failure_and_why() {
     let dir = tempfile::tempdir().unwrap();
     let (hear, heard) = std::sync::mpsc::channel();
-    let on_failure = OnFailure::call(move |why| hear.send(why.raw_os_error()).unwrap());
+    let on_failure = OnFailure::call(move |what| {
+        let Failure::Flush(why) = what else { panic!("{what:?}") };
+        hear.send(why.raw_os_error()).unwrap();
+    });
     let disk = LocalDisk::open(dir.path(), Options { on_failure, ..Options::new([1; 8]) }).unwrap();
     let made = disk.create(&me(), &disk.root(), b"a", &CreateHow::Guarded(SetAttr::NONE)).unwrap();
     assert!(heard.try_recv().is_err());

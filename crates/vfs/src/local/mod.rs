@@ -91,7 +91,7 @@ use table::Table;
 use together::Together;
 
 pub use acting::Devoted;
-pub use failure::OnFailure;
+pub use failure::{Failure, OnFailure};
 pub use numbers::HandlesEnd;
 
 /// How to export a directory.
@@ -122,7 +122,7 @@ pub struct Options {
     /// Directory entries looked at in one search for an object, before it is given up as stale: where
     /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
-    /// Who hears of flushes that fail.
+    /// Who hears of what the disk fails to do.
     pub on_failure: OnFailure,
 }
 
@@ -342,7 +342,7 @@ impl Vfs for LocalDisk {
 
     fn getattr(&self, id: &FileId) -> Result<Attr> {
         let _lasting = lasting();
-        self.attr_of(id)
+        self.disk.on_failure.watch(self.attr_of(id))
     }
 
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
@@ -351,21 +351,21 @@ impl Vfs for LocalDisk {
 
     fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
         let _lasting = lasting();
-        self.do_lookup(cred, dir, name)
+        self.disk.on_failure.watch(self.do_lookup(cred, dir, name))
     }
 
     fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
         let _lasting = lasting();
-        self.do_access(cred, id, wanted)
+        self.disk.on_failure.watch(self.do_access(cred, id, wanted))
     }
 
     fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {
-        self.as_server().do_readlink(id)
+        self.disk.on_failure.watch(self.as_server().do_readlink(id))
     }
 
     fn read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
         let _lasting = lasting();
-        self.do_read(cred, id, offset, count)
+        self.disk.on_failure.watch(self.do_read(cred, id, offset, count))
     }
 
     fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
@@ -414,7 +414,7 @@ impl Vfs for LocalDisk {
         query: DirQuery,
         take: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<DirEnd> {
-        self.as_server().do_readdir(cred, dir, query, take)
+        self.disk.on_failure.watch(self.as_server().do_readdir(cred, dir, query, take))
     }
 
     fn tidy(&self) {
@@ -424,7 +424,7 @@ impl Vfs for LocalDisk {
     }
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
-        self.as_server().resolve(id)?;
+        self.disk.on_failure.watch(self.as_server().resolve(id))?;
         self.disk.files.close_removed();
         self.graveyard().clear_out();
         let s = fstatvfs(&self.disk.root).nfs()?;
@@ -444,7 +444,7 @@ impl Vfs for LocalDisk {
     }
 
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
-        self.as_server().resolve(id)?;
+        self.disk.on_failure.watch(self.as_server().resolve(id))?;
         self.clear_graves();
         let s = fstatvfs(&self.disk.root).nfs()?;
         Ok(PathConfOk {

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::acting;
 use super::data::Data;
 use super::errno;
+use super::failure::Failure;
 use super::graveyard::{REST, Ways};
 use super::ids::Key;
 use super::owed::Payment;
@@ -273,7 +274,7 @@ impl Disk {
         let _alone = self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }]);
         flush(fd).map_err(|why| {
             self.verifier.fetch_add(1, Ordering::AcqRel);
-            self.on_failure.tell(why.into());
+            self.on_failure.tell(Failure::Flush(why.into()));
             match errno::status(why) {
                 // Some file systems find room for what was written only when it is flushed.
                 full @ (Status::NoSpc | Status::DQuot) => full,

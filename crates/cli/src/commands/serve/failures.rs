@@ -1,13 +1,12 @@
 //! What the operator hears of disks that fail: a count, and now and then a line for each export.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use remora_vfs::local::OnFailure;
+use remora_vfs::local::{Failure, OnFailure};
 
 use crate::exit::{Error, Result, io_text};
 use crate::out;
@@ -42,12 +41,18 @@ impl Failures {
 
     /// Hears of those of the export of `dir`.
     pub(super) fn of(self: &Arc<Failures>, dir: &Path) -> OnFailure {
-        let (failures, dir, told) = (self.clone(), out::shown(dir.as_os_str().as_encoded_bytes()), Mutex::default());
-        OnFailure::call(move |why| {
-            failures.count.fetch_add(1, Relaxed);
-            let mut told: std::sync::MutexGuard<'_, Told> = told.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(unsaid) = told.due(Instant::now()) {
-                let _ = failures.lines.try_send(line(&dir, &why, unsaid));
+        let (failures, dir) = (self.clone(), out::shown(dir.as_os_str().as_encoded_bytes()));
+        let [flushes, looks] = [(); 2].map(|()| Mutex::<Told>::default());
+        OnFailure::call(move |what| {
+            let told = match what {
+                Failure::Flush(_) => {
+                    failures.count.fetch_add(1, Relaxed);
+                    &flushes
+                }
+                Failure::Look => &looks,
+            };
+            if let Some(unsaid) = told.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now()) {
+                let _ = failures.lines.try_send(line(&dir, &what, unsaid));
             }
         })
     }
@@ -72,14 +77,21 @@ impl Told {
     }
 }
 
-fn line(dir: &str, why: &io::Error, unsaid: u64) -> String {
+fn line(dir: &str, what: &Failure, unsaid: u64) -> String {
     let more = if unsaid > 0 { format!(" (and {unsaid} more since this was said last)") } else { String::new() };
-    let why = io_text(why);
-    format!("remora: serve: {dir}: a flush failed: {why}{more}; clients are told to send again what is not on the disk")
+    let (failed, told) = match what {
+        Failure::Flush(why) => {
+            (format!("a flush failed: {}", io_text(why)), "clients are told to send again what is not on the disk")
+        }
+        Failure::Look => ("the file system failed".to_owned(), "who asked is told of an input/output error"),
+    };
+    format!("remora: serve: {dir}: {failed}{more}; {told}")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
@@ -88,10 +100,12 @@ mod tests {
         for (secs, due) in [(0, Some(0)), (0, None), (59, None), (60, Some(2)), (61, None), (500, Some(1))] {
             assert_eq!(told.due(start + Duration::from_secs(secs)), due, "after {secs} s");
         }
-        let why = io::Error::from_raw_os_error(5);
+        let flush = Failure::Flush(io::Error::from_raw_os_error(5));
         let once = "remora: serve: /data: a flush failed: input/output error; clients are told to send again what is \
                     not on the disk";
-        assert_eq!(line("/data", &why, 0), once);
-        assert!(line("/data", &why, 2).contains("error (and 2 more since this was said last);"));
+        assert_eq!(line("/data", &flush, 0), once);
+        assert!(line("/data", &flush, 2).contains("error (and 2 more since this was said last);"));
+        let look = "remora: serve: /data: the file system failed; who asked is told of an input/output error";
+        assert_eq!(line("/data", &Failure::Look, 0), look);
     }
 }
