@@ -246,11 +246,7 @@ impl LocalDisk {
             on_failure: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
-        let disk = Arc::new(disk);
-        if kind.ways.shuns && !options.read_only {
-            Stock::start(&disk)?;
-        }
-        Ok(LocalDisk { disk, later: None })
+        Ok(LocalDisk { disk: Arc::new(disk), later: None })
     }
 
     /// If its handles go stale before their files are gone, when.
@@ -375,7 +371,11 @@ impl Vfs for LocalDisk {
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
         let _lasting = lasting();
-        self.do_create(cred, dir, name, how)
+        let made = self.do_create(cred, dir, name, how);
+        if self.disk.kind.ways.shuns {
+            Stock::start_if_wanted(&self.disk);
+        }
+        made
     }
 
     fn mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {

@@ -18,7 +18,6 @@
 
 mod shelves;
 
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use remora_wire::nfs3::{Attr, Status};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, futimens, linkat, openat};
 use rustix::io::Errno;
 
+use super::acting;
 use super::errno::OrStatus;
 use super::ids::Key;
 use super::resolve::Folder;
@@ -35,6 +35,9 @@ use crate::{Cred, Result};
 use shelves::{Order, STALE, Shelves};
 
 pub(super) use shelves::Pattern;
+
+/// A keeper with nothing to do for so long goes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk's.
 #[derive(Default)]
@@ -49,16 +52,37 @@ struct Shared {
 #[derive(Default)]
 struct State {
     shelves: Shelves<OwnedFd>,
+    keeper: Keeper,
     /// The disk is gone.
     closed: bool,
 }
 
+/// Most disks never need one.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Keeper {
+    #[default]
+    None,
+    /// There is something to do for one.
+    Wanted,
+    There,
+}
+
 impl Stock {
-    /// Starts the keeper, who ends with the disk. Not by a thread that acts as somebody else: the keeper would be
-    /// that, too.
-    pub(super) fn start(disk: &Arc<Disk>) -> io::Result<()> {
+    /// Starts the keeper if one is wanted. It ends with the disk, or for want of work.
+    pub(super) fn start_if_wanted(disk: &Arc<Disk>) {
+        let mut state = disk.stock.0.lock();
+        if state.keeper != Keeper::Wanted {
+            return;
+        }
+        state.keeper = Keeper::There;
+        drop(state);
+        // It would be whoever this thread acts as.
+        acting::own();
         let (shared, weak) = (disk.stock.0.clone(), Arc::downgrade(disk));
-        std::thread::Builder::new().name("stock".into()).spawn(move || keep(&weak, &shared)).map(drop)
+        if std::thread::Builder::new().name("stock".into()).spawn(move || keep(&weak, &shared)).is_err() {
+            // There are as many threads as there may be: files are made in the ordinary way.
+            disk.stock.0.lock().keeper = Keeper::None;
+        }
     }
 
     /// One was made with its name, in so long.
@@ -91,6 +115,9 @@ impl Stock {
     fn take(&self, pattern: &Pattern, dir: &Arc<OwnedFd>) -> Option<OwnedFd> {
         let mut state = self.0.lock();
         let (file, low) = state.shelves.take(Instant::now(), pattern, dir);
+        if low && state.keeper == Keeper::None {
+            state.keeper = Keeper::Wanted;
+        }
         drop(state);
         if low {
             self.0.wanted.notify_one();
@@ -111,23 +138,30 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something to do; `None` when there will be nothing more.
-    fn next_order(&self) -> Option<Order<OwnedFd>> {
+    /// Waits for something to do; `None` when there is nothing more, for now at least: another keeper is started then.
+    fn next_order(&self, patience: Duration) -> Option<Order<OwnedFd>> {
         let mut state = self.lock();
+        let mut idle = false;
         while !state.closed {
             if let Some(order) = state.shelves.next_order(Instant::now()) {
                 return Some(order);
             }
-            let patience = if state.shelves.is_empty() { Duration::MAX } else { STALE };
-            state = self.wanted.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+            let is_empty = state.shelves.is_empty();
+            if is_empty && idle {
+                break;
+            }
+            let wait = if is_empty { patience } else { STALE };
+            let (woken, waited) = self.wanted.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+            (state, idle) = (woken, is_empty && waited.timed_out());
         }
+        state.keeper = Keeper::None;
         None
     }
 }
 
 /// The keeper's work.
 fn keep(disk: &Weak<Disk>, shared: &Shared) {
-    while let Some(order) = shared.next_order() {
+    while let Some(order) = shared.next_order(PATIENCE) {
         let Some(disk) = disk.upgrade() else { return };
         match order {
             Order::Make(pattern, dir) => match disk.make_ahead(&pattern, &dir) {

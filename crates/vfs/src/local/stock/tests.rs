@@ -199,3 +199,20 @@ fn nothing_stays_open_of_a_directory_or_a_disk_that_is_gone() {
     drop(disk);
     assert!(is_soon(&|| nameless() == 0));
 }
+
+#[test]
+fn a_keeper_comes_when_there_is_something_to_do_and_goes_when_there_is_not() {
+    let (_top, disk, dir) = disk(false);
+    let keeper = || disk.disk.stock.0.lock().keeper;
+    assert!(keeper() == Keeper::None, "many exports need none");
+    let comes = (0..1000).any(|n| {
+        slow_down(&disk);
+        disk.create(&me(), &dir, format!("{n}").as_bytes(), &how(0o600)).unwrap();
+        keeper() == Keeper::There
+    });
+    assert!(comes);
+    let shared =
+        Shared { state: Mutex::new(State { keeper: Keeper::There, ..State::default() }), wanted: Condvar::new() };
+    assert!(shared.next_order(Duration::ZERO).is_none());
+    assert!(shared.lock().keeper == Keeper::None, "another one can come");
+}
