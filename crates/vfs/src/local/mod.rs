@@ -451,7 +451,7 @@ impl Vfs for LocalDisk {
             attr: None,
             // ext4's, the smallest of the usual file systems; others answer MLINK later.
             link_max: 65_000,
-            name_max: u32::try_from(s.f_namemax).unwrap_or(names::NAME_MAX as u32).min(names::NAME_MAX as u32),
+            name_max: name_max(s.f_namemax),
             no_trunc: true,
             chown_restricted: true,
             case_insensitive: false,
@@ -462,5 +462,24 @@ impl Vfs for LocalDisk {
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
         let _lasting = lasting();
         self.do_commit(cred, id)
+    }
+}
+
+/// How long a name may be on a disk of which the kernel tells so much.
+fn name_max(told: u64) -> u32 {
+    match told {
+        // FUSE, where the process behind it does not say.
+        0 => names::NAME_MAX as u32,
+        told => told.min(names::NAME_MAX as u64) as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_disk_that_does_not_tell_how_long_names_may_be_takes_the_usual_ones() {
+        for (told, max) in [(0, 255), (143, 143), (255, 255), (1530, 255), (u64::MAX, 255)] {
+            assert_eq!(super::name_max(told), max, "{told}");
+        }
     }
 }

@@ -75,7 +75,7 @@ impl LocalDisk {
                     let _as_caller = self.disk.identity.assume(cred)?;
                     stat::at(&dir.fd, name).nfs()
                 };
-                let found = self.ours(dir.or_stale(found)?)?;
+                let found = self.ours(self.or_stale(&dir, found)?)?;
                 Ok((self.register(&dir, name, found.key)?, found.attr))
             }
         }
@@ -215,8 +215,9 @@ impl LocalDisk {
             let opened = {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 // What was removed may hold the last inodes.
-                self.with_room(|| make(&dir, &before, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())?
+                self.with_room(|| make(&dir, &before, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())
             };
+            let opened = self.or_stale(&dir, opened)?;
             let child = match opened {
                 Some(fd) => self.as_child(&dir, fd).inspect(|child| self.keep_made(cred, child)),
                 None => self.open_child(&dir, name),

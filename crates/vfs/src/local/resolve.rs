@@ -65,15 +65,6 @@ impl Folder {
         let attr = stat::of(&self.fd).nfs()?.attr;
         if attr.nlink > 0 { Ok(attr) } else { Err(Status::Stale) }
     }
-
-    /// What `done` came to. In a directory that was removed nothing is found, but it is the
-    /// directory that is gone.
-    pub(super) fn or_stale<T>(&self, done: Result<T>) -> Result<T> {
-        if matches!(done, Err(Status::NoEnt)) {
-            self.attr()?;
-        }
-        done
-    }
 }
 
 impl LocalDisk {
@@ -140,6 +131,15 @@ impl LocalDisk {
             Some(way) => Ok(Folder { fd: way.fd, key, hint }),
             None => Ok(self.resolve_dir(id)?.folder()),
         }
+    }
+
+    /// What `done` came to in `dir`. In a directory that was removed nothing is found, but it is the
+    /// directory that is gone; so it is in a subvolume of btrfs that was deleted.
+    pub(super) fn or_stale<T>(&self, dir: &Folder, done: Result<T>) -> Result<T> {
+        if matches!(done, Err(Status::NoEnt)) && !self.is_still(&self.look(&dir.fd)?, dir.key) {
+            return Err(Status::Stale);
+        }
+        done
     }
 
     /// Refuses a directory one deeper than those in which things are reached. What is below a directory that is
