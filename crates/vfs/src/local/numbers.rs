@@ -8,9 +8,9 @@
 use std::fs::File;
 use std::hash::Hasher;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
-use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, makedev, statx};
 use siphasher::sip::SipHasher13;
 
 use super::stat::Stat;
@@ -97,7 +97,13 @@ fn mount(dir: impl AsFd) -> Option<u64> {
 
 /// The image on a device, if this process may read it.
 fn image(device: u64) -> Option<u64> {
-    head(&File::open(format!("/dev/block/{}:{}", device >> 32, device & 0xffff_ffff)).ok()?)
+    let (major, minor) = ((device >> 32) as u32, device as u32);
+    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // Where the name has a slash the kernel has this.
+    let name = link.file_name()?.to_str()?.replace('!', "/");
+    let node = File::open(format!("/dev/{name}")).ok()?;
+    let is_it = node.metadata().ok()?.rdev() == makedev(major, minor);
+    if is_it { head(&node) } else { None }
 }
 
 fn head(image: &File) -> Option<u64> {
