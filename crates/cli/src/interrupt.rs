@@ -68,16 +68,11 @@ pub(crate) async fn wait() -> u8 {
 
 /// From the call on, not only once it is waited for, these signals do nothing but end the wait.
 pub(crate) fn catch() -> impl Future<Output = u8> {
-    first(true)
+    catch_some(true)
 }
 
-/// As [`wait`], but a hang-up does not count.
-pub(crate) async fn wait_but_for_hangup() -> u8 {
-    first(false).await
-}
-
-/// The first of these signals to come; of a hang-up only where that counts.
-fn first(hangup_counts: bool) -> impl Future<Output = u8> {
+/// As [`catch`], but a hang-up only where that counts.
+pub(crate) fn catch_some(hangup_counts: bool) -> impl Future<Output = u8> {
     let (interrupt, terminate, hangup) = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
     let (interrupted, terminated) = (once(interrupt), once(terminate));
     let hung_up = hangup_counts.then(|| once(hangup));

@@ -29,6 +29,7 @@ mod text;
 mod units;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -36,6 +37,9 @@ use clap::Parser;
 /// allocator is better at than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long what was interrupted waits for somebody to read that it was.
+const UNREAD_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
@@ -48,21 +52,37 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => {
             drop(kept);
-            return finish(name, Err(exit::Error::local("starting")(e)), &in_all);
+            return finish(name, Err(exit::Error::local("starting")(e)), in_all);
         }
     };
     let result = runtime.block_on(commands::run(cli.command, kept));
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
-    finish(name, result, &in_all)
+    finish(name, result, in_all)
 }
 
 /// Says what went wrong, and what to do about it; picks the exit code.
-fn finish(name: &str, result: exit::Result, kept: &interrupt::KeptInAll) -> ExitCode {
+fn finish(name: &'static str, result: exit::Result, kept: interrupt::KeptInAll) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
+    let code = ExitCode::from(error.code());
+    if !matches!(error, exit::Error::Interrupted(_)) {
+        say(name, &error, &kept);
+        return code;
+    }
+    // Nobody may be reading standard error, and who wants it to end does not want it to wait for that.
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        say(name, &error, &kept);
+        let _ = done.send(());
+    });
+    let _ = is_done.recv_timeout(UNREAD_MAX);
+    code
+}
+
+fn say(name: &str, error: &exit::Error, kept: &interrupt::KeptInAll) {
     match error {
         exit::Error::Pipe | exit::Error::Reported(_) => {}
-        _ => exit::show(name, &error),
+        _ => exit::show(name, error),
     }
     let kept = kept.bytes();
     if kept > 0 {
@@ -70,5 +90,4 @@ fn finish(name: &str, result: exit::Result, kept: &interrupt::KeptInAll) -> Exit
         let how = "the same command with --resume goes on from there";
         out::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
     }
-    ExitCode::from(error.code())
 }

@@ -21,9 +21,14 @@ pub(crate) const TRACE_MAX: u64 = 128 << 20;
 /// What is in the file at `path`, which is to be `a_what`. Reading ends at `max` bytes, whatever the path
 /// leads to.
 pub(crate) fn read(path: &Path, max: u64, a_what: &str) -> exit::Result<String> {
+    let file = File::open(path).map_err(Error::local(path.display()))?;
+    read_from(file, path, max, a_what)
+}
+
+/// The same of one that is open already.
+pub(crate) fn read_from(file: File, path: &Path, max: u64, a_what: &str) -> exit::Result<String> {
     let failed = || Error::local(path.display());
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed())?;
     file.take(max + 1).read_to_end(&mut bytes).map_err(failed())?;
     let wrong = |why: String| Error::Usage(format!("{}: {why}", path.display()));
     if bytes.len() as u64 > max {

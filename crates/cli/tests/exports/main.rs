@@ -5,6 +5,7 @@ mod common;
 mod credentials;
 mod mounts;
 mod raw;
+mod signals;
 
 use std::fs;
 use std::io::{Read, Write};

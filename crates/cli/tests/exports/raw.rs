@@ -1,6 +1,6 @@
 //! A client that is nothing but calls: of any user, from any address and port.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,9 +23,14 @@ pub(crate) struct Client {
 impl Client {
     /// Root at `addr` (all of 127.0.0.0/8 is this machine).
     pub(crate) fn at(server: &Daemon, addr: &str) -> Client {
+        Client::to(server.addr, addr)
+    }
+
+    /// The same, of the server there.
+    pub(crate) fn to(server: SocketAddr, addr: &str) -> Client {
         let addr = if addr.contains(':') { addr.to_owned() } else { format!("{addr}:0") };
         let socket = UdpSocket::bind(&addr).unwrap_or_else(|e| panic!("{addr}: {e}"));
-        socket.connect(server.addr).unwrap();
+        socket.connect(server).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
         // Different for each, so that no cache takes one for another.
         let xid = u32::from(socket.local_addr().unwrap().port()) << 16;

@@ -4,6 +4,7 @@ use remora_host::server::{Descriptors, Options};
 use remora_server::Config;
 use serde::Serialize;
 
+use super::file::Pipes;
 use super::share::{self, Plan};
 use super::table::{self, ExportView};
 use super::{load, notes};
@@ -38,7 +39,7 @@ pub(super) fn run(args: &Serve) -> Result {
 
 fn planned(args: &Serve) -> Result<Plan> {
     // No handle is signed, so any key will do, and none need be made.
-    let loaded = load::open(share::plan(args)?, &[0; 16], None)?;
+    let loaded = load::open(share::plan(args, Pipes::Read)?, &[0; 16], None)?;
     let exports = loaded.plan.shares.len();
     let threads = Options::new(Config::new(loaded.exports.clone())).executor_threads;
     let descriptors = Descriptors::count(exports, threads);

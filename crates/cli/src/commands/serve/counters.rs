@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use remora_host::server::{Snapshot, Watch};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failures::Failures;
-use crate::out;
+use super::voice::Voice;
+use crate::exit::{Error, Result};
 
 /// All counters by name.
 #[derive(Serialize)]
@@ -25,12 +26,16 @@ impl Counters {
     }
 }
 
-/// From now on SIGUSR1 prints the counters, for as long as the process lives.
-pub(super) fn print_on_signal(server: Watch, failures: Arc<Failures>) {
-    // Without a handler the signal would end the process.
-    let Ok(mut signals) = signal(SignalKind::user_defined1()) else { return };
+/// SIGUSR1 from now on: without a handler it would end the process.
+pub(super) fn asked() -> Result<Signal> {
+    signal(SignalKind::user_defined1()).map_err(Error::local("cannot wait for signals"))
+}
+
+/// Prints the counters each time they are asked for, for as long as the process lives.
+pub(super) fn print_when_asked(mut asked: Signal, server: Watch, failures: Arc<Failures>, voice: Voice) {
     tokio::spawn(async move {
-        // Nobody reads them any more: nothing to print them for.
-        while signals.recv().await.is_some() && out::json(&Counters::of(&server.stats(), &failures)).is_ok() {}
+        while asked.recv().await.is_some() {
+            voice.json(&Counters::of(&server.stats(), &failures));
+        }
     });
 }

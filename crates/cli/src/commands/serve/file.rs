@@ -1,9 +1,12 @@
 //! Exports files: from a path to what it says.
 
+use std::fs::{File, OpenOptions};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use remora_host::exports::{self, Format, Parsed, Wrong};
+use rustix::fs::OFlags;
 
 use crate::args::ExportsFormat;
 use crate::exit::{Error, Result, io_text};
@@ -12,9 +15,18 @@ use crate::text;
 /// Nobody has a longer one. Reading ends there, whatever the path leads to.
 const BYTES_MAX: u64 = 1 << 20;
 
+/// What becomes of files that are none, such as pipes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pipes {
+    /// They are read, once; whoever waits for that can interrupt it.
+    Read,
+    /// They would be read to their end already, or keep who reads them waiting for ever.
+    Refused,
+}
+
 /// Reads the file at `path`. Blocks, also while it asks for the addresses of hosts.
-pub(super) fn read(path: &Path, format: Option<ExportsFormat>) -> Result<Parsed> {
-    let text = text::read(path, BYTES_MAX, "an exports file")?;
+pub(super) fn read(path: &Path, format: Option<ExportsFormat>, pipes: Pipes) -> Result<Parsed> {
+    let text = text::read_from(open(path, pipes)?, path, BYTES_MAX, "an exports file")?;
     let is_toml = path.extension().is_some_and(|e| e == "toml");
     let format = match format {
         Some(ExportsFormat::Toml) => Format::Toml,
@@ -23,6 +35,21 @@ pub(super) fn read(path: &Path, format: Option<ExportsFormat>) -> Result<Parsed>
         None => Format::Exports5,
     };
     exports::parse(&text, format, &addresses).map_err(|Wrong { line, why }| Error::Usage(at(path, line, why)))
+}
+
+fn open(path: &Path, pipes: Pipes) -> Result<File> {
+    let failed = || Error::local(path.display());
+    if pipes == Pipes::Read {
+        return File::open(path).map_err(failed());
+    }
+    // Without waiting for somebody to write into it.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed())?;
+    if !file.metadata().map_err(failed())?.is_file() {
+        let why = "is not a regular file: only those can be read again";
+        return Err(Error::Usage(format!("{}: {why}", path.display())));
+    }
+    Ok(file)
 }
 
 /// The addresses of a host, as the system knows them.

@@ -1,5 +1,6 @@
 //! `remora serve`: shares directories until Ctrl-C.
 
+mod announce;
 mod check;
 mod counters;
 mod failures;
@@ -10,9 +11,12 @@ mod notes;
 mod reload;
 mod share;
 mod table;
+mod voice;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
@@ -26,29 +30,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{self, Serve};
 use crate::exit::{Error, Result};
-use crate::{interrupt, out};
+use crate::interrupt;
+use announce::announcement;
 use counters::Counters;
 use failures::Failures;
+use file::Pipes;
 use load::Loaded;
-use table::ExportView;
+use voice::Voice;
 
-/// What `--json` prints when the server answers.
-#[derive(Serialize)]
-struct Ready<'a> {
-    listen: &'a [SocketAddr],
-    mount: Option<SocketAddr>,
-    portmap: Option<SocketAddr>,
-    atp: Option<AtpView>,
-    exports: Vec<ExportView<'a>>,
-    notes: &'a [String],
-}
-
-/// Where clients find the server over ATP, and by which key they know it.
-#[derive(Serialize)]
-struct AtpView {
-    listen: SocketAddr,
-    key: String,
-}
+/// How long the end waits for somebody to read what was said.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 /// What `--json` prints at the end.
 #[derive(Serialize)]
@@ -68,47 +59,85 @@ pub(crate) async fn run(args: Serve) -> Result {
     let args = Arc::new(args);
     // A client's umask counts, and a directory's default ACL, not this process's umask.
     umask(Mode::empty());
+    // From here on no signal does what it does by default, however long the start takes.
+    let mut end = pin!(end(&args));
     outlive_large_writes()?;
-    let hangups = hangups(&args)?;
-    let mut plan = share::plan(&args)?;
-    plan.notes.extend(notes::of_user());
-    plan.notes.extend(notes::of_portmap(&args)?);
-    let key = key::of(&args)?;
-    let mut loaded = load::open(plan, &key, None)?;
-    let serving = start(&args, &loaded)?;
-    loaded.plan.notes.extend(room(&serving, &loaded));
-    // Taken back when it is dropped, however this ends.
-    let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
-    let failures = loaded.failures.clone();
-    counters::print_on_signal(serving.watch(), failures.clone());
-    announce(&args, &loaded, &serving)?;
-    match hangups {
-        None => drop(end(&args).await),
-        Some(hangups) => tokio::select! {
-            never = reload::at_hangups(hangups, &serving, &args, key, loaded) => match never {},
-            _ = end(&args) => {}
-        },
-    }
-    if !args.json {
-        out::say("remora: serve: shutting down; once more ends it at once");
-    }
-    // Before the server stops answering: who asks now is not sent to a closed port.
-    drop(registration);
-    let numbers = serving.stats();
-    let shutdown = tokio::task::spawn_blocking(move || serving.shutdown().abandoned);
-    let abandoned = tokio::select! {
-        done = shutdown => done.unwrap_or_default(),
-        signal = end(&args) => return Err(Error::Interrupted(signal)),
+    let (hangups, asked) = (hangups(&args)?, counters::asked()?);
+    let begun = tokio::select! {
+        begun = begin(&args) => begun?,
+        signal = &mut end => return Err(Error::Interrupted(signal)),
     };
-    // Nobody may be reading what it says.
-    let told = tokio::task::spawn_blocking({
-        let args = args.clone();
-        move || farewell(&args, &numbers, &failures, abandoned)
-    });
+    let Begun { key, loaded, serving, registration } = begun;
+    let (failures, voice) = (loaded.failures.clone(), Voice::start()?);
+    let (text, notes) = announcement(&args, &loaded, &serving)?;
+    let work = async {
+        voice.printed(text).await?;
+        voice.say(notes.join("\n"));
+        counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
+        let Some(hangups) = hangups else { return std::future::pending().await };
+        Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, key, loaded, &voice).await)
+    };
     tokio::select! {
-        told = told => told.unwrap_or(Ok(())),
-        signal = end(&args) => Err(Error::Interrupted(signal)),
+        failed = work => match failed? {},
+        _ = end => {}
     }
+    let once_more = self::end(&args);
+    if !args.json {
+        voice.say("remora: serve: shutting down; once more ends it at once".into());
+    }
+    let numbers = serving.stats();
+    let shutdown = tokio::task::spawn_blocking(move || {
+        // Before the server stops answering: who asks now is not sent to a closed port.
+        drop(registration);
+        serving.shutdown().abandoned
+    });
+    let rest = async {
+        let abandoned = shutdown.await.unwrap_or_default();
+        let text = farewell(&args, &numbers, &failures, abandoned)?;
+        let told = async {
+            let printed = voice.printed(text).await;
+            voice.said().await;
+            printed
+        };
+        // Nobody may be reading what it says.
+        tokio::time::timeout(FAREWELL_MAX, told).await.unwrap_or(Err(Error::Pipe))
+    };
+    tokio::select! {
+        ended = rest => ended,
+        signal = once_more => Err(Error::Interrupted(signal)),
+    }
+}
+
+/// A server that answers.
+struct Begun {
+    key: [u8; 16],
+    loaded: Loaded,
+    serving: Serving,
+    /// Taken back when it is dropped, however this ends.
+    registration: Option<Registration>,
+}
+
+/// Reads, opens and starts all that there is, beside the thread that waits for signals: any of it may take long.
+async fn begin(args: &Arc<Serve>) -> Result<Begun> {
+    let starting = tokio::task::spawn_blocking({
+        let args = args.clone();
+        move || started(&args)
+    });
+    let started = starting.await.unwrap_or_else(|e| Err(Error::refused("cannot start", e.to_string())));
+    let (key, loaded, serving) = started?;
+    let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
+    Ok(Begun { key, loaded, serving, registration })
+}
+
+fn started(args: &Serve) -> Result<([u8; 16], Loaded, Serving)> {
+    let mut plan = share::plan(args, Pipes::Read)?;
+    plan.notes.extend(notes::of_user());
+    plan.notes.extend(notes::of_portmap(args)?);
+    let key = key::of(args)?;
+    let mut loaded = load::open(plan, &key, None)?;
+    let serving = start(args, &loaded)?;
+    loaded.plan.notes.extend(room(&serving, &loaded));
+    Ok((key, loaded, serving))
 }
 
 /// Where this process may not make files as large as a client asks for, that client is told so, and
@@ -127,9 +156,9 @@ fn hangups(args: &Serve) -> Result<Option<Signal>> {
     signal(SignalKind::hangup()).map(Some).map_err(Error::local("cannot wait for signals"))
 }
 
-/// Waits for a signal that ends the server. See [`hangups`].
-async fn end(args: &Serve) -> u8 {
-    if args.exports.is_empty() { interrupt::wait().await } else { interrupt::wait_but_for_hangup().await }
+/// The next signal that ends the server. See [`hangups`].
+fn end(args: &Serve) -> impl Future<Output = u8> + use<> {
+    interrupt::catch_some(args.exports.is_empty())
 }
 
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
@@ -171,125 +200,13 @@ fn cache(cache: args::Cache) -> CacheConfig {
     }
 }
 
-fn announce(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result {
-    let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
-    let (shares, notes) = (&loaded.plan.shares, &loaded.plan.notes);
-    if args.json {
-        let atp = serving.objects().map(|(listen, key)| AtpView { listen, key: key.to_string() });
-        return out::json(&Ready { listen: addrs, mount, portmap, atp, exports: table::views(shares), notes });
-    }
-    let mut text = String::new();
-    for addr in addrs {
-        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, UDP and TCP\n");
-    }
-    if let Some(mount) = mount {
-        text += &format!("MOUNT also on {mount}\n");
-    }
-    if let Some((addr, key)) = serving.objects() {
-        text += &format!("NFS over ATP on {addr}, with the key {key}\n");
-    }
-    if let Some(portmap) = portmap {
-        text += &format!("portmapper on {portmap}\n");
-    }
-    if args.rpcbind {
-        text += &format!("registered with rpcbind at {}\n", Registration::RPCBIND);
-    }
-    for share in shares {
-        text += &table::line(share);
-    }
-    if let (Some(addr), Some(name)) = (addrs.first(), shares.first().and_then(|s| s.names.last())) {
-        text += &examples(addr, mount.map_or(addr.port(), |m| m.port()), name);
-    }
-    if let (Some((addr, key)), Some(name)) = (serving.objects(), shares.first().and_then(|s| s.names.last())) {
-        let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(&addr) };
-        let (port, path) = (addr.port(), encode(name));
-        text += &format!("             remora ls 'nfs://{host}:{port}{path}?proto=atp&key={key}'\n");
-    }
-    out::text(&text)?;
-    notes.iter().for_each(out::say);
-    warn(args, addrs);
-    Ok(())
-}
-
-fn warn(args: &Serve, addrs: &[SocketAddr]) {
-    if args.durability == args::Durability::NamesLater {
-        out::say("a crash of this machine may undo half a minute of changes to names and attributes (--durability)");
-    }
-    let here_only = addrs.iter().all(|a| a.ip().is_loopback());
-    // Files say themselves who may come; `notes` says where they do not.
-    if !args.exports.is_empty() {
-        if here_only {
-            out::say("only this machine can reach it; --listen 0.0.0.0:2049 shares it with others");
-        }
-        return;
-    }
-    if here_only {
-        out::say("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others");
-    } else if args.allow.is_empty() {
-        let what = if args.read_only { "read" } else { "read and change" };
-        out::say(format_args!(
-            "warning: whoever reaches this address can {what} these files; --allow CIDR limits that"
-        ));
-    }
-}
-
-/// Commands that reach the share `name`.
-fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
-    let (port, path) = (addr.port(), encode(name));
-    let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
-    // Linux's mount takes no address of the other family than it is told; libnfs knows no IPv6.
-    let tcp = if addr.is_ipv6() { "tcp6" } else { "tcp" };
-    let mut text = format!("for example: remora ls 'nfs://{host}:{port}{path}'\n");
-    if addr.is_ipv4() {
-        text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
-    }
-    let ports = format!("port={port},mountport={mount_port}");
-    text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} '{host}:{name}' DIR\n")
-}
-
-/// An address as URLs have it.
-fn host(addr: &SocketAddr) -> String {
-    if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
-}
-
-/// A path as URLs have it.
-fn encode(path: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
-    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
-}
-
-fn farewell(args: &Serve, numbers: &Snapshot, failures: &Failures, abandoned: usize) -> Result {
+fn farewell(args: &Serve, numbers: &Snapshot, failures: &Failures, abandoned: usize) -> Result<String> {
     let core = &numbers.core;
     let calls = core.nfs_calls + core.mount_calls;
     if args.json {
         let counters = Counters::of(numbers, failures);
-        return out::json(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
+        return voice::line(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
     }
     let left = if abandoned > 0 { format!(", {abandoned} left unanswered") } else { String::new() };
-    out::text(&format!("{calls} calls, {} executed, {} replies{left}\n", core.executed, core.replies))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_encoded_for_urls() {
-        assert_eq!(encode("/a b/é?"), "/a%20b/%C3%A9%3F");
-    }
-
-    #[test]
-    fn examples_work_with_the_address_they_name() {
-        let v4 = examples(&"127.0.0.1:2049".parse().unwrap(), 2050, "/srv");
-        assert!(v4.contains("'nfs://127.0.0.1:2049/srv'"), "{v4}");
-        assert!(v4.contains("nfs-ls 'nfs://127.0.0.1/srv?version=3&nfsport=2049&mountport=2050'"), "{v4}");
-        let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp '127.0.0.1:/srv' DIR";
-        assert!(v4.contains(mount), "{v4}");
-        for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
-            let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
-            assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");
-            let mount = format!("proto=tcp6,nolock,port=2049,mountport=2049,mountproto=tcp6 '{host}:/srv' DIR");
-            assert!(v6.contains(&mount), "{v6}");
-        }
-    }
+    Ok(format!("{calls} calls, {} executed, {} replies{left}\n", core.executed, core.replies))
 }

@@ -1,18 +1,21 @@
 //! SIGHUP: the flags' directories and files are read again, and served if all is well.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use remora_host::server::Serving;
 use serde::Serialize;
 use tokio::signal::unix::Signal;
 
+use super::file::Pipes;
 use super::load::{self, Loaded};
 use super::share;
 use super::table::Changes;
+use super::voice::Voice;
 use crate::args::Serve;
 use crate::exit::{Error, Result};
-use crate::out;
 
 /// What `--json` prints then.
 #[derive(Serialize)]
@@ -32,53 +35,73 @@ pub(super) async fn at_hangups(
     args: &Arc<Serve>,
     key: [u8; 16],
     first: Loaded,
+    voice: &Voice,
 ) -> Infallible {
     let mut now = Arc::new(first);
+    let mut due = false;
     loop {
-        if hangups.recv().await.is_none() {
+        if !due && hangups.recv().await.is_none() {
             // No more will come.
             return std::future::pending().await;
         }
-        match again(args, key, &now).await {
-            Ok(next) => {
+        let read;
+        (read, due) = read_unless_hung_up(&mut hangups, again(args, key, &now), voice).await;
+        match read {
+            Ok((next, changes)) => {
                 serving.set_exports(next.exports.clone());
                 let notes: Vec<String> = next.plan.notes.iter().cloned().chain(super::room(serving, &next)).collect();
-                tell(args, Ok((Changes::between(&now, &next), &notes)));
+                tell(args, voice, Ok((changes, &notes)));
                 now = Arc::new(next);
             }
-            Err(error) => tell(args, Err(error)),
+            Err(error) => tell(args, voice, Err(error)),
+        }
+    }
+}
+
+/// Waits for what is read, and whether there was another hang-up meanwhile: the files may have changed behind the
+/// reader's back. Directories of a file server that does not answer may take for ever, which who asks is told.
+async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output = T>, voice: &Voice) -> (T, bool) {
+    let (since, mut read, mut due) = (Instant::now(), pin!(read), false);
+    loop {
+        tokio::select! {
+            read = &mut read => return (read, due),
+            Some(()) = hangups.recv() => {
+                due = true;
+                let secs = since.elapsed().as_secs();
+                voice.say(format!("remora: serve: still reading the exports ({secs} s); once more when that is done"));
+            }
         }
     }
 }
 
 /// Reads and opens, beside the threads that serve: names of hosts may take a while to find.
-async fn again(args: &Arc<Serve>, key: [u8; 16], now: &Arc<Loaded>) -> Result<Loaded> {
+async fn again(args: &Arc<Serve>, key: [u8; 16], now: &Arc<Loaded>) -> Result<(Loaded, Changes)> {
     let (args, now) = (args.clone(), now.clone());
-    let read = move || load::open(share::plan(&args)?, &key, Some(&now));
+    let read = move || {
+        let next = load::open(share::plan(&args, Pipes::Refused)?, &key, Some(&now))?;
+        let changes = Changes::between(&now, &next);
+        Ok((next, changes))
+    };
     let done = tokio::task::spawn_blocking(read).await;
     done.unwrap_or_else(|e| Err(Error::refused("cannot read the exports", e.to_string())))
 }
 
-/// Says what came of it. Who does not listen does not end the server.
-fn tell(args: &Serve, result: Result<(Changes, &Vec<String>)>) {
-    if let Err(error) = &result {
-        out::say(format_args!("remora: serve: the exports stay as they are: {error}"));
-    }
-    let said = match result {
+/// Says what came of it.
+fn tell(args: &Serve, voice: &Voice, result: Result<(Changes, &Vec<String>)>) {
+    match result {
         Ok((changes, notes)) if args.json => {
-            out::json(&Report { reloaded: true, changes: Some(changes), notes, error: None })
-        }
-        Err(error) if args.json => {
-            let error = Some(error.to_string());
-            out::json(&Report { reloaded: false, changes: None, notes: &[], error })
+            voice.json(&Report { reloaded: true, changes: Some(changes), notes, error: None });
         }
         Ok((changes, notes)) => {
-            notes.iter().for_each(out::say);
-            out::text(&format!("exports read again: {changes}\n"))
+            voice.say(notes.join("\n"));
+            voice.print(format!("exports read again: {changes}\n"));
         }
-        Err(_) => Ok(()),
-    };
-    if let Err(error) = said {
-        out::say(format_args!("remora: serve: {error}"));
+        Err(error) => {
+            voice.say(format!("remora: serve: the exports stay as they are: {error}"));
+            if args.json {
+                let error = Some(error.to_string());
+                voice.json(&Report { reloaded: false, changes: None, notes: &[], error });
+            }
+        }
     }
 }

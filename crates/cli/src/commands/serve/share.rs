@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use remora_host::exports::Entry;
 use remora_server::{Access, Clients, Terms};
 
-use super::{file, notes};
+use super::file::{self, Pipes};
+use super::notes;
 use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 
@@ -35,7 +36,7 @@ pub(super) struct Plan {
 }
 
 /// Reads the flags and the files they name. Changes nothing; blocks.
-pub(super) fn plan(args: &Serve) -> Result<Plan> {
+pub(super) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
     let access = access(args)?;
     let (mut shares, mut notes) = (Vec::new(), Vec::new());
     for dir in &args.dirs {
@@ -50,7 +51,7 @@ pub(super) fn plan(args: &Serve) -> Result<Plan> {
         shares.push(Share { dir, names, aliases: Vec::new(), unlisted, access: access.clone(), file: None });
     }
     for path in &args.exports {
-        let parsed = file::read(path, args.exports_format)?;
+        let parsed = file::read(path, args.exports_format, pipes)?;
         notes.extend(parsed.notes.into_iter().map(|(line, text)| file::at(path, line, format_args!("note: {text}"))));
         for entry in parsed.entries {
             shares.push(from_file(path, entry)?);

@@ -13,7 +13,7 @@ fn args(line: &[&str]) -> Serve {
 }
 
 fn shares(line: &[&str]) -> Result<Vec<Share>> {
-    plan(&args(line)).map(|p| p.shares)
+    plan(&args(line), Pipes::Read).map(|p| p.shares)
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
     let plan = |words: &[&OsStr]| {
         let line = [OsStr::new("remora"), OsStr::new("serve")].into_iter().chain(words.iter().copied());
         match Cli::try_parse_from(line).unwrap().command {
-            Command::Serve(args) => plan(&args).map(|p| p.shares),
+            Command::Serve(args) => super::plan(&args, Pipes::Read).map(|p| p.shares),
             other => panic!("{other:?}"),
         }
     };
@@ -154,7 +154,7 @@ fn who_may_come_to_an_export_by_another_is_said() {
     let noted = |rules: &[(&str, &str)]| {
         let lines: String = rules.iter().map(|(sub, clients)| format!("{} {clients}\n", path(sub))).collect();
         std::fs::write(&file, lines).unwrap();
-        plan(&args(&["--exports", file.to_str().unwrap()])).unwrap().notes
+        plan(&args(&["--exports", file.to_str().unwrap()]), Pipes::Read).unwrap().notes
     };
     let open = format!("{} is in {}, whose clients come to it", path("a/in"), path("a"));
     for rules in [&[("a", "*(rw)"), ("a/in", "10.0.0.1(rw)")], &[("a/in", "*(ro)"), ("a", "*(rw)")]] {

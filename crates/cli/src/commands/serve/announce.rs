@@ -1,0 +1,143 @@
+//! What a server says when it answers: where it is, what it shares, and how to come to that.
+
+use std::net::SocketAddr;
+
+use remora_host::portmap::Registration;
+use remora_host::server::Serving;
+use serde::Serialize;
+
+use super::load::Loaded;
+use super::table::{self, ExportView};
+use super::voice;
+use crate::args::{self, Serve};
+use crate::exit::Result;
+
+/// What `--json` prints when the server answers.
+#[derive(Serialize)]
+struct Ready<'a> {
+    listen: &'a [SocketAddr],
+    mount: Option<SocketAddr>,
+    portmap: Option<SocketAddr>,
+    atp: Option<AtpView>,
+    exports: Vec<ExportView<'a>>,
+    notes: &'a [String],
+}
+
+/// Where clients find the server over ATP, and by which key they know it.
+#[derive(Serialize)]
+struct AtpView {
+    listen: SocketAddr,
+    key: String,
+}
+
+/// The text for standard output, and lines for standard error.
+pub(super) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result<(String, Vec<String>)> {
+    let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
+    let (shares, notes) = (&loaded.plan.shares, &loaded.plan.notes);
+    if args.json {
+        let atp = serving.objects().map(|(listen, key)| AtpView { listen, key: key.to_string() });
+        let ready = Ready { listen: addrs, mount, portmap, atp, exports: table::views(shares), notes };
+        return Ok((voice::line(&ready)?, Vec::new()));
+    }
+    let mut text = String::new();
+    for addr in addrs {
+        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, UDP and TCP\n");
+    }
+    if let Some(mount) = mount {
+        text += &format!("MOUNT also on {mount}\n");
+    }
+    if let Some((addr, key)) = serving.objects() {
+        text += &format!("NFS over ATP on {addr}, with the key {key}\n");
+    }
+    if let Some(portmap) = portmap {
+        text += &format!("portmapper on {portmap}\n");
+    }
+    if args.rpcbind {
+        text += &format!("registered with rpcbind at {}\n", Registration::RPCBIND);
+    }
+    for share in shares {
+        text += &table::line(share);
+    }
+    if let (Some(addr), Some(name)) = (addrs.first(), shares.first().and_then(|s| s.names.last())) {
+        text += &examples(addr, mount.map_or(addr.port(), |m| m.port()), name);
+    }
+    if let (Some((addr, key)), Some(name)) = (serving.objects(), shares.first().and_then(|s| s.names.last())) {
+        let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(&addr) };
+        let (port, path) = (addr.port(), encode(name));
+        text += &format!("             remora ls 'nfs://{host}:{port}{path}?proto=atp&key={key}'\n");
+    }
+    Ok((text, notes.iter().cloned().chain(warnings(args, addrs)).collect()))
+}
+
+fn warnings(args: &Serve, addrs: &[SocketAddr]) -> Vec<String> {
+    let crash = "a crash of this machine may undo half a minute of changes to names and attributes (--durability)";
+    let later = (args.durability == args::Durability::NamesLater).then(|| crash.to_owned());
+    later.into_iter().chain(reach(args, addrs)).collect()
+}
+
+/// Who can reach it, if that may be a surprise.
+fn reach(args: &Serve, addrs: &[SocketAddr]) -> Option<String> {
+    let here_only = addrs.iter().all(|a| a.ip().is_loopback());
+    // Files say themselves who may come; `notes` says where they do not.
+    match (here_only, args.exports.is_empty()) {
+        (true, true) => {
+            Some("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others".into())
+        }
+        (true, false) => Some("only this machine can reach it; --listen 0.0.0.0:2049 shares it with others".into()),
+        (false, true) if args.allow.is_empty() => {
+            let what = if args.read_only { "read" } else { "read and change" };
+            Some(format!("warning: whoever reaches this address can {what} these files; --allow CIDR limits that"))
+        }
+        (false, _) => None,
+    }
+}
+
+/// Commands that reach the share `name`.
+fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
+    let (port, path) = (addr.port(), encode(name));
+    let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
+    // Linux's mount takes no address of the other family than it is told; libnfs knows no IPv6.
+    let tcp = if addr.is_ipv6() { "tcp6" } else { "tcp" };
+    let mut text = format!("for example: remora ls 'nfs://{host}:{port}{path}'\n");
+    if addr.is_ipv4() {
+        text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
+    }
+    let ports = format!("port={port},mountport={mount_port}");
+    text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} '{host}:{name}' DIR\n")
+}
+
+/// An address as URLs have it.
+fn host(addr: &SocketAddr) -> String {
+    if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
+}
+
+/// A path as URLs have it.
+fn encode(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~".contains(&b);
+    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_encoded_for_urls() {
+        assert_eq!(encode("/a b/é?"), "/a%20b/%C3%A9%3F");
+    }
+
+    #[test]
+    fn examples_work_with_the_address_they_name() {
+        let v4 = examples(&"127.0.0.1:2049".parse().unwrap(), 2050, "/srv");
+        assert!(v4.contains("'nfs://127.0.0.1:2049/srv'"), "{v4}");
+        assert!(v4.contains("nfs-ls 'nfs://127.0.0.1/srv?version=3&nfsport=2049&mountport=2050'"), "{v4}");
+        let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp '127.0.0.1:/srv' DIR";
+        assert!(v4.contains(mount), "{v4}");
+        for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
+            let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
+            assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");
+            let mount = format!("proto=tcp6,nolock,port=2049,mountport=2049,mountproto=tcp6 '{host}:/srv' DIR");
+            assert!(v6.contains(&mount), "{v6}");
+        }
+    }
+}
