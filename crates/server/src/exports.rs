@@ -1,5 +1,6 @@
 //! What is exported, under which names, and the way from a handle or a path to it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -76,20 +77,20 @@ impl Exports {
     /// Serves `list`. Handles stay good across restarts while `key` and the exports' first
     /// names stay.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
-        let mut seen: Vec<Vec<&[u8]>> = Vec::new();
+        let mut seen: BTreeSet<Vec<&[u8]>> = BTreeSet::new();
         for name in list.iter().flat_map(Export::paths) {
             let usable = name.starts_with('/') && name.len() <= mount::PATH_MAX as usize;
             let parts =
                 components(name.as_bytes()).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
-            if seen.contains(&parts) {
+            if !seen.insert(parts) {
                 return Err(ExportsError::Twice(name.clone()));
             }
-            seen.push(parts);
         }
         let mut exports = Exports { list: Vec::with_capacity(list.len()), signer: Signer::new(key) };
+        let mut ids = BTreeSet::new();
         for export in list {
             let id = export_id(export.names.first().ok_or(ExportsError::NoName)?);
-            if exports.list.iter().any(|e| e.id == id) {
+            if !ids.insert(id) {
                 return Err(ExportsError::Twice(export.names.join(", ")));
             }
             exports.list.push(Exported { id, export });

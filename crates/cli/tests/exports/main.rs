@@ -232,6 +232,23 @@ fn a_check_shows_what_would_be_served_and_to_whom() {
     e.place.run(&["serve", "--check", "/nonexistent"]).expect(2, &["no such file or directory"]);
 }
 
+#[test]
+fn how_many_files_many_exports_take_is_said_before_they_are_opened() {
+    let dirs: Vec<String> = (0..80).map(|n| n.to_string()).collect();
+    let e = Exports::new(&dirs.iter().map(String::as_str).collect::<Vec<_>>());
+    e.write(&dirs.iter().map(|dir| (dir.as_str(), "*(rw)")).collect::<Vec<_>>());
+    for more in [&["--check"][..], &[]] {
+        let mut limited = Command::new("prlimit");
+        let server = e.server();
+        limited.arg("--nofile=64").arg(server.get_program()).args(server.get_args()).args(more);
+        let out = limited.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(said.contains("for 80 exports this process must be allowed "), "{said}");
+        assert!(said.contains(" open files, and is allowed 64: "), "{said}");
+        assert_eq!(out.status.code(), Some(if more.is_empty() { 1 } else { 2 }));
+    }
+}
+
 /// A call of NFS's NULL and its reply, on a connection.
 fn ping(stream: &mut TcpStream) {
     let none = OpaqueAuth::none();

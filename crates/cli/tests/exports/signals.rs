@@ -162,3 +162,16 @@ fn counters_are_printed_again_when_there_is_room_again() {
         last.is_some_and(|line: Value| line.get("counters").is_some())
     });
 }
+
+#[test]
+fn a_directory_under_two_names_is_the_same_after_a_hang_up() {
+    let e = Exports::new(&["a", "d"]);
+    e.write(&[("a", "*(rw)")]);
+    let mut command = e.server();
+    for name in ["x", "y"] {
+        command.arg("--export").arg(format!("{name}={}", e.path("d")));
+    }
+    let mut server = crate::Daemon::start(command);
+    let said = reload(&mut server);
+    assert_eq!((&said["changed"], &said["kept"]), (&json!([]), &json!(3)), "{said}");
+}

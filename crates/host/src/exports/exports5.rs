@@ -7,6 +7,8 @@
 mod options;
 mod words;
 
+use std::collections::HashMap;
+
 use remora_server::{Access, Rule};
 
 use super::clients::{self, Named};
@@ -17,11 +19,13 @@ use words::Word;
 /// Reads a whole file. Lines about the same path are one export.
 pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     let mut paths: Vec<(Word, Vec<Rule>)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
     let mut notes = Vec::new();
     for line in words::lines(text)? {
         let Some((path, clients)) = line.split_first() else { continue };
         let rules = rules(path, clients, &mut notes, resolve)?;
-        match paths.iter_mut().find(|(known, _)| known.text == path.text) {
+        let at = *known.entry(path.text.clone()).or_insert(paths.len());
+        match paths.get_mut(at) {
             Some((_, known)) => known.extend(rules),
             None => paths.push((path.clone(), rules)),
         }

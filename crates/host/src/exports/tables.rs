@@ -101,9 +101,14 @@ pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     let file: File = toml::from_str(text).map_err(|e| wrong(text, e.span(), e.message()))?;
     let mut notes = Vec::new();
     let mut entries = Vec::with_capacity(file.export.len());
+    let (mut line, mut counted) = (1, 0);
     for table in file.export {
+        // From table to table: counting all of the lines before each takes long where there are many.
+        let start = table.span().start;
+        line += text.get(counted..start).map_or(0, |between| between.matches('\n').count());
+        counted = start;
         let for_all = table.get_ref().clients.is_none();
-        let entry = entry(text, table, resolve)?;
+        let entry = entry(text, table.into_inner(), line, resolve)?;
         if for_all {
             notes.push((entry.line, format!("'{}' has no clients: whoever reaches the server may use it", entry.path)));
         }
@@ -112,9 +117,7 @@ pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     Ok(Parsed { entries, notes })
 }
 
-fn entry(text: &str, table: Spanned<Export>, resolve: Resolve<'_>) -> Result<Entry, Wrong> {
-    let line = line_at(text, table.span().start).0;
-    let export = table.into_inner();
+fn entry(text: &str, export: Export, line: usize, resolve: Resolve<'_>) -> Result<Entry, Wrong> {
     let terms = export.terms(Terms::default());
     let access = match &export.clients {
         None => Ok(Access::everybody(terms)),

@@ -42,7 +42,7 @@ impl Descriptors {
     }
 
     /// The same with so many exports.
-    pub(super) fn with_exports(self, exports: usize) -> Descriptors {
+    pub fn with_exports(self, exports: usize) -> Descriptors {
         let open = (self.open + EXPORT * exports).saturating_sub(EXPORT * self.exports);
         Descriptors { open, exports, ..self }
     }
@@ -57,8 +57,23 @@ impl Descriptors {
 
     /// Fails if next to no connection fits.
     pub fn check(&self) -> Result<(), StartError> {
-        let Descriptors { max, open, exports, .. } = *self;
-        if self.connections() < CONNECTIONS_MIN { Err(StartError::Descriptors { max, open, exports }) } else { Ok(()) }
+        if self.connections() < CONNECTIONS_MIN { Err(self.too_few()) } else { Ok(()) }
+    }
+
+    /// That they are too few, and how many it takes.
+    pub fn too_few(&self) -> StartError {
+        StartError::Descriptors { max: self.max, needed: self.needed(), exports: self.exports }
+    }
+
+    /// A limit with which connections fit, but none with much less.
+    fn needed(&self) -> usize {
+        let fits = |max| Descriptors { max, ..*self }.connections() >= CONNECTIONS_MIN;
+        let (mut too_few, mut enough) = (0, usize::MAX);
+        while enough - too_few > 1 {
+            let max = too_few + (enough - too_few) / 2;
+            *(if fits(max) { &mut enough } else { &mut too_few }) = max;
+        }
+        enough
     }
 
     /// How many connections to take, where those are not enough: more than fit, for that is better than none.
@@ -98,7 +113,14 @@ mod tests {
         let full = of(1024, 15 + 2 * 450, 450);
         assert_eq!(full.connections(), 0);
         let why = full.check().unwrap_err().to_string();
-        assert!(why.contains("915 of 1024") && why.contains("450 exports"), "{why}");
+        assert!(why.starts_with("for 450 exports this process must be allowed 4"), "{why}");
+        assert!(why.contains(" open files, and is allowed 1024: "), "{why}");
+        for (open, exports) in [(15 + 2 * 450, 450), (40_015, 20_000), (5000, 1)] {
+            let few = of(1024, open, exports);
+            let enough = few.needed();
+            assert!(of(enough, open, exports).check().is_ok(), "{enough} for {exports}");
+            assert!(of(enough - 16, open, exports).check().is_err(), "{enough} for {exports}");
+        }
         assert_eq!(full.connections_at_least(), CONNECTIONS_MIN);
         assert_eq!(of(1024, 17, 1).with_exports(450), full);
         assert!(full.with_exports(10).check().is_ok(), "they were closed");

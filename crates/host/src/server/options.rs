@@ -40,7 +40,6 @@ pub struct Options {
 impl Options {
     /// The defaults, for `core`.
     pub fn new(core: Config) -> Options {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             mount_listen: None,
@@ -48,12 +47,21 @@ impl Options {
             objects: None,
             core,
             seed: None,
-            executor_threads: (2 * cores).max(4),
+            executor_threads: Options::default_threads(),
             queueing: Queueing::Lanes,
-            socket_threads: cores.min(8),
+            socket_threads: cores().min(8),
             limits: Limits::default(),
         }
     }
+
+    /// The default of [`Options::executor_threads`].
+    pub fn default_threads() -> usize {
+        (2 * cores()).max(4)
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// How jobs that would only wait for one another, writes to one file for instance, wait.
@@ -155,14 +163,14 @@ pub enum StartError {
     },
     /// Nothing could be opened any more, least of all connections.
     #[error(
-        "{open} of {max} files that this process may have open are, with {exports} exports, which leaves too few for \
-         connections and files: export less, or raise the limit (ulimit -Hn; LimitNOFILE= in a unit of systemd)"
+        "for {exports} export{} this process must be allowed {needed} open files, and is allowed {max}: export less, or \
+         raise the limit (ulimit -Hn; LimitNOFILE= in a unit of systemd)", if *exports == 1 { "" } else { "s" }
     )]
     Descriptors {
         /// How many files may be open.
         max: usize,
-        /// How many are.
-        open: usize,
+        /// How many it takes.
+        needed: usize,
         /// How many exports there are.
         exports: usize,
     },

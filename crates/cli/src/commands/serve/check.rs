@@ -1,13 +1,12 @@
 //! `remora serve --check`: what would be served, without serving it.
 
 use remora_host::server::{Descriptors, Options};
-use remora_server::Config;
 use serde::Serialize;
 
 use super::file::Pipes;
 use super::share::{self, Plan};
 use super::table::{self, ExportView};
-use super::{load, notes};
+use super::{load, notes, ports};
 use crate::args::Serve;
 use crate::exit::{Error, Result};
 use crate::out;
@@ -38,11 +37,11 @@ pub(super) fn run(args: &Serve) -> Result {
 }
 
 fn planned(args: &Serve) -> Result<Plan> {
+    ports::distinct(args)?;
     // No handle is signed, so any key will do, and none need be made.
     let loaded = load::open(share::plan(args, Pipes::Read)?, &[0; 16], None)?;
     let exports = loaded.plan.shares.len();
-    let threads = Options::new(Config::new(loaded.exports.clone())).executor_threads;
-    let descriptors = Descriptors::count(exports, threads);
+    let descriptors = Descriptors::count(exports, Options::default_threads());
     descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;
     let mut plan = loaded.plan;
     plan.notes.extend(notes::of_user());

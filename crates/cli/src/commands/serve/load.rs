@@ -1,17 +1,20 @@
 //! From a plan to exports that can be served, reusing what is open already.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use remora_host::server::raise_limit;
+use remora_host::server::{Descriptors, Options, raise_limit};
 use remora_server::{Export, Exports};
 use remora_vfs::{LocalDisk, local};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use super::failures::Failures;
 use super::key::random;
 use super::notes;
-use super::share::{Plan, Share};
+use super::share::{self, Plan, Share};
 use crate::exit::{Error, Result};
 
 /// Exports with their directories open.
@@ -30,7 +33,7 @@ struct Opened {
 }
 
 /// A directory as long as nothing is mounted over it and nothing else takes its path.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Place {
     path: PathBuf,
     device: (u32, u32),
@@ -38,14 +41,26 @@ struct Place {
     mount: u64,
 }
 
-/// Opens what is planned. A directory that `before` has open is taken from there, with its
-/// write verifier and all that is known about its files: to clients nothing happens to it.
+/// Opens what is planned, each directory once, by however many names it goes. One that `before` has open is taken
+/// from there, with its write verifier and all that is known about its files: to clients nothing happens to it.
 pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
     // Each takes some. Before they are opened, or many would not be.
     raise_limit();
     let failures = before.map_or_else(Failures::start, |before| Ok(before.failures.clone()))?;
-    let open = |share| disk(share, plan.shares.len(), &failures, before);
-    let disks = plan.shares.iter().map(open).collect::<Result<Vec<Opened>>>()?;
+    let (count, opened) = (plan.shares.len(), before.map_or(0, |b| b.disks.len()));
+    let room = || Descriptors::count(opened, Options::default_threads()).with_exports(count);
+    if before.is_none() {
+        room().check().map_err(|e| Error::refused("cannot start", e.to_string()))?;
+    }
+    let mut known = before.map_or_else(HashMap::new, Loaded::by_place);
+    let open = |share| disk(share, count, &failures, &mut known).map_err(|e| (share, e));
+    let disks = plan.shares.iter().map(open).collect::<std::result::Result<Vec<Opened>, (&Share, io::Error)>>();
+    // What was opened in vain is closed again: it is not to be counted.
+    drop(known);
+    let disks = disks.map_err(|(share, e)| match Errno::from_io_error(&e) {
+        Some(Errno::MFILE) => Error::refused("cannot open the exports", room().too_few().to_string()),
+        _ => Error::local(share.dir.display())(e),
+    })?;
     let ends = plan.shares.iter().zip(&disks);
     plan.notes
         .extend(ends.filter_map(|(share, opened)| Some(notes::of_handles(&share.dir, opened.disk.handles_end()?))));
@@ -56,11 +71,15 @@ pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> R
         access: share.access.clone(),
     };
     let list = plan.shares.iter().zip(&disks).map(export).collect();
-    let exports = Exports::new(list, key).map_err(|e| Error::Usage(e.to_string()))?;
+    let exports = Exports::new(list, key).map_err(|e| share::wrong_name(&plan.shares, &e))?;
     Ok(Loaded { plan, exports: Arc::new(exports), failures, disks })
 }
 
 impl Loaded {
+    fn by_place(&self) -> HashMap<Place, Arc<LocalDisk>> {
+        self.disks.iter().map(|d| (d.place.clone(), d.disk.clone())).collect()
+    }
+
     /// The shares, and whether each is of the same directory as the one of `before` that it
     /// took it from.
     pub(super) fn same_directory(&self, before: &Loaded, share: usize, was: usize) -> bool {
@@ -69,10 +88,15 @@ impl Loaded {
     }
 }
 
-fn disk(share: &Share, exports: usize, failures: &Arc<Failures>, before: Option<&Loaded>) -> Result<Opened> {
-    let place = place(&share.dir).map_err(Error::local(share.dir.display()))?;
-    if let Some(known) = before.and_then(|b| b.disks.iter().find(|d| d.place == place)) {
-        return Ok(known.clone());
+fn disk(
+    share: &Share,
+    exports: usize,
+    failures: &Arc<Failures>,
+    known: &mut HashMap<Place, Arc<LocalDisk>>,
+) -> io::Result<Opened> {
+    let place = place(&share.dir)?;
+    if let Some(disk) = known.get(&place).cloned() {
+        return Ok(Opened { place, disk });
     }
     // Never read-only: who may change what is up to each client's terms, and those may change.
     let options = local::Options {
@@ -80,13 +104,14 @@ fn disk(share: &Share, exports: usize, failures: &Arc<Failures>, before: Option<
         honour_credentials: rustix::process::geteuid().is_root(),
         exports,
         on_failure: failures.of(&share.dir),
-        ..local::Options::new(random()?)
+        ..local::Options::new(random().map_err(|e| io::Error::other(e.to_string()))?)
     };
-    let disk = LocalDisk::open(&share.dir, options).map_err(Error::local(share.dir.display()))?;
-    Ok(Opened { place, disk: Arc::new(disk) })
+    let disk = Arc::new(LocalDisk::open(&share.dir, options)?);
+    known.insert(place.clone(), disk.clone());
+    Ok(Opened { place, disk })
 }
 
-fn place(dir: &Path) -> std::io::Result<Place> {
+fn place(dir: &Path) -> io::Result<Place> {
     let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::INO | StatxFlags::MNT_ID)?;
     Ok(Place {
         path: dir.to_owned(),

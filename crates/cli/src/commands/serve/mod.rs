@@ -8,6 +8,7 @@ mod file;
 mod key;
 mod load;
 mod notes;
+mod ports;
 mod reload;
 mod share;
 mod table;
@@ -130,6 +131,7 @@ async fn begin(args: &Arc<Serve>) -> Result<Begun> {
 }
 
 fn started(args: &Serve) -> Result<([u8; 16], Loaded, Serving)> {
+    ports::distinct(args)?;
     let mut plan = share::plan(args, Pipes::Read)?;
     plan.notes.extend(notes::of_user());
     plan.notes.extend(notes::of_portmap(args)?);

@@ -1,12 +1,13 @@
 //! What whoever starts a server may like to know about what it is started as, beside its exports.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_vfs::local::HandlesEnd;
 
-use super::share::Share;
+use super::share::{Share, shown};
 use crate::args::Serve;
 use crate::exit::{Error, Result};
 
@@ -20,24 +21,43 @@ pub(super) fn of_user() -> Option<String> {
     (!user.is_root()).then(said)
 }
 
-/// Of exports in others that other clients may use, or on other terms: those come to what is in them, too. A file
-/// system of its own that is mounted there they do not see.
+/// Of exports that others' clients come to, too, who are others or come on other terms: those that have the same
+/// directory, or lie in another's. A file system of its own that is mounted there they do not see.
 pub(super) fn of_nesting(shares: &[Share]) -> Vec<String> {
+    let mut by_dir: HashMap<&Path, Vec<Placed<'_>>> = HashMap::new();
     let device = |share: &Share| std::fs::metadata(&share.dir).map(|found| found.dev()).ok();
-    let devices: Vec<_> = shares.iter().map(device).collect();
-    let all = || shares.iter().zip(&devices);
-    let nested = |(inner, on): (&Share, &Option<u64>)| {
-        let holds = |outer: &Share| outer.dir != inner.dir && inner.dir.starts_with(&outer.dir);
-        let (outer, _) = all().find(|(outer, device)| holds(outer) && *device == on && outer.access != inner.access)?;
-        let (inner, outer) = (inner.dir.display(), outer.dir.display());
+    let placed: Vec<Placed<'_>> = shares.iter().map(|share| Placed { share, device: device(share) }).collect();
+    for one in &placed {
+        by_dir.entry(&one.share.dir).or_default().push(*one);
+    }
+    let differing = |dir: &Path, one: &Placed<'_>| {
+        let there = by_dir.get(dir)?;
+        there.iter().find(|there| there.device == one.device && there.share.access != one.share.access)
+    };
+    let twice = |one: &Placed<'_>| {
+        let first = by_dir.get(one.share.dir.as_path())?.first()?;
+        let (name, known) = (one.share.names.first()?, first.share.names.first()?);
+        let text = format!("{known} and {name} are one directory: what the one does not allow the other may");
+        (first.share.access != one.share.access).then_some(text)
+    };
+    let nested = |one: &Placed<'_>| {
+        let outer = one.share.dir.ancestors().skip(1).find_map(|dir| differing(dir, one))?;
+        let (inner, outer) = (shown(&one.share.dir), shown(&outer.share.dir));
         Some(format!("{inner} is in {outer}, whose clients come to it that way, too, on the terms of {outer}"))
     };
-    all().filter_map(nested).collect()
+    placed.iter().flat_map(|one| twice(one).into_iter().chain(nested(one))).collect()
+}
+
+/// A share, and the file system it is on.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    share: &'a Share,
+    device: Option<u64>,
 }
 
 /// That clients' handles of what is in `dir` go stale while it is there.
 pub(super) fn of_handles(dir: &Path, end: HandlesEnd) -> String {
-    let dir = dir.display();
+    let dir = shown(dir);
     let until = match end {
         HandlesEnd::WithMount => "it is mounted anew",
         HandlesEnd::WithServer => "the server is started again",

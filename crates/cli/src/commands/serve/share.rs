@@ -1,16 +1,18 @@
 //! What is to be shared: directories with their names and clients, from flags and files.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use remora_host::exports::Entry;
-use remora_server::{Access, Clients, Terms};
+use remora_server::{Access, Clients, ExportsError, Terms};
 
 use super::file::{self, Pipes};
 use super::notes;
 use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
+use crate::out;
 
 /// A directory, the paths it is mounted by, and who may use it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +25,8 @@ pub(super) struct Share {
     /// Such names that clients are not told: a name that somebody chose is the one to tell.
     pub(super) unlisted: Vec<String>,
     pub(super) access: Access,
-    /// The file it is from; `None` for the command line.
-    pub(super) file: Option<PathBuf>,
+    /// The file it is from, and the line; `None` for the command line.
+    place: Option<(PathBuf, usize)>,
 }
 
 /// All that is to be shared.
@@ -43,12 +45,12 @@ pub(super) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
         let dir = directory(dir)?;
         let path = utf8(&dir)?.to_owned();
         let (names, aliases, unlisted) = (vec![path], aliases(&dir), Vec::new());
-        shares.push(Share { dir, names, aliases, unlisted, access: access.clone(), file: None });
+        shares.push(Share { dir, names, aliases, unlisted, access: access.clone(), place: None });
     }
     for export in &args.export {
         let (name, dir) = named(export)?;
         let (dir, names, unlisted) = (directory(dir)?, vec![name], vec!["/".to_owned()]);
-        shares.push(Share { dir, names, aliases: Vec::new(), unlisted, access: access.clone(), file: None });
+        shares.push(Share { dir, names, aliases: Vec::new(), unlisted, access: access.clone(), place: None });
     }
     for path in &args.exports {
         let parsed = file::read(path, args.exports_format, pipes)?;
@@ -64,6 +66,7 @@ pub(super) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
         }));
     }
     settle(&mut shares);
+    can_be_shown(&shares)?;
     no_name_twice(&shares)?;
     notes.extend(notes::of_nesting(&shares));
     Ok(Plan { shares, notes })
@@ -107,10 +110,25 @@ fn from_file(path: &Path, entry: Entry) -> Result<Share> {
         // As the file has it: that is what its author will mount.
         None => (vec![entry.path.clone()], aliases(Path::new(&entry.path))),
     };
-    Ok(Share { dir, names, aliases, unlisted: Vec::new(), access: entry.access, file: Some(path.to_owned()) })
+    Ok(Share {
+        dir,
+        names,
+        aliases,
+        unlisted: Vec::new(),
+        access: entry.access,
+        place: Some((path.to_owned(), entry.line)),
+    })
 }
 
 impl Share {
+    /// Something is wrong with it.
+    fn wrong(&self, why: String) -> Error {
+        Error::Usage(match &self.place {
+            Some((path, line)) => file::at(path, *line, why),
+            None => why,
+        })
+    }
+
     /// All the paths it is mounted by.
     pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain(&self.unlisted)
@@ -125,29 +143,46 @@ fn aliases(dir: &Path) -> Vec<String> {
 
 /// Gives each share the aliases that are no other's name or alias.
 fn settle(shares: &mut [Share]) {
-    let names: Vec<String> = shares.iter().flat_map(|s| s.names.iter().cloned()).collect();
-    let aliases: Vec<String> = shares.iter().flat_map(|s| s.aliases.iter().chain(&s.unlisted).cloned()).collect();
+    let names: HashSet<String> = shares.iter().flat_map(|s| s.names.iter().cloned()).collect();
+    let mut claims: HashMap<String, usize> = HashMap::new();
+    for alias in shares.iter().flat_map(|s| s.aliases.iter().chain(&s.unlisted)) {
+        *claims.entry(alias.clone()).or_default() += 1;
+    }
     let alone = shares.len() == 1;
-    let is_free = |alias: &String| {
-        let claims = aliases.iter().filter(|other| *other == alias).count();
-        claims == 1 && !names.contains(alias) && (alone || alias != "/")
-    };
+    let is_free = |alias: &String| claims.get(alias) == Some(&1) && !names.contains(alias) && (alone || alias != "/");
     for share in shares {
         share.names.extend(std::mem::take(&mut share.aliases).into_iter().filter(is_free));
         share.unlisted.retain(is_free);
     }
 }
 
+/// Names are printed, also by others' showmount.
+fn can_be_shown(shares: &[Share]) -> Result {
+    let named = |share: &&Share| share.paths().any(|name| name.contains(char::is_control));
+    let Some(share) = shares.iter().find(named) else { return Ok(()) };
+    let why = "there are control characters in its name; give it another (names = [...] in TOML, --export NAME=DIR)";
+    Err(share.wrong(format!("{}: {why}", shown(&share.dir))))
+}
+
 /// The server core would refuse it as well, but does not know where it stands.
 fn no_name_twice(shares: &[Share]) -> Result {
+    let mut taken: HashMap<&String, usize> = HashMap::new();
     for (i, share) in shares.iter().enumerate() {
-        let taken = |name: &&String| shares.iter().take(i).any(|s| s.names.contains(name));
-        if let Some(name) = share.names.iter().find(taken) {
-            let place = share.file.as_ref().map_or(String::new(), |f| format!("{}: ", f.display()));
-            return Err(Error::Usage(format!("{place}'{name}' is exported twice")));
+        for name in &share.names {
+            // One share may have a name twice by itself, which the core refuses.
+            if *taken.entry(name).or_insert(i) != i {
+                return Err(share.wrong(format!("'{name}' is exported twice")));
+            }
         }
     }
     Ok(())
+}
+
+/// What the server core has against a name, with its place.
+pub(super) fn wrong_name(shares: &[Share], why: &ExportsError) -> Error {
+    let (ExportsError::BadName(name) | ExportsError::Twice(name)) = why else { return Error::Usage(why.to_string()) };
+    let named = shares.iter().rev().find(|s| s.paths().any(|n| n == name));
+    named.map_or_else(|| Error::Usage(why.to_string()), |share| share.wrong(why.to_string()))
 }
 
 fn directory(dir: &Path) -> Result<PathBuf> {
@@ -159,6 +194,11 @@ fn utf8(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         Error::refused(path.display(), "its path is not UTF-8; give it a name with --export NAME=DIR instead")
     })
+}
+
+/// A path for the terminal.
+pub(super) fn shown(path: &Path) -> String {
+    out::shown(path.as_os_str().as_bytes())
 }
 
 /// `a, b, c`.

@@ -2,12 +2,14 @@
 //! changed from one time to the next.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use remora_server::{Rule, Squash};
 use serde::Serialize;
 
 use super::load::Loaded;
-use super::share::{Share, list};
+use super::share::{Share, list, shown};
+use crate::out;
 
 /// An export.
 #[derive(Serialize)]
@@ -76,7 +78,7 @@ pub(super) fn text(shares: &[Share]) -> String {
 
 /// An export on a line.
 pub(super) fn line(share: &Share) -> String {
-    format!("{} as {}\n", share.dir.display(), list(share.paths()))
+    format!("{} as {}\n", shown(&share.dir), list(share.paths().map(|name| out::shown(name.as_bytes()))))
 }
 
 fn rules(rules: &[Rule]) -> String {
@@ -100,18 +102,25 @@ impl Changes {
     pub(super) fn between(before: &Loaded, now: &Loaded) -> Changes {
         let (old, new) = (&before.plan.shares, &now.plan.shares);
         let mut changes = Changes::default();
+        let known = by_name(old);
         for (i, share) in new.iter().enumerate() {
             let Some(name) = share.names.first().cloned() else { continue };
-            match old.iter().position(|s| s.names.first() == Some(&name)) {
+            match known.get(&name).copied() {
                 None => changes.added.push(name),
                 Some(was) if same(&old[was], share) && now.same_directory(before, i, was) => changes.kept += 1,
                 Some(_) => changes.changed.push(name),
             }
         }
-        let gone = |s: &&Share| !new.iter().any(|n| n.names.first() == s.names.first());
-        changes.removed = old.iter().filter(gone).filter_map(|s| s.names.first().cloned()).collect();
+        let known = by_name(new);
+        changes.removed =
+            old.iter().filter_map(|s| s.names.first()).filter(|n| !known.contains_key(n)).cloned().collect();
         changes
     }
+}
+
+/// Where the shares of these first names are.
+fn by_name(shares: &[Share]) -> HashMap<&String, usize> {
+    shares.iter().enumerate().filter_map(|(i, share)| Some((share.names.first()?, i))).collect()
 }
 
 /// Whether two shares of a name mean the same to clients, wherever they are written.

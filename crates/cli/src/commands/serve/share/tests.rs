@@ -2,6 +2,7 @@
 
 use clap::Parser;
 
+use super::super::load;
 use super::*;
 use crate::args::{Cli, Command};
 
@@ -46,7 +47,28 @@ fn shares_have_the_names_people_expect() {
     std::fs::write(&file, table(&path("a"), "") + &table(&path("b"), "names = [\"/a\"]")).unwrap();
     assert_eq!(names(&toml), [vec![path("a")], vec!["/a".into()]], "a name that was given beats one that was not");
     std::fs::write(&file, table(&path("a"), "names = [\"/x\"]") + &table(&path("b"), "names = [\"/x\"]")).unwrap();
-    assert_eq!(shares(&toml).unwrap_err().to_string(), format!("{file}: '/x' is exported twice"));
+    assert_eq!(shares(&toml).unwrap_err().to_string(), format!("{file}:4: '/x' is exported twice"));
+}
+
+#[test]
+fn wrong_names_are_refused_with_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, file) = (dir.path().to_str().unwrap(), dir.path().join("exports.toml"));
+    let path = file.to_str().unwrap();
+    for (names, why) in [
+        (r#""/b", "/x/""#, "'/x/' is exported twice".to_owned()),
+        (r#""x""#, "'x' cannot be an export's name: it must begin with '/'".into()),
+        (r#""/a\nb""#, format!("{a}: there are control characters in its name")),
+        (r#""/a\u0000""#, format!("{a}: there are control characters in its name")),
+    ] {
+        let text =
+            format!("[[export]]\npath = \"{a}\"\nnames = [\"/x\"]\n[[export]]\npath = \"{a}\"\nnames = [{names}]\n");
+        std::fs::write(&file, text).unwrap();
+        let plan = super::plan(&args(&["--exports", path]), Pipes::Read);
+        let error = plan.and_then(|plan| load::open(plan, &[0; 16], None)).err().map(|e| e.to_string());
+        let error = error.unwrap_or_default();
+        assert!(error.starts_with(&format!("{path}:4: {why}")), "{error}");
+    }
 }
 
 #[test]
@@ -161,7 +183,11 @@ fn who_may_come_to_an_export_by_another_is_said() {
         let notes = noted(rules);
         assert!(notes.len() == 1 && notes[0].starts_with(&open), "{notes:?}");
     }
+    std::os::unix::fs::symlink("a", root.join("l")).unwrap();
+    let one = format!("{} and {} are one directory: what the one does not allow the other may", path("l"), path("a"));
+    assert_eq!(noted(&[("l", "*(rw)"), ("a", "*(ro)")]), [one]);
     let none: [String; 0] = [];
+    assert_eq!(noted(&[("l", "*(rw)"), ("a", "*(rw)")]), none, "by two names");
     assert_eq!(noted(&[("a", "*(rw)"), ("a/in", "*(rw)")]), none, "on the same terms");
     assert_eq!(noted(&[("a", "*(rw)"), ("ab", "10.0.0.1(rw)")]), none, "beside it");
 }

@@ -1,0 +1,61 @@
+//! The ports that a server is to have, each its own.
+
+use std::net::SocketAddr;
+
+use crate::args::Serve;
+use crate::exit::{Error, Result};
+
+/// Fails if it would take a port twice: of the second try the system says only that somebody has it.
+pub(super) fn distinct(args: &Serve) -> Result {
+    let beside = |port| SocketAddr::new(args.listen.ip(), port);
+    let ports = [
+        ("--listen", Some(args.listen)),
+        ("--mount-port", args.mount_port.map(beside)),
+        ("--portmap", args.portmap.map(beside)),
+        ("--atp", args.atp),
+    ];
+    let ports: Vec<(&str, SocketAddr)> = ports.into_iter().filter_map(|(flag, addr)| Some((flag, addr?))).collect();
+    for (i, (flag, addr)) in ports.iter().enumerate() {
+        if let Some((other, _)) = ports.iter().take(i).find(|(_, other)| clash(other, addr)) {
+            let port = addr.port();
+            return Err(Error::Usage(format!("{other} and {flag} are both for port {port}: choose another for one")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether only one of them can be had. Port 0 is any that is free.
+fn clash(a: &SocketAddr, b: &SocketAddr) -> bool {
+    let (x, y) = (a.ip(), b.ip());
+    // `[::]` takes IPv4, too.
+    let takes = |x: std::net::IpAddr, y: std::net::IpAddr| x.is_unspecified() && (x.is_ipv6() || y.is_ipv4());
+    a.port() == b.port() && a.port() != 0 && (x == y || takes(x, y) || takes(y, x))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn a_port_is_taken_once() {
+        for (line, wrong) in [
+            ("--listen 127.0.0.1:2390 --mount-port 2390", Some("--listen and --mount-port are both for port 2390")),
+            ("--listen 127.0.0.1:2390 --portmap=2390", Some("--listen and --portmap are both for port 2390")),
+            ("--portmap --mount-port 111", Some("--mount-port and --portmap are both for port 111")),
+            ("--listen [::]:2390 --atp 127.0.0.1:2390", Some("--listen and --atp are both for port 2390")),
+            ("--listen 0.0.0.0:2390 --atp [::1]:2390", None),
+            ("--listen 127.0.0.1:2390 --atp 127.0.0.2:2390", None),
+            ("--listen 127.0.0.1:0 --mount-port 0 --portmap=0 --atp 127.0.0.1:0", None),
+            ("--listen 127.0.0.1:2390 --mount-port 2391", None),
+        ] {
+            let words = ["remora", "serve", "/"].into_iter().chain(line.split(' '));
+            let Command::Serve(args) = Cli::try_parse_from(words).unwrap().command else { panic!("{line}") };
+            let error = distinct(&args).err().map(|e| (e.code(), e.to_string()));
+            let want = wrong.map(|wrong| (2, format!("{wrong}: choose another for one")));
+            assert_eq!(error, want, "{line}");
+        }
+    }
+}
