@@ -31,8 +31,8 @@ Exit codes:
   3    no server there, it does not answer, or the connection was lost
   4    --verify found a difference
   5    send: not by the deadline
-  130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from services,
-       such as serve, which these signals end in good order)";
+  130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
+       recv, forward, gateway and lab relay, which signals end in good order)";
 
 /// Why a command did not succeed.
 #[derive(Debug)]
