@@ -32,6 +32,10 @@ fn main() {
         trial("no_device_and_no_route_is_left_after_kill_9", || nothing_is_left_after("KILL", None)),
         trial("everything_can_go_through_the_tunnel_but_the_tunnel", everything_through_the_tunnel),
         trial("a_device_that_was_down_has_its_routes_again", a_device_that_was_down_has_its_routes_again),
+        trial(
+            "a_device_has_its_routes_again_though_its_end_missed_what_happened",
+            a_device_has_its_routes_again_though_its_end_missed_what_happened,
+        ),
         trial("a_strangers_key_is_refused", a_stranger_is_refused),
         trial("a_mobile_sends_from_its_own_address_only", a_mobile_sends_from_its_own_address_only),
         trial("a_hand_off_is_announced", a_hand_off_is_announced),
@@ -239,10 +243,14 @@ impl End {
         self.lines.lock().unwrap().iter().rev().find(|l| l["peers"].is_array()).cloned()
     }
 
-    /// Sends a signal and waits for the end; its exit code, if it has one.
-    fn end(mut self, signal: &str) -> Option<i32> {
+    fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Sends a signal and waits for the end; its exit code, if it has one.
+    fn end(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
         self.child.wait().unwrap().code()
     }
 }
@@ -380,6 +388,33 @@ fn a_device_that_was_down_has_its_routes_again() {
     net.ip("link set rlink0 up");
     until("the routes", || state() == before);
     assert!(w.answers(0, 100, SOON));
+}
+
+/// More is told of devices than an end that stands still can take: it must not go by what it missed.
+fn a_device_has_its_routes_again_though_its_end_missed_what_happened() {
+    let w = World::new(1);
+    let _base = w.start_base(&[]);
+    let mobile = w.start_mobile(0, &["--route", "10.55.0.0/16"]);
+    assert!(w.answers(0, 100, SOON));
+    let net = &w.mobiles[0];
+    let has_route = || net.ip("route show 10.55.0.0/16").contains("rlink0");
+    fs::write(w.place.here("noise"), "link set lo down\nlink set lo up\n".repeat(1000)).unwrap();
+    let missing = |last: &str| {
+        mobile.signal("STOP");
+        net.ip("link set rlink0 down");
+        net.ip(&format!("-batch {}", w.place.here("noise").display()));
+        net.ip(last);
+        mobile.signal("CONT");
+    };
+    missing("link set lo up");
+    mobile.says("the network device is down");
+    net.ip("link set rlink0 up");
+    mobile.says("the network device is up again, and has its addresses and routes anew");
+    assert!(has_route() && !mobile.said("but lacks"));
+    // It was down and up again, and nobody told.
+    missing("link set rlink0 up");
+    until("the route", has_route);
+    assert!(!mobile.said("but lacks"));
 }
 
 /// The system makes up another address of its own, and routes to it, each time.

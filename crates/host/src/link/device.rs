@@ -71,18 +71,24 @@ impl Device {
     }
 
     /// Gives it what it lost when it was taken down: IPv4's addresses and their networks come back by themselves.
-    /// An error names the first that it did not take.
-    pub(super) fn restore(&self) -> Result<(), String> {
-        let there = |e: &io::Error| e.kind() == io::ErrorKind::AlreadyExists;
-        let mut missing = Vec::new();
-        for net in &self.addresses {
-            missing.extend(self.tun.add_address_v6(net.addr(), net.prefix_len()).err().map(|e| (IpNet::V6(*net), e)));
+    /// Whether it lacked anything; an error names the first that it did not take.
+    pub(super) fn restore(&self) -> Result<bool, String> {
+        let v6 = self.addresses.iter().map(|n| (IpNet::V6(*n), self.tun.add_address_v6(n.addr(), n.prefix_len())));
+        let routes = self.routes.iter().map(|prefix| (*prefix, add_route(*prefix, self.index)));
+        let (mut lacked, mut failed) = (false, None);
+        for (net, added) in v6.chain(routes) {
+            match added {
+                Ok(()) => lacked = true,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => failed = failed.or_else(|| Some(format!("{net}: {e}"))),
+            }
         }
-        for prefix in &self.routes {
-            missing.extend(add_route(*prefix, self.index).err().map(|e| (*prefix, e)));
-        }
-        let first = missing.into_iter().find(|(_, e)| !there(e));
-        first.map_or(Ok(()), |(net, e)| Err(format!("{net}: {e}")))
+        failed.map_or(Ok(lacked), Err)
+    }
+
+    /// Whether it is down, as far as the system says.
+    pub(super) fn is_down(&self) -> bool {
+        self.ups.is_up_now().is_ok_and(|is_up| !is_up)
     }
 
     /// For `poll`.

@@ -1,10 +1,14 @@
 //! Whether the network device was taken down and up again. That costs it its routes and IPv6 addresses, and whoever
-//! reads from it is not told: rtnetlink(7) tells, in order, and so even of what was over in an instant.
+//! reads from it is not told: rtnetlink(7) tells, in order, and so even of what was over in an instant. Where it told
+//! more than was read in time, what is lost is not known: then the system is asked how things are now.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use rustix::io::Errno;
+use rustix::net::netdevice::index_to_name;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
@@ -28,6 +32,8 @@ pub(super) enum Change {
     Down,
     /// It is up again.
     Up,
+    /// It is up; whether it was down for a while is not known.
+    Perhaps,
 }
 
 /// Listens for what happens to one device.
@@ -35,6 +41,8 @@ pub(super) struct Ups {
     socket: OwnedFd,
     index: u32,
     is_up: bool,
+    /// Whether something was told that was not read.
+    has_missed: bool,
 }
 
 impl Ups {
@@ -43,28 +51,64 @@ impl Ups {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
-        Ok(Ups { socket, index, is_up: true })
+        Ok(Ups { socket, index, is_up: true, has_missed: false })
     }
 
-    /// What happened since this was last asked, in order.
+    /// What happened since this was last asked, in order, but for an up that was followed by a down.
     pub(super) fn take(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut buffer = vec![0; MESSAGE_MAX];
         loop {
             match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((n, _)) => self.read(buffer.get(..n).unwrap_or_default(), &mut changes),
-                // More than was read in time: it may have been anything.
-                Err(Errno::NOBUFS) => changes.push(Change::Up),
-                Err(_) => return changes,
+                // More than was read in time: it may have been anything. What is still there to be read is older.
+                Err(Errno::NOBUFS) => self.has_missed = true,
+                Err(_) => break,
             }
+        }
+        if self.has_missed
+            && let Ok(is_up) = self.is_up_now()
+        {
+            self.settle(is_up, &mut changes);
+        }
+        changes
+    }
+
+    /// Whether it is up, as the system says.
+    pub(super) fn is_up_now(&self) -> io::Result<bool> {
+        let name = index_to_name(&self.socket, self.index)?;
+        let mut all = getifaddrs()?;
+        Ok(all.any(|a| a.interface_name == name && a.flags.contains(InterfaceFlags::IFF_UP)))
+    }
+
+    /// After something was missed it is known again whether the device is up.
+    fn settle(&mut self, is_up: bool, changes: &mut Vec<Change>) {
+        self.has_missed = false;
+        if is_up && self.is_up && changes.is_empty() {
+            changes.push(Change::Perhaps);
+        }
+        self.note(is_up, changes);
+    }
+
+    fn note(&mut self, is_up: bool, changes: &mut Vec<Change>) {
+        if is_up == self.is_up {
+            return;
+        }
+        self.is_up = is_up;
+        if is_up {
+            changes.push(Change::Up);
+        } else if changes.last() == Some(&Change::Up) {
+            // There is nothing to be done any more for a device that was up for a moment.
+            changes.pop();
+        } else {
+            changes.push(Change::Down);
         }
     }
 
     fn read(&mut self, mut messages: &[u8], changes: &mut Vec<Change>) {
         while let Some((is_up, rest)) = next(messages, self.index) {
-            if let Some(is_up) = is_up.filter(|is_up| *is_up != self.is_up) {
-                self.is_up = is_up;
-                changes.push(if is_up { Change::Up } else { Change::Down });
+            if let Some(is_up) = is_up {
+                self.note(is_up, changes);
             }
             messages = rest;
         }
@@ -116,10 +160,43 @@ mod tests {
         let up = || message(NEW_LINK, 5, 0x10d1);
         assert_eq!(read(&[up(), message(NEW_LINK, 6, 0), message(17, 5, 0)]), []);
         assert_eq!(read(&[message(NEW_LINK, 5, 0x1090), up()]), [Change::Down, Change::Up]);
-        assert_eq!(read(&[message(NEW_LINK, 5, 0), message(NEW_LINK, 5, 0)]), [Change::Down]);
+        let down = || message(NEW_LINK, 5, 0);
+        assert_eq!(read(&[down(), up(), down(), down()]), [Change::Down]);
+        assert_eq!(read(&[up(), down()]), []);
         // What is cut short or lies about its length.
         for bad in [&up()[..20], &[0; 40], &[0xff; 40], &[]] {
             assert_eq!(read(&[bad.to_vec()]), []);
         }
+    }
+
+    #[test]
+    fn after_more_than_was_read_it_counts_how_things_are_now() {
+        for (was_up, read, is_up, changes) in [
+            (true, &[][..], true, &[Change::Perhaps][..]),
+            (true, &[], false, &[Change::Down]),
+            (false, &[], true, &[Change::Up]),
+            // Nothing is said of a device that is down as before.
+            (false, &[], false, &[]),
+            // What was read is older than what was not.
+            (true, &[false, true], false, &[Change::Down]),
+            (true, &[false, true], true, &[Change::Down, Change::Up]),
+            (true, &[false], true, &[Change::Down, Change::Up]),
+        ] {
+            let mut ups = Ups { is_up: was_up, has_missed: true, ..Ups::of(5).unwrap() };
+            let mut said = Vec::new();
+            read.iter().for_each(|up| ups.note(*up, &mut said));
+            ups.settle(is_up, &mut said);
+            assert_eq!(said, changes, "was up: {was_up}, read {read:?}, is up: {is_up}");
+            assert!(ups.is_up == is_up && !ups.has_missed);
+        }
+    }
+
+    #[test]
+    fn the_system_says_whether_a_device_is_up() {
+        let ups = Ups::of(1).unwrap();
+        let Ok(flags) = std::fs::read_to_string("/sys/class/net/lo/flags") else { return };
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(ups.is_up_now().unwrap(), flags & UP != 0);
+        assert!(Ups::of(u32::MAX >> 1).unwrap().is_up_now().is_err());
     }
 }

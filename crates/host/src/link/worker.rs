@@ -65,6 +65,9 @@ pub(super) struct Worker {
     pub(super) herald: Herald,
 }
 
+/// What the device lacks and does not take is tried again after this.
+const MEND_EVERY: Duration = Duration::from_secs(1);
+
 /// What the loop remembers from turn to turn.
 struct Turn {
     buffer: Vec<u8>,
@@ -73,6 +76,8 @@ struct Turn {
     drops: Drops,
     report_at: Time,
     stranger_at: Time,
+    /// When the device is to be given what it did not take.
+    mend_at: Option<Time>,
     network: bool,
     /// The socket's.
     port: Option<u16>,
@@ -100,6 +105,7 @@ impl Worker {
             drops: Drops::default(),
             report_at: Time::ZERO,
             stranger_at: Time::ZERO,
+            mend_at: None,
             network: true,
             port: self.socket.local_addr().ok().map(|a| a.port()),
             spoken_to: None,
@@ -129,7 +135,7 @@ impl Worker {
             self.link.handle_timeout(now);
             self.drain(&mut turn);
             self.publish(&mut turn);
-            self.sleep(&turn);
+            self.sleep(&mut turn);
         }
     }
 
@@ -391,17 +397,35 @@ impl Worker {
     }
 
     /// Gives the device its routes again after it was down.
-    fn mend_device(&mut self) {
-        for change in self.device.changes() {
-            self.notify(match change {
-                Change::Down => Notice::DeviceDown,
-                Change::Up => Notice::DeviceUp { failed: self.device.restore().err() },
-            });
+    fn mend_device(&mut self, turn: &mut Turn) {
+        let (changes, was_told) = (self.device.changes(), turn.mend_at.take().is_some());
+        if changes.contains(&Change::Down) {
+            self.notify(Notice::DeviceDown);
+        }
+        let lacks = match changes.last() {
+            Some(Change::Down) => false,
+            Some(Change::Up | Change::Perhaps) => true,
+            None => was_told,
+        };
+        if !lacks {
+            return;
+        }
+        let is_news = changes.contains(&Change::Up);
+        match self.device.restore() {
+            Ok(lacked) if lacked || is_news || was_told => self.notify(Notice::DeviceUp { failed: None }),
+            Ok(_) => {}
+            Err(why) => {
+                turn.mend_at = Some(self.clock.now() + MEND_EVERY);
+                // If it was taken down again meanwhile, that is told next.
+                if (is_news || !was_told) && !self.device.is_down() {
+                    self.notify(Notice::DeviceUp { failed: Some(why) });
+                }
+            }
         }
     }
 
-    fn sleep(&mut self, turn: &Turn) {
-        let due = [self.party.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at)];
+    fn sleep(&mut self, turn: &mut Turn) {
+        let due = [self.party.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at), turn.mend_at];
         let due = due.into_iter().flatten().min().unwrap_or(turn.report_at);
         let wait = due.since(self.clock.now()).min(REPORT_EVERY);
         let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
@@ -416,8 +440,8 @@ impl Worker {
         if fds[2].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
-        if !fds[3].revents().is_empty() {
-            self.mend_device();
+        if !fds[3].revents().is_empty() || turn.mend_at.is_some_and(|at| at <= self.clock.now()) {
+            self.mend_device(turn);
         }
     }
 }
