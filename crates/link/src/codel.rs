@@ -23,6 +23,8 @@ pub(crate) struct Aim {
     pub(crate) frame: Duration,
     /// The bytes it carries, at most: a queue of no more is left alone.
     pub(crate) frame_bytes: usize,
+    /// No packet is too old before this.
+    pub(crate) lifetime_min: Duration,
 }
 
 /// The state of one queue.
@@ -111,6 +113,7 @@ mod tests {
         interval: Duration::from_millis(100),
         frame: Duration::from_millis(12),
         frame_bytes: 1500,
+        lifetime_min: Duration::ZERO,
     };
 
     fn packet(responsive: bool) -> Packet {

@@ -27,6 +27,8 @@ const ALWAYS_CARRIED: u64 = 1280;
 /// A packet is held this much longer than its sender may send what it waits for: the time
 /// that may be on its way.
 pub(crate) const HOLD_MARGIN: Duration = Duration::from_secs(1);
+/// A packet is not too old to be sent before so many full frames' time.
+const LIFETIME_FRAMES: u32 = 3;
 /// What a packet that was held may take of the way out where no rate is known.
 const SPACING_UNKNOWN: Duration = Duration::from_millis(20);
 
@@ -70,7 +72,8 @@ pub enum Duplex {
 pub struct Limits {
     /// Transmissions of one packet (at least 1).
     pub attempts: u32,
-    /// From when it was handed to the link until it is given up.
+    /// From when it was handed to the link until it is given up; what three full frames take if that is more, but
+    /// no longer than the longest of all classes.
     pub lifetime: Duration,
 }
 
@@ -211,6 +214,12 @@ impl Config {
     /// The longest any packet is tried for.
     pub fn lifetime_max(&self) -> Duration {
         Class::ALL.into_iter().map(|c| self.limits.get(c).lifetime).max().unwrap_or_default()
+    }
+
+    /// What a packet lives for at least where a full frame takes `frame`: on a slow hop one that is in the air, and
+    /// what an answer had to wait for, would use up a short life.
+    pub(crate) fn lifetime_min(&self, frame: Duration) -> Duration {
+        frame.saturating_mul(LIFETIME_FRAMES).min(self.lifetime_max())
     }
 
     /// After so long nothing of a packet is on its way any more.

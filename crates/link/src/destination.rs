@@ -16,20 +16,12 @@ use crate::handoff::HandOffs;
 use crate::lag::Lag;
 use crate::pacer::{Departure, Pacer};
 use crate::polls::Polls;
+use crate::probing::{Airtimes, Outage};
 use crate::queue::Queue;
 use crate::receiver::{Arrival, Receiver};
 use crate::sender::{Sender, Told};
 use crate::{Config, GaveUp, HandOffPhase, Mode, Packet, PeerStats, State};
 
-/// The gap between probes is at most this part of the outage so far,
-const PROBE_PART: u32 = 32;
-/// or this part of it while others wait for the medium.
-const PROBE_PART_BUSY: u32 = 8;
-/// In an outage of more than a minute probes come more rarely: this part of it, up to a second.
-const LONG_PART: u32 = 600;
-const LONG_MAX: Duration = Duration::from_secs(1);
-/// Probes take at most one part in this of the medium while nobody else wants it.
-const PROBE_AIRTIME_PART: u32 = 8;
 /// An answer that usually takes longer than this many frames comes a long way.
 const LONG_WAY_FRAMES: u32 = 8;
 /// Packets whose senders do not take them for lost when later ones arrive first need not wait for
@@ -206,16 +198,25 @@ impl Destination {
 
     /// The probe to send now; `busy` if others wait for the medium. The caller sends it and
     /// says so with [`probed`](Destination::probed).
-    pub(crate) fn probe(&mut self, now: Time, airtime: Duration, busy: bool, config: &Config) -> Option<Frame> {
+    /// `airtimes`: what it and others take, if that is known.
+    pub(crate) fn probe(
+        &mut self,
+        now: Time,
+        airtimes: Option<Airtimes>,
+        busy: bool,
+        config: &Config,
+    ) -> Option<Frame> {
         if self.probe_at().is_none_or(|at| at > now) {
             return None;
         }
         self.sender.expire(now);
-        self.queue.expire(now, config);
+        self.queue.expire(now, airtimes.map(|a| a.frame).unwrap_or_default(), config);
         self.count();
         self.probe_at()?;
+        let round_trip = self.lag.mean();
         let Channel::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
-        *probe_at = now + probe_gap(now.since(*since), airtime, busy, config);
+        let outage = Outage { silence: now.since(*since), probes: *probes, round_trip, busy };
+        *probe_at = now + outage.gap(airtimes.map(|a| a.probe), config);
         *probes = probes.saturating_add(1);
         self.stats.rts += 1;
         Some(Frame::Rts(self.sender.rts()))
@@ -243,7 +244,7 @@ impl Destination {
             let near = ORDER_WITHIN.max(aim.frame * LONG_WAY_FRAMES);
             let is_near = self.lag.mean().is_none_or(|mean| mean <= near);
             let ordered = waiting.packet.responsive || is_near;
-            self.sender.admit(waiting, ordered, config);
+            self.sender.admit(waiting, ordered, aim.lifetime_min, config);
             self.sender.take(first)
         });
         self.count();
@@ -457,41 +458,4 @@ pub(crate) enum Chosen {
     Numbered(u64),
     /// A packet without one.
     Plain(Bytes),
-}
-
-/// How long to the next probe, `silence` into an outage.
-fn probe_gap(silence: Duration, airtime: Duration, busy: bool, config: &Config) -> Duration {
-    let (first, part) =
-        if busy { (config.rts_interval_busy, PROBE_PART_BUSY) } else { (config.rts_interval, PROBE_PART) };
-    let first = first.max(airtime * PROBE_AIRTIME_PART);
-    let most = config.rts_interval_max.max((silence / LONG_PART).min(LONG_MAX)).max(first);
-    (silence / part).clamp(first, most)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_become_rarer_but_find_the_end_of_half_a_minute_soon() {
-        let ms = Duration::from_millis;
-        let config = Config::default();
-        let gap = |silence, busy| probe_gap(silence, ms(1) / 2, busy, &config);
-        for (silence, busy, expected) in [
-            (ms(0), false, ms(6)),
-            (ms(0), true, ms(64)),
-            (ms(160), false, ms(6)),
-            (ms(320), false, ms(10)),
-            (ms(160), true, ms(64)),
-            (ms(500), true, ms(64)),
-            (ms(30_000), false, ms(100)),
-            (ms(30_000), true, ms(100)),
-            (ms(300_000), false, ms(500)),
-            (ms(86_400_000), false, ms(1000)),
-        ] {
-            assert_eq!(gap(silence, busy), expected, "{silence:?}, busy: {busy}");
-        }
-        // On a hop of 64 kbit/s probes leave room for others.
-        assert_eq!(probe_gap(ms(0), ms(7), false, &config), ms(56));
-    }
 }

@@ -29,6 +29,7 @@ mod outlet;
 mod pacer;
 mod packet;
 mod polls;
+mod probing;
 mod queue;
 mod receiver;
 mod scheduler;

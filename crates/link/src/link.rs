@@ -10,6 +10,7 @@ use remora_wire::link::{ACK_MIN, Frame};
 use crate::destination::{Ask, Chosen, Destination};
 use crate::handoff::Change;
 use crate::pacer::{Gate, Pacer};
+use crate::probing::Airtimes;
 use crate::scheduler::Turns;
 use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State, queue};
 
@@ -234,11 +235,12 @@ impl Link {
     fn probe(&mut self, now: Time) -> Option<Transmit> {
         let peer = *self.peers.iter().find(|(_, d)| d.probe_at().is_some_and(|at| at <= now))?.0;
         let busy = self.ready().any(|other| other != peer);
-        let airtime = self.pacer.airtime(self.config.cost(8));
         let frame_time = self.frame_time();
+        let airtimes =
+            self.pacer.rate().map(|rate| Airtimes { probe: rate.airtime(self.config.cost(8)), frame: frame_time });
         let mut probe = None;
         self.with(now, peer, |destination, pacer, config, _| {
-            probe = destination.probe(now, airtime, busy, config);
+            probe = destination.probe(now, airtimes, busy, config);
             // What a silent destination has unanswered must not take others' room for ever.
             if let Some(departure) = destination.overdue(now, frame_time) {
                 pacer.passed(&departure);

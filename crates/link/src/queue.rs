@@ -108,11 +108,13 @@ impl Queue {
     }
 
     /// Drops what is older than its lifetime at the head of each flow.
-    pub(crate) fn expire(&mut self, now: Time, config: &Config) {
-        for id in self.flows.due(|waiting| is_expired(now, waiting, config)) {
+    /// A full frame takes `frame`.
+    pub(crate) fn expire(&mut self, now: Time, frame: Duration, config: &Config) {
+        let least = config.lifetime_min(frame);
+        for id in self.flows.due(|waiting| is_expired(now, waiting, least, config)) {
             let expired = self.flows.change(id, |flow| {
                 let mut expired = 0;
-                while flow.packets.front().is_some_and(|waiting| is_expired(now, waiting, config)) {
+                while flow.packets.front().is_some_and(|waiting| is_expired(now, waiting, least, config)) {
                     flow.pop();
                     expired += 1;
                 }
@@ -128,7 +130,7 @@ impl Queue {
 fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, dropped: &mut Dropped) -> Option<Waiting> {
     while let Some(waiting) = flow.pop() {
         let behind = flow.bytes();
-        if is_expired(now, &waiting, config) {
+        if is_expired(now, &waiting, aim.lifetime_min, config) {
             dropped.expired += 1;
         } else if flow.codel.drops(felt, felt.since(waiting.stamp), behind, &waiting.packet, aim) {
             dropped.codel += 1;
@@ -140,8 +142,8 @@ fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, drop
     None
 }
 
-fn is_expired(now: Time, waiting: &Waiting, config: &Config) -> bool {
-    now.since(waiting.came) > config.limits.get(waiting.packet.class).lifetime
+fn is_expired(now: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
+    now.since(waiting.came) > config.limits.get(waiting.packet.class).lifetime.max(least)
 }
 
 /// Bytes a flow of this class may send in a turn.
@@ -165,6 +167,7 @@ pub(crate) fn aim(config: &Config, frame: Duration, sharers: usize, round_trip: 
         interval: config.codel.interval + round_trip,
         frame: frames(1),
         frame_bytes: config.mtu,
+        lifetime_min: config.lifetime_min(frame),
     }
 }
 
@@ -245,8 +248,26 @@ mod tests {
         let late = Time::from_millis(201);
         assert_eq!(pop_all(&mut queue, late, &config), [(2, 100)]);
         queue.push(Time::ZERO, packet(1, 100, Class::Interactive), &config);
-        queue.expire(late, &config);
+        queue.expire(late, Duration::ZERO, &config);
         assert_eq!((queue.packets(), queue.bytes(), queue.take_dropped().expired), (0, 0, 2));
+    }
+
+    #[test]
+    fn what_waits_for_a_few_frames_only_is_not_old() {
+        let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
+        // A frame at 9600 bit/s; one at 1 Mbit/s; one that would keep it longer than anything is kept.
+        for (frame, ms, is_sent) in [(1250, 3700, true), (1250, 3800, false), (12, 201, false), (60_000, 21_000, false)]
+        {
+            let frame = Duration::from_millis(frame);
+            let aim = aim(&config, frame, 1, Duration::ZERO);
+            queue.push(Time::ZERO, packet(1, 100, Class::Interactive), &config);
+            queue.push(Time::ZERO, packet(2, 100, Class::Interactive), &config);
+            let now = Time::from_millis(ms);
+            assert_eq!(queue.pop(now, &aim, &config).is_some(), is_sent, "{frame:?}");
+            queue.expire(now, frame, &config);
+            assert_eq!(queue.packets(), usize::from(is_sent), "{frame:?}");
+            let _ = queue.pop(now, &aim, &config);
+        }
     }
 
     #[test]
@@ -293,7 +314,7 @@ mod tests {
                 let now = Time::ZERO + Duration::from_micros(500) * n;
                 queue.push(now, packet(u64::from(n) << 32, 40, Class::Default), &config);
                 if expires && n % 100 == 0 {
-                    queue.expire(now, &config);
+                    queue.expire(now, Duration::ZERO, &config);
                 }
                 if sends > 0 && n % 10 == 0 {
                     queue.push(now, packet(7, 1400, Class::Default), &config);

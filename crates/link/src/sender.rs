@@ -3,6 +3,7 @@
 //! longer than a frame is cut into chunks; who gives up one gives up the packet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -164,8 +165,8 @@ impl Sender {
 
     /// Cuts a packet into chunks that are to be sent and gives them their numbers.
     ///
-    /// If it is not `ordered` it does not wait for what is before it in its flow.
-    pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, config: &Config) {
+    /// If it is not `ordered` it does not wait for what is before it in its flow. It lives for `least` at least.
+    pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, least: Duration, config: &Config) {
         let Packet { flow, class, mut bytes, .. } = waiting.packet;
         let limits = config.limits.get(class);
         let total = bytes.len();
@@ -188,7 +189,7 @@ impl Sender {
                 total,
                 form: Form::Full,
                 prev,
-                expires: waiting.came + limits.lifetime,
+                expires: waiting.came + limits.lifetime.max(least),
                 attempts: 0,
                 attempts_max: limits.attempts.max(1),
                 stamp: 0,

@@ -4,9 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Medium, World};
+use common::{Medium, World, label, packet};
 use remora_base::{Rate, Time};
-use remora_link::{Config, Duplex, Mode};
+use remora_link::{Class, Config, Duplex, Mode};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -117,5 +117,64 @@ fn a_hop_that_carries_no_long_frames_is_noticed() {
             most = most.max(w.view(0, 1).stats.long_lost);
         });
         assert_eq!(most >= 24, noticed, "{longest}, loss {loss}, bad mean {bad} ms: {most} answers in a row");
+    }
+}
+
+/// A half-duplex hop of `bits` bits a second, 50 ms one way.
+fn slow(bits: u64, is_told: bool) -> World {
+    let mut medium = Medium::new(1);
+    (medium.rate, medium.delay) = (Rate::from_bits(bits).unwrap(), MS(50));
+    World::new(&Config { rate: is_told.then_some(medium.rate), ..Config::default() }, medium, 7)
+}
+
+/// Sends a packet of 84 bytes each second, and each back; how many came back within that second.
+fn echoes(world: &mut World, seconds: u32) -> u32 {
+    let mut echoes = 0;
+    for n in 0..seconds {
+        world.send(0, 1, packet(1, n, 84, Class::Default));
+        let is_there = |w: &World, at: usize| w.delivered[at].iter().rev().any(|(_, _, p)| label(p) == (1, n));
+        let mut is_sent_back = false;
+        world.run(world.now + MS(1000), |w| {
+            if !is_sent_back && is_there(w, 1) {
+                is_sent_back = true;
+                w.send(1, 0, packet(1, n, 84, Class::Default));
+            }
+        });
+        echoes += u32::from(is_there(world, 0));
+    }
+    echoes
+}
+
+/// There a probe takes many times what it does elsewhere, and while no rate is known nothing tells so: they would
+/// fill the hop before the first is answered.
+#[test]
+fn a_slow_hop_whose_rate_nobody_told_is_not_filled_by_probes() {
+    for bits in [9600, 19_200] {
+        let mut world = slow(bits, false);
+        let echoes = echoes(&mut world, 30);
+        assert!(echoes >= 29, "{echoes} of 30 at {bits} bit/s");
+        let probes = world.view(0, 1).stats.rts + world.view(1, 0).stats.rts;
+        assert!(probes <= 30, "{probes} probes at {bits} bit/s");
+        for len in [1400, 4000] {
+            let (mut world, mut next) = (slow(bits, false), 0);
+            world.run(Time::from_secs(40), |w| w.saturate(0, 1, 1, &mut next, len, 4));
+            let used = bytes(&world) as f64 * 8.0 / bits as f64 / 40.0;
+            assert!(used >= 0.75, "{used:.2} of {bits} bit/s used with packets of {len} bytes");
+        }
+    }
+}
+
+/// A full frame takes longer there than an interactive packet is worth sending elsewhere.
+#[test]
+fn interactive_packets_cross_a_slow_hop_that_is_busy() {
+    for bits in [9600, 19_200] {
+        let (mut world, mut next) = (slow(bits, true), 0);
+        for n in 0..60 {
+            world.send(0, 1, packet(2, n, 84, Class::Interactive));
+            world.send(1, 0, packet(2, n, 84, Class::Interactive));
+            world.run(world.now + MS(1000), |w| w.saturate(0, 1, 1, &mut next, 1400, 4));
+        }
+        let [there, back] = [1, 0].map(|at| world.labels(at).iter().filter(|(flow, _)| *flow == 2).count());
+        assert!(there >= 50 && back >= 50, "{there} there, {back} back of 60, at {bits} bit/s");
     }
 }
