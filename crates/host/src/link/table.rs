@@ -47,10 +47,12 @@ impl Table {
 
 /// `prefix` as prefixes that have all of its addresses but `hole`: routes into a tunnel must
 /// not catch the tunnel's own datagrams. Unlike an exception route, nothing stays behind that
-/// does not go away with the device. At most one prefix for each bit of an address.
+/// does not go away with the device. At most one prefix for each bit of an address. All addresses
+/// of a family without the hole are two prefixes: the one that has them all is the default route's.
 pub(super) fn around(prefix: IpNet, hole: IpAddr) -> Vec<IpNet> {
     if !prefix.contains(&hole) {
-        return vec![prefix.trunc()];
+        let halves = prefix.subnets(1).ok().filter(|_| prefix.prefix_len() == 0);
+        return halves.map_or_else(|| vec![prefix.trunc()], Iterator::collect);
     }
     (prefix.prefix_len()..prefix.max_prefix_len())
         .filter_map(|length| {
@@ -109,7 +111,8 @@ mod tests {
         assert_eq!(around(net("10.0.0.1/32"), ip("10.0.0.1")), []);
         assert_eq!(around(net("0.0.0.0/0"), ip("192.0.2.1")).len(), 32);
         assert_eq!(around(net("::/0"), ip("2001:db8::1")).len(), 128);
-        assert_eq!(around(net("::/0"), ip("192.0.2.1")), [net("::/0")]);
+        assert_eq!(around(net("::/0"), ip("192.0.2.1")), [net("::/1"), net("8000::/1")]);
+        assert_eq!(around(net("0.0.0.0/0"), ip("2001:db8::1")), [net("0.0.0.0/1"), net("128.0.0.0/1")]);
     }
 
     proptest! {
