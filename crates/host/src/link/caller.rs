@@ -30,6 +30,10 @@ pub(super) struct Call {
     wait: Duration,
     told: bool,
     told_secret: bool,
+    /// Whether the base has answered that a question was older than another.
+    told_stale: bool,
+    /// Whether it has said so of this one, which is not put again.
+    is_stale: bool,
 }
 
 /// What a call wants at a moment.
@@ -49,7 +53,21 @@ impl Call {
     pub(super) fn new(now: Time, question: Initiation, index: u32, earlier: Option<&Call>, rng: &mut Rng) -> Call {
         let (since, wait) = earlier.map_or((now, WAIT_MIN), |c| (c.since, c.wait));
         let (told, told_secret) = earlier.map_or((false, false), |c| (c.told, c.told_secret));
-        Call { question, index, asked: now, since, again_at: now + spread(wait, rng), wait, told, told_secret }
+        let (told_stale, is_stale) = (earlier.is_some_and(|c| c.told_stale), false);
+        let again_at = now + spread(wait, rng);
+        Call { question, index, asked: now, since, again_at, wait, told, told_secret, told_stale, is_stale }
+    }
+
+    /// Whether an answer to session index `index` is one to this question.
+    pub(super) fn awaits(&self, index: u32) -> bool {
+        self.index == index && !self.is_stale
+    }
+
+    /// Takes note that the base has seen a newer question; true if it had said so before of this call. Then the
+    /// next one waits until it is due.
+    pub(super) fn is_told_again(&mut self) -> bool {
+        self.is_stale = true;
+        std::mem::replace(&mut self.told_stale, true)
     }
 
     /// What is to be done now; counts a sending if that is the answer.
@@ -59,7 +77,7 @@ impl Call {
         }
         self.wait = (self.wait * 2).min(WAIT_MAX);
         self.again_at = now + spread(self.wait, rng);
-        if now.since(self.asked) >= QUESTION_FOR { Wants::Anew } else { Wants::Again }
+        if self.is_stale || now.since(self.asked) >= QUESTION_FOR { Wants::Anew } else { Wants::Again }
     }
 
     /// When [`Call::wants`] has something to say.

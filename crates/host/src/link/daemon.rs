@@ -15,7 +15,7 @@ use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 use super::check;
 use super::device::Device;
 use super::error::LinkError;
-use super::party::{Known, Party};
+use super::party::{Known, Party, TIMESTAMP_MAX};
 use super::report::{Notice, Report};
 use super::settings::{Role, Settings};
 use super::worker::{End, Worker, peer_at};
@@ -180,7 +180,7 @@ fn config(settings: &Settings) -> Result<Config, LinkError> {
         };
         limits.lifetime = *lifetime;
     }
-    let v6 = settings.addresses.iter().any(|a| a.addr().is_ipv6());
+    let v6 = settings.prefixes().any(|a| a.addr().is_ipv6());
     let least = if v6 { INNER_MIN_V6 } else { INNER_MIN_V4 };
     if config.mtu < FRAME_MIN {
         return Err(LinkError::Mtu { outer: settings.outer_mtu, inner: config.mtu, least: FRAME_MIN });
@@ -220,7 +220,8 @@ fn seed() -> Result<u64, LinkError> {
 
 fn party(settings: &Settings, seed: u64, now: Time) -> Party {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+    // A clock that is out of its mind is none: the base tells the newest time it knows.
+    let wall = u64::try_from(wall.as_nanos()).ok().filter(|wall| *wall < TIMESTAMP_MAX).unwrap_or_default();
     let identity = settings.identity.clone();
     match &settings.role {
         Role::Base { mobiles, .. } => {
@@ -248,7 +249,10 @@ fn ends(settings: &Settings) -> Vec<End> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key::Identity;
+    use super::super::settings::{Mobile, Tuning};
     use super::*;
+    use remora_link::Mode;
     use rustix::net::sockopt::ip_mtu_discover;
 
     #[test]
@@ -257,6 +261,46 @@ mod tests {
             let base = Role::Base { listen: at.parse().unwrap(), mobiles: Vec::new() };
             let (socket, _) = open(&base).unwrap();
             assert_eq!(ip_mtu_discover(&socket).unwrap(), Ipv4PathMtuDiscovery::DONT, "{at}");
+        }
+    }
+
+    #[test]
+    fn ipv6_anywhere_in_the_tunnel_needs_room_for_it() {
+        let key = Identity::generate().unwrap().public;
+        let mobile = |address: &str, routes: &[&str]| Mobile {
+            name: "robot".into(),
+            key,
+            secret: None,
+            address: address.parse().unwrap(),
+            routes: routes.iter().map(|r| r.parse().unwrap()).collect(),
+        };
+        let base = |mobile| Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![mobile] };
+        let to = |route: &str| Role::Mobile {
+            base: "192.0.2.1:1".parse().unwrap(),
+            key,
+            secret: None,
+            routes: vec![route.parse().unwrap()],
+            keepalive: Duration::from_secs(5),
+        };
+        for (role, own, is_v6) in [
+            (base(mobile("10.78.0.2", &["10.1.0.0/16"])), "10.78.0.1/24", false),
+            (base(mobile("10.78.0.2", &[])), "fd78::1/64", true),
+            (base(mobile("fd78::2", &[])), "10.78.0.1/24", true),
+            (base(mobile("10.78.0.2", &["fd79::/64"])), "10.78.0.1/24", true),
+            (to("10.1.0.0/16"), "10.78.0.2/24", false),
+            (to("::/0"), "10.78.0.2/24", true),
+        ] {
+            let settings = Settings {
+                identity: Identity::generate().unwrap(),
+                role,
+                device: "rlink0".into(),
+                addresses: vec![own.parse().unwrap()],
+                outer_mtu: 1000,
+                forward: false,
+                tuning: Tuning { mode: Some(Mode::None), ..Tuning::default() },
+            };
+            let refused = matches!(config(&settings), Err(LinkError::Mtu { least: INNER_MIN_V6, .. }));
+            assert_eq!(refused, is_v6, "{settings:?}");
         }
     }
 }

@@ -231,9 +231,15 @@ mod tests {
         let base = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
         assert_eq!(routes(&base), [net("192.168.7.0/24")].into(), "its own address is in the tunnel's network");
         let twin = Mobile { name: "twin".into(), key: Identity::generate().unwrap().public, ..one.clone() };
-        let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one, twin] });
-        let refused = both.table().map(|_| ()).unwrap_err().to_string();
-        assert_eq!(refused, "10.78.0.2/32 is given to robot and to twin");
+        let refused = |mobiles: Vec<Mobile>| {
+            let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles });
+            both.table().map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(refused(vec![one.clone(), twin.clone()]), "10.78.0.2/32 is given to robot and to twin");
+        // Without names of their own.
+        let namesake = Mobile { name: twin.name.clone(), ..one };
+        let keys = format!("10.78.0.2/32 is given to {} and to {}", namesake.key, twin.key);
+        assert_eq!(refused(vec![namesake, twin]), keys);
     }
 
     #[test]

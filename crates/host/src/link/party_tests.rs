@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use remora_base::Time;
 use remora_wire::link::SHORT_LATE_MAX;
 
-use super::handshake::{INITIATION_LEN, Initiation};
+use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question};
 use super::key::{Identity, PublicKey, SharedSecret};
 use super::party::{Down, Event, GONE_AFTER, Known, Outgoing, Party};
 use super::session::{self, Kind};
@@ -158,6 +158,50 @@ fn a_base_out_of_reach_is_called_with_patience() {
     w.open = true;
     w.pass(Duration::from_millis(2300));
     assert!(w.talks(0));
+}
+
+/// Who took a time from the end of all would take no newer one any more.
+#[test]
+fn a_clock_out_of_its_mind_does_not_lock_its_mobile_out() {
+    let mut w = World::new(1);
+    let start = |w: &mut World, seed, wall| {
+        let (_, party, key) = &mut w.mobiles[0];
+        *party = mobile(key, w.identity.public, seed, wall, w.now);
+        w.pass(Duration::from_millis(100));
+        w.talks(0)
+    };
+    for (seed, wall) in [(20, u64::MAX), (21, u64::MAX / 2 + 1)] {
+        assert!(!start(&mut w, seed, wall));
+        assert!(w.base.counters().refused > 0);
+    }
+    assert!(start(&mut w, 22, WALL));
+}
+
+/// A base that calls every question stale is not asked without end.
+#[test]
+fn a_mobile_that_is_told_of_newer_questions_has_patience() {
+    let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let mut party = mobile(&key, base.public, 3, WALL, Time::ZERO);
+    let mut calls = 0;
+    for step in 0..200 {
+        let now = Time::from_millis(50 * step);
+        party.handle_timeout(now);
+        // What answers to these call for is sent in the next step.
+        let sent: Vec<_> = std::iter::from_fn(|| party.poll_outgoing()).collect();
+        for o in sent {
+            let Some((Kind::Initiation, index, rest)) = session::parse(&o.bytes) else { continue };
+            calls += 1;
+            let hello = Hello::read(&base, index, Question::check(&base.public, rest).unwrap()).unwrap();
+            let (message, _) = hello.answer(None, Answer::Stale { newest: u64::MAX }).unwrap();
+            let answer = [&session::head(Kind::Response, index)[..], &message].concat();
+            // It may come twice.
+            party.receive(now, at(BASE), &answer);
+            party.receive(now, at(BASE), &answer);
+        }
+    }
+    assert!((3..15).contains(&calls), "{calls} calls in 10 s");
+    let events: Vec<_> = std::iter::from_fn(|| party.poll_event()).collect();
+    assert!(!events.contains(&Event::OtherSecret), "{events:?}");
 }
 
 #[test]

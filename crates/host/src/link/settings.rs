@@ -95,6 +95,16 @@ impl Settings {
         ip + 8 + super::session::OVERHEAD
     }
 
+    /// All addresses and networks of the tunnel and behind it.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = IpNet> + '_ {
+        let (mobiles, routes) = match &self.role {
+            Role::Base { mobiles, .. } => (&mobiles[..], &[][..]),
+            Role::Mobile { routes, .. } => (&[][..], &routes[..]),
+        };
+        let theirs = mobiles.iter().flat_map(|m| std::iter::once(m.address.into()).chain(m.routes.iter().copied()));
+        self.addresses.iter().chain(routes).copied().chain(theirs)
+    }
+
     /// Which end an address belongs to, for a base; checks that each has one owner and that
     /// the base is not reached through its own tunnel.
     pub(super) fn table(&self) -> Result<Table, LinkError> {
@@ -115,17 +125,20 @@ impl Settings {
                         return Err(settings(format!("{} has the base's own address {}", m.name, m.address)));
                     }
                     for prefix in std::iter::once(IpNet::from(m.address)).chain(m.routes.iter().copied()) {
-                        table.insert(prefix, i).map_err(|owner| LinkError::Overlap {
-                            prefix,
-                            first: mobiles.get(owner).map_or_else(String::new, |o| o.name.clone()),
-                            second: m.name.clone(),
-                        })?;
+                        table.insert(prefix, i).map_err(|owner| overlap(prefix, mobiles.get(owner), m))?;
                     }
                 }
             }
         }
         Ok(table)
     }
+}
+
+/// Two mobiles want `prefix`. Those whose names are their address, which is the same, are told apart by key.
+fn overlap(prefix: IpNet, first: Option<&Mobile>, second: &Mobile) -> LinkError {
+    let of_one_name = first.is_some_and(|first| first.name == second.name);
+    let name = |m: &Mobile| if of_one_name { m.key.to_string() } else { m.name.clone() };
+    LinkError::Overlap { prefix, first: first.map_or_else(String::new, name), second: name(second) }
 }
 
 fn settings(why: String) -> LinkError {

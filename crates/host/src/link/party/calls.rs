@@ -11,6 +11,10 @@ use super::super::session::{self, INDEX_MAX, Kind, Session};
 use super::remote::Remote;
 use super::{Event, Outgoing, Party, Role};
 
+/// A newer timestamp (of 2262 and later) is refused: once one had been taken no mobile with that key could name a
+/// newer one, whatever its clock says then.
+pub(in super::super) const TIMESTAMP_MAX: u64 = u64::MAX / 2;
+
 impl Party {
     /// A mobile's question: the base answers one that is newer than all before.
     pub(super) fn on_initiation(&mut self, now: Time, from: SocketAddr, index: u32, rest: &[u8]) {
@@ -25,7 +29,8 @@ impl Party {
         if let Some((_, answer)) = again {
             return self.out.push_back(Outgoing { to: from, bytes: answer.clone() });
         }
-        let Some(hello) = Hello::read(&self.identity, index, question) else { return self.counters.refused += 1 };
+        let hello = Hello::read(&self.identity, index, question).filter(|hello| hello.timestamp <= TIMESTAMP_MAX);
+        let Some(hello) = hello else { return self.counters.refused += 1 };
         let Some(peer) = self.remotes.iter().position(|r| r.known.key == hello.key) else {
             self.counters.strangers += 1;
             return self.events.push_back(Event::Stranger { key: hello.key, from });
@@ -55,7 +60,7 @@ impl Party {
     /// The base's answer to the call under way.
     pub(super) fn on_response(&mut self, now: Time, index: u32, message: &[u8]) {
         let Role::Mobile { call, stamped, .. } = &mut self.role else { return self.counters.refused += 1 };
-        let Some(mut under_way) = call.take_if(|c| c.index == index && message.len() == RESPONSE_LEN) else {
+        let Some(mut under_way) = call.take_if(|c| c.awaits(index) && message.len() == RESPONSE_LEN) else {
             return self.counters.refused += 1;
         };
         match under_way.question.read(message) {
@@ -70,7 +75,12 @@ impl Party {
             }
             Some(Answer::Stale { newest }) => {
                 *stamped = (*stamped).max(newest);
-                self.ask(now, Some(under_way));
+                if under_way.is_told_again() {
+                    // Who is told so again and again is not to ask without end.
+                    *call = Some(under_way);
+                } else {
+                    self.ask(now, Some(under_way));
+                }
             }
             Some(Answer::Welcome { index: theirs, life }) => {
                 if theirs > INDEX_MAX {

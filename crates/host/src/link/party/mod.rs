@@ -21,6 +21,7 @@ use super::key::Identity;
 use super::limiter::Limiter;
 use super::session::{self, INDEX_MAX, Kind, NotOpened};
 use super::sessions::In;
+pub(super) use calls::TIMESTAMP_MAX;
 pub use event::{Counters, Down, Event, Known, Outgoing};
 use remote::Remote;
 
