@@ -88,6 +88,15 @@ pub enum Notice {
         /// What it could not be given.
         failed: Option<String>,
     },
+    /// A mobile sends packets from an address that is not its.
+    NotTheirs {
+        /// What it is called.
+        name: String,
+        /// The address it has here.
+        address: Option<IpAddr>,
+        /// The packet's.
+        source: IpAddr,
+    },
     /// The way to an end is so long that the window does not let through what the hop is said to carry.
     LongWay {
         /// What it is called.
@@ -112,11 +121,11 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Up { name, address: Some(at) } => write!(f, "{name} is up, at {at}"),
+            Notice::Up { name, address: Some(at) } => write!(f, "{name} is up, at {}", canonical(*at)),
             Notice::Up { name, address: None } => write!(f, "{name} is up"),
             Notice::Left { name } => write!(f, "{name} has left"),
             Notice::Gone { name } => write!(f, "{name} is gone: nothing was heard of it for minutes"),
-            Notice::Moved { name, to } => write!(f, "{name} has moved to {to}"),
+            Notice::Moved { name, to } => write!(f, "{name} has moved to {}", canonical(*to)),
             Notice::Channel { name, state: ChannelState::Good } => write!(f, "the channel to {name} is good"),
             Notice::Channel { name, state: ChannelState::Suspect } => write!(f, "the channel to {name} is bad"),
             Notice::Channel { name, state: ChannelState::HandOff } => write!(f, "the channel to {name} rests"),
@@ -132,7 +141,9 @@ impl fmt::Display for Notice {
             Notice::OtherSecret { base } => {
                 write!(f, "{base} answers, but not with this end's secret: is psk the same at both ends?")
             }
-            Notice::Stranger { key, from } => write!(f, "refused: {from} called with key {key}, which is not known"),
+            Notice::Stranger { key, from } => {
+                write!(f, "refused: {} called with key {key}, which is not known", canonical(*from))
+            }
             Notice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
             Notice::Network => f.write_str("can send again"),
             Notice::Circle { to } => write!(
@@ -154,6 +165,14 @@ impl fmt::Display for Notice {
                 "the network device is up again, but lacks addresses or routes, and what they were for goes another \
                  way: {why}"
             ),
+            Notice::NotTheirs { name, address, source } => {
+                let own = address.map_or_else(String::new, |a| format!(" (it has {a} here)"));
+                write!(
+                    f,
+                    "{name} sends packets from {source}, which are dropped, for that is not its address{own}: start it \
+                     with the --address it has here, or name {source} or its network with its --mobile, too"
+                )
+            }
             Notice::LongWay { name, carried } => write!(
                 f,
                 "answers from {name} take so long that at most {:.1} Mbit/s go there (less where frames are lost), \
@@ -164,10 +183,25 @@ impl fmt::Display for Notice {
                 write!(f, "large frames do not arrive at {name}, and short ones do: try --mtu 1280 at both ends")
             }
             Notice::Twins { name, places: [a, b] } => {
+                let (a, b) = (canonical(*a), canonical(*b));
                 write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
             }
         }
     }
+}
+
+/// An IPv4 address at which a socket of IPv6 hears somebody, as IPv4 has it.
+pub(super) fn canonical(at: SocketAddr) -> SocketAddr {
+    match at.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), at.port()),
+        // With its scope.
+        IpAddr::V6(_) => at,
+    }
+}
+
+/// In whole microseconds: what is finer is nobody's concern, and long to read.
+pub(super) fn seconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e6
 }
 
 /// What is known of the way to an end.
@@ -329,8 +363,8 @@ impl Figures {
             queue_bytes: view.queue_bytes,
             unacknowledged: view.unacknowledged,
             held: view.held,
-            round_trip_ms: view.round_trip.map(|t| t.as_secs_f64() * 1e3),
-            airtime_seconds: rate.map(|r| r.airtime(s.airtime_bytes).as_secs_f64()),
+            round_trip_ms: view.round_trip.map(|t| t.as_micros() as f64 / 1e3),
+            airtime_seconds: rate.map(|r| seconds(r.airtime(s.airtime_bytes))),
             offered: s.offered,
             acknowledged: s.acknowledged,
             acknowledged_bytes: s.acknowledged_bytes,
@@ -340,9 +374,33 @@ impl Figures {
             abandoned: s.gave_up.total(),
             probes: s.rts,
             suspicions: s.suspicions,
-            suspect_seconds: s.suspect_time.as_secs_f64(),
+            suspect_seconds: seconds(s.suspect_time),
             delivered: s.delivered,
             delivered_bytes: s.delivered_bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_addresses_are_shown_as_such_wherever_they_are_heard() {
+        for (at, shown) in [
+            ("[::ffff:10.99.1.2]:7", "10.99.1.2:7"),
+            ("10.99.1.2:7", "10.99.1.2:7"),
+            ("[fe80::1%3]:7", "[fe80::1%3]:7"),
+        ] {
+            let to = at.parse().unwrap();
+            assert_eq!(canonical(to).to_string(), shown);
+            assert_eq!(Notice::Moved { name: "robot".into(), to }.to_string(), format!("robot has moved to {shown}"));
+        }
+    }
+
+    #[test]
+    fn times_are_short_to_read() {
+        assert_eq!(seconds(Duration::from_nanos(226_737_000)).to_string(), "0.226737");
+        assert_eq!(seconds(Duration::from_nanos(1_000_000_999)).to_string(), "1");
     }
 }

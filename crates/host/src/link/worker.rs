@@ -23,7 +23,7 @@ use super::error::LinkError;
 use super::flips::Flips;
 use super::key::PublicKey;
 use super::party::{self, Down, Party};
-use super::report::{Drops, Figures, Notice, PeerReport, Report};
+use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
 use super::table::Table;
 use super::ups::Change;
 use crate::Clock;
@@ -65,6 +65,8 @@ pub(super) struct Worker {
     pub(super) herald: Herald,
 }
 
+/// Of a mobile with an address that is not its it is told at most so often.
+const THEIRS_EVERY: Duration = Duration::from_secs(60);
 /// What the device lacks and does not take is tried again after this.
 const MEND_EVERY: Duration = Duration::from_secs(1);
 
@@ -85,6 +87,8 @@ struct Turn {
     spoken_to: Option<SocketAddr>,
     /// Whether it was told that datagrams come back.
     circle: bool,
+    /// By end: when another address of its is told of.
+    theirs_at: Vec<Time>,
     /// By end.
     flips: Vec<Flips>,
     /// By end.
@@ -110,12 +114,16 @@ impl Worker {
             port: self.socket.local_addr().ok().map(|a| a.port()),
             spoken_to: None,
             circle: false,
+            theirs_at: vec![Time::ZERO; self.ends.len()],
             flips: vec![Flips::default(); self.ends.len()],
             advice: vec![Advice::default(); self.ends.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
-            self.take_packets(&mut turn)?;
+            if let Err(gone) = self.take_packets(&mut turn) {
+                self.leave(&mut turn);
+                return Err(gone);
+            }
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::HandOff(signal) => {
@@ -123,8 +131,7 @@ impl Worker {
                         self.tell(signal);
                     }
                     Command::Stop => {
-                        self.party.leave(self.clock.now());
-                        self.send(&mut turn);
+                        self.leave(&mut turn);
                         return Ok(());
                     }
                 }
@@ -137,6 +144,12 @@ impl Worker {
             self.publish(&mut turn);
             self.sleep(&mut turn);
         }
+    }
+
+    /// Says good-bye.
+    fn leave(&mut self, turn: &mut Turn) {
+        self.party.leave(self.clock.now());
+        self.send(turn);
     }
 
     fn take_datagrams(&mut self, turn: &mut Turn) {
@@ -292,7 +305,7 @@ impl Worker {
         match event {
             remora_link::Event::Deliver { from, packet } => {
                 let Some(index) = index(from) else { return };
-                self.deliver(index, &packet, &mut turn.drops);
+                self.deliver(index, &packet, turn);
             }
             remora_link::Event::State { peer, state } => {
                 self.notify(Notice::Channel { name: name(peer), state: state.into() });
@@ -324,15 +337,27 @@ impl Worker {
     }
 
     /// A mobile may send from its own addresses only.
-    fn deliver(&self, from: usize, packet: &[u8], drops: &mut Drops) {
+    fn deliver(&self, from: usize, packet: &[u8], turn: &mut Turn) {
         let Some((source, _)) = addresses(packet) else {
-            drops.no_unicast += 1;
+            turn.drops.no_unicast += 1;
             return;
         };
         if self.table.as_ref().is_some_and(|t| t.get(source) != Some(from)) {
-            drops.not_theirs += 1;
+            turn.drops.not_theirs += 1;
+            self.tell_of_source(from, source, turn);
         } else if self.device.tun().send(packet).is_err() {
-            drops.undelivered += 1;
+            turn.drops.undelivered += 1;
+        }
+    }
+
+    /// The mobile is up and good, and nobody else says why nothing passes.
+    fn tell_of_source(&self, from: usize, source: IpAddr, turn: &mut Turn) {
+        let now = self.clock.now();
+        if let (Some(end), Some(at)) = (self.ends.get(from), turn.theirs_at.get_mut(from))
+            && now >= *at
+        {
+            *at = now + THEIRS_EVERY;
+            self.notify(Notice::NotTheirs { name: end.name.clone(), address: end.address, source });
         }
     }
 
@@ -372,7 +397,7 @@ impl Worker {
         turn.drops.count(self.party.counters());
         let snapshot = self.link.snapshot();
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.seconds = now.as_secs_f64();
+        report.seconds = seconds(now.since(Time::ZERO));
         report.rate_bits = snapshot.rate.map(|r| r.bits());
         report.drops = turn.drops;
         report.peers.clear();
@@ -387,10 +412,10 @@ impl Worker {
                 name: end.name.clone(),
                 key: end.key.to_string(),
                 address: end.address,
-                endpoint: self.party.address(i),
+                endpoint: self.party.address(i).map(canonical),
                 up: heard.is_some(),
                 state: view.map(|v| v.state.into()),
-                heard_seconds: heard.map(|t| now.since(t).as_secs_f64()),
+                heard_seconds: heard.map(|t| seconds(now.since(t))),
                 figures: view.map(|v| Figures::new(v, snapshot.rate)).unwrap_or_default(),
             });
         }
