@@ -31,11 +31,11 @@ fn main() {
         trial("nothing_is_left_after_termination", || nothing_is_left_after("TERM", Some(143))),
         trial("no_device_and_no_route_is_left_after_kill_9", || nothing_is_left_after("KILL", None)),
         trial("everything_can_go_through_the_tunnel_but_the_tunnel", everything_through_the_tunnel),
+        trial("everything_goes_in_beside_default_routes", everything_goes_in_beside_default_routes),
+        trial("a_device_taken_away_is_told_to_the_other_end", a_device_taken_away_is_told_to_the_other_end),
+        trial("a_link_that_does_not_answer_hides_no_other", a_link_that_does_not_answer_hides_no_other),
         trial("a_device_that_was_down_has_its_routes_again", a_device_that_was_down_has_its_routes_again),
-        trial(
-            "a_device_has_its_routes_again_though_its_end_missed_what_happened",
-            a_device_has_its_routes_again_though_its_end_missed_what_happened,
-        ),
+        trial("routes_come_back_though_news_was_missed", routes_come_back_though_news_was_missed),
         trial("a_strangers_key_is_refused", a_stranger_is_refused),
         trial("a_mobile_sends_from_its_own_address_only", a_mobile_sends_from_its_own_address_only),
         trial("a_hand_off_is_announced", a_hand_off_is_announced),
@@ -229,8 +229,12 @@ impl End {
     }
 
     fn said(&self, text: &str) -> bool {
+        self.times_said(text) > 0
+    }
+
+    fn times_said(&self, text: &str) -> usize {
         let lines = self.lines.lock().unwrap();
-        lines.iter().any(|l| l["notice"].as_str().is_some_and(|n| n.contains(text)))
+        lines.iter().filter(|l| l["notice"].as_str().is_some_and(|n| n.contains(text))).count()
     }
 
     #[track_caller]
@@ -354,6 +358,50 @@ fn nothing_is_left_after(signal: &str, code: Option<i32>) {
     }
 }
 
+/// The default route of a family in which the base is not is the machine's already.
+fn everything_goes_in_beside_default_routes() {
+    let w = World::new(1);
+    let net = &w.mobiles[0];
+    net.ip("route add default via 10.99.0.1");
+    net.ip("addr add fd99::2/64 dev wire nodad");
+    net.ip("-6 route add default via fd99::1");
+    let found = net.state();
+    let _base = w.start_base(&[]);
+    let mobile = w.start_mobile(0, &["--route", "0.0.0.0/0", "--route", "::/0", "--address", "fd78::2/64"]);
+    assert!(w.answers(0, 100, SOON));
+    let route = |to: &str| net.ip(&format!("route get {to}"));
+    for to in ["203.0.113.9", "2001:db8::9", "fd55::1"] {
+        assert!(route(to).contains("dev rlink0"), "{}", route(to));
+    }
+    mobile.end("INT");
+    assert_eq!(net.state(), found);
+}
+
+fn a_device_taken_away_is_told_to_the_other_end() {
+    let w = World::new(1);
+    let (base, mut mobile) = (w.start_base(&[]), w.start_mobile(0, &[]));
+    assert!(w.answers(0, 100, SOON));
+    w.mobiles[0].ip("link del rlink0");
+    assert_eq!(mobile.child.wait().unwrap().code(), Some(1));
+    base.says("10.78.0.2 has left");
+}
+
+/// A link that stands still takes its time, and does not keep the others from being asked.
+fn a_link_that_does_not_answer_hides_no_other() {
+    let w = World::new(1);
+    let (base, mobile) = (w.start_base(&["--device", "base0"]), w.start_mobile(0, &["--device", "mobile0"]));
+    assert!(w.answers(0, 100, SOON));
+    for (stuck, other) in [(&base, "mobile on mobile0"), (&mobile, "base on base0")] {
+        stuck.signal("STOP");
+        let said = w.place.run(&["link", "status"]);
+        assert!(said.stdout.contains(other), "{}", said.stdout);
+        said.expect(1, &["the link does not answer"]);
+        w.place.run(&["link", "handoff", "end"]).expect(1, &["the link does not answer"]);
+        stuck.signal("CONT");
+    }
+    w.place.ok(&["link", "status"]);
+}
+
 fn everything_through_the_tunnel() {
     let w = World::new(1);
     let _base = w.start_base(&["--device", "other0"]);
@@ -391,7 +439,7 @@ fn a_device_that_was_down_has_its_routes_again() {
 }
 
 /// More is told of devices than an end that stands still can take: it must not go by what it missed.
-fn a_device_has_its_routes_again_though_its_end_missed_what_happened() {
+fn routes_come_back_though_news_was_missed() {
     let w = World::new(1);
     let _base = w.start_base(&[]);
     let mobile = w.start_mobile(0, &["--route", "10.55.0.0/16"]);
@@ -449,8 +497,10 @@ fn a_mobile_sends_from_its_own_address_only() {
     let liar = w.mobiles[0].socket("10.78.0.3:99");
     until("the lie to be counted", || {
         liar.send_to(b"I am the other", "10.78.0.1:7").unwrap();
-        base.figures().is_some_and(|f| f["drops"]["not_theirs"].as_u64() > Some(0))
+        base.figures().is_some_and(|f| f["drops"]["not_theirs"].as_u64() > Some(1))
     });
+    base.says("10.78.0.2 sends packets from 10.78.0.3, which are dropped");
+    assert_eq!(base.times_said("10.78.0.2 sends packets from 10.78.0.3"), 1);
 }
 
 fn a_hand_off_is_announced() {

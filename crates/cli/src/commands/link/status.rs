@@ -1,25 +1,46 @@
 //! `remora link status` and `remora link handoff`: over the control sockets of running links.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use remora_host::handoff::{EXPECTED_MAX, Signal};
 use remora_host::link::{PeerReport, Report, control};
 
 use super::view::state_text;
 use crate::args::tunnel::{Handoff, Phase, Status};
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::{out, units};
 
 pub(super) fn show(args: &Status) -> Result {
-    for path in running(args.device.as_deref())? {
-        let report = control::status(&path).map_err(Error::local(path.display()))?;
-        if args.json {
-            out::json(&report)?;
-        } else {
-            out::text(&text(&report))?;
+    each(args.device.as_deref(), |path| {
+        let report = control::status(path).map_err(|e| unasked(path, e))?;
+        if args.json { out::json(&report) } else { out::text(&text(&report)) }
+    })
+}
+
+/// Does it with each link, and says at the end with which it failed: one that stands still hides no other.
+fn each(device: Option<&str>, mut work: impl FnMut(&Path) -> Result) -> Result {
+    let mut failures = Vec::new();
+    for path in running(device)? {
+        match work(&path) {
+            Ok(()) => {}
+            Err(failure @ (Error::Local { .. } | Error::Refused { .. })) => failures.push(failure),
+            // Nobody reads, and the like.
+            Err(other) => return Err(other),
         }
     }
-    Ok(())
+    failures.iter().for_each(|failure| exit::show("link", failure));
+    failures.iter().map(Error::code).max().map_or(Ok(()), |worst| Err(Error::Reported(worst)))
+}
+
+/// What the link behind `path` did not do.
+fn unasked(path: &Path, e: io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            Error::refused(path.display(), "the link does not answer")
+        }
+        _ => Error::local(path.display())(e),
+    }
 }
 
 pub(super) fn hand_off(args: &Handoff) -> Result {
@@ -30,10 +51,7 @@ pub(super) fn hand_off(args: &Handoff) -> Result {
         Phase::Begin { expected } => Signal::Begin(expected),
         Phase::End => Signal::End,
     };
-    for path in running(args.device.as_deref())? {
-        control::hand_off(&path, signal).map_err(Error::local(path.display()))?;
-    }
-    Ok(())
+    each(args.device.as_deref(), |path| control::hand_off(path, signal).map_err(|e| unasked(path, e)))
 }
 
 /// The control sockets of links on `device`, or of all.
