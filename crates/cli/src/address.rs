@@ -1,8 +1,9 @@
 //! Where a peer is: `HOST:PORT` on the command line or in a file.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 
 use remora_host::client::ClientError;
+use rustix::net::netdevice::name_to_index;
 
 use crate::exit::{Error, Result};
 
@@ -15,10 +16,43 @@ pub(crate) fn resolve(peer: &str, wrong: impl FnOnce() -> String) -> Result<Sock
 /// The same: the first one, and all.
 pub(crate) fn resolve_all(peer: &str, wrong: impl FnOnce() -> String) -> Result<(SocketAddr, Vec<SocketAddr>)> {
     let none = |source| Error::remote(peer)(ClientError::Resolve { host: peer.to_owned(), source });
-    let found: Vec<_> = match peer.to_socket_addrs() {
+    let numbered = numbered(peer)?;
+    let found: Vec<_> = match numbered.as_deref().unwrap_or(peer).to_socket_addrs() {
         Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => return Err(Error::Usage(wrong())),
         found => found.map_err(none)?.collect(),
     };
     let first = *found.first().ok_or_else(|| none(std::io::ErrorKind::NotFound.into()))?;
     Ok((first, found))
+}
+
+/// `[fe80::1%eth0]:51900` with the number of the interface, as the standard library reads it; `None` for others.
+fn numbered(peer: &str) -> Result<Option<String>> {
+    let Some((address, (name, port))) = peer.split_once('%').and_then(|(a, rest)| Some((a, rest.split_once(']')?)))
+    else {
+        return Ok(None);
+    };
+    if peer.parse::<SocketAddrV6>().is_ok() || format!("{address}]{port}").parse::<SocketAddrV6>().is_err() {
+        return Ok(None);
+    }
+    let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::local(peer))?;
+    match name_to_index(&any, name) {
+        Ok(index) => Ok(Some(format!("{address}%{index}]{port}"))),
+        Err(_) => Err(Error::refused(peer, format!("no network interface here is called {name}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_may_be_named() {
+        let is = |peer| numbered(peer).unwrap();
+        assert_eq!(is("[fe80::1%lo]:7"), Some("[fe80::1%1]:7".into()));
+        for other in ["[fe80::1%1]:7", "[fe80::1]:7", "10.0.0.1:7", "a%b:7", "[a%lo]:7", "[fe80::1%lo]", "nas:7"] {
+            assert_eq!(is(other), None, "{other}");
+        }
+        let said = numbered("[fe80::1%nowhere0]:7").unwrap_err().to_string();
+        assert!(said.contains("no network interface here is called nowhere0"), "{said}");
+    }
 }

@@ -28,10 +28,16 @@ mod state;
 mod text;
 mod units;
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use tokio::runtime::Runtime;
+
+/// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
+const RUNTIME_PAIRS: usize = 3;
 
 /// Requests and replies are allocated by one thread and freed by another all the time, which this
 /// allocator is better at than the system's.
@@ -48,7 +54,7 @@ fn main() -> ExitCode {
         out::outlive_readers(name);
     }
     let (kept, in_all) = interrupt::kept();
-    let runtime = match tokio::runtime::Runtime::new() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(e) => {
             drop(kept);
@@ -59,6 +65,13 @@ fn main() -> ExitCode {
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
     finish(name, result, in_all)
+}
+
+/// Tokio panics where there are no descriptors for what it hears signals with: there are as many first.
+fn runtime() -> io::Result<Runtime> {
+    let room: Vec<_> = (0..RUNTIME_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<_>>()?;
+    drop(room);
+    Runtime::new()
 }
 
 /// Says what went wrong, and what to do about it; picks the exit code.

@@ -439,6 +439,19 @@ fn a_server_whose_exports_leave_no_room_for_connections_does_not_start() {
 }
 
 #[test]
+fn without_descriptors_it_is_said_that_there_are_none() {
+    let p = Place::new();
+    let with = |files| Running::start(limited(&p.command(&["link", "keys", "--key", "no.key"]), files)).finish();
+    for files in 6..9 {
+        with(files).expect(1, &["remora: link: starting: too many open files"]);
+    }
+    for files in 9..14 {
+        let out = with(files);
+        assert!([0, 1].contains(&out.code) && !out.stderr.contains("panicked"), "{files}: {out:?}");
+    }
+}
+
+#[test]
 fn a_server_that_nobody_listens_to_can_be_ended() {
     let p = Place::new();
     let server = p.serve(&[]);

@@ -49,6 +49,9 @@ pub enum KeyError {
          to be told)"
     )]
     Empty,
+    /// The file's place is taken.
+    #[error("it is a symbolic link that leads to no file: remove it, or make the file it leads to")]
+    Dangling,
     /// The file cannot be read or made.
     #[error(transparent)]
     File(#[from] io::Error),
@@ -110,7 +113,10 @@ pub(crate) fn load_or_create(
     let fresh = make().ok_or(KeyError::Random)?;
     match write_new(path, &format!("{}\n", STANDARD.encode(fresh))) {
         // Somebody was faster: then theirs is the key.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => load(path),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => load(path).map_err(|e| match e {
+            KeyError::File(e) if e.kind() == io::ErrorKind::NotFound => KeyError::Dangling,
+            other => other,
+        }),
         written => Ok(written.map(|()| fresh)?),
     }
 }
@@ -267,6 +273,15 @@ mod tests {
         });
         assert!(keys.iter().all(|k| *k == Identity::load(&path).unwrap().public), "{keys:?}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_link_to_no_file_is_said_to_be_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("link.key");
+        std::os::unix::fs::symlink(dir.path().join("nowhere"), &path).unwrap();
+        assert!(matches!(Identity::load_or_create(&path), Err(KeyError::Dangling)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
