@@ -117,6 +117,13 @@ impl Error {
         Error::refused(what, why).with_hint("with --resume it is copied again")
     }
 
+    /// The same, and the only sign of it is the time of change.
+    pub(crate) fn perhaps_mixed(what: impl fmt::Display) -> Error {
+        let why = "may have changed while it was copied (its ctime did, and its mtime did not); the copy is there, \
+                   and may be a mixture of old and new";
+        Error::refused(what, why).with_hint("with --resume --verify they are compared")
+    }
+
     /// The exit code; see [`HELP`].
     pub(crate) fn code(&self) -> u8 {
         match self {

@@ -360,3 +360,74 @@ fn a_download_that_may_be_a_mixture_fails_and_is_made_again() {
 fn an_upload_that_may_be_a_mixture_fails_and_is_made_again() {
     a_mixture_is_copied_again(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
+
+/// Writes something else of the same length in its place, and sets its time back, as programs do that edit what
+/// photographs and songs say of themselves.
+fn rewrite_and_set_back(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(SIZE, 6), 0).unwrap();
+    file.set_modified(before).unwrap();
+}
+
+/// Its time does not say that it has changed: once while it is copied, once after a copy that was killed.
+fn a_change_with_the_old_time_is_noticed(
+    args: impl Fn(&Daemon) -> [String; 2],
+    source: fn(&Place) -> PathBuf,
+    copy: fn(&Place) -> PathBuf,
+) {
+    for is_killed in [false, true] {
+        let p = Place::new();
+        fs::write(source(&p), noise(SIZE, 5)).unwrap();
+        let s = p.serve(&[]);
+        let relay = p.relay_at(0, &s, SLOW);
+        let [from, to] = args(&relay);
+        let running = p.start(&["cp", "-q", &from, &to]);
+        until("a journal", || !journals(&p).is_empty());
+        if is_killed {
+            running.signal("KILL");
+        }
+        rewrite_and_set_back(&source(&p));
+        let out = running.finish();
+        let port = relay.port();
+        relay.kill();
+        let _relay = p.relay_at(port, &s, FAST);
+        if is_killed {
+            let again = p.run(&["cp", "--json", "--resume", &from, &to]);
+            again.expect(0, &["begins afresh", "its source has changed"]);
+            assert_eq!(resumed(&again.stdout), (SIZE, 0));
+        } else {
+            out.expect(1, &["may have changed while it was copied", "--resume --verify"]);
+            assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "--verify", &from, &to])), (SIZE, 0));
+        }
+        assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 6), "killed: {is_killed}");
+    }
+}
+
+#[test]
+fn a_download_of_what_was_changed_and_dated_back_is_no_mixture() {
+    a_change_with_the_old_time_is_noticed(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
+}
+
+#[test]
+fn an_upload_of_what_was_changed_and_dated_back_is_no_mixture() {
+    a_change_with_the_old_time_is_noticed(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
+}
+
+/// They set the time of change, too.
+#[test]
+fn a_new_mode_or_name_is_no_change_of_what_is_copied() {
+    let args = |s: &Daemon| [[s.udp_url("/f"), "f".into()], ["f".into(), s.udp_url("/f")]];
+    for (i, source) in [Place::srv, Place::here].into_iter().enumerate() {
+        let p = Place::new();
+        fs::write(source(&p, "f"), noise(SIZE, 5)).unwrap();
+        let s = p.serve(&[]);
+        let relay = p.relay_at(0, &s, SLOW);
+        let [from, to] = &args(&relay)[i];
+        let running = p.start(&["cp", "-q", from, to]);
+        until("a journal", || !journals(&p).is_empty());
+        fs::set_permissions(source(&p, "f"), fs::Permissions::from_mode(0o640)).unwrap();
+        fs::hard_link(source(&p, "f"), p.state().join("other")).unwrap();
+        running.finish().expect(0, &[]);
+    }
+}

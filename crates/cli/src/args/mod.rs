@@ -158,11 +158,14 @@ sockets in a directory are skipped. Without -r a link is followed; a device,
 pipe or socket that is named is an error.
 
 A source that changes while it is copied is an error; the copy stays, with the
-time that the source had at first, and --resume copies it again.
+time that the source had at first, and --resume copies it again. If only its
+ctime is new, and no mode, owner or number of names says why, that is one, too:
+--resume --verify compares.
 
 A copy that was interrupted, or lost its server, or met it in trouble that may
 pass, keeps what has arrived; the same command with --resume goes on from there
-if the source is still the same, and without it starts afresh. Any other failure
+if the source is still the same (size, mtime and ctime), and starts afresh if it
+is not, or without --resume. Any other failure
 removes what was copied. What has arrived of a download is recorded beside it,
 of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
 noted, too, which directories of -r are not complete, and what servers far away

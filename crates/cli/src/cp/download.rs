@@ -7,8 +7,8 @@ use std::path::Path;
 use remora_host::client::{ClientError, receive};
 use remora_wire::nfs3::Attr;
 
+use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
-use super::journal::Identity;
 use super::named;
 use super::part::Part;
 use super::verify;
@@ -29,17 +29,24 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
         return Ok(());
     }
     let identity = Identity::of_remote(&source.attr);
+    let noted = if job.resume { Part::noted(dest) } else { None };
     let mut part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
+    if let Some(noted) = noted.filter(|_| part.is_fresh()) {
+        job.note(&format!("{}: {}", dest.display(), noted.why_afresh(&identity)));
+    }
     job.progress.skip(part.bytes());
     let done = match fill(job, remote, source, url, &part).await {
-        Ok(is_mixed) => part.finish(&source.attr).map(|bare| (bare, is_mixed)).map_err(Error::local(dest.display())),
+        Ok(change) => part.finish(&source.attr).map(|bare| (bare, change)).map_err(Error::local(dest.display())),
         Err(e) => Err(e),
     };
     match done {
-        Ok((bare, is_mixed)) => {
+        Ok((bare, change)) => {
             count(&job.counts.files);
             let bare = bare.map_or(Ok(()), |e| Err(Error::bare(dest.display(), exit::io_text(&e))));
-            if is_mixed { job.settle(bare).and(Err(Error::mixed(url))) } else { bare }
+            match change.error(url) {
+                Some(error) => job.settle(bare).and(Err(error)),
+                None => bare,
+            }
         }
         Err(e) if e.is_lost() || e.may_pass() => {
             part.keep();
@@ -80,8 +87,8 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     Ok(same)
 }
 
-/// Gets what is missing. Says whether the source changed meanwhile.
-async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result<bool> {
+/// Gets what is missing. Says what became of the source meanwhile.
+async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result<Change> {
     let failed = |e| Error::remote(url)(e);
     let (seen, has_more) = match source.attr.size {
         0 => look(remote, source).await.map_err(failed)?,
@@ -97,15 +104,32 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
     if now.size < source.attr.size || part.bytes() < source.attr.size {
         return Err(Error::refused(url, "became shorter while it was copied"));
     }
-    let is_mixed = Identity::of_remote(&now) != Identity::of_remote(&source.attr);
+    let mut change = change(remote, source, &now).await.map_err(failed)?;
     if job.verify {
         let reader = part.reader().map_err(|e| failed(e.into()))?;
         if !verify::same(reader, remote, source).await.map_err(failed)? {
             return Err(Error::Mismatch(url.to_owned()));
         }
         count(&job.counts.verified);
+        change = change.settled();
     }
-    Ok(is_mixed)
+    Ok(change)
+}
+
+/// What became of the source that is like this `now`.
+async fn change(remote: &Remote, source: &Node, now: &Attr) -> Result<Change, ClientError> {
+    let now = State::of_remote(now);
+    let change = State::of_remote(&source.attr).change_to(&now);
+    if change != Change::Unclear {
+        return Ok(change);
+    }
+    // Where the time of change is another each time one looks, it says nothing.
+    let again = State::of_remote(&remote.getattr(&source.fh).await?);
+    Ok(match now.change_to(&again) {
+        Change::None => Change::Unclear,
+        Change::Unclear => Change::None,
+        Change::Content => Change::Content,
+    })
 }
 
 /// The attributes of a file that is to be empty, if the server says them, and whether there is something in it.

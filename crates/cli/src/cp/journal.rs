@@ -2,61 +2,20 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use remora_wire::nfs3::Attr;
 use serde::{Deserialize, Serialize};
 
 use super::hidden::{read_note, write_note};
+use super::identity::Identity;
 use super::part::sync_name;
 use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// No journal is longer.
 const BYTES_MAX: u64 = 16 << 20;
-
-/// Which file, in which state: if any of it differs, a copy cannot go on.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    device: u64,
-    file: u64,
-    size: u64,
-    mtime: (i64, u32),
-}
-
-impl Identity {
-    /// Of a file on a server.
-    pub(crate) fn of_remote(attr: &Attr) -> Identity {
-        let mtime = (i64::from(attr.mtime.secs), attr.mtime.nanos);
-        Identity { device: attr.fsid, file: attr.fileid, size: attr.size, mtime }
-    }
-
-    /// Of a file here.
-    pub(crate) fn of_local(meta: &fs::Metadata) -> Identity {
-        let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
-        Identity { device: meta.dev(), file: meta.ino(), size: meta.size(), mtime }
-    }
-
-    /// Bytes in the file.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Whether `copy`, whose time was set to this one's, still looks like a copy of it.
-    pub(crate) fn is_copied_by(&self, copy: &Identity) -> bool {
-        self.size == copy.size && self.has_dated(copy)
-    }
-
-    /// Whether `copy` has the time that was set when it was this one's copy. Some file systems keep whole
-    /// seconds only.
-    pub(crate) fn has_dated(&self, copy: &Identity) -> bool {
-        let (mine, theirs) = (self.mtime, copy.mtime);
-        mine.0 == theirs.0 && (mine.1 == theirs.1 || theirs.1 == 0)
-    }
-}
 
 /// The state of an unfinished copy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -81,13 +40,25 @@ impl Journal {
 
     /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
-        self.done.missing(self.source.size).is_empty()
+        self.done.missing(self.source.size()).is_empty()
     }
 
     /// Whether it is about this copy, of which `part_size` bytes are there.
     pub(crate) fn is_about(&self, source: &Identity, part: impl ToString, part_size: u64) -> bool {
-        let fits = self.done.is_sound() && self.done.end() <= part_size.min(source.size);
+        let fits = self.done.is_sound() && self.done.end() <= part_size.min(source.size());
         fits && self.version == VERSION && self.source == *source && self.part == part.to_string()
+    }
+
+    /// Why a copy of `source` begins afresh although this was noted.
+    pub(crate) fn why_afresh(&self, source: &Identity) -> String {
+        let why = if self.version != VERSION {
+            "another version of this program had begun it"
+        } else if self.source != *source {
+            "its source has changed, or its source's mode, owner or names have"
+        } else {
+            "what had arrived is not there any more"
+        };
+        format!("the copy begins afresh: {why}")
     }
 }
 
@@ -153,11 +124,8 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::identity::tests::source;
     use super::*;
-
-    fn source(size: u64, secs: i64) -> Identity {
-        Identity { device: 1, file: 2, size, mtime: (secs, 5) }
-    }
 
     #[test]
     fn a_journal_is_used_only_for_the_copy_it_is_about() {
@@ -173,8 +141,20 @@ mod tests {
         ] {
             assert_eq!(journal.is_about(&source, part, size), want, "{source:?}, part {part} of {size}");
         }
-        journal.version += 1;
+        let why = |journal: &Journal, secs| journal.why_afresh(&source(100, secs));
+        assert!(why(&journal, 8).contains("changed") && why(&journal, 7).contains("not there"));
+        journal.version -= 1;
         assert!(!journal.is_about(&source(100, 7), 9, 100));
+        assert!(why(&journal, 7).contains("version"));
+    }
+
+    /// Of a version that noted no time of change: it is understood as far as to say so.
+    #[test]
+    fn a_journal_of_a_former_version_is_read_and_not_used() {
+        let mut old = serde_json::to_value(Journal { version: 2, ..Journal::new(source(100, 7), 9) }).unwrap();
+        old["source"].as_object_mut().unwrap().remove("ctime").unwrap();
+        let old: Journal = serde_json::from_value(old).unwrap();
+        assert!(!old.is_about(&source(100, 7), 9, 100));
     }
 
     #[test]
@@ -193,14 +173,5 @@ mod tests {
         file.remove();
         file.store(&journal).unwrap();
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn copies_are_recognised_by_size_and_time() {
-        let a = source(100, 7);
-        assert!(a.is_copied_by(&Identity { device: 8, file: 8, size: 100, mtime: (7, 5) }));
-        assert!(a.is_copied_by(&Identity { device: 8, file: 8, size: 100, mtime: (7, 0) }));
-        assert!(!a.is_copied_by(&Identity { device: 8, file: 8, size: 100, mtime: (7, 6) }));
-        assert!(!a.is_copied_by(&source(99, 7)) && !a.is_copied_by(&source(100, 8)));
     }
 }

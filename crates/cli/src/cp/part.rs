@@ -14,7 +14,8 @@ use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::hidden::{self, remove_if_there};
-use super::journal::{Identity, Journal, JournalFile, with_suffix};
+use super::identity::Identity;
+use super::journal::{Journal, JournalFile, with_suffix};
 use super::lock::is_at;
 use super::names::part_name;
 use crate::interrupt::Kept;
@@ -40,12 +41,21 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// What an earlier copy to `dest` has noted.
+    pub(crate) fn noted(dest: &Path) -> Option<Journal> {
+        journal_of(&hidden_path(dest)?).load()
+    }
+
+    /// Whether it was made anew.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     /// Makes one for `dest`, or with `resume` takes up the one that is there if it is of the
     /// same source. Fails if another copy is under way.
     pub(crate) fn open(dest: &Path, source: &Identity, resume: bool, kept: Kept) -> io::Result<Part> {
-        let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let path = dest.with_file_name(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), "")));
-        let journal_at = || JournalFile::at(with_suffix(&path, ".json"));
+        let path = hidden_path(dest).ok_or(io::ErrorKind::InvalidInput)?;
+        let journal_at = || journal_of(&path);
         let known = |left: &File| {
             let (meta, journal) = (left.metadata()?, resume.then(|| journal_at().load()).flatten());
             Ok(journal.filter(|journal| journal.is_about(source, meta.ino(), meta.len())))
@@ -203,6 +213,15 @@ impl Drop for Part {
             bytes => self.kept.add(bytes),
         }
     }
+}
+
+fn hidden_path(dest: &Path) -> Option<PathBuf> {
+    let name = part_name(dest.file_name()?.as_bytes(), "");
+    Some(dest.with_file_name(std::ffi::OsStr::from_bytes(&name)))
+}
+
+fn journal_of(hidden: &Path) -> JournalFile {
+    JournalFile::at(with_suffix(hidden, ".json"))
 }
 
 /// A part that lost its name must touch nothing that has it now.

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use remora_host::client::{ClientError, Session, Written};
 use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 
+use super::identity::Identity;
 use super::job::Job;
-use super::journal::{Identity, Journal, JournalFile, with_suffix};
+use super::journal::{Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
 use super::upload::Destination;
@@ -113,6 +114,7 @@ impl RemotePart {
         };
         let mut journal_file = journal_path.map(JournalFile::at);
         let known = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
+        let why_afresh = known.as_ref().map(|known| known.why_afresh(identity));
         let mut is_named = false;
         let (node, journal) = match reopen(known, identity, dest, &name, old).await? {
             Some((node, journal)) => {
@@ -120,6 +122,7 @@ impl RemotePart {
                 (node, journal)
             }
             None => {
+                why_afresh.iter().for_each(|why| job.note(&format!("{}: {why}", dest.url)));
                 // Before anything has the hidden name that it is not about.
                 journal_file = journal_file.filter(JournalFile::clear);
                 let node = match &dest.early {

@@ -11,8 +11,8 @@ use remora_host::client::{self, ClientError, Progress, Written};
 use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
 use tokio::sync::oneshot;
 
+use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
-use super::journal::Identity;
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
 use crate::exit::{self, Error, Result, io_text};
@@ -43,7 +43,7 @@ impl Destination {
 struct Source<'a> {
     path: &'a Path,
     file: File,
-    identity: Identity,
+    state: State,
     /// What its copy gets: should it change, that must not look like one of what it is then.
     attr: SetAttr,
 }
@@ -52,18 +52,23 @@ impl Source<'_> {
     fn open(path: &Path) -> io::Result<Source<'_>> {
         let file = File::open(path)?;
         let meta = file.metadata()?;
-        Ok(Source { path, file, identity: Identity::of_local(&meta), attr: copied_attributes(&meta) })
+        Ok(Source { path, file, state: State::of_local(&meta), attr: copied_attributes(&meta) })
+    }
+
+    fn identity(&self) -> &Identity {
+        self.state.identity()
     }
 
     /// Whether it says that it is empty, and is not.
     fn is_not_empty(&self) -> io::Result<bool> {
-        let says_so = self.identity.size() == 0 && self.file.read_at(&mut [0], 0)? > 0;
+        let says_so = self.identity().size() == 0 && self.file.read_at(&mut [0], 0)? > 0;
         // It may have grown just now.
         Ok(says_so && self.file.metadata()?.len() == 0)
     }
 
-    fn has_changed(&self) -> io::Result<bool> {
-        Ok(Identity::of_local(&self.file.metadata()?) != self.identity)
+    /// What has become of it by now.
+    fn change(&self) -> io::Result<Change> {
+        Ok(self.state.change_to(&State::of_local(&self.file.metadata()?)))
     }
 
     /// The same file, to be read from its start.
@@ -81,7 +86,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     if from.is_not_empty().map_err(here)? {
         return Err(Error::not_empty(source.display()));
     }
-    let identity = &from.identity;
+    let identity = from.identity();
     job.progress.expect(identity.size());
     let old = match &dest.old {
         Some(old) => old.clone(),
@@ -101,17 +106,20 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     job.progress.skip(part.bytes());
     let filled = fill(job, &from, &part, dest, old.is_none()).await;
     let done = match filled {
-        Ok(Filled { is_late, bare, is_mixed }) => {
+        Ok(Filled { is_late, bare, change }) => {
             let late = is_late.then_some(from.attr);
-            part.finish(late).await.map(|e| (e.or(bare), is_mixed)).map_err(there)
+            part.finish(late).await.map(|e| (e.or(bare), change)).map_err(there)
         }
         Err(e) => Err(e),
     };
     let why = match done {
-        Ok((bare, is_mixed)) => {
+        Ok((bare, change)) => {
             count(&job.counts.files);
             let bare = bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
-            return if is_mixed { job.settle(bare).and(Err(Error::mixed(source.display()))) } else { bare };
+            return match change.error(source.display()) {
+                Some(error) => job.settle(bare).and(Err(error)),
+                None => bare,
+            };
         }
         Err(why) => why,
     };
@@ -132,7 +140,7 @@ pub(super) fn check_replaceable(old: &Node, url: &str) -> Result {
 
 /// Whether the copy was made before.
 async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -> Result<bool, ClientError> {
-    if old.attr.kind != FileType::Regular || !source.identity.is_copied_by(&Identity::of_remote(&old.attr)) {
+    if old.attr.kind != FileType::Regular || !source.identity().is_copied_by(&Identity::of_remote(&old.attr)) {
         return Ok(false);
     }
     if !job.verify {
@@ -152,7 +160,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     let Sent { seen, named } = send(job, source, part, is_free).await.map_err(there)?;
-    let is_mixed = source.has_changed().map_err(here)?;
+    let mut change = source.change().map_err(here)?;
     let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
     let is_late = seen.size.is_some() && !job.verify && !dest.remote.session().is_near();
     let fh = &part.node.fh;
@@ -162,11 +170,11 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
         let set = dest.remote.setattr(fh, source.attr.clone()).await;
         Some(Look::after(set, &dest.remote, fh).await.map_err(there)?)
     };
-    if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity.size()) {
+    if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity().size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
     let Some(Look { attr, bare }) = look else {
-        return Ok(Filled { is_late: !is_set, bare: None, is_mixed });
+        return Ok(Filled { is_late: !is_set, bare: None, change });
     };
     if job.verify {
         let node = Node { fh: fh.clone(), attr };
@@ -174,8 +182,9 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
             return Err(Error::Mismatch(source.path.display().to_string()));
         }
         count(&job.counts.verified);
+        change = change.settled();
     }
-    Ok(Filled { is_late: false, bare, is_mixed })
+    Ok(Filled { is_late: false, bare, change })
 }
 
 /// All bytes are there.
@@ -184,8 +193,8 @@ struct Filled {
     is_late: bool,
     /// Why it has not got them, if the server took none.
     bare: Option<ClientError>,
-    /// The source changed meanwhile.
-    is_mixed: bool,
+    /// What became of the source meanwhile.
+    change: Change,
 }
 
 /// What the file looks like once its attributes were to be set.
@@ -224,7 +233,7 @@ struct Sent {
 /// Sends what is missing. A whole copy to a name that `is_free` may get that name while its last
 /// bytes are on their way; if they do not arrive, or the name cannot be given, that is an error.
 async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) -> Result<Sent, ClientError> {
-    let size = source.identity.size();
+    let size = source.identity().size();
     let missing = part.missing(size);
     if missing.is_empty() {
         return Ok(Sent::default());
