@@ -176,8 +176,9 @@ copy gets its name.
 
 --json prints one object at the end, unless it is interrupted: files,
 directories, symlinks, skipped, failed, verified (counts); bytes (copied now),
-resumed_bytes (kept from before), seconds (of these mount_seconds until the
-first server was mounted, or known from before; copy_seconds since), requests,
+resumed_bytes (kept from before), hole_bytes (in holes of what is uploaded, which
+are holes there, too), seconds (of these mount_seconds until the first server
+was mounted, or known from before; copy_seconds since), requests,
 retransmissions; errors (a list of texts).";
 
 impl Command {

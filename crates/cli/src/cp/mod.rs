@@ -8,6 +8,7 @@ mod begun;
 mod download;
 mod given;
 pub(crate) mod hidden;
+mod holes;
 mod identity;
 pub(crate) mod in_order;
 mod job;

@@ -36,6 +36,8 @@ struct Shared {
     done: AtomicU64,
     /// Bytes that were there before; they do not count as speed.
     before: AtomicU64,
+    /// Bytes in holes, which are not copied.
+    in_holes: AtomicU64,
     sessions: Mutex<Vec<Session>>,
     /// Since when a link that is no session has been silent.
     silent_since: Mutex<Option<Instant>>,
@@ -57,6 +59,7 @@ impl Progress {
             total: AtomicU64::new(0),
             done: AtomicU64::new(0),
             before: AtomicU64::new(0),
+            in_holes: AtomicU64::new(0),
             sessions: Mutex::default(),
             silent_since: Mutex::default(),
             is_slow: AtomicBool::new(false),
@@ -90,6 +93,11 @@ impl Progress {
         self.shared.before.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// So many bytes are in holes: they are in the copy, and need not be copied.
+    pub(crate) fn leave_out(&self, bytes: u64) {
+        self.shared.in_holes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Prints something without tearing the bar.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         self.shared.bar.suspend(print);
@@ -103,6 +111,11 @@ impl Progress {
     /// Bytes that were there before.
     pub(crate) fn before(&self) -> u64 {
         self.shared.before.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in holes.
+    pub(crate) fn in_holes(&self) -> u64 {
+        self.shared.in_holes.load(Ordering::Relaxed)
     }
 
     /// Requests and retransmissions so far.
@@ -140,8 +153,8 @@ impl Shared {
     }
 
     fn draw(&self) {
-        let before = self.before.load(Ordering::Relaxed);
-        let total = self.total.load(Ordering::Relaxed).saturating_sub(before);
+        let [before, in_holes] = [&self.before, &self.in_holes].map(|bytes| bytes.load(Ordering::Relaxed));
+        let total = self.total.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(in_holes);
         let done = self.done.load(Ordering::Relaxed).min(total);
         self.bar.set_length(total);
         self.bar.set_position(done);

@@ -23,6 +23,15 @@ impl Ranges {
         self.0.splice(first..last, std::iter::once(start..end));
     }
 
+    /// All that is in it or in `other`.
+    pub(crate) fn with(&self, other: &Ranges) -> Ranges {
+        let (mut sorted, mut both) = ([&self.0[..], &other.0[..]].concat(), Ranges::default());
+        // In order each is put at the end.
+        sorted.sort_unstable_by_key(|range| range.start);
+        sorted.into_iter().for_each(|range| both.insert(range));
+        both
+    }
+
     /// What is missing of `0..size`.
     pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
@@ -69,6 +78,8 @@ mod tests {
             }
             let missing: Vec<u64> = ranges.missing(64).into_iter().flatten().collect();
             prop_assert_eq!(missing, (0..64).filter(|b| !bytes.contains(b)).collect::<Vec<_>>());
+            let rest = Ranges(ranges.missing(64));
+            prop_assert_eq!(ranges.with(&rest).missing(100), vec![64.max(ranges.end())..100]);
             prop_assert_eq!(ranges.bytes(), bytes.len() as u64);
             prop_assert_eq!(ranges.end(), bytes.last().map_or(0, |b| b + 1));
         }

@@ -14,6 +14,7 @@ use super::job::Job;
 use super::journal::{Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
+use super::ranges::Ranges;
 use super::upload::Destination;
 use crate::exit::{self, Error};
 use crate::interrupt::Kept;
@@ -165,6 +166,24 @@ impl RemotePart {
     /// What is still to be sent of `size` bytes.
     pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
         self.journal().done.missing(size)
+    }
+
+    /// The same without these, which the file has as holes.
+    pub(crate) fn missing_beside(&self, holes: &Ranges, size: u64) -> Vec<Range<u64>> {
+        self.journal().done.with(holes).missing(size)
+    }
+
+    /// Makes the file as long as it is to be, so that it reads as zeros where nothing is written. Where the server
+    /// will not, or does not do it, that is `false`.
+    pub(crate) async fn stretch(&self, size: u64) -> Result<bool, ClientError> {
+        if self.node.attr.size >= size {
+            return Ok(true);
+        }
+        let attr = SetAttr { size: Some(size), ..SetAttr::NONE };
+        match self.remote.setattr(&self.node.fh, attr).await {
+            Err(e) if exit::is_lost(&e) => Err(e),
+            set => Ok(set.is_ok_and(|attr| attr.size == size)),
+        }
     }
 
     /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`.

@@ -11,6 +11,7 @@ use remora_host::client::{self, ClientError, Progress, Written};
 use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
 use tokio::sync::oneshot;
 
+use super::holes;
 use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
 use super::remote_part::{Early, Named, RemotePart};
@@ -233,25 +234,19 @@ struct Sent {
 /// Sends what is missing. A whole copy to a name that `is_free` may get that name while its last
 /// bytes are on their way; if they do not arrive, or the name cannot be given, that is an error.
 async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) -> Result<Sent, ClientError> {
-    let size = source.identity().size();
-    let missing = part.missing(size);
+    let is_whole = part.bytes() == 0;
+    let missing = to_send(job, source, part).await?;
     if missing.is_empty() {
         return Ok(Sent::default());
     }
     let limits = part.remote.limits().await?;
-    let is_whole = missing.first() == Some(&(0..size));
     let (tell, told) = oneshot::channel();
     let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
     let sending = async {
         let uncounted = missing.iter().map(|range| range.end - range.start).sum();
         let all_sent = tell.take();
         let mut sending = Sending { job, file: &source.file, part, uncounted, all_sent, is_warned: false };
-        let mut seen = Written::default();
-        for range in missing {
-            let fh = part.node.fh.clone();
-            seen = client::send(part.remote.session(), fh, range, limits, &mut sending).await?;
-        }
-        Ok::<_, ClientError>(seen)
+        client::send(part.remote.session(), part.node.fh.clone(), missing, limits, &mut sending).await
     };
     let naming = async {
         // Without a word it is done when all has arrived.
@@ -260,6 +255,21 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
     };
     let (seen, named) = tokio::join!(sending, naming);
     Ok(Sent { seen: seen?, named: named? })
+}
+
+/// What of it is missing there. Its holes are not sent where they are holes at the server, too: the hidden file was
+/// empty when it was made, and nothing but what is not in them has been written to it.
+async fn to_send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Vec<Range<u64>>, ClientError> {
+    let size = source.identity().size();
+    let all = part.missing(size);
+    let holes = holes::of(&source.file, size);
+    if holes.bytes() == 0 || !part.stretch(size).await? {
+        return Ok(all);
+    }
+    let missing = part.missing_beside(&holes, size);
+    let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+    job.progress.leave_out(bytes(&all) - bytes(&missing));
+    Ok(missing)
 }
 
 /// A file on its way.

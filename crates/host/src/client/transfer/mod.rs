@@ -133,7 +133,7 @@ pub async fn upload(
     source: impl FnMut(Piece) -> std::io::Result<Bytes>,
     progress: impl FnMut(u64),
 ) -> Result<(), ClientError> {
-    send(session, fh, range, limits, &mut Plain { source, progress }).await.map(|_| ())
+    send(session, fh, Some(range), limits, &mut Plain { source, progress }).await.map(|_| ())
 }
 
 /// An owner that does not care what is stable until all is.
@@ -156,19 +156,20 @@ impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plai
     }
 }
 
-/// Writes `range` of a file and commits it, every few seconds what has arrived and at last all.
+/// Writes `ranges` of a file, in order, and commits them, every few seconds what has arrived and at last all.
 pub async fn send(
     session: &Session,
     fh: Fh,
-    range: Piece,
+    ranges: impl IntoIterator<Item = Piece>,
     limits: Limits,
     progress: &mut impl Progress,
 ) -> Result<Written, ClientError> {
     let mut seen: Option<Written> = None;
     let lost = session.stats().lost();
     let mut is_told = false;
-    let mut left = range.end.saturating_sub(range.start);
-    let mut file = Upload::new(fh, range);
+    let ranges: Vec<Piece> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+    let mut left: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let mut file = to_write(fh, ranges);
     let mut flying = Flying::new(session, true);
     let mut later = session.later();
     let (mut committed, mut every) = (Instant::now(), COMMIT_EVERY.0);
@@ -232,6 +233,13 @@ pub async fn send(
     }
     tell_stable(&mut file, progress)?;
     Ok(seen.unwrap_or_default())
+}
+
+/// All of these ranges. It is begun with the last one, and what is handed back to it goes first.
+fn to_write(fh: Fh, mut ranges: Vec<Piece>) -> Upload {
+    let mut file = Upload::new(fh, ranges.pop().unwrap_or_default());
+    ranges.into_iter().rev().for_each(|range| file.put_back(range));
+    file
 }
 
 /// Tells of what became stable since it was last told.
@@ -370,7 +378,7 @@ mod tests {
         let session = session(serve(Duration::from_millis(100), false, true).await, config).await;
         let limits = Limits { read_max: 8192, write_max: 8192 };
         let mut owner = Owner::default();
-        send(&session, session.root().clone(), 0..SIZE, limits, &mut owner).await.unwrap();
+        send(&session, session.root().clone(), Some(0..SIZE), limits, &mut owner).await.unwrap();
         let told = &owner.stable_after;
         assert!(told[0].0 < SIZE && told.last().unwrap().0 == SIZE && told.len() < 10, "{told:?}");
     }
@@ -383,7 +391,7 @@ mod tests {
             session.call(nfs3::Call::GetAttr(fh.clone())).await.unwrap();
             let limits = Limits { read_max: 8192, write_max: 8192 };
             let mut owner = Owner::default();
-            let written = send(&session, fh, 0..SIZE, limits, &mut owner).await.unwrap();
+            let written = send(&session, fh, Some(0..SIZE), limits, &mut owner).await.unwrap();
             assert_eq!((written.size, owner.answered), (Some(SIZE), SIZE), "{trip:?} {loses}");
             assert_eq!(owner.all_sent_after.len(), times, "{trip:?} {loses}");
             assert!(owner.all_sent_after.iter().all(|n| *n < SIZE), "{:?}", owner.all_sent_after);
