@@ -22,6 +22,8 @@ fn wrong_usage_is_2() {
         (&["ls", "http://nas/"], &["scheme", "nfs://host"]),
         (&["ls", "nfs://nas/?proto=sctp"], &["sctp"]),
         (&["ls", "nfs:///x"], &["host"]),
+        (&["ls", "nfs://127.0.0.1:0/"], &["not a port"]),
+        (&["ls", "nfs://127.0.0.1/?proto=udp&proto=tcp"], &["proto twice"]),
         (&["ls", "nfs://h/%00"], &["%00", "is in no name"]),
         (&["frobnicate"], &["frobnicate"]),
         (&["cp", "a", "b"], &["neither", "URL"]),
@@ -140,6 +142,7 @@ fn what_the_server_refuses_is_1() {
     symlink("d", p.srv("link")).unwrap();
     fs::write(p.here("f"), "f").unwrap();
     fs::create_dir(p.here("local")).unwrap();
+    symlink("f", p.here("to_f")).unwrap();
     let s = p.serve(&[]);
     let long = s.url(&format!("/{}", "n".repeat(256)));
     for (args, words) in [
@@ -152,6 +155,8 @@ fn what_the_server_refuses_is_1() {
         (&["cp", "nope", &s.url("/")], &["nope: no such file"]),
         (&["cp", "f", &s.url("/no/f")], &["no such file"]),
         (&["cp", "f", &s.url("/no/")], &["no such directory"]),
+        (&["cp", "-r", "f", &s.url("/no/")], &["no such directory"]),
+        (&["cp", "-r", "to_f", &s.url("/no/")], &["no such directory"]),
         (&["cp", "f", &long], &["name too long"]),
         (&["cp", &s.url("/f"), "/dev/null"], &["not a regular file"]),
         (&["cp", &s.url("/f"), "no/f"], &["no such file"]),
@@ -163,7 +168,11 @@ fn what_the_server_refuses_is_1() {
         (&["mkdir", "-p", &s.url("/f")], &["f: file exists"]),
         (&["mkdir", &long], &["name too long"]),
         (&["mv", &s.url("/nope"), &s.url("/x")], &["no such file"]),
-        (&["mv", &s.url("/d"), &s.url("/d/inside")], &["invalid argument"]),
+        (&["mv", &s.url("/d"), &s.url("/d/inside")], &["cannot be moved into itself"]),
+        (&["mv", &s.url("/d"), &s.url("/link/inside")], &["cannot be moved into itself"]),
+        (&["mv", &s.url("/d"), &s.url("/d")], &["are the same"]),
+        (&["mv", &s.url("/f"), &s.url("/f")], &["are the same"]),
+        (&["mv", &s.url("/d/g"), &s.url("/d/")], &["are the same"]),
         (&["rm", "-r", &s.url("/")], &["the export itself"]),
         (&["rm", "-f", &s.url("/f/")], &["not a directory"]),
         (&["rm", "-r", &s.url("/link/")], &["not a directory"]),
@@ -176,7 +185,7 @@ fn what_the_server_refuses_is_1() {
         p.run(args).expect(1, words);
     }
     assert_eq!(names(&p.srv("")), ["d", "f", "link"]);
-    assert_eq!(names(&p.here("")), ["f", "local", "st"]);
+    assert_eq!(names(&p.here("")), ["f", "local", "st", "to_f"]);
 }
 
 #[test]

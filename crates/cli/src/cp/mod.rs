@@ -47,6 +47,9 @@ use named::Dest;
 use remote_part::Early;
 use upload::Destination;
 
+/// Why nothing is copied to a name that ends in a slash, unless it is a directory.
+const NO_DIRECTORY: &str = "no such directory";
+
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last() else { return Ok(()) };
     let urls: Vec<&str> = sources.iter().filter_map(|s| as_url(s)).collect();
@@ -87,7 +90,7 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     let is_dir = fs::metadata(dest).is_ok_and(|m| m.is_dir());
     let wants_dir = urls.len() > 1 || dest.as_os_str().as_bytes().ends_with(b"/");
     if wants_dir && !is_dir && !(job.recursive && urls.len() == 1) {
-        return Err(Error::refused(dest.display(), "no such directory"));
+        return Err(Error::refused(dest.display(), NO_DIRECTORY));
     }
     let mut given = Given::default();
     for url in urls {
@@ -199,7 +202,7 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     }
     let into = match there {
         Ok((None, _)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
-            Err(Error::refused(url, "no such directory"))
+            Err(Error::refused(url, NO_DIRECTORY))
         }
         Ok((Some(dir), _)) => Ok(Into::Directory(dir)),
         Ok((None, found)) => Ok(Into::Name { found, early: early.clone() }),
@@ -320,6 +323,9 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     };
     if meta.is_dir() && !job.recursive {
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
+    }
+    if matches!(into, Into::Name { .. }) && place.is_dir && !meta.is_dir() {
+        return Err(Error::refused(&place.url, NO_DIRECTORY));
     }
     if meta.is_file() {
         let below = matches!(into, Into::Directory(_)).then(|| Bytes::copy_from_slice(&dest.name));

@@ -1,5 +1,6 @@
 //! `nfs://` URLs, as libnfs has them.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use remora_atp::session::PublicKey;
@@ -79,7 +80,15 @@ impl Target {
             path: decode(url.path()).ok_or_else(|| bad("its path is not UTF-8".into()))?,
         };
         let (mut server, mut own) = (None, None);
+        let mut told = HashMap::new();
+        if let Some(port) = target.port {
+            told.insert("port".to_owned(), nonzero(port).map_err(bad)?.to_string());
+        }
         for (key, value) in url.query_pairs() {
+            let name = if key == "nfsport" { "port" } else { &*key };
+            if let Some(former) = told.insert(name.to_owned(), value.to_string()).filter(|former| *former != value) {
+                return Err(bad(format!("it says {name} twice, {former} and {value}")));
+            }
             match &*key {
                 // In a query a plus sign means a blank, which no key has.
                 "key" => server = Some(value.replace(' ', "+").parse().map_err(|e| bad(format!("key: {e}")))?),
@@ -126,6 +135,11 @@ impl Target {
     }
 }
 
+/// Nothing can be asked at port 0.
+fn nonzero(port: u16) -> Result<u16, String> {
+    if port == 0 { Err("0 is not a port".into()) } else { Ok(port) }
+}
+
 /// Refuses what the rules for URLs pass over or resolve in silence: the file would be another than
 /// the one that was named.
 fn plain(text: &str) -> Result<(), &'static str> {
@@ -165,6 +179,8 @@ mod tests {
         let t = Target::parse("nfs://[::1]/x?nfsport=2050").unwrap();
         assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("::1", Some(2050), "/x"));
         assert_eq!(Target::parse("nfs://nas").unwrap().path, "/");
+        let t = Target::parse("nfs://nas:2050/x?proto=udp&nfsport=2050&proto=udp").unwrap();
+        assert_eq!((t.port, t.transport), (Some(2050), Some(Transport::Udp)));
         assert_eq!(Target::parse("nfs://nas/a/./../b").unwrap().path, "/b");
         assert_eq!(Target::parse("nfs://nas/a%232/...%20").unwrap().path, "/a#2/... ");
         for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
@@ -200,6 +216,11 @@ mod tests {
             ("nfs://nas/x?mountport=0", "port"),
             ("nfs://nas:99999/x", "port"),
             ("nfs://nas/x?colour=red", "colour"),
+            ("nfs://nas:0/x", "0 is not a port"),
+            ("nfs://nas/x?proto=udp&proto=tcp", "proto twice, udp and tcp"),
+            ("nfs://nas/x?mountport=1&proto=udp&mountport=2", "mountport twice"),
+            ("nfs://nas/x?nfsport=1&port=2", "port twice"),
+            ("nfs://nas:2049/x?nfsport=2050", "port twice"),
             ("nfs://me@nas/x", "user"),
             ("nonsense", "URL"),
             ("nfs://nas/report#2", "%23"),
