@@ -171,8 +171,9 @@ of an upload in $XDG_STATE_HOME/remora (or ~/.local/state/remora); there it is
 noted, too, which directories of -r are not complete, and what servers far away
 were found to be: cp begins there while it mounts them again.
 
---verify reads source and copy again and compares their BLAKE3 hashes before the
-copy gets its name.
+--verify reads source and copy again and compares them before the copy gets its
+name. What differs is copied again, up to three times, and said. Without it, what
+the network damages so that the checksums of IP, UDP and TCP fit is not seen.
 
 --json prints one object at the end, unless it is interrupted: files,
 directories, symlinks, skipped, failed, verified (counts); bytes (copied now),

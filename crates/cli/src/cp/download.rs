@@ -80,7 +80,7 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     if !job.verify {
         return Ok(true);
     }
-    let same = verify::same(fs::File::open(dest)?, remote, source).await?;
+    let same = verify::same(&fs::File::open(dest)?, remote, source).await?;
     if same {
         count(&job.counts.verified);
     }
@@ -106,14 +106,31 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
     }
     let mut change = change(remote, source, &now).await.map_err(failed)?;
     if job.verify {
-        let reader = part.reader().map_err(|e| failed(e.into()))?;
-        if !verify::same(reader, remote, source).await.map_err(failed)? {
-            return Err(Error::Mismatch(url.to_owned()));
-        }
-        count(&job.counts.verified);
+        verify_copy(job, remote, source, url, part, change == Change::None).await?;
         change = change.settled();
     }
     Ok(change)
+}
+
+/// Compares source and copy. What the way here damaged comes again, if `is_same`: the source is what it was.
+async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part, is_same: bool) -> Result {
+    let failed = |e| Error::remote(url)(e);
+    let mut ranges = verify::all(source);
+    for turn in 0.. {
+        ranges = match verify::differing(part.file(), remote, source, ranges).await.map_err(failed)? {
+            Some(found) if found.is_empty() => break,
+            Some(found) if is_same && turn < verify::AGAIN_MAX => found,
+            _ => return Err(Error::Mismatch(url.to_owned())),
+        };
+        verify::tell(job, url, &ranges);
+        let limits = remote.limits().await.map_err(failed)?;
+        for range in ranges.clone() {
+            let sink = |at, data: bytes::Bytes| part.write_over(at, &data);
+            receive(remote.session(), source.fh.clone(), range, limits, sink).await.map_err(failed)?;
+        }
+    }
+    count(&job.counts.verified);
+    Ok(())
 }
 
 /// What became of the source that is like this `now`.

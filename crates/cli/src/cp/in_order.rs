@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use bytes::Bytes;
 use remora_host::client::{ClientError, download};
+use remora_wire::nfs3::Fh;
 
 use crate::remote::{Node, Remote};
 
@@ -17,12 +19,22 @@ const STEP: u64 = 16 << 20;
 pub(crate) async fn read(
     remote: &Remote,
     file: &Node,
+    take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<u64, ClientError> {
+    read_range(remote, &file.fh, 0..file.attr.size, take).await
+}
+
+/// The same for a range of a file.
+pub(crate) async fn read_range(
+    remote: &Remote,
+    fh: &Fh,
+    range: Range<u64>,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<u64, ClientError> {
     let limits = remote.limits().await?;
-    let (mut at, size) = (0, file.attr.size);
-    while at < size {
-        let step = at..size.min(at.saturating_add(STEP));
+    let mut at = range.start;
+    while at < range.end {
+        let step = at..range.end.min(at.saturating_add(STEP));
         let mut next = step.start;
         let mut early: BTreeMap<u64, Bytes> = BTreeMap::new();
         let sink = |offset, data| {
@@ -33,11 +45,11 @@ pub(crate) async fn read(
             }
             Ok(())
         };
-        let end = download(remote.session(), file.fh.clone(), step.clone(), limits, sink).await?;
+        let end = download(remote.session(), fh.clone(), step.clone(), limits, sink).await?;
         if end < step.end {
             return Ok(end);
         }
         at = step.end;
     }
-    Ok(size)
+    Ok(range.end)
 }

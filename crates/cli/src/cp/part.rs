@@ -1,7 +1,7 @@
 //! The file that a download grows in, before it gets its name.
 
 use std::fs::{self, File};
-use std::io::{self, Seek};
+use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -124,6 +124,11 @@ impl Part {
         Ok(())
     }
 
+    /// Puts bytes in the place of others.
+    pub(crate) fn write_over(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, at)
+    }
+
     /// Saves again and again; ends only when that fails.
     pub(crate) async fn keep_saving(&self) -> io::Error {
         loop {
@@ -155,11 +160,9 @@ impl Part {
         }
     }
 
-    /// The file, to be read from its start. Nothing else here minds where in it that has come to.
-    pub(crate) fn reader(&self) -> io::Result<File> {
-        let mut file = self.file.try_clone()?;
-        file.rewind()?;
-        Ok(file)
+    /// What has arrived, to be read.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// All of it is here: gives it the source's mode and time, makes it safe, and then gives

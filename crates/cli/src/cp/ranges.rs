@@ -45,6 +45,11 @@ impl Ranges {
         gaps
     }
 
+    /// What is in it of `0..size`.
+    pub(crate) fn within(&self, size: u64) -> Vec<Range<u64>> {
+        self.0.iter().map(|r| r.start..r.end.min(size)).filter(|r| r.start < r.end).collect()
+    }
+
     /// How many bytes are in it.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|r| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add)
@@ -91,5 +96,6 @@ mod tests {
         r.insert(10..20);
         assert_eq!(r.missing(15), vec![0..10]);
         assert_eq!(r.missing(5), vec![0..5]);
+        assert_eq!((r.within(30), r.within(15), r.within(10)), (vec![10..20], vec![10..15], vec![]));
     }
 }

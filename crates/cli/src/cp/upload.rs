@@ -71,12 +71,6 @@ impl Source<'_> {
     fn change(&self) -> io::Result<Change> {
         Ok(self.state.change_to(&State::of_local(&self.file.metadata()?)))
     }
-
-    /// The same file, to be read from its start.
-    fn reopen(&self) -> io::Result<File> {
-        use std::os::fd::AsRawFd;
-        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
-    }
 }
 
 /// Copies `source` to `dest`, which is replaced when all is on the server's disk.
@@ -147,7 +141,7 @@ async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -
     if !job.verify {
         return Ok(true);
     }
-    let same = verify::same(source.reopen()?, remote, old).await?;
+    let same = verify::same(&source.file, remote, old).await?;
     if same {
         count(&job.counts.verified);
     }
@@ -174,18 +168,41 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity().size()) {
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
-    let Some(Look { attr, bare }) = look else {
+    let Some(Look { attr, mut bare }) = look else {
         return Ok(Filled { is_late: !is_set, bare: None, change });
     };
     if job.verify {
         let node = Node { fh: fh.clone(), attr };
-        if !verify::same(source.reopen().map_err(here)?, &dest.remote, &node).await.map_err(there)? {
-            return Err(Error::Mismatch(source.path.display().to_string()));
+        if verify_copy(job, source, part, &node, change == Change::None).await? {
+            let set = dest.remote.setattr(fh, source.attr.clone()).await;
+            bare = Look::after(set, &dest.remote, fh).await.map_err(there)?.bare;
         }
-        count(&job.counts.verified);
         change = change.settled();
     }
     Ok(Filled { is_late: false, bare, change })
+}
+
+/// Compares source and copy. What the way there damaged is sent again, if `is_same`: the source is what it was. Says
+/// whether anything was.
+async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &Node, is_same: bool) -> Result<bool> {
+    let failed = |e| Error::remote(part.url())(e);
+    let mut ranges = verify::all(node);
+    for turn in 0.. {
+        ranges = match verify::differing(&source.file, &part.remote, node, ranges).await.map_err(failed)? {
+            Some(found) if found.is_empty() => {
+                count(&job.counts.verified);
+                return Ok(turn > 0);
+            }
+            Some(found) if is_same && turn < verify::AGAIN_MAX => found,
+            _ => break,
+        };
+        verify::tell(job, part.url(), &ranges);
+        let limits = part.remote.limits().await.map_err(failed)?;
+        let mut sending = Sending { job, file: &source.file, part, uncounted: 0, all_sent: None, is_warned: true };
+        let sent = client::send(part.remote.session(), node.fh.clone(), ranges.clone(), limits, &mut sending).await;
+        sent.map_err(failed)?;
+    }
+    Err(Error::Mismatch(source.path.display().to_string()))
 }
 
 /// All bytes are there.

@@ -1,42 +1,123 @@
-//! `--verify`: both files read again and compared by their hashes.
+//! `--verify`: both files read again and compared.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use remora_host::client::ClientError;
 use rustix::fs::{Advice, fadvise};
 
 use super::in_order;
+use super::job::Job;
+use super::ranges::Ranges;
 use crate::remote::{Node, Remote};
+use crate::units;
 
-/// Bytes read at a time.
-const BLOCK: usize = 1 << 20;
+/// What differs is found, and copied again, in blocks of so many bytes: a dozen packets.
+const BLOCK: u64 = 16 << 10;
+/// How often what differs is copied again.
+pub(super) const AGAIN_MAX: u32 = 3;
+/// More places than that are not mended one by one.
+const PLACES_MAX: u64 = 1 << 16;
 
 /// Whether a file here and one on a server have the same content.
-pub(crate) async fn same(local: File, remote: &Remote, node: &Node) -> Result<bool, ClientError> {
-    // The two run side by side; the slower one, mostly the link, sets the time.
-    let local = tokio::task::spawn_blocking(move || hash_local(local));
-    let mut hasher = blake3::Hasher::new();
-    let hash = |data: &[u8]| {
-        hasher.update(data);
-        Ok(())
-    };
-    in_order::read(remote, node, hash).await?;
-    let local = local.await.map_err(io::Error::other)??;
-    Ok(hasher.finalize() == local)
+pub(crate) async fn same(local: &File, remote: &Remote, node: &Node) -> Result<bool, ClientError> {
+    let found = differing(local, remote, node, all(node)).await?;
+    Ok(found.is_some_and(|found| found.is_empty()))
 }
 
-fn hash_local(mut file: File) -> io::Result<blake3::Hash> {
-    // What is on the disk is to be hashed, not what is in memory; best effort.
-    let _ = fadvise(&file, 0, None, Advice::DontNeed);
-    let mut hasher = blake3::Hasher::new();
-    let mut block = vec![0; BLOCK];
-    loop {
-        match file.read(&mut block) {
-            Ok(0) => return Ok(hasher.finalize()),
-            Ok(n) => hasher.update(&block[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
+/// All of the file.
+pub(super) fn all(node: &Node) -> Vec<Range<u64>> {
+    Some(0..node.attr.size).into_iter().filter(|range| !range.is_empty()).collect()
+}
+
+/// Where in these ranges the two differ; `None` if that cannot be mended place by place.
+pub(super) async fn differing(
+    local: &File,
+    remote: &Remote,
+    node: &Node,
+    ranges: Vec<Range<u64>>,
+) -> Result<Option<Vec<Range<u64>>>, ClientError> {
+    if local.metadata()?.len() != node.attr.size {
+        return Ok(None);
+    }
+    // What is on the disk is to be compared, not what is in memory; best effort.
+    let _ = fadvise(local, 0, None, Advice::DontNeed);
+    let (mut found, mut places, mut here) = (Ranges::default(), 0, Vec::new());
+    for range in ranges {
+        let mut at = range.start;
+        let compare = |there: &[u8]| {
+            here.resize(there.len(), 0);
+            if !is_read(local, &mut here, at)? || here != there {
+                places += u64::from(mark(&mut found, &here, there, at));
+            }
+            at += there.len() as u64;
+            Ok(())
         };
+        let end = in_order::read_range(remote, &node.fh, range.clone(), compare).await?;
+        if end < range.end || places > PLACES_MAX {
+            return Ok(None);
+        }
+    }
+    // Blocks reach beyond the end.
+    Ok(Some(found.within(node.attr.size)))
+}
+
+/// Says where what is read at `at` differs; returns how many places that are.
+fn mark(found: &mut Ranges, here: &[u8], there: &[u8], at: u64) -> u32 {
+    let mut places = 0;
+    // The first block may begin before `at`, so that blocks are the same whatever pieces arrive in.
+    let (mut from, end) = (at, at + there.len() as u64);
+    while from < end {
+        let next = (from / BLOCK + 1) * BLOCK;
+        let piece = (from - at) as usize..(next.min(end) - at) as usize;
+        if here.get(piece.clone()) != there.get(piece) {
+            found.insert(next - BLOCK..next);
+            places += 1;
+        }
+        from = next;
+    }
+    places
+}
+
+/// Fills `to` with what is at `at`; `false` if there is not so much.
+fn is_read(file: &File, to: &mut [u8], at: u64) -> io::Result<bool> {
+    match file.read_exact_at(to, at) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| true),
+    }
+}
+
+/// Says that these ranges of `what` are copied again.
+pub(super) fn tell(job: &Job, what: &str, ranges: &[Range<u64>]) {
+    let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let bytes = units::human(bytes);
+    job.note(&format!("{what}: the copy differs from its source; {bytes} of it are copied again"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_marked_in_whole_blocks() {
+        let there = vec![0; 3 * BLOCK as usize];
+        for (at, wrong, want) in [
+            (0, &[5][..], &[0..BLOCK][..]),
+            (0, &[BLOCK as usize - 1, BLOCK as usize], &[0..2 * BLOCK]),
+            (BLOCK / 2, &[0], &[0..BLOCK]),
+            (BLOCK / 2, &[BLOCK as usize], &[BLOCK..2 * BLOCK]),
+            (7 * BLOCK, &[2 * BLOCK as usize], &[9 * BLOCK..10 * BLOCK]),
+        ] {
+            let mut here = there.clone();
+            wrong.iter().for_each(|i| here[*i] = 1);
+            let mut found = Ranges::default();
+            assert!(mark(&mut found, &here, &there, at) > 0);
+            assert_eq!(found.within(u64::MAX), want, "{at}, {wrong:?}");
+        }
+        let mut none = Ranges::default();
+        assert_eq!(mark(&mut none, &there, &there, 5), 0);
+        assert_eq!(none.within(u64::MAX), []);
     }
 }

@@ -1,0 +1,92 @@
+//! Paths that damage what they carry, in ways that checksums do not see.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::copies::resumed;
+use common::{Place, names, noise};
+
+const SIZE: usize = 2_000_000;
+/// Datagrams that are longer carry a block of a file.
+const BLOCK: usize = 4000;
+/// A path to `server` over UDP that damages one block of `every`, `times` times in all. It is there until the test ends.
+fn damaging_path(server: SocketAddr, every: u32, times: u32) -> SocketAddr {
+    let near = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+    let at = near.local_addr().unwrap();
+    let seen = Arc::new(AtomicU32::new(0));
+    let damage = move |datagram: &mut [u8]| {
+        if datagram.len() > BLOCK {
+            let nth = seen.fetch_add(1, Ordering::Relaxed);
+            if nth.is_multiple_of(every) && nth / every < times {
+                let at = datagram.len() - 9;
+                // Another damage each time: one that is the same whenever a block is read is not to be found.
+                datagram[at] = datagram[at].wrapping_add((nth % 251) as u8 + 1);
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        let (mut clients, mut buf) = (HashMap::new(), vec![0; 1 << 16]);
+        while let Ok((len, from)) = near.recv_from(&mut buf) {
+            let far = clients.entry(from).or_insert_with(|| {
+                let far = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+                far.connect(server).unwrap();
+                let (back, near, damage) = (far.clone(), near.clone(), damage.clone());
+                std::thread::spawn(move || {
+                    let mut buf = vec![0; 1 << 16];
+                    while let Ok(len) = back.recv(&mut buf) {
+                        damage(&mut buf[..len]);
+                        let _ = near.send_to(&buf[..len], from);
+                    }
+                });
+                far
+            });
+            damage(&mut buf[..len]);
+            let _ = far.send(&buf[..len]);
+        }
+    });
+    at
+}
+
+/// Copies over such a path with these arguments, to there or from there.
+fn copy(p: &Place, (every, times): (u32, u32), args: &[&str], is_upload: bool) -> (common::Output, Option<Vec<u8>>) {
+    let s = p.serve(&[]);
+    let url = format!("nfs://{}/f?proto=udp", damaging_path(s.addr, every, times));
+    let (words, source, dest) =
+        if is_upload { (["f", &url], p.here("f"), p.srv("f")) } else { ([&url[..], "f"], p.srv("f"), p.here("f")) };
+    fs::write(source, noise(SIZE, 5)).unwrap();
+    let out = p.run(&[&["cp", "--json", "--block", "8K"], args, &words[..]].concat());
+    (out, fs::read(dest).ok())
+}
+
+#[test]
+fn what_was_damaged_is_found_and_copied_again() {
+    for is_upload in [false, true] {
+        let (plain, verified) = (Place::new(), Place::new());
+        let (out, copied) = copy(&plain, (20, 3), &[], is_upload);
+        out.expect(0, &[]);
+        assert!(copied.unwrap() != noise(SIZE, 5), "else this test shows nothing");
+
+        let (out, copied) = copy(&verified, (20, 3), &["--verify"], is_upload);
+        out.expect(0, &["the copy differs from its source", "copied again"]);
+        assert!(copied.unwrap() == noise(SIZE, 5));
+        assert_eq!(resumed(&out.stdout), (SIZE, 0), "bytes count once");
+        let times = [verified.here("f"), verified.srv("f")].map(|f| fs::metadata(f).unwrap().modified().unwrap());
+        assert_eq!(times[0], times[1], "also when something was copied again");
+    }
+}
+
+#[test]
+fn what_is_damaged_each_time_is_no_copy() {
+    for is_upload in [false, true] {
+        let p = Place::new();
+        let (out, copied) = copy(&p, (1, u32::MAX), &["--verify"], is_upload);
+        out.expect(4, &["differs from its source", "not put in place"]);
+        let copies = names(&if is_upload { p.srv("") } else { p.here("") });
+        assert_eq!((copied, copies), (None, vec![]));
+    }
+}
