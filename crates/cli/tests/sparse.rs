@@ -13,7 +13,7 @@ use skip::skipped;
 
 const MIB: u64 = 1 << 20;
 /// As long as the files here are.
-const LEN: u64 = 64 * MIB;
+const LEN: u64 = 16 * MIB;
 
 /// A file of that length with noise in these places; `false` where it has no holes.
 fn make(path: &Path, len: u64, data: &[(u64, usize)]) -> bool {
