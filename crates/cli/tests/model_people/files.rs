@@ -87,6 +87,13 @@ pub(crate) fn calibrates() {
     assert_eq!(object["stations"][0]["name"], "10.0.0.1");
     assert_eq!(object["stations"][0]["mean_bytes"], 1000.0, "what was captured was cut short");
     assert!(p.ok(&["model", "calibrate", "a.pcap"]).contains("10.0.0.1"));
+    let [cut, short] = ["400ms", "10s"].map(|bin| ["model", "calibrate", "a.pcap", "--bin", bin, "--json"]);
+    let station =
+        |line: &[&str]| serde_json::from_str::<serde_json::Value>(&p.ok(line)).unwrap()["stations"][0].clone();
+    assert_eq!((&station(&cut)["dispersion"], &station(&cut)["peak_to_mean"]), (&0.0.into(), &1.0.into()));
+    assert!(station(&short)["dispersion"].is_null() && station(&short)["peak_to_mean"].is_null());
+    let short = p.ok(&short[..5]);
+    assert!(short.contains("  -  ") && short.contains("too short for dispersion and peak"), "{short}");
     fs::write(p.here("a.toml"), p.ok(&["model", "calibrate", "a.pcap", "--topology"])).unwrap();
     assert!(p.ok(&["model", "a.toml"]).contains("10.0.0.1 > 10.0.0.2"), "the network's file is one");
 }

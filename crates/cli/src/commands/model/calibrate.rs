@@ -33,10 +33,10 @@ pub(super) fn run(args: &Calibrate) -> Result {
 fn text(found: &Calibration) -> String {
     let head = ["station", "pps", "mean B", "variation", "E[B^2]", "dispersion", "peak/mean", "packets"];
     let row = |s: &remora_lab::model::capture::Station| {
-        let figures =
-            [s.packets_per_s, s.mean_bytes, s.variation, s.second_moment_bytes2, s.dispersion, s.peak_to_mean];
-        let figures = figures.into_iter().map(digits);
-        [s.name.clone()].into_iter().chain(figures).chain([s.packets.to_string()]).collect()
+        let figures = [s.packets_per_s, s.mean_bytes, s.variation, s.second_moment_bytes2].map(digits);
+        let burstiness = [s.dispersion, s.peak_to_mean].map(|known| known.map_or("-".to_owned(), digits));
+        let packets = [s.packets.to_string()];
+        [s.name.clone()].into_iter().chain(figures).chain(burstiness).chain(packets).collect()
     };
     let rows: Vec<Vec<String>> = found.stations.iter().take(ROWS_MAX).map(row).collect();
     let more = found.stations.len() - rows.len();
@@ -48,10 +48,12 @@ fn text(found: &Calibration) -> String {
     if found.packets_of_others > 0 {
         text += &format!("  {} packets are those of more stations than are told apart\n", found.packets_of_others);
     }
-    let bin = digits(found.bin_s * 1e3);
-    text + &format!(
-        "\n  {} packets in {} s; dispersion and peak of counts in bins of {bin} ms (dispersion 1: Poisson)\n",
-        found.packets,
-        digits(found.seconds)
-    )
+    let (packets, seconds, bin) = (found.packets, digits(found.seconds), digits(found.bin_s * 1e3));
+    text += &format!("\n  {packets} packets in {seconds} s; ");
+    text += &if found.seconds < 2.0 * found.bin_s {
+        format!("too short for dispersion and peak: they take two complete bins of {bin} ms (--bin)\n")
+    } else {
+        format!("dispersion and peak of counts in complete bins of {bin} ms (dispersion 1: Poisson)\n")
+    };
+    text
 }

@@ -50,10 +50,11 @@ pub struct Station {
     pub second_moment_bytes2: f64,
     /// Variance of the size over its mean squared: `variation` in a network's file.
     pub variation: f64,
-    /// Variance of the packets in a bin over their mean: 1 for Poisson, 0 for a steady beat.
-    pub dispersion: f64,
-    /// Packets in the fullest bin over those in the mean one.
-    pub peak_to_mean: f64,
+    /// Variance of the packets in a bin over their mean: 1 for Poisson, 0 for a steady beat. Of complete bins
+    /// alone; `None` if there are fewer than two, or this station sent in none of them.
+    pub dispersion: Option<f64>,
+    /// Packets in the fullest bin over those in the mean one, of the same bins.
+    pub peak_to_mean: Option<f64>,
 }
 
 /// What one station sent to another.
@@ -103,6 +104,7 @@ impl Sizes {
 struct Bins {
     now: u64,
     count: f64,
+    sum: f64,
     squares: f64,
     most: f64,
 }
@@ -118,16 +120,27 @@ impl Bins {
     }
 
     fn close(&mut self) {
+        self.sum += self.count;
         self.squares += self.count * self.count;
         self.most = self.most.max(self.count);
         self.count = 0.0;
     }
 
-    /// Index of dispersion and peak over mean, of `packets` in so many bins, empty ones included.
-    fn burstiness(mut self, packets: u64, bins: f64) -> (f64, f64) {
-        self.close();
-        let mean = packets as f64 / bins;
-        ((self.squares / bins - mean * mean).max(0.0) / mean, self.most / mean)
+    /// Index of dispersion and peak over mean of the first `complete` bins, empty ones included. The capture ends
+    /// somewhere in the one after them, which would look like a lull; a station that is silent there has its last
+    /// complete one open still.
+    fn burstiness(mut self, complete: u64) -> Option<(f64, f64)> {
+        if self.now < complete {
+            self.close();
+        }
+        if complete < 2 || self.sum == 0.0 {
+            return None;
+        }
+        let bins = complete as f64;
+        let mean = self.sum / bins;
+        // The mean is that of the same bins, hence one less.
+        let variance = (self.squares - self.sum * mean).max(0.0) / (bins - 1.0);
+        Some((variance / mean, self.most / mean))
     }
 }
 
@@ -184,10 +197,10 @@ impl Tally {
         if seconds <= 0.0 {
             return Err(CaptureError::Short(self.packets));
         }
-        let bins = (seconds / self.bin_s).floor() + 1.0;
+        let complete = (seconds / self.bin_s) as u64;
         let station = |(name, (sizes, counted)): (String, (Sizes, Bins))| {
             let (mean_bytes, second_moment_bytes2) = sizes.moments();
-            let (dispersion, peak_to_mean) = counted.burstiness(sizes.packets, bins);
+            let (dispersion, peak_to_mean) = counted.burstiness(complete).unzip();
             Station {
                 name,
                 packets: sizes.packets,

@@ -75,12 +75,89 @@ fn rates_moments_and_burstiness_come_out_of_any_format() {
         let [steady, bursts] = &got.stations[..] else { panic!("{got:?}") };
         assert_eq!((steady.name.as_str(), bursts.name.as_str()), ("10.0.0.1", "10.0.0.2"));
         assert!((steady.packets_per_s - 100.1).abs() < 1e-6 && steady.mean_bytes == 100.0 && steady.variation == 0.0);
-        assert!(steady.dispersion < 0.2 && steady.peak_to_mean < 1.2, "{steady:?}");
+        let (dispersion, peak) = (steady.dispersion.unwrap(), steady.peak_to_mean.unwrap());
+        assert!(dispersion < 0.06 && peak < 1.2, "{steady:?}");
         assert!((bursts.mean_bytes - 400.0).abs() < 1e-9);
         assert!((bursts.second_moment_bytes2 - 200_000.0).abs() < 1e-6 && (bursts.variation - 0.25).abs() < 1e-9);
-        // 20 in one bin of ten, 0 in the others: variance 36.3, mean 1.98.
-        assert!((bursts.dispersion - 18.0).abs() < 0.3 && (bursts.peak_to_mean - 10.1).abs() < 0.01, "{bursts:?}");
+        // 20 in one bin of ten, 0 in the others: variance 36.4 of 100 bins, mean 2.
+        let (dispersion, peak) = (bursts.dispersion.unwrap(), bursts.peak_to_mean.unwrap());
+        assert!((dispersion - 18.18).abs() < 0.01 && (peak - 10.0).abs() < 0.01, "{bursts:?}");
         assert_eq!(got.pairs.len(), 2);
+    }
+}
+
+/// What is found of a station that sends at these times, in seconds, of a capture so long. Another sends at
+/// its two ends.
+fn burstiness(times: impl Iterator<Item = f64>, seconds: f64, bin: Duration) -> (Option<f64>, Option<f64>) {
+    let mut tally = Tally::new(bin);
+    let who = |name: &str| (name.to_owned(), "all".to_owned());
+    tally.add(0.0, 100, who("ends"));
+    times.take_while(|t| *t <= seconds).for_each(|t| tally.add(t, 100, who("station")));
+    tally.add(seconds, 100, who("ends"));
+    let got = tally.finish(false).unwrap();
+    let station = got.stations.iter().find(|s| s.name == "station").unwrap();
+    (station.dispersion, station.peak_to_mean)
+}
+
+/// Lengths of a capture and of bins: whole bins, hardly more, nearly one more.
+const LENGTHS: [(f64, u64); 7] =
+    [(60.0, 100), (60.1, 10_000), (69.9, 10_000), (10.003, 100), (10.05, 100), (10.0, 1000), (2.5, 1000)];
+
+#[test]
+fn poisson_has_dispersion_1_however_long_the_capture_is() {
+    for (seconds, bin_ms) in LENGTHS {
+        let bin = Duration::from_millis(bin_ms);
+        let bins = (seconds / bin.as_secs_f64()).floor();
+        let (mut sum, runs) = (0.0, 20);
+        for seed in 0..runs {
+            let mut rng = remora_base::Rng::stream(seed, "arrivals");
+            let mut now = 0.0;
+            let mean = Duration::from_millis(2);
+            let times = std::iter::from_fn(|| {
+                now += rng.exponential(mean).as_secs_f64();
+                Some(now)
+            });
+            let (dispersion, peak) = burstiness(times, seconds, bin);
+            sum += dispersion.unwrap();
+            assert!(peak.unwrap() >= 1.0 && peak.unwrap() < 2.0, "{peak:?} of {bin:?} in {seconds} s");
+        }
+        // Five deviations of the mean of so many variances.
+        let (mean, far) = (sum / runs as f64, 5.0 * (2.0 / ((bins - 1.0) * runs as f64)).sqrt());
+        assert!((mean - 1.0).abs() < far, "{mean} of {bin:?} in {seconds} s");
+    }
+}
+
+#[test]
+fn a_steady_beat_has_none_however_long_the_capture_is() {
+    for (seconds, bin_ms) in LENGTHS {
+        let bin = Duration::from_millis(bin_ms);
+        let (dispersion, peak) = burstiness((0..).map(|i| f64::from(i) * 0.002 + 0.001), seconds, bin);
+        // A packet may be on the other side of a bin's end.
+        assert!(dispersion.unwrap() < 0.03 && peak.unwrap() < 1.03, "{dispersion:?} of {bin:?} in {seconds} s");
+    }
+}
+
+#[test]
+fn only_complete_bins_tell_of_burstiness() {
+    let second = Duration::from_secs(1);
+    for (times, seconds, expected) in [
+        // Fewer than two: nothing is known.
+        (&[0.1, 0.2][..], 0.5, None),
+        (&[0.1, 0.2], 1.9, None),
+        // Silent in the last, which is cut off, or in the one before: 1 and 3, mean 2, variance 2.
+        (&[0.1, 1.1, 1.2, 1.3], 2.5, Some((1.0, 1.5))),
+        (&[0.1, 1.1, 1.2, 1.3, 2.1, 2.2, 2.3, 2.4], 2.5, Some((1.0, 1.5))),
+        (&[0.1, 0.2, 0.3, 2.1], 3.0, Some((7.0 / 4.0, 9.0 / 4.0))),
+        // Only in the one that is cut off.
+        (&[2.1], 2.5, None),
+    ] {
+        let got = burstiness(times.iter().copied(), seconds, second);
+        let near = |got: Option<f64>, expected: Option<f64>| match (got, expected) {
+            (Some(got), Some(expected)) => (got - expected).abs() < 1e-9,
+            (got, expected) => got == expected,
+        };
+        let (dispersion, peak) = expected.unzip();
+        assert!(near(got.0, dispersion) && near(got.1, peak), "{got:?} of {times:?} in {seconds} s");
     }
 }
 
