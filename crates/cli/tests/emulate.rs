@@ -53,7 +53,7 @@ fn main() {
         trial("nothing_is_left_after_ctrl_c", || nothing_is_left_after("INT", 130)),
         trial("nothing_is_left_after_the_command", nothing_is_left_after_the_command),
         trial("a_second_signal_ends_a_report_that_nobody_reads", a_second_signal_ends_it),
-        trial("a_pipe_is_no_capture", a_pipe_is_no_capture),
+        trial("a_pipe_or_a_link_is_no_capture", a_pipe_or_a_link_is_no_capture),
         trial("without_rights_it_says_so", without_rights_it_says_so),
     ];
     // One after the other: they measure time.
@@ -527,8 +527,8 @@ fn a_second_signal_ends_it() {
     drop(unread);
 }
 
-/// Whoever opens one waits for a reader, and who writes to it, too.
-fn a_pipe_is_no_capture() {
+/// Whoever opens a pipe waits for a reader, and who writes to it, too; who writes to a link writes elsewhere.
+fn a_pipe_or_a_link_is_no_capture() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     for name in ["base.pcapng", "mobile-1.pcapng"] {
@@ -537,9 +537,17 @@ fn a_pipe_is_no_capture() {
         p.run(&["lab", "emulate", "--pcap", "d", "--", "true"]).expect(1, &[name, "not a regular file"]);
         fs::remove_file(pipe).unwrap();
     }
+    let precious = p.here("precious");
+    fs::write(&precious, "precious").unwrap();
+    fs::remove_file(p.here("d/base.pcapng")).unwrap();
+    std::os::unix::fs::symlink(&precious, p.here("d/base.pcapng")).unwrap();
+    p.run(&["lab", "emulate", "--pcap", "d", "--", "true"]).expect(1, &["base.pcapng", "not a regular file"]);
+    fs::remove_file(p.here("d/base.pcapng")).unwrap();
+    fs::hard_link(&precious, p.here("d/mobile-1.pcapng")).unwrap();
     fs::write(p.here("d/base.pcapng"), noise(100_000, 1)).unwrap();
     p.ok(&["lab", "emulate", "--pcap", "d", "--", "true"]);
     assert!(fs::metadata(p.here("d/base.pcapng")).unwrap().len() < 100_000, "what was there is replaced");
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
 }
 
 fn without_rights_it_says_so() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,6 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use remora_base::Time;
 use remora_channel::Fate;
-use rustix::fs::OFlags;
 
 use super::station::{DEVICE, Station};
 
@@ -211,20 +210,18 @@ struct Capture<W: Write> {
     missed: u64,
 }
 
-/// Only a regular file: opening a pipe, or writing to one, waits for whoever reads it.
+/// A new file in the place of the regular one that is there. What that is, or leads to by another name, is neither
+/// opened nor written to: whoever else may write in the directory could have put a link of any file there.
 fn open(path: &Path) -> io::Result<Capture<File>> {
-    let refused = || io::Error::other(format!("{} is there and not a regular file", path.display()));
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(refused());
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(io::Error::other(format!("{} is there and not a regular file", path.display())));
     }
-    // If one came meanwhile, it is not waited for.
-    let unblocked = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().write(true).create(true).truncate(false).custom_flags(unblocked).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(refused());
-    }
-    file.set_len(0)?;
-    Capture::new(file)
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Others may read it as far as the user's mask lets them.
+    let mode = fs::Permissions::from_mode(0o666);
+    let file = tempfile::Builder::new().prefix(".remora-pcap-").permissions(mode).tempfile_in(dir)?;
+    // A link that came meanwhile is replaced itself.
+    Capture::new(file.persist(path).map_err(|e| e.error)?)
 }
 
 impl<W: Write> Capture<W> {
@@ -353,6 +350,43 @@ mod tests {
         let mut reader = PcapNgReader::new(bytes).unwrap();
         let blocks = std::iter::from_fn(|| reader.next_block()?.ok().map(|b| matches!(b, Block::EnhancedPacket(_))));
         blocks.filter(|is_frame| *is_frame).count() as u64
+    }
+
+    #[test]
+    fn a_capture_is_a_new_file_and_leads_nowhere() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, precious) = (place.path().join("d"), place.path().join("precious"));
+        let capture = dir.join("base.pcapng");
+        let put: [(&str, fn(&Path, &Path) -> io::Result<()>, bool); 5] = [
+            ("nothing", |_, _| Ok(()), true),
+            ("a file", |_, there| fs::write(there, [7; 100_000]), true),
+            ("a second name", |precious, there| fs::hard_link(precious, there), true),
+            ("a link", |precious, there| std::os::unix::fs::symlink(precious, there), false),
+            (
+                "a dangling link",
+                |precious, there| std::os::unix::fs::symlink(precious.with_extension("no"), there),
+                false,
+            ),
+        ];
+        for (what, put, taken) in put {
+            fs::create_dir(&dir).unwrap();
+            fs::write(&precious, "precious").unwrap();
+            put(&precious, &capture).unwrap();
+            match Captures::create(&dir, std::iter::once(Station::Base)) {
+                Ok(captures) => {
+                    drop(captures);
+                    assert!(taken, "{what}");
+                    let there = fs::symlink_metadata(&capture).unwrap();
+                    assert!(there.is_file() && (1..1000).contains(&there.len()), "{what}: {there:?}");
+                }
+                Err(e) => assert!(!taken && e.to_string().contains("not a regular file"), "{what}: {e}"),
+            }
+            assert_eq!(fs::read(&precious).unwrap(), b"precious", "{what}");
+            assert!(!precious.with_extension("no").exists(), "{what}");
+            let names = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name());
+            assert!(names.collect::<Vec<_>>().iter().all(|n| n == "base.pcapng"), "{what}");
+            fs::remove_dir_all(&dir).unwrap();
+        }
     }
 
     #[test]
