@@ -6,14 +6,16 @@
 //! cannot ask for anything, for browsers send them away (no CORS) or say whose they are (`Origin`).
 
 mod answers;
+mod connections;
 mod guard;
 mod save;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, StatusCode};
 use axum::middleware;
@@ -23,12 +25,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::{example, file};
 use crate::args::ModelServe;
 use crate::exit::{Error, Result};
 use crate::out;
 use answers::{Refusal, Start};
+use connections::Limits;
 
 /// A request's bytes at most: a file of a few thousand stations.
 const BODY_MAX: usize = 1 << 20;
@@ -41,6 +45,8 @@ type Asset = ([(HeaderName, &'static str); 1], &'static str);
 struct Shared {
     start: Start,
     jobs: Arc<Semaphore>,
+    /// How long a request's body may take.
+    patience: Duration,
 }
 
 pub(super) async fn run(args: ModelServe) -> Result {
@@ -59,8 +65,10 @@ pub(super) async fn run(args: ModelServe) -> Result {
     let listener = TcpListener::bind(args.listen).await.map_err(Error::local(args.listen))?;
     let address = listener.local_addr().map_err(Error::local(args.listen))?;
     tell(address, args.json)?;
-    let app = router(Arc::new(Shared { start, jobs: Arc::new(Semaphore::new(JOBS_MAX)) }));
-    axum::serve(listener, app).await.map_err(Error::local(address))
+    let limits = Limits::USUAL;
+    let jobs = Arc::new(Semaphore::new(JOBS_MAX));
+    connections::serve(listener, router(Arc::new(Shared { start, jobs, patience: limits.patience })), limits).await;
+    Ok(())
 }
 
 fn tell(address: SocketAddr, json: bool) -> Result {
@@ -79,9 +87,9 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/report.css", get(|| async { asset("text/css; charset=utf-8", remora_lab::model::STYLE) }))
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
         .route("/api/start", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.start.clone()) }))
-        .route("/api/solve", post(|state, body| compute(state, body, answers::solve)))
-        .route("/api/study", post(|state, body| compute(state, body, answers::study)))
-        .route("/api/save", post(|state, body| compute(state, body, answers::save)))
+        .route("/api/solve", post(|state, request| compute(state, request, answers::solve)))
+        .route("/api/study", post(|state, request| compute(state, request, answers::study)))
+        .route("/api/save", post(|state, request| compute(state, request, answers::save)))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn(guard::guard))
         .with_state(shared)
@@ -94,13 +102,18 @@ fn asset(kind: &'static str, text: &'static str) -> Asset {
 /// Answers from what is in the request, on a thread of its own, a bounded number of them at once.
 async fn compute<Q, A>(
     State(shared): State<Arc<Shared>>,
-    Json(question): Json<Q>,
+    request: Request,
     answer: fn(&Q) -> Result<A, Refusal>,
 ) -> Response
 where
     Q: DeserializeOwned + Send + 'static,
     A: Serialize + Send + 'static,
 {
+    let question = match timeout(shared.patience, Json::<Q>::from_request(request, &())).await {
+        Ok(Ok(Json(question))) => question,
+        Ok(Err(rejection)) => return rejection.into_response(),
+        Err(_) => return Refusal::new("the request did not come").into_response(StatusCode::REQUEST_TIMEOUT),
+    };
     let Ok(permit) = shared.jobs.clone().try_acquire_owned() else {
         return Refusal::new("busy with earlier requests: try again").into_response(StatusCode::SERVICE_UNAVAILABLE);
     };
@@ -112,5 +125,38 @@ where
         Ok(Ok(answer)) => Json(answer).into_response(),
         Ok(Err(refusal)) => refusal.into_response(StatusCode::UNPROCESSABLE_ENTITY),
         Err(e) => Refusal::new(e.to_string()).into_response(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_that_do_not_come_keep_nobody_out() {
+        let (long, patience) = (Duration::from_secs(3600), Duration::from_millis(200));
+        let start = Start { name: "office.toml".into(), text: example::OFFICE.into() };
+        let app = router(Arc::new(Shared { start, jobs: Arc::new(Semaphore::new(JOBS_MAX)), patience }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(connections::serve(listener, app, Limits { connections: 2, patience: long, life: long }));
+        let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n";
+        let mut stalled = Vec::new();
+        for path in ["solve", "study", "save"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(format!("POST /api/{path} HTTP/1.1\r\n{head}{{").as_bytes()).await.unwrap();
+            stalled.push(stream);
+        }
+        let mut ours = TcpStream::connect(address).await.unwrap();
+        ours.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+        stalled.push(ours);
+        for (mut stream, status) in stalled.into_iter().zip(["408", "408", "408", "200"]) {
+            let mut answer = String::new();
+            let read = timeout(Duration::from_secs(60), stream.read_to_string(&mut answer)).await;
+            assert!(read.is_ok() && answer.starts_with(&format!("HTTP/1.1 {status}")), "{read:?} {answer}");
+        }
     }
 }
