@@ -382,6 +382,16 @@ fn the_exit_code_is_the_commands() {
     run(&["--mobiles", "9"]).expect(2, &["1 to 8"]);
     run(&["--congestion", "frobnicate"]).expect(1, &["frobnicate", "there are:"]);
     run(&["--mobile", "2=true"]).expect(2, &["no mobile 2"]);
+    // What a trace leaves without meaning.
+    fs::write(p.here("trace"), "1\n2\n").unwrap();
+    let out = run(&["--trace-up", "trace", "--json", "--", "true"]);
+    let object: Value = serde_json::from_str(&out.stdout).unwrap();
+    let lane = |from: &str| object["lanes"].as_array().unwrap().iter().find(|l| l["from"] == from).unwrap().clone();
+    assert!(lane("mobile")["airtime_seconds"].is_null() && lane("base")["airtime_seconds"].is_number(), "{object}");
+    assert!(object["channel"]["duplex"].is_null() && object["channel"]["rate_bits"] == 1_000_000, "{object}");
+    let both = run(&["--trace-up", "trace", "--trace-down", "trace", "--json", "--", "true"]);
+    assert!(both.stdout.contains("\"rate_bits\":null,"), "{both:?}");
+    run(&["--trace-up", "trace", "--", "true"]).expect(0, &["; airtime -\n", "; airtime 0.00 s\n"]);
     run(&["--trace-up", "/dev/null"]).expect(2, &["/dev/null"]);
     run(&["--rate", "0bit"]).expect(2, &["--rate"]);
 }

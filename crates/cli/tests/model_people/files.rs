@@ -64,6 +64,8 @@ pub(crate) fn sweeps() {
     let marked: Vec<bool> = text.lines().skip(1).take(3).map(|row| row.contains('[')).collect();
     assert_eq!(marked, [true, false, true], "where the formulas hold nothing is marked: {text}");
     assert!(text.lines().skip(4).any(|line| line.starts_with("  [1] ")), "{text}");
+    let few = p.run(&["model", &fig9, "--sweep", "copy.1.window=1..3/5"]);
+    few.expect(0, &["copy.1.window is a whole number: 3 values are left of 5"]);
     p.run(&["model", &fig9, "--sweep", "flow.7.rate=0..1/2"]).expect(2, &["flow.7.rate", "flow.1.rate"]);
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn requests_are_bounded() {
     let good = r#"[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nrate = \"1Mbit\"\n"#;
     refused(&format!(r#"{{"text": "{good}", "set": {{"flow.1.rate": 1}}}}"#), &["flow.1.rate", "no such number"]);
     refused(&format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": -5}}}}"#), &["medium.e.rate", "expected 1"]);
+    refused(&format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": 2.5}}}}"#), &["medium.e.rate", "no whole"]);
     let answer = post(&daemon, "/api/solve", JSON, &format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": 5}}}}"#));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"value\":5.0"), "{answer}");
 }

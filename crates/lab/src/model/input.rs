@@ -141,6 +141,11 @@ impl Input {
         }
     }
 
+    /// Whether it has whole values alone.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond)
+    }
+
     /// Its value; `None` in a topology that has no such table.
     pub fn get(&self, topology: &Topology) -> Option<f64> {
         let i = self.index;
@@ -346,8 +351,7 @@ mod tests {
             for value in to {
                 input.set(&mut changed, value).unwrap();
                 let got = input.get(&changed).unwrap();
-                let whole = matches!(input.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond);
-                let expected = if whole { value.round() } else { value };
+                let expected = if input.is_whole() { value.round() } else { value };
                 assert!((got - expected).abs() <= 1e-9 * expected.abs(), "{}: {got} {expected}", input.name);
                 for other in all.iter().filter(|o| *o != input) {
                     let (a, b) = (other.get(&changed).unwrap(), other.get(&topology).unwrap());

@@ -113,11 +113,16 @@ impl Study<'_> {
 fn sensitivity_table(outputs: &[Output], found: &[Sensitivity]) -> Table {
     let head = ["input".to_owned(), "value".to_owned()].into_iter().chain(outputs.iter().map(|o| o.name.clone()));
     let row = |s: &Sensitivity| {
-        let share = |e: &Option<f64>| e.map_or("-".into(), |e| format!("{e:+.3}"));
+        let share = |e: &Option<f64>| e.map_or("-".into(), elastic);
         [s.input.name.clone(), shown(&s.input, s.value)].into_iter().chain(s.elasticities.iter().map(share)).collect()
     };
     let rows = found.iter().filter(|s| s.most() >= HARDLY).take(ROWS_MAX).map(row).collect();
     Table { left: 1, head: head.collect(), rows }
+}
+
+/// An elasticity for people: one that is nearly none has no sign.
+fn elastic(e: f64) -> String {
+    if e.abs() < 0.0005 { "0.000".into() } else { format!("{e:+.3}") }
 }
 
 /// A value for people.
@@ -143,6 +148,13 @@ mod tests {
 
     use super::super::examples;
     use super::*;
+
+    #[test]
+    fn nearly_no_elasticity_has_no_sign() {
+        for (e, text) in [(0.0, "0.000"), (-0.0, "0.000"), (-0.0004, "0.000"), (-0.0006, "-0.001"), (1.0, "+1.000")] {
+            assert_eq!(elastic(e), text);
+        }
+    }
 
     #[test]
     fn the_page_says_how_many_numbers_it_has_not_looked_at() {

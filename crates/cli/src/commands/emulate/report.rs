@@ -33,10 +33,12 @@ pub(super) struct Object {
 
 #[derive(Serialize)]
 struct Channel {
-    rate_bits: u64,
+    /// `None` where both directions have a trace.
+    rate_bits: Option<u64>,
     trace_up: bool,
     trace_down: bool,
-    duplex: &'static str,
+    /// `None` where a direction has a trace: each has a medium of its own then, which its mobiles share.
+    duplex: Option<&'static str>,
     delay_ms: f64,
     queue_frames: usize,
     mtu: usize,
@@ -62,7 +64,8 @@ struct Lane {
     bad: u64,
     random: u64,
     receiver_full: u64,
-    airtime_seconds: f64,
+    /// `None` with a trace: its opportunities take no time.
+    airtime_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -82,7 +85,7 @@ impl Object {
             congestion: r.congestion.clone(),
             seconds: r.until.as_secs_f64(),
             channel: Channel::new(&r.config),
-            lanes: r.lanes.iter().map(Lane::new).collect(),
+            lanes: lanes(r).collect(),
             lateness: Lateness {
                 deliveries: r.lateness.count,
                 p50_ms: ms(r.lateness.p50),
@@ -108,14 +111,16 @@ impl Channel {
                 (*good_mean, *bad_mean, format!("{distribution:?}").to_lowercase())
             }
         };
+        let (trace_up, trace_down) = (c.trace.mobile.is_some(), c.trace.base.is_some());
         let outage = |o: &remora_channel::Outage| (o.start.as_secs_f64() * 1e3, ms(o.length));
         Channel {
-            rate_bits: c.rate.bits(),
-            trace_up: c.trace.mobile.is_some(),
-            trace_down: c.trace.base.is_some(),
+            rate_bits: (!trace_up || !trace_down).then(|| c.rate.bits()),
+            trace_up,
+            trace_down,
             duplex: match c.duplex {
-                Duplex::Half => "half",
-                Duplex::Full => "full",
+                _ if trace_up || trace_down => None,
+                Duplex::Half => Some("half"),
+                Duplex::Full => Some("full"),
             },
             delay_ms: ms(c.delay),
             queue_frames: c.queue_frames,
@@ -130,15 +135,20 @@ impl Channel {
     }
 }
 
+fn lanes(r: &Report) -> impl Iterator<Item = Lane> {
+    r.lanes.iter().map(|l| Lane::new(l, &r.config))
+}
+
 impl Lane {
-    fn new(l: &LaneReport) -> Lane {
+    fn new(l: &LaneReport, c: &Config) -> Lane {
         let s = &l.stats;
+        let (from, trace) = match l.lane.from {
+            Side::Base => ("base", &c.trace.base),
+            Side::Mobile => ("mobile", &c.trace.mobile),
+        };
         Lane {
             mobile: l.lane.mobile + 1,
-            from: match l.lane.from {
-                Side::Base => "base",
-                Side::Mobile => "mobile",
-            },
+            from,
             frames: s.frames_offered,
             bytes: s.bytes_offered,
             sent: s.frames_sent,
@@ -148,7 +158,7 @@ impl Lane {
             bad: s.frames_bad,
             random: s.frames_random_loss,
             receiver_full: s.frames_receiver_full,
-            airtime_seconds: s.airtime.as_secs_f64(),
+            airtime_seconds: trace.is_none().then(|| s.airtime.as_secs_f64()),
         }
     }
 }
@@ -156,7 +166,7 @@ impl Lane {
 /// A few lines for people.
 pub(super) fn text(r: &Report) -> String {
     let mut text = format!("emulated {:.1} s, seed {}, TCP {}\n", r.until.as_secs_f64(), r.seed, r.congestion);
-    for lane in r.lanes.iter().map(Lane::new) {
+    for lane in lanes(r) {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {}", lane.text());
     }
@@ -195,9 +205,10 @@ impl Lane {
         ];
         let lost: Vec<String> = reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
         let lost = if lost.is_empty() { "none lost".to_owned() } else { format!("lost: {}", lost.join(", ")) };
+        let airtime = self.airtime_seconds.map_or("-".to_owned(), |s| format!("{s:.2} s"));
         format!(
-            "{from} to {to}: {} frames, {} bytes, {} delivered, {lost}; {:.2} s of airtime",
-            self.frames, self.bytes, self.delivered, self.airtime_seconds
+            "{from} to {to}: {} frames, {} bytes, {} delivered, {lost}; airtime {airtime}",
+            self.frames, self.bytes, self.delivered
         )
     }
 }

@@ -16,15 +16,19 @@ use crate::{out, units};
 
 pub(super) fn run(path: &Path, range: &str, json: bool) -> Result {
     let (topology, _) = file::read(path)?;
-    let (input, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
+    let (input, count, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
+    if values.len() < count {
+        let key = &input.name;
+        out::say(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
+    }
     let bar = ProgressBar::with_draw_target(Some(values.len() as u64), ProgressDrawTarget::stderr());
     let points = sweep(&topology, &input, &values, threads(), || bar.inc(1));
     bar.finish_and_clear();
     if json { out::json(&object(&input, &points)) } else { out::text(&table(&topology, &input, &points)) }
 }
 
-/// Which number, and its values; an error says what was expected.
-fn read(topology: &Topology, range: &str) -> Result<(Input, Vec<f64>), String> {
+/// Which number, how many values were asked for, and those; an error says what was expected.
+fn read(topology: &Topology, range: &str) -> Result<(Input, usize, Vec<f64>), String> {
     let form = || format!("'{range}': expected KEY=FROM..TO/N, as in flow.1.rate=0..100/21");
     let (name, rest) = range.rsplit_once('=').ok_or_else(form)?;
     let (ends, count) = rest.rsplit_once('/').ok_or_else(form)?;
@@ -39,11 +43,11 @@ fn read(topology: &Topology, range: &str) -> Result<(Input, Vec<f64>), String> {
     let count = count.ok_or_else(|| format!("'{range}': expected 1 to {POINTS_MAX} values"))?;
     let (low, high) = (number(input.unit(), low)?, number(input.unit(), high)?);
     let mut values = spaced(low, high, count);
-    if matches!(input.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond) {
+    if input.is_whole() {
         values.iter_mut().for_each(|v| *v = v.round());
         values.dedup();
     }
-    Ok((input, values))
+    Ok((input, count, values))
 }
 
 /// A number as files have it.
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn figures_beyond_what_the_model_is_held_to_are_marked() {
         let (topology, _) = file::parse(example::OFFICE).unwrap();
-        let (input, values) = read(&topology, "copy.1.window=1..2/2").unwrap();
+        let (input, _, values) = read(&topology, "copy.1.window=1..2/2").unwrap();
         let points = sweep(&topology, &input, &values, std::num::NonZeroUsize::MIN, || ());
         let doubted = points
             .iter()
@@ -136,7 +140,7 @@ mod tests {
             ("gateway.access point.cost=0..1ms/2", &[0.0, 1e-3]),
             ("copy.1.file=1M..1M/1", &[1048576.0]),
         ] {
-            assert_eq!(read(&topology, range).unwrap().1, values, "{range}");
+            assert_eq!(read(&topology, range).unwrap().2, values, "{range}");
         }
         for (range, words) in [
             ("flow.1.rate", "KEY=FROM..TO/N"),

@@ -119,6 +119,9 @@ impl Question {
         for (name, value) in &self.set {
             let input = inputs.iter().find(|i| i.name == *name);
             let input = input.ok_or_else(|| Refusal::new(format!("{name}: this network has no such number")))?;
+            if input.is_whole() && value.fract() != 0.0 {
+                return Err(Refusal::new(format!("{name}: {value} is no whole number")));
+            }
             input.set(&mut topology, *value).map_err(Refusal::new)?;
         }
         let network = if self.set.is_empty() {
