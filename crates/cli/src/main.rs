@@ -33,7 +33,6 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use tokio::runtime::Runtime;
 
 /// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
@@ -48,7 +47,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const UNREAD_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::parse();
     let name = cli.command.name();
     if cli.command.is_service() {
         out::outlive_readers(name);

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use atp::Atp;
 pub(crate) use bench::Bench;
@@ -56,6 +56,21 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command line of this process; one that is none ends it and says why.
+pub(crate) fn parse() -> Cli {
+    let command = numbers_are_values(Cli::command());
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit())
+}
+
+/// A negative number after a flag is its value, and the flag says what it expected: it would be told to be no flag.
+fn numbers_are_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes = !arg.is_positional() && arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(numbers_are_values)
 }
 
 #[derive(Subcommand, Debug)]
@@ -410,11 +425,28 @@ pub(crate) struct Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        numbers_are_values(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn flags_say_what_they_expected_instead_of_a_negative_number() {
+        for (line, words) in [
+            ("lab drc --seed -1", "'-1' for '--seed <FIRST>'"),
+            ("lab drc --seeds -1", "'-1' for '--seeds <N>'"),
+            ("lab emulate --rate -1 -- true", "'-1' for '--rate <RATE>'"),
+            ("lab wireless --threads -2", "'-2' for '--threads <N>'"),
+            ("model a.toml --simulate --seconds -1", "'-1': expected 0.001 to 1000000 seconds"),
+            ("cp --timeout -1 a b", "'-1' for '--timeout <"),
+            // No number, but a flag.
+            ("lab drc --seed --json", "a value is required for '--seed <FIRST>'"),
+        ] {
+            let words_of = std::iter::once("remora").chain(line.split(' '));
+            let why = numbers_are_values(Cli::command()).try_get_matches_from(words_of).unwrap_err().to_string();
+            assert!(why.contains(words), "{line}: {why}");
+        }
     }
 
     /// A terminal has 80 columns: what is longer is wrapped there, and an example cannot be copied any more.
