@@ -14,14 +14,14 @@ const FONT: (&str, u32) = ("sans-serif", 15);
 const HALF: f64 = 0.3;
 
 /// Colours of Okabe and Ito, that can be told apart by everybody, on white and on black: hardware,
-/// software, then loads, the lightest first.
+/// software, then loads, the lightest first. Orange and vermilion, which are alike, do not meet.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x80, 0x80, 0x80),
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xd5, 0x5e, 0x00),
 ];
 
 type Fallible<T = ()> = Result<T, Box<dyn std::error::Error>>;

@@ -1,6 +1,7 @@
 //! Example 1 as a drawing, and the speeds as bars: SVG in black on nothing.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use remora_sim::drc::example::{Span, Timeline};
 
 use super::outcome::{Report, Row, mean};
@@ -19,6 +20,8 @@ const CLIENT: f64 = 3.0;
 const SERVER: f64 = 2.0;
 const DAEMONS: [f64; 2] = [1.1, 0.3];
 const HALF: f64 = 0.22;
+/// Of the time that is drawn: what is shorter has no room for words.
+const NARROW: f64 = 0.2;
 
 type Fallible = Result<(), Box<dyn std::error::Error>>;
 type Canvas<'a, 'b> = ChartContext<
@@ -105,7 +108,13 @@ fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Fallible {
     let effect = if span.label.starts_with('c') { "empties the file" } else { "writes" };
     let words = format!("{} {effect}", span.label);
     let style = FONT.into_font().color(&BLACK);
-    canvas.draw_series([EmptyElement::at((from, y)) + Text::new(words, (5, -8), style)])?;
+    // Words that have no room in it end before it.
+    let (at, style) = if (to - from) < NARROW * (canvas.x_range().end - canvas.x_range().start) {
+        ((-5, -8), style.pos(Pos::new(HPos::Right, VPos::Top)))
+    } else {
+        ((5, -8), style)
+    };
+    canvas.draw_series([EmptyElement::at((from, y)) + Text::new(words, at, style)])?;
     Ok(())
 }
 
@@ -128,7 +137,7 @@ fn draw_speeds(out: &mut String, report: &Report) -> Fallible {
     let root = SVGBackend::with_string(out, SPEEDS_SIZE).into_drawing_area();
     let mut canvas = ChartBuilder::on(&root)
         .margin(10)
-        .x_label_area_size(30)
+        .x_label_area_size(42)
         .y_label_area_size(64)
         .build_cartesian_2d(-0.6..rows.len() as f64 + 0.2, 0.0..top)?;
     canvas
@@ -151,10 +160,11 @@ fn draw_speeds(out: &mut String, report: &Report) -> Fallible {
             let line = vec![(x - 0.42, paper.speed), (x + 0.42, paper.speed)];
             canvas.draw_series([PathElement::new(line, CREATE.stroke_width(3))])?;
         }
-        let name = format!("{}, {}", row.server.name(), row.cache.name());
-        canvas
-            .draw_series([EmptyElement::at((x - 0.4, 0.0))
-                + Text::new(name, (0, 6), ("sans-serif", 12).into_font().color(&BLACK))])?;
+        // One below the other: side by side those of neighbours run into each other.
+        for (words, below) in [(row.server.name(), 6), (row.cache.name(), 21)] {
+            let style = FONT.into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
+            canvas.draw_series([EmptyElement::at((x, 0.0)) + Text::new(words, (0, below), style)])?;
+        }
     }
     root.present()?;
     Ok(())

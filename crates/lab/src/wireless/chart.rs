@@ -158,7 +158,10 @@ impl Chart<'_> {
     fn line(&self, canvas: &mut Canvas<'_, '_>, line: &Line, mark: Mark, aside: f64) -> Fallible {
         let colour = mark.rgb();
         let at = |x: usize, y: f64| (x as f64 + aside, self.height(y));
-        canvas.draw_series(LineSeries::new(line.points.iter().map(|p| at(p.x, p.y)), colour.stroke_width(2)))?;
+        // Where a median is not known, nothing leads to or from its place: that is where runs were cut off.
+        for known in line.points.split(|p| p.is_beyond).filter(|known| known.len() > 1) {
+            canvas.draw_series(LineSeries::new(known.iter().map(|p| at(p.x, p.y)), colour.stroke_width(2)))?;
+        }
         for point in &line.points {
             if let Some((low, high)) = point.interval {
                 let (x, low) = at(point.x, low);
@@ -168,7 +171,7 @@ impl Chart<'_> {
                 let strokes = ends.chain([vec![(x, low), (x, high)]]);
                 canvas.draw_series(strokes.map(|s| PathElement::new(s, colour.mix(0.8).stroke_width(1))))?;
             }
-            sign(canvas, at(point.x, point.y), mark)?;
+            sign(canvas, at(point.x, point.y), mark, point.is_beyond)?;
             // The interval's arrow says it of the median, too.
             let open = point.interval.filter(|_| point.is_open).map(|(_, high)| high);
             if let Some(end) = open.or(point.is_beyond.then_some(point.y)) {
@@ -284,9 +287,15 @@ fn mesh(
     Ok(())
 }
 
-fn sign(canvas: &mut Canvas<'_, '_>, at: (f64, f64), mark: Mark) -> Fallible {
-    let sign = EmptyElement::at(at) + Polygon::new(mark.outline(), mark.rgb().filled());
-    canvas.draw_series([sign])?;
+/// A line's sign: open where the value is beyond it.
+fn sign(canvas: &mut Canvas<'_, '_>, at: (f64, f64), mark: Mark, is_open: bool) -> Fallible {
+    let mut outline = mark.outline();
+    if is_open {
+        outline.extend(outline.first().copied());
+        canvas.draw_series([EmptyElement::at(at) + PathElement::new(outline, mark.rgb().stroke_width(2))])?;
+    } else {
+        canvas.draw_series([EmptyElement::at(at) + Polygon::new(outline, mark.rgb().filled())])?;
+    }
     Ok(())
 }
 
@@ -348,6 +357,28 @@ mod tests {
         let (measured, cut) = (drawn(300.0), drawn(f64::INFINITY));
         assert!(!measured.contains('↑') && cut.contains('↑'));
         assert_eq!(measured.matches("<polyline").count(), cut.matches("<polyline").count() + 1, "a cap less");
+    }
+
+    #[test]
+    fn a_median_that_is_not_known_is_open_and_apart() {
+        let drawn = |beyond| {
+            let point = |x| Point::new(x, (10.0, x == 2 && beyond), None, 300.0);
+            let lines = [Line { points: (0..4).map(point).collect(), paper: Vec::new() }];
+            let x_levels = ["a", "b", "c", "d"].map(str::to_owned);
+            Chart { x_title: "x", x_levels: &x_levels, y_title: "y", logarithmic: false, lines: &lines }.svg().unwrap()
+        };
+        let places = |svg: &str| {
+            let colour = format!("stroke=\"{}\"", Mark::all().next().unwrap().colour().to_uppercase());
+            let lines = svg.split("<polyline").skip(1).filter(|l| l.to_uppercase().contains(&colour.to_uppercase()));
+            lines
+                .map(|l| l.split("points=\"").nth(1).unwrap().split('"').next().unwrap().split_whitespace().count())
+                .collect::<Vec<_>>()
+        };
+        let signs = |svg: &str| svg.matches("<polygon").count();
+        let (known, beyond) = (drawn(false), drawn(true));
+        assert_eq!((places(&known), signs(&known)), (vec![4], 4));
+        // The line to the second point, and the open sign; the fourth stands alone.
+        assert_eq!((places(&beyond), signs(&beyond)), (vec![2, 9], 3), "{beyond}");
     }
 
     #[test]

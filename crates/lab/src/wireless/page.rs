@@ -32,7 +32,7 @@ impl Report {
              <p class=\"note\">{}</p>\
              <p>Made by <code>{}</code> (Remora {}): {} in each cell{}. \
              Figures show medians and their 95 % intervals (order statistics); a run that was cut off at its limit \
-             ranks above all others, and a median beyond the limit carries an arrow. The <em>floor</em> is the first \
+             ranks above all others, and a median beyond the limit is an open sign with an arrow, which no line leads to. The <em>floor</em> is the first \
              moment at which the channel could have carried the file in full frames, in the weather of the very same \
              seed. Reductions compare means, as the papers do.</p><nav>{links}</nav>",
             self.made_how(),
