@@ -158,7 +158,7 @@ impl Lane {
             bad: s.frames_bad,
             random: s.frames_random_loss,
             receiver_full: s.frames_receiver_full,
-            airtime_seconds: trace.is_none().then(|| s.airtime.as_secs_f64()),
+            airtime_seconds: trace.is_none().then_some(s.airtime.as_secs_f64()),
         }
     }
 }
