@@ -352,12 +352,15 @@ mod tests {
         blocks.filter(|is_frame| *is_frame).count() as u64
     }
 
+    /// Puts something at the second path that may lead to the first.
+    type Put = fn(&Path, &Path) -> io::Result<()>;
+
     #[test]
     fn a_capture_is_a_new_file_and_leads_nowhere() {
         let place = tempfile::tempdir().unwrap();
         let (dir, precious) = (place.path().join("d"), place.path().join("precious"));
         let capture = dir.join("base.pcapng");
-        let put: [(&str, fn(&Path, &Path) -> io::Result<()>, bool); 5] = [
+        let put: [(&str, Put, bool); 5] = [
             ("nothing", |_, _| Ok(()), true),
             ("a file", |_, there| fs::write(there, [7; 100_000]), true),
             ("a second name", |precious, there| fs::hard_link(precious, there), true),
