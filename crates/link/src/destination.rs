@@ -285,8 +285,8 @@ impl Destination {
         if said.is_some() || self.handoffs.holds() {
             return said;
         }
-        let cts = if may_answer { self.take_cts() } else { None };
-        cts.or_else(|| self.take_question(config)).or_else(|| if ack_due { self.take_ack() } else { None })
+        let cts = if may_answer { self.take_cts(config) } else { None };
+        cts.or_else(|| self.take_question(config)).or_else(|| if ack_due { self.take_ack(config) } else { None })
     }
 
     /// An answer was sent that counts for as much time as `cost`.
@@ -314,11 +314,11 @@ impl Destination {
     }
 
     /// The answer to a probe, if one is owed.
-    fn take_cts(&mut self) -> Option<Frame> {
+    fn take_cts(&mut self, config: &Config) -> Option<Frame> {
         if !std::mem::take(&mut self.owes_cts) {
             return None;
         }
-        let ack = self.receiver.take_ack()?;
+        let ack = self.receiver.take_ack(config)?;
         self.stats.cts += 1;
         Some(Frame::Cts(ack))
     }
@@ -338,8 +338,8 @@ impl Destination {
     }
 
     /// The acknowledgement that is due.
-    fn take_ack(&mut self) -> Option<Frame> {
-        let ack = self.receiver.take_ack()?;
+    fn take_ack(&mut self, config: &Config) -> Option<Frame> {
+        let ack = self.receiver.take_ack(config)?;
         self.stats.acks += 1;
         Some(Frame::Ack(ack))
     }
@@ -442,12 +442,12 @@ impl Destination {
         if !due && self.receiver.unacknowledged() < after {
             return None;
         }
-        let ack = self.receiver.ack()?;
+        let ack = self.receiver.ack(config)?;
         let len = data.header_len() + ack.len() + data.packet.as_ref().map_or(0, Bytes::len);
         if len > config.mtu {
             return None;
         }
-        self.receiver.take_ack()
+        self.receiver.take_ack(config)
     }
 }
 

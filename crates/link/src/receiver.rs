@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use remora_base::Time;
-use remora_wire::link::{Ack, Data, Part, Place, Rts, WINDOW_MAX, expand, expand_byte};
+use remora_wire::link::{ACK_MIN, Ack, Data, Part, Place, Rts, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
 use crate::config::HOLD_MARGIN;
@@ -219,16 +219,18 @@ impl Receiver {
     }
 
     /// What has arrived; `None`: nothing ever did. This answers what was asked so far.
-    pub(crate) fn take_ack(&mut self) -> Option<Ack> {
-        let ack = self.ack()?;
+    pub(crate) fn take_ack(&mut self, config: &Config) -> Option<Ack> {
+        let ack = self.ack(config)?;
         (self.ack_at, self.unacknowledged) = (None, 0);
         Some(ack)
     }
 
-    /// The same, without taking it as said.
-    pub(crate) fn ack(&self) -> Option<Ack> {
+    /// The same, without taking it as said. A peer with a longer window than this end's is told no more than fits
+    /// in a frame.
+    pub(crate) fn ack(&self, config: &Config) -> Option<Ack> {
         let Stream { epoch, next, stamp, slots, .. } = self.stream.as_ref()?;
-        let bitmap = Ack::bitmap(slots.keys().map(|seq| seq - next));
+        let reach = config.mtu.saturating_sub(1 + ACK_MIN) as u64 * 8;
+        let bitmap = Ack::bitmap(slots.keys().map(|seq| seq - next).take_while(|beyond| *beyond <= reach));
         Some(Ack { epoch: *epoch, next: *next as u16, echo: *stamp, bitmap })
     }
 
@@ -440,6 +442,36 @@ impl Stream {
         // The next chunk of these will not come.
         while let Some((seq, _)) = self.begun.first_key_value().filter(|(seq, _)| **seq < self.next) {
             self.forget(*seq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_is_no_longer_than_a_frame() {
+        let place = |seq| Place::Full { epoch: 1, seq, stamp: seq, back: seq };
+        let data = |seq| Data {
+            place: place(seq),
+            prev: 0,
+            poll: false,
+            part: Part::WHOLE,
+            headers: Default::default(),
+            ack: None,
+            packet: Some(Bytes::from_static(b"a packet")),
+        };
+        // The last that has come is told where a bitmap that reaches it fits.
+        for (mtu, last, bitmap) in [(128, 961, 120), (128, 962, 1), (128, 2040, 1), (1450, 2040, 255)] {
+            let config = Config { mtu, ..Config::default() };
+            let mut receiver = Receiver::default();
+            for seq in [0, 2, last] {
+                receiver.data(Time::ZERO, data(seq), &config);
+            }
+            let ack = receiver.take_ack(&config).expect("something has come");
+            assert!(ack.beyond().next() == Some(1) && ack.len() < mtu, "{last}, mtu {mtu}: {}", ack.len());
+            assert_eq!(ack.bitmap.len(), bitmap, "{last}, mtu {mtu}");
         }
     }
 }
