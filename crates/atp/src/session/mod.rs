@@ -49,6 +49,8 @@ mod endpoint;
 mod epoch;
 mod event;
 mod feedback;
+#[cfg(feature = "fuzzing")]
+mod forge;
 mod frame;
 mod handshake;
 mod idle;
@@ -74,6 +76,8 @@ mod tests;
 pub use config::{Bottleneck, Config};
 pub use endpoint::{ConnectError, Endpoint};
 pub use event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
+#[cfg(feature = "fuzzing")]
+pub use forge::{Forged, ForgedEnd};
 pub use inbox::OBJECT_COST;
 pub use keys::{Identity, KEY_LEN, KeyError, PublicKey};
 pub use output::Batch;
