@@ -130,10 +130,7 @@ impl World {
 
 fuzz_target!(|data: &[u8]| {
     let mut world = World::new();
-    let mut rest = data;
-    while let [kind, len, more @ ..] = rest {
-        let (bytes, after) = more.split_at(usize::from(*len).min(more.len()));
-        world.command(*kind, bytes);
-        rest = after;
+    for ([kind], bytes) in remora_fuzz::commands(data) {
+        world.command(kind, bytes);
     }
 });

@@ -1,7 +1,7 @@
 //! Exports files, in TOML and as exports(5): whatever an operator writes there is refused with a line
 //! of the file, or comes to exports whose lines are there, with clients that can be written again.
 //!
-//! The first byte chooses the format. Hosts have the addresses that their names are drawn to.
+//! The first byte chooses the format: `0` is TOML, `1` is exports(5). Hosts have the addresses that their names are drawn to.
 #![no_main]
 
 use std::net::IpAddr;

@@ -1,11 +1,12 @@
-//! The secure tunnel of a link: a base and its mobile with a bad network between them, a mobile that
-//! the base does not know, and arbitrary datagrams from anywhere. Nobody panics, a frame arrives once,
+//! The secure tunnel of a link: a base and its mobile with a bad network between them, a stranger that the
+//! base does not know, and arbitrary datagrams from anywhere. Nobody panics, a frame arrives once,
 //! as it was sent and from whom it is, or not at all; and when the network is good again both ends talk.
 //!
-//! The input is a row of commands `kind length bytes`: a datagram from nowhere, what the next genuine
-//! one is changed by, an old one once more, a frame, time that passes, a network that goes or comes, a
-//! mobile that moves or leaves. Keys and handshakes hold random numbers, so no two runs have the
-//! same bytes on the wire.
+//! The first byte says whether the two meet before it begins, and what the stranger is. Then there are
+//! commands `kind length bytes`: a datagram from nowhere, what the next genuine one is changed by, an old one
+//! once more, a frame, time that passes, a network that goes or comes, a mobile that moves or leaves, an end
+//! that begins anew. Keys and handshakes hold random numbers, so no two runs have the same bytes on the wire.
+//! An input takes tens of milliseconds: most of it is cryptography.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -19,6 +20,10 @@ use remora_host::link::party::{Event, Known, Party};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;
+/// How far back a mobile's clock may be set when it begins anew, in nanoseconds.
+const SET_BACK: u64 = 7_200_000_000_000;
+/// What a datagram begins with: an initiation, its answer, and data (of which lower bits are more).
+const KINDS: [u8; 4] = [1, 2, 0x80, 0x81];
 /// Datagrams kept to be sent once more.
 const OLD_MAX: usize = 64;
 /// How long the two may take to find one another again. The longest silence that an end puts up with
@@ -33,12 +38,26 @@ const BASE: usize = 0;
 const MOBILE: usize = 1;
 const STRANGER: usize = 2;
 
+fn known(n: usize) -> Known {
+    Known { key: KEYS[n].public, secret: None }
+}
+
+fn base(now: Time, seed: u64) -> Party {
+    Party::base(KEYS[BASE].clone(), vec![known(MOBILE)], seed, WALL, now)
+}
+
+fn mobile(n: usize, base: SocketAddr, now: Time, seed: u64, wall: u64) -> Party {
+    Party::mobile(KEYS[n].clone(), known(BASE), base, KEEPALIVE, seed, wall, now)
+}
+
 struct World {
     now: Time,
     parties: [Party; 3],
     /// Where the base takes them to be: the mobile moves.
     addrs: [SocketAddr; 3],
     out: bool,
+    /// Of the next end that begins anew.
+    seed: u64,
     /// Exclusive-ored into the next datagram, from its front.
     damage: Vec<u8>,
     /// To whom, from where, what.
@@ -49,17 +68,20 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
-        let known = |n: usize| Known { key: KEYS[n].public, secret: None };
+    fn new(setup: u8) -> World {
         let addrs = [1, 2, 3].map(|n| SocketAddr::from(([192, 0, 2, n], 5000)));
-        let mobile =
-            |n: usize| Party::mobile(KEYS[n].clone(), known(BASE), addrs[BASE], KEEPALIVE, n as u64, WALL, Time::ZERO);
-        let base = Party::base(KEYS[BASE].clone(), vec![known(MOBILE)], 0, WALL, Time::ZERO);
+        let (now, to) = (Time::ZERO, addrs[BASE]);
+        // One that calls the base, or one that only answers.
+        let stranger = match setup & 4 {
+            0 => Party::base(KEYS[STRANGER].clone(), vec![], 3, WALL, now),
+            _ => mobile(STRANGER, to, now, 3, WALL),
+        };
         World {
-            now: Time::ZERO,
-            parties: [base, mobile(MOBILE), mobile(STRANGER)],
+            now,
+            parties: [base(now, 1), mobile(MOBILE, to, now, 2, WALL), stranger],
             addrs,
             out: false,
+            seed: 4,
             damage: Vec::new(),
             old: Vec::new(),
             sent: Default::default(),
@@ -73,7 +95,8 @@ impl World {
             0 => self.parties[n].receive(self.now, self.addrs[STRANGER], bytes),
             1 => {
                 // One that says what it is: kind and index come first.
-                let whole = [&[kind % 4, 0, 0, kind >> 4][..], bytes].concat();
+                let first = KINDS[usize::from(kind >> 4) % KINDS.len()];
+                let whole = [&[first, 0, 0, kind >> 6][..], bytes].concat();
                 self.parties[n].receive(self.now, self.addrs[1 - n], &whole);
             }
             2 => self.damage = bytes.to_vec(),
@@ -84,12 +107,37 @@ impl World {
                 self.parties[to].receive(self.now, from, &datagram);
             }
             3 | 4 => self.send(n, bytes),
+            5 if kind & 0x80 != 0 => {
+                self.pass(Duration::from_secs(u64::from(kind >> 4 & 7) * 60 + bytes.len() as u64 * 20));
+            }
             5 => self.now += Duration::from_millis(u64::from(kind) + bytes.len() as u64 * 40),
             6 if kind & 0x80 == 0 => self.out = !self.out,
             6 => self.addrs[MOBILE].set_port(5000 + bytes.len() as u16),
+            _ if kind & 0x80 != 0 => self.begin_anew(n, if kind & 0x40 == 0 { WALL } else { WALL - SET_BACK }),
             _ => self.parties[n].leave(self.now),
         }
         self.settle();
+    }
+
+    /// A long time passes, with the timers on the way.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..200 {
+            let next = self.parties.iter().filter_map(Party::poll_timeout).min();
+            let Some(at) = next.filter(|at| *at < end) else { break };
+            self.now = self.now.max(at);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    /// An end knows nothing any more but its key and who the other is; the mobile's clock says `wall`.
+    fn begin_anew(&mut self, n: usize, wall: u64) {
+        self.seed += 1;
+        self.parties[n] = match n {
+            BASE => base(self.now, self.seed),
+            _ => mobile(n, self.addrs[BASE], self.now, self.seed, wall),
+        };
     }
 
     /// A frame from base or mobile. Each tells itself apart by its number.
@@ -175,13 +223,13 @@ impl World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut world = World::new();
-    world.settle();
-    let mut rest = data;
-    while let [kind, len, more @ ..] = rest {
-        let (bytes, after) = more.split_at(usize::from(*len).min(more.len()));
-        world.command(*kind, bytes);
-        rest = after;
+    let Some((setup, rest)) = data.split_first() else { return };
+    let mut world = World::new(*setup);
+    if setup & 1 == 0 {
+        world.settle();
+    }
+    for ([kind], bytes) in remora_fuzz::commands(rest) {
+        world.command(kind, bytes);
     }
     world.heal();
 });

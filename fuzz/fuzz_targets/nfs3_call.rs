@@ -1,4 +1,4 @@
-//! An RPC call header, and the NFSv3 or MOUNT arguments behind it.
+//! An RPC call header, and the NFSv3 or MOUNT arguments behind it; and who waits for the call.
 #![no_main]
 
 use bytes::Bytes;
@@ -6,10 +6,13 @@ use libfuzzer_sys::fuzz_target;
 use remora_fuzz::survives;
 use remora_wire::nfs3::{Call, Proc};
 use remora_wire::rpc::{AuthUnix, CallHeader};
+use remora_wire::urgency::{Urgency, is_probe};
 use remora_wire::{Xdr, mount};
 
 fuzz_target!(|data: &[u8]| {
     let message = Bytes::copy_from_slice(data);
+    // Both are read from messages that nobody has checked yet.
+    assert!(!is_probe(&message) || Urgency::of(&message) == Urgency::Foreground, "a probe is not urgent");
     let Some((header, args)) = survives(message, CallHeader::decode, CallHeader::encode) else { return };
     survives(header.cred.body, AuthUnix::decode, AuthUnix::encode);
     if header.prog == mount::PROGRAM {

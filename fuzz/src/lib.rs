@@ -19,3 +19,15 @@ pub fn survives<T: PartialEq + std::fmt::Debug, E>(
     assert_eq!(again.remaining(), 0);
     Some((value, reader.rest()))
 }
+
+/// The commands that an input is a row of: a head of so many bytes, a length, and as many bytes as that
+/// says or as there are.
+pub fn commands<const HEAD: usize>(mut input: &[u8]) -> impl Iterator<Item = ([u8; HEAD], &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, rest) = input.split_first_chunk()?;
+        let (len, rest) = rest.split_first()?;
+        let (bytes, rest) = rest.split_at(rest.len().min((*len).into()));
+        input = rest;
+        Some((*head, bytes))
+    })
+}

@@ -1,8 +1,20 @@
 //! The fuzz targets in `fuzz/`, run by cargo-fuzz.
+//!
+//! What a target needs is found by its name: seeds that are text in `fuzz/seeds/TARGET/`, a dictionary in
+//! `fuzz/TARGET.dict`. Seeds that are not are written by the target itself, which knows what they mean.
 
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::cmd::{self, Result};
+
+/// Targets that take milliseconds for a command. libFuzzer tries longer inputs only when shorter ones are exhausted,
+/// which it would never come to here.
+const SLOW: &[&str] = &["atp_session", "link_handshake"];
+/// The longest inputs of those, in bytes: a few dozen commands.
+const SLOW_LEN_MAX: usize = 300;
+/// Tells a target where to write its seeds.
+const SEEDS: &str = "REMORA_FUZZ_SEEDS";
 
 /// Runs `target`, or each one there is, for `seconds` seconds.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result {
@@ -15,11 +27,46 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result {
     };
     for name in chosen {
         println!("== {name}: {seconds} s");
-        // Without a sanitizer a stable compiler will do, and the code under test is safe Rust.
-        let mut fuzz = cmd::cargo(&["fuzz", "run", "--sanitizer", "none", name, "--"]);
-        cmd::run(fuzz.arg(format!("-max_total_time={seconds}")))?;
+        cmd::run(command(name)?.arg(format!("-max_total_time={seconds}")))?;
     }
     Ok(())
+}
+
+/// The command that fuzzes `target`, for as long as its further arguments say.
+fn command(target: &str) -> Result<Command> {
+    let fuzz = cmd::root().join("fuzz");
+    // What is found is kept in the first directory; the others are only read.
+    let (corpus, written) = (fuzz.join("corpus").join(target), fuzz.join("target/seeds").join(target));
+    for dir in [&corpus, &written] {
+        std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    }
+    // Without a sanitizer a stable compiler will do, and the code under test is safe Rust.
+    let mut command = cmd::cargo(&["fuzz", "run", "--sanitizer", "none", target]);
+    command
+        .arg(corpus)
+        .arg(&written)
+        .env(SEEDS, written)
+        .args(seeds(&fuzz, target))
+        .arg("--")
+        .args(flags(&fuzz, target));
+    Ok(command)
+}
+
+/// The seeds that the repository has.
+fn seeds(fuzz: &Path, target: &str) -> Option<PathBuf> {
+    Some(fuzz.join("seeds").join(target)).filter(|dir| dir.is_dir())
+}
+
+fn flags(fuzz: &Path, target: &str) -> Vec<String> {
+    let mut flags = Vec::new();
+    if SLOW.contains(&target) {
+        flags.extend(["-len_control=0".to_owned(), format!("-max_len={SLOW_LEN_MAX}")]);
+    }
+    let dictionary = fuzz.join(format!("{target}.dict"));
+    if dictionary.is_file() {
+        flags.push(format!("-dict={}", dictionary.display()));
+    }
+    flags
 }
 
 fn require_cargo_fuzz() -> Result {
@@ -28,13 +75,48 @@ fn require_cargo_fuzz() -> Result {
     if there { Ok(()) } else { Err("cargo-fuzz is not installed; get it with: cargo install cargo-fuzz".into()) }
 }
 
-/// The names of the fuzz targets, in order.
+/// The names of the fuzz targets, in order. Each is a file, or a directory if it is long.
 fn targets() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in cmd::root().join("fuzz/fuzz_targets").read_dir()? {
-        let file = entry?.file_name();
-        names.extend(file.to_string_lossy().strip_suffix(".rs").map(str::to_owned));
+        let path = entry?.path();
+        names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
     }
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_declared_and_whatever_is_named_after_one_is_for_one() {
+        let all = targets().unwrap();
+        let manifest = std::fs::read_to_string(cmd::root().join("fuzz/Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let mut declared: Vec<_> =
+            manifest["bin"].as_array().unwrap().iter().map(|b| b["name"].as_str().unwrap()).collect();
+        declared.sort();
+        assert_eq!(declared, all);
+        let seeded = cmd::root().join("fuzz/seeds").read_dir().unwrap();
+        let seeded = seeded.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        for name in SLOW.iter().map(|name| name.to_string()).chain(seeded) {
+            assert!(all.contains(&name), "{name} is no target");
+        }
+    }
+
+    #[test]
+    fn a_target_gets_its_seeds_dictionary_and_lengths() {
+        let fuzz = cmd::root().join("fuzz");
+        let dictionary = format!("-dict={}", fuzz.join("exports.dict").display());
+        for (target, has_seeds, expected) in [
+            ("exports", true, vec![dictionary]),
+            ("link_handshake", false, vec!["-len_control=0".into(), "-max_len=300".into()]),
+            ("mount", false, vec![]),
+        ] {
+            assert_eq!(seeds(&fuzz, target).is_some(), has_seeds, "{target}");
+            assert_eq!(flags(&fuzz, target), expected, "{target}");
+        }
+    }
 }

@@ -1,93 +1,59 @@
-//! Two ends of the link protocol with arbitrary frames between them: neither panics, both stay
-//! within their bounds, and what either sends the decoder accepts.
+//! Two ends of the link protocol that are set up in any way, IP packets between them, a bad network, time
+//! that passes as their timers say, an end that begins anew, a third one that never answers, and frames
+//! that a peer makes up. Neither end panics, both stay within their bounds, and send frames only, none
+//! longer than the hop takes; between honest ends a packet arrives once, as it was sent, or not at all; and
+//! when the network is good again both hear each other.
 //!
-//! The input is a row of commands `kind length bytes`: a frame for one of them, a packet, or
-//! time that passes.
+//! The first byte is how the ends are set up. Then there are commands `op what length bytes`. The whole input
+//! is tried as a frame, too.
 #![no_main]
+
+mod packets;
+mod world;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use remora_base::{Core, Peer, Time};
-use remora_link::{Class, Config, HandOffPhase, Link, Packet};
+use remora_base::Core;
+use remora_link::HandOffPhase;
 use remora_wire::link::Frame;
 
-const BASE: Peer = Peer::datagram(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
-const MOBILE: Peer = Peer::datagram(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2));
+use world::{PEERS, World};
 
-struct World {
-    now: Time,
-    base: Link,
-    mobile: Link,
-    /// Frames between the two are lost while this is set.
-    lossy: bool,
+fn command(world: &mut World, [op, what]: [u8; 2], bytes: &[u8]) {
+    let n = usize::from(op & 1);
+    match (op >> 1) % 13 {
+        0 => {
+            world.honest = false;
+            world.ends[n].handle_input(world.now, PEERS[1 - n], Bytes::copy_from_slice(bytes));
+        }
+        1..=3 => several(world, n, [op, what], bytes),
+        4 => world.pass(Duration::from_millis(what.into())),
+        5 => world.pass(Duration::from_millis(u64::from(what) * 200)),
+        6 => world.lossy = !world.lossy,
+        7 => world.slow = !world.slow,
+        8 => (0..=op >> 5).for_each(|i| world.arrive(what.wrapping_mul(i + 1), op & 0x10 != 0 && i == 0)),
+        9 if what & 1 == 0 => {
+            let expected = Duration::from_millis(u64::from(what) * 10);
+            world.ends[n].announce_handoff(world.now, HandOffPhase::Begin { expected });
+        }
+        9 => world.ends[n].announce_handoff(world.now, HandOffPhase::End),
+        10 => world.begin_anew(n, what & 1 == 0),
+        11 => world.add_again(n),
+        _ if what & 1 == 0 => world.send_to_nobody(what, bytes),
+        _ => world.send_bytes(n, what, op & 0x20 == 0, bytes),
+    }
+    world.settle();
 }
 
-impl World {
-    fn new() -> World {
-        let config = Config { rate: None, ..Config::default() };
-        let mut base = Link::new(config.clone(), 1, Time::ZERO);
-        let mut mobile = Link::new(config, 2, Time::ZERO);
-        base.add_peer(Time::ZERO, MOBILE);
-        mobile.add_peer(Time::ZERO, BASE);
-        World { now: Time::ZERO, base, mobile, lossy: false }
-    }
-
-    fn command(&mut self, kind: u8, bytes: &[u8]) {
-        let (link, other) = if kind & 1 == 0 { (&mut self.base, MOBILE) } else { (&mut self.mobile, BASE) };
-        match (kind >> 1) % 6 {
-            0 => link.handle_input(self.now, other, Bytes::copy_from_slice(bytes)),
-            1 => {
-                let packet = Packet {
-                    flow: bytes.len() as u64 % 3,
-                    responsive: false,
-                    class: Class::Default,
-                    bytes: Bytes::copy_from_slice(bytes),
-                };
-                link.enqueue(self.now, other, packet);
-            }
-            2 => self.now += Duration::from_millis(u64::from(kind) + bytes.len() as u64 * 4),
-            3 => self.lossy = !self.lossy,
-            4 => link.announce_handoff(
-                self.now,
-                HandOffPhase::Begin { expected: Duration::from_millis(bytes.len() as u64) },
-            ),
-            _ => link.announce_handoff(self.now, HandOffPhase::End),
-        }
-        self.settle();
-    }
-
-    /// Lets both ends come to rest at this moment.
-    fn settle(&mut self) {
-        for link in [&mut self.base, &mut self.mobile] {
-            if link.poll_timeout().is_some_and(|at| at <= self.now) {
-                link.handle_timeout(self.now);
-            }
-        }
-        // What is sent at one moment is bounded: windows and queues are.
-        for _ in 0..10_000 {
-            let down = self.base.poll_transmit(self.now);
-            let up = self.mobile.poll_transmit(self.now);
-            let quiet = down.is_none() && up.is_none();
-            for (transmit, to, from) in [(down, &mut self.mobile, BASE), (up, &mut self.base, MOBILE)] {
-                if let Some(transmit) = transmit {
-                    Frame::decode(transmit.payload.clone()).expect("a link sends frames");
-                    if !self.lossy {
-                        to.handle_input(self.now, from, transmit.payload);
-                    }
-                }
-            }
-            while self.base.poll_event().is_some() || self.mobile.poll_event().is_some() {}
-            if quiet {
-                break;
-            }
-        }
-        for link in [&self.base, &self.mobile] {
-            for view in link.snapshot().peers {
-                assert!(view.unacknowledged <= 2040 && view.held <= 2040, "{view:?}");
-            }
-        }
+/// Packets of one or two flows, which hold the bytes or more than a frame takes.
+fn several(world: &mut World, n: usize, [op, what]: [u8; 2], bytes: &[u8]) {
+    let more = op >> 5;
+    let long = vec![what; bytes.len() * (1 + usize::from(more))];
+    let body = if op & 0x10 == 0 { bytes } else { &long };
+    for i in 0..=more {
+        world.send(n, (i & 1) + (what >> 6), what, body);
     }
 }
 
@@ -95,11 +61,10 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(frame) = Frame::decode(Bytes::copy_from_slice(data)) {
         assert_eq!(Frame::decode(frame.to_bytes()), Ok(frame));
     }
-    let mut world = World::new();
-    let mut rest = data;
-    while let [kind, len, more @ ..] = rest {
-        let (bytes, after) = more.split_at(usize::from(*len).min(more.len()));
-        world.command(*kind, bytes);
-        rest = after;
+    let Some((setup, rest)) = data.split_first() else { return };
+    let mut world = World::new(*setup);
+    for (head, bytes) in remora_fuzz::commands(rest) {
+        command(&mut world, head, bytes);
     }
+    world.heal();
 });
