@@ -10,7 +10,7 @@ use crate::cmd::{self, Result};
 
 /// Targets that take milliseconds for a command. libFuzzer tries longer inputs only when shorter ones are exhausted,
 /// which it would never come to here.
-const SLOW: &[&str] = &["atp_session", "link_handshake"];
+const SLOW: &[&str] = &["atp_peer", "atp_session", "link_handshake"];
 /// The longest inputs of those, in bytes: a few dozen commands.
 const SLOW_LEN_MAX: usize = 300;
 /// Tells a target where to write its seeds.
