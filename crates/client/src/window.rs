@@ -8,7 +8,8 @@
 //! queue or to keep anybody waiting. Above a link that sends again what it lost there are more: what that
 //! hop carries in the meantime. A loss by itself does not shrink it: on the links this is
 //! for, a lost block means noise, and the queue shows congestion earlier. Only when a round
-//! loses half of what it sends, which no burst of noise does for long, the window is halved.
+//! loses half as much as it brings, which no burst of noise does for long (or twice what noise takes, where that falls
+//! on frames one by one), the window is halved.
 //!
 //! It begins with two requests, or on a long path with what such a path may hold; of that as much
 //! as a device queue holds goes out at once and the rest at the pace of such a path, so that the

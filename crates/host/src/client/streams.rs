@@ -81,7 +81,7 @@ impl Streams {
 
     /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
     /// most, if it may be a whole one: shorter ones alone the kernel does not send. What losses leave of a stream's window
-    /// fills neither a long path nor a fast one, and on a slow one a block takes as long as a stream may be silent.
+    /// fills neither a long path nor a fast one (which it may be until its pace is known), and on a slow one a block takes as long as a stream may be silent.
     fn is_for(core: &Client) -> bool {
         if core.drops_fragments() {
             return !core.drops_packets();
@@ -89,7 +89,7 @@ impl Streams {
         let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
         let Some(loss) = core.loss().filter(|loss| STREAMS_LOSS.contains(loss)) else { return false };
         let trip = core.small_trip().unwrap_or_default();
-        !core.is_far() && !is_slow && core.frames_per_second().is_none_or(|path| can_fill(path, loss, trip))
+        !core.is_far() && !is_slow && core.frames_per_second().is_some_and(|path| can_fill(path, loss, trip))
     }
 
     /// Begins to open some beside `line` if it suffers from what they are for. Needs the runtime.
