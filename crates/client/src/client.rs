@@ -370,9 +370,9 @@ impl Client {
         self.adaptive.loss()
     }
 
-    /// How many full frames a second the slowest hop carries, once its pace is known.
+    /// How many full frames a second the slowest hop carries, as far as that is known, or guessed from the first blocks.
     pub fn frames_per_second(&self) -> Option<f64> {
-        self.adaptive.pace().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
+        self.adaptive.frame_time().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
     }
 
     /// Whether datagrams of more than a packet, or than shorter packets have, never arrive.

@@ -373,7 +373,7 @@ impl Adaptive {
     }
 
     /// The same, or a first guess.
-    fn frame_time(&self) -> Option<Duration> {
+    pub(crate) fn frame_time(&self) -> Option<Duration> {
         self.pace().or(self.frame_guess)
     }
 

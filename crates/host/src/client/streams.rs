@@ -81,7 +81,7 @@ impl Streams {
 
     /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
     /// most, if it may be a whole one: shorter ones alone the kernel does not send. What losses leave of a stream's window
-    /// fills neither a long path nor a fast one (which it may be until its pace is known), and on a slow one a block takes as long as a stream may be silent.
+    /// fills neither a long path nor a fast one (which it may be until something of its pace is known), and on a slow one a block takes as long as a stream may be silent.
     fn is_for(core: &Client) -> bool {
         if core.drops_fragments() {
             return !core.drops_packets();
