@@ -187,14 +187,14 @@ noted, too, which directories of -r are not complete, and what servers far away
 were found to be: cp begins there while it mounts them again.
 
 --verify reads source and copy again and compares them before the copy gets its
-name. What differs is copied again, up to three times, and said. Without it, what
+name. What differs is copied again, up to three times, and said. Without it what
 the network damages so that the checksums of IP, UDP and TCP fit is not seen.
 
 --json prints one object at the end, unless it is interrupted: files,
 directories, symlinks, skipped, failed, verified (counts); bytes (copied now),
-resumed_bytes (kept from before), hole_bytes (in holes of what is uploaded, which
-are holes there, too), seconds (of these mount_seconds until the first server
-was mounted, or known from before; copy_seconds since), requests,
+resumed_bytes (kept from before), hole_bytes (in holes of what is uploaded,
+which are holes there, too), seconds (of these mount_seconds until the first
+server was mounted, or known from before; copy_seconds since), requests,
 retransmissions; errors (a list of texts).";
 
 impl Command {
