@@ -441,7 +441,7 @@ fn a_server_whose_exports_leave_no_room_for_connections_does_not_start() {
     };
     for (more, code) in [(&[][..], 1), (&["--check"], 2)] {
         let out = Running::start(limited(&serve(40, more), 128)).finish();
-        out.expect(code, &["of 128 files", "40 exports", "LimitNOFILE="]);
+        out.expect(code, &["128", "40 exports", "LimitNOFILE="]);
     }
     let out = Running::start(limited(&serve(2, &["--check"]), 128)).finish();
     out.expect(0, &["TCP connections fit beside 2 exports where 128 files may be open"]);
@@ -470,7 +470,5 @@ fn a_server_that_nobody_listens_to_can_be_ended() {
         std::thread::sleep(Duration::from_millis(2));
     }
     server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(500));
-    server.signal("TERM");
-    assert_eq!(server.wait(), 143);
+    assert_eq!(server.wait(), 0);
 }
