@@ -3,8 +3,9 @@
 mod serve_kit;
 
 use std::io::{ErrorKind, Write};
-use std::net::{Ipv4Addr, Shutdown};
+use std::net::{Ipv4Addr, Shutdown, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -261,6 +262,28 @@ fn a_shutdown_lets_what_executes_finish() {
     assert_eq!(nfs_reply(&Call::FsStat(root.clone()), &tcp.receive()).status(), None);
     assert_eq!(nfs_reply(&Call::FsStat(root), &udp.receive()).status(), None);
     assert_eq!(tcp.try_receive(), None);
+}
+
+#[test]
+fn a_shutdown_counts_what_is_still_fetched() {
+    for _ in 0..50 {
+        let (serving, addr) = start(options(memory()));
+        let call = Call::GetAttr(Udp::connect(addr).mount("/"));
+        let over = AtomicBool::new(false);
+        let abandoned = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    udp.send_to(&nfs_message(xid(), &call), addr).ok();
+                }
+            });
+            wait_until(&serving, |s| s.sockets.datagrams_in > 500);
+            let abandoned = serving.shutdown().abandoned;
+            over.store(true, Ordering::Relaxed);
+            abandoned
+        });
+        assert_eq!(abandoned, 0);
+    }
 }
 
 #[test]

@@ -165,10 +165,12 @@ impl Serving {
     pub fn shutdown(mut self) -> Shutdown {
         let until = Instant::now() + self.hub.limits.shutdown_max;
         self.intake.iter().for_each(AbortHandle::abort);
-        // Asked again each time: a connection may have been on its way in.
+        // What fetches requests does not end at once, and may fetch a few more. Connections are asked again each
+        // time: one may have been on its way in.
         while {
             self.hub.stop_connections();
-            self.hub.connections() > 0 || self.hub.admission.under_way() > 0
+            let fetches = !self.intake.iter().all(AbortHandle::is_finished);
+            fetches || self.hub.connections() > 0 || self.hub.admission.under_way() > 0
         } && Instant::now() < until
         {
             std::thread::sleep(Duration::from_millis(2));

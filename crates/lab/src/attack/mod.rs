@@ -190,8 +190,8 @@ fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
         row.complain(format!("the server answers nobody any more: {e}"));
     }
     let ended = target.stop()?;
-    if !ended.cleanly {
-        row.complain(format!("the server did not end as it should, in {:?}", ended.took));
+    if let Err(instead) = ended.how {
+        row.complain(format!("the server did not end as it should, in {:?}: {instead}", ended.took));
     }
     row.judge(experience.error, plan.p99_max);
     Ok(row)

@@ -53,8 +53,8 @@ impl Process {
 
 /// How the server ended.
 pub(super) struct Ended {
-    /// It answered everything and said so.
-    pub(super) cleanly: bool,
+    /// It answered everything and said so; what it did instead otherwise.
+    pub(super) how: Result<(), String>,
     /// How long it took.
     pub(super) took: Duration,
 }
@@ -107,12 +107,16 @@ impl Target {
             if let Some(status) = self.child.try_wait()? {
                 let report = self.lines.iter().last();
                 let abandoned = report.as_ref().and_then(|r| r.get("abandoned")?.as_u64());
-                let cleanly = status.success() && abandoned == Some(0);
-                return Ok(Ended { cleanly, took: began.elapsed() });
+                let how = match abandoned {
+                    Some(0) if status.success() => Ok(()),
+                    Some(n) => Err(format!("{status}, {n} requests left unanswered")),
+                    None => Err(format!("{status}, nothing said")),
+                };
+                return Ok(Ended { how, took: began.elapsed() });
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(Ended { cleanly: false, took: began.elapsed() })
+        Ok(Ended { how: Err("it goes on".into()), took: began.elapsed() })
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
