@@ -24,7 +24,7 @@ const PATH_MTUS: RangeInclusive<u32> = 576..=9000;
 /// Bytes of an IP header.
 const IP_HEADER: u32 = 20;
 /// Bytes of the UDP header.
-const UDP_HEADER: u32 = 8;
+pub(crate) const UDP_HEADER: u32 = 8;
 /// What a block costs beside its data, in frames: RPC and NFS headers, the request or reply
 /// that goes the other way, the part of the last frame that alignment leaves empty.
 const OVERHEAD: f64 = 0.2;

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use remora_base::Time;
 
+use crate::block::{FRAME_PAYLOAD, UDP_HEADER};
 use crate::pending::{Pending, Sent};
 
 /// What datagrams are no longer than, in bytes, where longer ones never arrive: an Ethernet's packet; what QUIC takes any
 /// path to carry (RFC 9000, section 14), which every IPv6 path must; what every IPv4 host must take (RFC 791).
 pub(crate) const LENGTHS: [u32; 3] = [1472, 1200, 548];
 /// What fills two of an Ethernet's packets.
-pub(crate) const PAIR: u32 = 2 * 1480 - 8;
+pub(crate) const PAIR: u32 = 2 * FRAME_PAYLOAD - UDP_HEADER;
 /// What a reply has beside the bytes that its request leaves room for, at most.
 pub(crate) const REPLY_HEADER: u32 = 128;
 /// Transmissions of something too long that must have been lost in a row,

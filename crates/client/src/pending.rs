@@ -33,6 +33,11 @@ impl Pending {
         matches!(self.expect, Expect::Nfs(Proc::Read | Proc::Write))
     }
 
+    /// Whether several requests can do what it does.
+    pub(crate) fn can_be_shorter(&self) -> bool {
+        self.moves_data() || self.reply_max > 0
+    }
+
     /// Bytes of its message and of what its reply is expected to bring.
     pub(crate) fn bytes(&self) -> u32 {
         u32::try_from(self.message.len()).unwrap_or(u32::MAX).saturating_add(self.reply_data)

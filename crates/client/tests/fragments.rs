@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{MS, Sent, World, getattr, read, read_of, write};
+use common::{MS, Sent, World, getattr, read, read_of, symlink, write};
 use remora_base::Time;
 use remora_client::{Client, Config, Failure, Transport};
 use remora_wire::nfs3::{Fh, Proc};
@@ -106,6 +106,22 @@ fn what_does_not_arrive_any_more_goes_by_single_packets_for_a_while_and_then_for
         serve(&mut w, Duration::from_secs(4), |_, sent| !(is_for_good && is_long(sent)));
         assert_eq!((w.done.len(), w.client.drops_fragments()), (20, is_for_good), "{:?}", w.client.stats());
     }
+}
+
+/// What cannot be had in smaller pieces waits for room.
+#[test]
+fn a_long_symbolic_link_outlasts_a_receiver_without_room() {
+    let mut w = World::new(Config::new(Transport::Udp));
+    w.submit_all([write(0, 5000), read(0)]);
+    serve(&mut w, Duration::from_secs(5), |_, _| true);
+    w.submit_all((0..8).map(|n| write(n * 5000, 5000)));
+    let link = w.submit(symlink(1600));
+    serve(&mut w, Duration::from_secs(4), |_, sent| !is_long(sent));
+    assert_eq!(w.done.len(), 10, "within 4 s: {:?}", w.client.stats());
+    assert!(w.done[2..].iter().all(|(id, result)| *id != link && *result == Err(Failure::Fragments)));
+    serve(&mut w, Duration::from_secs(40), |_, _| true);
+    assert!(w.done[10..].iter().all(|(id, result)| *id == link && result.is_ok()) && w.done.len() == 11);
+    assert!(!w.client.drops_fragments());
 }
 
 /// Where many blocks are lost in part they get short before the receiver's memory is full of them.

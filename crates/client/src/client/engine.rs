@@ -137,7 +137,8 @@ impl Client {
         }
     }
 
-    /// These were lost. If that shows that nothing long arrives, ever or now, everything long fails.
+    /// These were lost. If that shows that nothing long arrives, everything long fails; if nothing does now, what can be
+    /// asked for in smaller pieces.
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         let mut is_crammed = false;
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
@@ -148,10 +149,11 @@ impl Client {
         if is_crammed {
             self.remains.fill(now);
         }
-        let Some(most) = self.fragments.longest().or(is_crammed.then_some(LENGTHS[0])) else { return };
+        let never = self.fragments.longest();
+        let Some(most) = never.or(is_crammed.then_some(LENGTHS[0])) else { return };
         let Client { flying, flight, waiting, queued, events, failed_long, .. } = self;
         let mut fail = |call: &Pending, count: &mut Flight| {
-            let hopeless = is_longer(call, most);
+            let hopeless = is_longer(call, most) && (never.is_some() || call.can_be_shorter());
             if hopeless {
                 if call.class.is_bulk() {
                     count.remove(call.bytes());

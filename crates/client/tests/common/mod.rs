@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
 use remora_client::{Answer, CallId, Client, Config, Event, Failure, Request};
-use remora_wire::nfs3::{self, Call, Fh, Proc, ReadArgs, ReadOk, Stable, WriteArgs};
+use remora_wire::nfs3::{self, Call, DirOp, Fh, Proc, ReadArgs, ReadOk, SetAttr, Stable, SymLinkArgs, WriteArgs};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
@@ -50,6 +50,12 @@ pub(crate) fn write(offset: u64, len: usize) -> Request {
     let fh = Fh(Bytes::from_static(b"file"));
     let (count, data) = (len as u32, Bytes::from(vec![0; len]));
     Request::Nfs(Call::Write(WriteArgs { fh, offset, count, stable: Stable::Unstable, data }))
+}
+
+/// Of a target of so many bytes.
+pub(crate) fn symlink(target: usize) -> Request {
+    let at = DirOp { dir: Fh(Bytes::from_static(b"dir")), name: Bytes::from_static(b"link") };
+    Request::Nfs(Call::SymLink(SymLinkArgs { at, attr: SetAttr::NONE, target: Bytes::from(vec![b'x'; target]) }))
 }
 
 pub(crate) fn getattr() -> Request {
