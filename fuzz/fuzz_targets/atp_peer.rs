@@ -14,6 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use remora_atp::session::{Config, Endpoint, Event, Forged, ForgedEnd, Guests, Identity, PeerId};
 use remora_atp::{Command, OnShortage, Options, Priority, RequestId};
 use remora_base::{Core, Peer, Time};
+use remora_fuzz::Pair;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -100,6 +101,8 @@ impl World {
             _ => {}
         }
         self.settle();
+        let held = self.ends.iter().map(|end| end.usage().received_bytes).max();
+        assert!(held.is_none_or(|held| held <= BUFFER), "{held:?}");
     }
 
     fn send(&mut self, n: usize, kind: u8, len: usize, body: &[u8]) {
@@ -177,30 +180,16 @@ impl World {
         }
     }
 
-    /// Lets both ends come to rest at this moment.
-    fn settle(&mut self) {
-        for end in &mut self.ends {
-            if end.poll_timeout().is_some_and(|at| at <= self.now) {
-                end.handle_timeout(self.now);
-            }
-        }
-        for _ in 0..10_000 {
-            let mut quiet = true;
-            for n in 0..2 {
-                while let Some(transmit) = self.ends[n].poll_transmit(self.now) {
-                    quiet = false;
-                    self.carry(1 - n, transmit.payload);
-                }
-                while let Some(event) = self.ends[n].poll_event() {
-                    self.take(n, event);
-                }
-            }
-            if quiet {
-                let held = self.ends.iter().map(|end| end.usage().received_bytes).max();
-                return assert!(held.is_none_or(|held| held <= BUFFER), "{held:?}");
-            }
-        }
-        panic!("no end of it");
+    fn damaged(&mut self, payload: Bytes) -> Bytes {
+        let damage = std::mem::take(&mut self.damage);
+        let zeros = std::iter::repeat(&0);
+        payload.iter().zip(damage.iter().chain(zeros)).map(|(a, b)| a ^ b).collect()
+    }
+}
+
+impl Pair for World {
+    fn ends(&mut self) -> (&mut [Endpoint; 2], Time) {
+        (&mut self.ends, self.now)
     }
 
     fn carry(&mut self, to: usize, payload: Bytes) {
@@ -212,12 +201,6 @@ impl World {
         } else if !self.out {
             self.receive(to, payload);
         }
-    }
-
-    fn damaged(&mut self, payload: Bytes) -> Bytes {
-        let damage = std::mem::take(&mut self.damage);
-        let zeros = std::iter::repeat(&0);
-        payload.iter().zip(damage.iter().chain(zeros)).map(|(a, b)| a ^ b).collect()
     }
 
     fn take(&mut self, n: usize, event: Event) {

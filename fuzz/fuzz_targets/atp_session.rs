@@ -14,6 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use remora_atp::Options;
 use remora_atp::session::{Config, Endpoint, Event, Guests, Identity, PeerId};
 use remora_base::{Core, Peer, Time};
+use remora_fuzz::Pair;
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -77,34 +78,6 @@ impl World {
         self.settle();
     }
 
-    /// Lets both ends come to rest at this moment.
-    fn settle(&mut self) {
-        for end in &mut self.ends {
-            if end.poll_timeout().is_some_and(|at| at <= self.now) {
-                end.handle_timeout(self.now);
-            }
-        }
-        for _ in 0..10_000 {
-            let mut quiet = true;
-            for n in 0..2 {
-                while let Some(transmit) = self.ends[n].poll_transmit(self.now) {
-                    quiet = false;
-                    let payload = self.damaged(transmit.payload);
-                    if !self.out {
-                        self.ends[1 - n].handle_input(self.now, Peer::datagram(addr(n as u16 + 1)), payload);
-                    }
-                }
-                while let Some(event) = self.ends[n].poll_event() {
-                    self.take(n, event);
-                }
-            }
-            if quiet {
-                return;
-            }
-        }
-        panic!("no end of it");
-    }
-
     fn damaged(&mut self, payload: Bytes) -> Bytes {
         if self.damage.is_empty() {
             return payload;
@@ -112,6 +85,19 @@ impl World {
         let damage = std::mem::take(&mut self.damage);
         let zeros = std::iter::repeat(&0);
         payload.iter().zip(damage.iter().chain(zeros)).map(|(a, b)| a ^ b).collect()
+    }
+}
+
+impl Pair for World {
+    fn ends(&mut self) -> (&mut [Endpoint; 2], Time) {
+        (&mut self.ends, self.now)
+    }
+
+    fn carry(&mut self, to: usize, payload: Bytes) {
+        let payload = self.damaged(payload);
+        if !self.out {
+            self.ends[to].handle_input(self.now, Peer::datagram(addr(2 - to as u16)), payload);
+        }
     }
 
     fn take(&mut self, n: usize, event: Event) {

@@ -2,6 +2,8 @@
 //! read again as it was.
 
 use bytes::Bytes;
+use remora_atp::session::{Endpoint, Event};
+use remora_base::{Core, Time};
 use remora_wire::Reader;
 
 /// Decodes `message`; if it is one, checks that it survives. Gives what stood behind it.
@@ -30,4 +32,47 @@ pub fn commands<const HEAD: usize>(mut input: &[u8]) -> impl Iterator<Item = ([u
         input = rest;
         Some((*head, bytes))
     })
+}
+
+/// Two ATP endpoints, and what lies between them.
+pub trait Pair {
+    /// Both, and the moment it is.
+    fn ends(&mut self) -> (&mut [Endpoint; 2], Time);
+
+    /// One has sent this to the other, number `to`.
+    fn carry(&mut self, to: usize, payload: Bytes);
+
+    /// Number `n` says this.
+    fn take(&mut self, n: usize, event: Event);
+
+    /// Lets both come to rest at this moment.
+    fn settle(&mut self) {
+        let (ends, now) = self.ends();
+        for end in ends {
+            if end.poll_timeout().is_some_and(|at| at <= now) {
+                end.handle_timeout(now);
+            }
+        }
+        for _ in 0..10_000 {
+            if (0..2).fold(true, |quiet, n| !self.turn(n) && quiet) {
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// Takes what number `n` has to send and to say; whether it sent anything.
+    fn turn(&mut self, n: usize) -> bool {
+        let mut sends = false;
+        while let (ends, now) = self.ends()
+            && let Some(transmit) = ends[n].poll_transmit(now)
+        {
+            sends = true;
+            self.carry(1 - n, transmit.payload);
+        }
+        while let Some(event) = self.ends().0[n].poll_event() {
+            self.take(n, event);
+        }
+        sends
+    }
 }
