@@ -116,9 +116,9 @@ pub struct Client {
     remains: Remains,
     /// Those that were answered after they had been sent again: a second answer shows that it was
     /// for nothing (as DSACK does, RFC 3708).
-    answered_again: Ended,
+    answered_again: Ended<Again>,
     /// Those that failed because they were too long for the path, if they were.
-    failed_long: Ended,
+    failed_long: Ended<()>,
     signs: patience::Signs,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     now: Time,
@@ -127,22 +127,39 @@ pub struct Client {
 }
 
 /// The latest of some requests that have ended, to know what comes for them later.
-#[derive(Debug, Default)]
-struct Ended(VecDeque<u32>);
+#[derive(Debug)]
+struct Ended<T>(VecDeque<(u32, T)>);
 
-impl Ended {
-    fn note(&mut self, xid: u32) {
+impl<T> Ended<T> {
+    const fn new() -> Ended<T> {
+        Ended(VecDeque::new())
+    }
+
+    fn note(&mut self, xid: u32, what: T) {
         if self.0.len() >= ENDED_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(xid);
+        self.0.push_back((xid, what));
     }
 
-    /// Whether it is one of them. Once only: further answers show nothing more.
-    fn take(&mut self, xid: u32) -> bool {
-        let place = self.0.iter().rposition(|known| *known == xid);
-        place.is_some_and(|at| self.0.remove(at).is_some())
+    /// What was noted of it, if it is one of them. Once only.
+    fn take(&mut self, xid: u32) -> Option<T> {
+        let place = self.0.iter().rposition(|(known, _)| *known == xid)?;
+        self.0.remove(place).map(|(_, what)| what)
     }
+}
+
+/// A request that was sent again before it was answered.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    class: Class,
+    bytes: u32,
+    /// When it was first sent, and how much later it was answered.
+    first: Time,
+    trip: Duration,
+    /// How many answers there may be yet, and whether there was one more already.
+    left: u32,
+    is_second: bool,
 }
 
 /// What people wait for, and file data.
@@ -205,8 +222,8 @@ impl Client {
             adaptive: Adaptive::new(now, &config),
             fragments: Fragments::default(),
             remains: Remains::default(),
-            answered_again: Ended::default(),
-            failed_long: Ended::default(),
+            answered_again: Ended::new(),
+            failed_long: Ended::new(),
             signs: patience::Signs::new(now),
             now,
             events: VecDeque::new(),

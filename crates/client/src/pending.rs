@@ -49,6 +49,8 @@ impl Pending {
 pub(crate) struct Sent {
     /// When.
     pub(crate) at: Time,
+    /// When it was sent for the first time.
+    pub(crate) first: Time,
     /// Its place among all that was sent: a FIFO link delivers in this order.
     pub(crate) seq: u64,
     /// Its place among what moved file data.

@@ -41,6 +41,10 @@ const SILENCE: u32 = 4;
 const SILENCE_MIN: Duration = Duration::from_millis(200);
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
+/// No hop is faster: 12 Gbit/s. What is fetched from the socket together seems to have come at once.
+const FRAME_TIME_MIN: Duration = Duration::from_micros(1);
+/// From so many requests in a row on, each of which was sent again for nothing, a round trip is longer than it is taken for.
+const ALWAYS_AGAIN: u32 = 2;
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
 /// before it, had to be sent again.
 const REPAIR: Duration = Duration::from_millis(60);
@@ -94,6 +98,8 @@ pub(crate) struct Adaptive {
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
     disturbed: bool,
     probes: Probes,
+    /// Requests in a row that were sent again although nothing of them was lost.
+    always_again: u32,
 }
 
 /// How much later than its successors a reply may come.
@@ -168,6 +174,7 @@ impl Adaptive {
         let rtt = if sent.retries == 0 && !is_held { Some(age) } else { None };
         if let Some(rtt) = rtt {
             self.sample(now, call, rtt, sent.alone);
+            self.always_again = 0;
         }
         if call.class == Class::Change {
             self.sample_behind(now, call, sent);
@@ -312,7 +319,7 @@ impl Adaptive {
         // What a stream held back until it was whole comes all at once.
         let is_whole = self.last_repair.is_none_or(|t| sent.at > t);
         if is_whole && !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
-            self.frame_time.sample(spacing);
+            self.frame_time.sample(spacing.max(FRAME_TIME_MIN));
         }
     }
 
@@ -337,6 +344,11 @@ impl Adaptive {
         if !kept {
             self.loss.forget_flying();
         }
+    }
+
+    /// Whether requests were found lost of late that were answered after all.
+    pub(crate) fn answers_late(&self) -> bool {
+        self.reorder.is_known()
     }
 
     /// The share of frames lost one by one.
@@ -374,7 +386,9 @@ impl Adaptive {
 
     /// The same, or a first guess.
     pub(crate) fn frame_time(&self) -> Option<Duration> {
-        self.pace().or(self.frame_guess)
+        // What is answered in a round trip went by in that time: a server that is slow at each request is no slow hop.
+        let guess = || self.frame_guess.map(|guess| self.delivery.frame().map_or(guess, |frame| frame.min(guess)));
+        self.pace().or_else(guess)
     }
 
     /// The first of these to have been sent, of those whose fate is unknown.
@@ -429,6 +443,22 @@ impl Adaptive {
     pub(crate) fn on_second_reply(&mut self) {
         self.reorder.on_spurious();
         self.loss.take_back();
+    }
+
+    /// Each transmission of a request of `bytes` bytes was answered, the first, at the time `first`, after `trip`. Where
+    /// none is answered before it is sent again nothing else tells how long that takes.
+    pub(crate) fn on_all_answered(&mut self, now: Time, class: Class, bytes: u32, (first, trip): (Time, Duration)) {
+        let is_held = self.probes.held_until(first).is_some() || self.probes.kept(first) > first;
+        if is_held {
+            return;
+        }
+        self.always_again += 1;
+        if self.always_again >= ALWAYS_AGAIN {
+            self.rtt[class as usize].sample(now, trip);
+            if class.is_bulk() {
+                self.base.sample(now, trip, frames(bytes), self.frame_time().unwrap_or_default());
+            }
+        }
     }
 
     /// Remembers that a probe was sent.

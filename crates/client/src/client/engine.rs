@@ -7,7 +7,7 @@ use remora_base::{Core, Peer, Time, Transmit};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
-use super::{Client, Event};
+use super::{Again, Client, Event};
 use crate::block::{BlockSize, fragments, frames};
 use crate::fragments::{LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
@@ -26,6 +26,7 @@ impl Client {
         }
         let sent = Sent {
             at: now,
+            first: call.sent.map_or(now, |s| s.first),
             seq,
             nth: self.bulk_sent,
             retries,
@@ -141,9 +142,10 @@ impl Client {
     /// asked for in smaller pieces.
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         let mut is_crammed = false;
+        let is_late = self.adaptive.answers_late();
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
             if let Some(sent) = call.sent {
-                is_crammed |= self.fragments.on_loss(now, call, sent);
+                is_crammed |= self.fragments.on_loss(now, call, sent, is_late);
             }
         }
         if is_crammed {
@@ -158,7 +160,7 @@ impl Client {
                 if call.class.is_bulk() {
                     count.remove(call.bytes());
                 }
-                failed_long.note(call.xid);
+                failed_long.note(call.xid, ());
                 events.push_back(Event::Done { id: call.id, result: Err(Failure::Fragments) });
             }
             !hopeless
@@ -204,7 +206,9 @@ impl Client {
     fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
         if let Some(sent) = call.sent {
             if sent.retries > 0 {
-                self.answered_again.note(call.xid);
+                let trip = now.since(sent.first);
+                let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
+                self.answered_again.note(call.xid, Again { class, bytes, first, trip, left, is_second: true });
             }
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
             let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
@@ -219,6 +223,19 @@ impl Client {
             }
         }
         self.events.push_back(Event::Done { id: call.id, result });
+    }
+
+    /// One more answer to a request that was sent again: nothing of that was lost. Once each transmission was answered the
+    /// first answer is known to be the first one's.
+    fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
+        if again.is_second {
+            self.stats.spurious += 1;
+            self.adaptive.on_second_reply();
+        }
+        match again.left.saturating_sub(1) {
+            0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
+            left => self.answered_again.note(xid, Again { left, is_second: false, ..again }),
+        }
     }
 
     /// What is next to be sent: first what people wait for, then what was lost, then more.
@@ -286,12 +303,11 @@ impl Core for Client {
             self.heard_probe(now);
         } else {
             self.stats.bad_xid += 1;
-            if self.failed_long.take(header.xid) {
+            if self.failed_long.take(header.xid).is_some() {
                 self.fragments.disprove();
             }
-            if self.answered_again.take(header.xid) {
-                self.stats.spurious += 1;
-                self.adaptive.on_second_reply();
+            if let Some(again) = self.answered_again.take(header.xid) {
+                self.on_second_reply(now, header.xid, again);
             }
         }
         self.note_passed(now);

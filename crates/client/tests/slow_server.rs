@@ -1,0 +1,72 @@
+//! Servers that take long over each request and over many at a time, as what fetches files from elsewhere does: that is
+//! latency, and not the pace of a slow link.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr, read_of, write};
+use remora_base::Time;
+use remora_client::{Config, Transport};
+use remora_wire::nfs3::{Fh, Proc};
+
+/// How long the server takes: for file data `data` and up to `jitter` more.
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    data: Duration,
+    jitter: Duration,
+}
+
+impl Server {
+    fn takes(self, sent: &Sent, draw: &mut u64) -> Duration {
+        *draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let share = (*draw >> 33) as f64 / f64::from(1u32 << 31);
+        match sent.proc {
+            Proc::Read | Proc::Write => self.data + self.jitter.mul_f64(share),
+            _ => MS,
+        }
+    }
+}
+
+/// How long a client that always has more takes until 2 MB are answered, or `most`.
+fn takes(server: Server, is_write: bool, most: Duration) -> (Duration, World) {
+    let mut w = World::new(Config::new(Transport::Udp));
+    let (mut bytes, mut offset, mut draw) = (0, 0, 1);
+    let mut due: Vec<(Time, Sent)> = Vec::new();
+    let (fh, start) = (Fh(bytes::Bytes::from_static(b"file")), w.now);
+    w.submit(getattr());
+    while w.now.since(start) < most && bytes < 2_000_000 {
+        for _ in 0..w.client.room() {
+            let block = if is_write { w.client.write_block(&fh, 1 << 20) } else { w.client.read_block(1 << 20) };
+            w.submit(if is_write { write(offset, block as usize) } else { read_of(offset, block) });
+            offset += u64::from(block);
+        }
+        let sent = w.pass(MS);
+        due.extend(sent.into_iter().map(|s| (s.at + server.takes(&s, &mut draw), s)));
+        due.sort_by_key(|(at, _)| *at);
+        let n = due.partition_point(|(at, _)| *at <= w.now);
+        for (_, sent) in due.drain(..n) {
+            let before = w.done.len();
+            w.answer(&sent);
+            w.sent();
+            if w.done.len() > before && matches!(sent.proc, Proc::Read | Proc::Write) {
+                bytes += sent.payload.len().max(sent.reply_len()) as u64 - 128;
+            }
+        }
+    }
+    (w.now.since(start), w)
+}
+
+#[test]
+fn what_takes_long_for_itself_is_asked_for_side_by_side() {
+    let ms = Duration::from_millis;
+    for (data, jitter, most) in [(50, 0, 2), (50, 10, 3), (300, 0, 25), (300, 2, 10), (300, 60, 15), (3000, 20, 90)] {
+        for is_write in [false, true] {
+            let server = Server { data: ms(data), jitter: ms(jitter) };
+            let (took, w) = takes(server, is_write, Duration::from_secs(most));
+            assert!(took < Duration::from_secs(most), "{server:?}, write {is_write}: {:?}", w.client.stats());
+            let again = w.client.stats().retransmissions;
+            assert!(again < 60, "{server:?}, write {is_write}: {again} sent again for nothing");
+        }
+    }
+}
