@@ -103,11 +103,6 @@ impl Exports {
         self.list.iter().map(|e| &e.export)
     }
 
-    /// Lets every file system give back what it need not hold any more; see [`Vfs::tidy`]. May block.
-    pub fn tidy(&self) {
-        self.iter().for_each(|e| e.vfs.tidy());
-    }
-
     /// Whether there is anything here for requests from `from`.
     pub fn any_allows(&self, from: SocketAddr) -> bool {
         self.iter().any(|e| e.access.terms(from).is_some())
