@@ -189,6 +189,38 @@ fn of_too_many_uncommitted_files_the_oldest_is_flushed_and_its_failure_told() {
 }
 
 #[test]
+fn what_a_client_left_uncommitted_is_flushed_after_a_while_and_closed() {
+    let (_dir, disk, files) = few_open(100, 4);
+    for file in &files {
+        disk.write(&me(), file, 0, &DATA, Stable::Unstable).unwrap();
+    }
+    let (before, so_far) = (disk.verifier(), flushes());
+    assert!(!disk.disk.pay_idle(Duration::from_secs(3600)), "they were written to just now");
+    assert_eq!(flushes(), so_far);
+    assert!(disk.disk.pay_idle(Duration::ZERO) && !disk.disk.pay_idle(Duration::ZERO), "each once");
+    disk.close_idle(Duration::ZERO);
+    assert!(files.iter().all(|file| !is_open(&disk, file)), "a program can be run");
+    assert_eq!((flushes() - so_far, disk.verifier()), (4, before));
+    for file in &files {
+        disk.write(&me(), file, 4, &DATA, Stable::Unstable).unwrap();
+        disk.commit(&me(), file, 0, 0).unwrap();
+    }
+    assert_eq!(disk.verifier(), before, "who comes back later has nothing to write again");
+}
+
+#[test]
+fn what_was_lost_before_a_client_committed_is_told_by_the_verifier() {
+    let (_dir, disk, files) = few_open(100, 1);
+    write_and_lose(&disk, &files[0]);
+    let before = disk.verifier();
+    assert!(disk.disk.pay_idle(Duration::ZERO));
+    let after = disk.verifier();
+    assert_ne!(after, before);
+    assert_eq!(disk.commit(&me(), &files[0], 0, 0).map(drop), Ok(()));
+    assert_eq!(disk.verifier(), after, "told once");
+}
+
+#[test]
 fn who_commits_what_it_writes_needs_no_other_flush() {
     let (_dir, disk, files) = few_open(2, 20);
     let so_far = flushes();

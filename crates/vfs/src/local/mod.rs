@@ -38,6 +38,7 @@ mod listing;
 mod namespace;
 mod numbers;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
+#[expect(clippy::disallowed_methods, reason = "how long ago a file was written to is real time")]
 mod owed;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod recent;
@@ -421,6 +422,10 @@ impl Vfs for LocalDisk {
         self.as_server().disk.files.close_removed();
         self.close_idle(data::WRITING_IDLE);
         self.clear_graves();
+        // Behind the rest, which it might keep waiting for the disk.
+        if self.disk.pay_idle(owed::IDLE) {
+            self.close_idle(data::WRITING_IDLE);
+        }
     }
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {

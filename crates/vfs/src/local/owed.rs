@@ -8,13 +8,22 @@
 //!
 //! One descriptor is enough for a file, whoever writes to it: the one by which the first write since the last flush
 //! was done. Those that are being flushed stay here until that has ended, for others who are to flush the same.
+//!
+//! A client may die, or forget, before it commits. So what nobody has written to for [`IDLE`] is flushed without
+//! being asked for, and closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::ids::Key;
 use super::stat;
+
+/// What nobody has written to for so long is flushed though nobody commits it: open for writing it could not be run as
+/// a program, nor its file system be made read-only. Clients that are alive commit sooner. By then the kernel has
+/// begun to write it back by itself (after 30 s, looking every 5 s), so the flush finds little to do.
+pub(super) const IDLE: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Owed {
@@ -26,7 +35,7 @@ pub(super) struct Owed {
 struct State {
     by_file: HashMap<Key, Vec<Debt>>,
     /// Those that nobody is flushing, one a file at most, the oldest first.
-    unpaid: BTreeMap<u64, Key>,
+    unpaid: BTreeMap<u64, Unpaid>,
     next: u64,
 }
 
@@ -34,6 +43,12 @@ struct State {
 struct Debt {
     number: u64,
     fd: Arc<OwnedFd>,
+}
+
+struct Unpaid {
+    key: Key,
+    /// When the file was last written to.
+    touched: Instant,
 }
 
 /// What a file owes, while it is being flushed.
@@ -59,7 +74,15 @@ impl Owed {
             return None;
         }
         let (_, oldest) = state.unpaid.pop_first()?;
-        Some(state.begin(oldest))
+        Some(state.begin(oldest.key))
+    }
+
+    /// A flush begins now of a file that nobody has written to for as long as `idle`, if there is one.
+    pub(super) fn begin_idle(&self, idle: Duration) -> Option<Payment> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let key = state.unpaid.values().find(|unpaid| now.saturating_duration_since(unpaid.touched) >= idle)?.key;
+        Some(state.begin(key))
     }
 
     /// A flush of the file begins now.
@@ -110,13 +133,15 @@ impl Owed {
 
 impl State {
     fn note(&mut self, key: Key, fd: &Arc<OwnedFd>) {
-        let debts = self.by_file.entry(key).or_default();
-        // What is being flushed may not cover this any more.
-        if debts.last().is_none_or(|last| !self.unpaid.contains_key(&last.number)) {
-            debts.push(Debt { number: self.next, fd: fd.clone() });
-            self.unpaid.insert(self.next, key);
-            self.next += 1;
+        let (debts, touched) = (self.by_file.entry(key).or_default(), Instant::now());
+        if let Some(unpaid) = debts.last().and_then(|last| self.unpaid.get_mut(&last.number)) {
+            unpaid.touched = touched;
+            return;
         }
+        // What is being flushed may not cover this any more.
+        debts.push(Debt { number: self.next, fd: fd.clone() });
+        self.unpaid.insert(self.next, Unpaid { key, touched });
+        self.next += 1;
     }
 
     fn begin(&mut self, key: Key) -> Payment {
@@ -197,6 +222,27 @@ mod tests {
         owed.end(written_meanwhile);
         assert_eq!(owing(&owed), (1, 1));
         owed.forget(A);
+        assert_eq!(owing(&owed), (0, 0));
+    }
+
+    #[test]
+    fn what_is_written_to_is_not_idle_and_the_others_are_flushed_one_by_one() {
+        let (owed, hour) = (Owed::new(8), Duration::from_secs(3600));
+        let write = |key| assert!(owed.note(key, &open()).is_none());
+        write(A);
+        write(B);
+        assert!(owed.begin_idle(hour).is_none(), "both were written to just now");
+        owed.lock().unpaid.values_mut().for_each(|unpaid| unpaid.touched -= hour);
+        write(A);
+        let payment = owed.begin_idle(hour).unwrap();
+        assert_eq!((payment.key, owing(&owed)), (B, (2, 1)));
+        write(B);
+        assert!(owed.begin_idle(hour).is_none(), "A was written to, and B again while it is flushed");
+        owed.end(payment);
+        let others = [owed.begin_idle(Duration::ZERO), owed.begin_idle(Duration::ZERO)];
+        assert_eq!(others.each_ref().map(|other| other.as_ref().unwrap().key), [A, B]);
+        assert!(owed.begin_idle(Duration::ZERO).is_none());
+        others.into_iter().flatten().for_each(|other| owed.end(other));
         assert_eq!(owing(&owed), (0, 0));
     }
 

@@ -229,6 +229,17 @@ impl Disk {
         let _ = self.pay(owed, |fd| fdatasync(fd));
     }
 
+    /// Flushes what nobody has written to for as long as `idle`, nor committed; whether there was any. Whoever did
+    /// write to it hears of a failure as above.
+    pub(super) fn pay_idle(&self, idle: Duration) -> bool {
+        let mut some = false;
+        while let Some(owed) = self.files.owed.begin_idle(idle) {
+            self.pay_overdue(owed);
+            some = true;
+        }
+        some
+    }
+
     /// Flushes a file by the descriptors that are told if some of what it owes was lost.
     fn pay(&self, owed: Payment, flush: impl Fn(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
         let done = owed.descriptors().try_for_each(|fd| self.synced(fd, &flush));
