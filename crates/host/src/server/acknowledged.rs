@@ -14,11 +14,17 @@ sockopt_impl!(
     libc::tcp_info
 );
 
+/// The states of a connection (`include/net/tcp_states.h` of Linux) in which the other end takes what is sent.
+const ESTABLISHED: u8 = 1;
+/// The other end sends no more.
+const CLOSE_WAIT: u8 = 8;
+
 /// Whether the other end has acknowledged all that `socket` was given to send. Sent and not
 /// acknowledged is one thing; not sent yet, because the other end takes no more, another: then the
-/// system asks it now and then.
+/// system asks it now and then. Of a connection that was reset the system has forgotten what was not acknowledged.
 pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
-    getsockopt(socket, TcpInfo).is_ok_and(|info| info.tcpi_unacked == 0 && info.tcpi_probes == 0)
+    let is_there = |info: &libc::tcp_info| [ESTABLISHED, CLOSE_WAIT].contains(&info.tcpi_state);
+    getsockopt(socket, TcpInfo).is_ok_and(|info| is_there(&info) && info.tcpi_unacked == 0 && info.tcpi_probes == 0)
 }
 
 /// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.
@@ -28,7 +34,7 @@ pub(super) fn is_none_overdue(socket: &impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
@@ -53,5 +59,18 @@ mod tests {
             assert!(Instant::now() < end, "nobody reads");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    #[test]
+    fn what_is_sent_to_who_has_closed_its_end_is_not_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socket = listener.accept().unwrap().0;
+        drop(other);
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+        assert!(is_all_acknowledged(&socket), "nothing was sent");
+        socket.write_all(b"reply").unwrap();
+        // It is on this machine: the reset is there, or will be.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!is_all_acknowledged(&socket));
     }
 }
