@@ -130,6 +130,37 @@ fn programs_that_count_from_the_same_beginning_are_not_taken_for_one() {
     assert_eq!(serving.stats().core.cache.replays, 0);
 }
 
+/// The same for programs whose very first call is not idempotent, and that wait for each reply before they go on. Who
+/// does not may have read none of the replies, though they were acknowledged: a tunnel's end did that, perhaps.
+#[test]
+fn a_first_call_is_a_new_one_if_the_last_run_went_on_behind_its_reply() {
+    let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let root = Tcp::connect(addr).mount("/");
+    let run = |name: &str, in_step: bool| {
+        let mut tcp = Tcp::connect(addr);
+        let (make, look) = (create(&root, name), Call::GetAttr(root.clone()));
+        let messages = [(10, &make), (11, &look)].map(|(xid, call)| fragments(&nfs_message(xid, call), 1 << 20));
+        let replies = if in_step {
+            messages.map(|message| {
+                tcp.send_raw(&message);
+                tcp.receive()
+            })
+        } else {
+            tcp.send_raw(&messages.concat());
+            messages.map(|_| tcp.receive())
+        };
+        let before = serving.stats().connections;
+        drop(tcp);
+        wait_until(&serving, |s| s.connections < before);
+        let made = replies.into_iter().find(|reply| split_reply(reply).0 == 10).unwrap();
+        nfs_reply(&make, &made).status()
+    };
+    assert_eq!([0; 3].map(|_| run("in step", true)), [None, Some(Status::Exist), Some(Status::Exist)]);
+    assert_eq!(serving.stats().core.cache.replays, 0);
+    assert_eq!([0; 2].map(|_| run("pipelined", false)), [None, None]);
+    assert_eq!(serving.stats().core.cache.replays, 1);
+}
+
 #[test]
 fn a_request_that_comes_again_on_a_new_connection_gets_its_reply_again() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));

@@ -13,17 +13,49 @@ const ENDED_MAX: usize = 4096;
 /// starts over begins with the same one.
 #[derive(Default, Debug)]
 pub struct Connections {
-    live: BTreeMap<u64, Option<u32>>,
+    live: BTreeMap<u64, Live>,
     /// Those that ended in order, their clients having got all that was sent to them.
-    ended: BTreeMap<u64, u32>,
+    ended: BTreeMap<u64, Ended>,
+}
+
+#[derive(Default, Debug)]
+struct Live {
+    first: Option<u32>,
+    calls: u64,
+    unanswered: u64,
+    /// Whether a call came while another was not answered.
+    pipelined: bool,
+}
+
+/// What is known of a stream that ended with everything delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    /// With which transaction id it began.
+    pub(crate) first: u32,
+    /// Whether it brought several calls, each when those before had been answered. Who so asks has read
+    /// every answer but the last; who sends calls one behind the other may have read none.
+    pub(crate) in_step: bool,
 }
 
 impl Connections {
-    /// A message came in from `peer`; `xid` is its transaction id, if it has one.
+    /// A message came in from `peer`; `xid` is its transaction id, if it is a call.
     pub fn heard(&mut self, peer: Peer, xid: Option<u32>) {
-        if let Path::Stream(id) = peer.path {
-            let first = self.live.entry(id).or_default();
-            *first = first.or(xid);
+        let Path::Stream(id) = peer.path else { return };
+        let live = self.live.entry(id).or_default();
+        if xid.is_some() {
+            live.first = live.first.or(xid);
+            live.pipelined |= live.unanswered > 0;
+            live.calls += 1;
+            live.unanswered += 1;
+        }
+    }
+
+    /// A call that came from `peer` is being answered there.
+    pub fn answered(&mut self, peer: Peer) {
+        if let Path::Stream(id) = peer.path
+            && let Some(live) = self.live.get_mut(&id)
+        {
+            live.unanswered = live.unanswered.saturating_sub(1);
         }
     }
 
@@ -37,8 +69,8 @@ impl Connections {
     /// The client at `peer` ended its connection, and all that was sent on it had arrived.
     pub fn ended(&mut self, peer: Peer) {
         let Path::Stream(id) = peer.path else { return };
-        let Some(first) = self.live.remove(&id).flatten() else { return };
-        self.ended.insert(id, first);
+        let Some(Live { first: Some(first), calls, pipelined, .. }) = self.live.remove(&id) else { return };
+        self.ended.insert(id, Ended { first, in_step: calls > 1 && !pipelined });
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_first();
         }
@@ -54,11 +86,11 @@ impl Connections {
 
     /// With which transaction id the stream of this number began, if it is there.
     pub(crate) fn first(&self, stream: u64) -> Option<u32> {
-        self.live.get(&stream).copied().flatten()
+        self.live.get(&stream)?.first
     }
 
-    /// The same of a stream that ended with everything delivered.
-    pub(crate) fn first_of_ended(&self, stream: u64) -> Option<u32> {
+    /// What is known of the stream of this number, if it ended with everything delivered.
+    pub(crate) fn of_ended(&self, stream: u64) -> Option<Ended> {
         self.ended.get(&stream).copied()
     }
 }
@@ -100,7 +132,27 @@ mod tests {
             assert!(!connections.reaches(&tcp(id)));
         }
         assert_eq!(connections.ended.len(), ENDED_MAX);
-        assert_eq!(connections.first_of_ended(0), None);
-        assert_eq!(connections.first_of_ended(2 * ENDED_MAX as u64 - 1), Some(2 * ENDED_MAX as u32 - 1));
+        assert_eq!(connections.of_ended(0), None);
+        let last = 2 * ENDED_MAX as u64 - 1;
+        assert_eq!(connections.of_ended(last).map(|e| e.first), Some(last as u32));
+    }
+
+    #[test]
+    fn who_waits_for_each_answer_is_told_from_who_does_not() {
+        // `c` is a call, `a` an answer, `x` no call.
+        for (calls, in_step) in
+            [("ca", false), ("c", false), ("caca", true), ("xcacac", true), ("cc", false), ("ccaaca", false)]
+        {
+            let mut connections = Connections::default();
+            for step in calls.chars() {
+                match step {
+                    'c' => connections.heard(tcp(1), Some(1)),
+                    'a' => connections.answered(tcp(1)),
+                    _ => connections.heard(tcp(1), None),
+                }
+            }
+            connections.ended(tcp(1));
+            assert_eq!(connections.of_ended(1), Some(Ended { first: 1, in_step }), "{calls}");
+        }
     }
 }

@@ -413,6 +413,7 @@ impl Server {
     fn send(&mut self, to: Peer, payload: Bytes) {
         if self.live.reaches(&to) {
             self.stats.replies += 1;
+            self.live.answered(to);
             self.out.push_back(Transmit { to, payload });
         } else {
             self.stats.unreachable += 1;

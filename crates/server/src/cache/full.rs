@@ -95,8 +95,9 @@ impl Entry {
     /// Whether `request` is that of a program which has started over and counts from the same
     /// beginning, and not this one come again: both connections began alike, and nobody asks
     /// again for a reply that has arrived. Where the old connection is gone its reply may have
-    /// been lost beyond whoever acknowledged it, so there the new one must have brought something
-    /// else before: what comes again comes first.
+    /// been lost beyond whoever acknowledged it (a tunnel's end). So there the new one must have brought something
+    /// else before, since what comes again comes first; or the old one brought other calls when this one had been
+    /// answered, and never one before its turn: then its client had the reply.
     fn is_from_the_start(&self, request: &Request, streams: Streams) -> bool {
         let State::Done { path: Peer { path: Path::Stream(old), .. }, reply, .. } = &self.state else { return false };
         let Path::Stream(new) = request.peer.path else { return false };
@@ -104,7 +105,7 @@ impl Entry {
         let Some(first) = known.first(new) else { return false };
         match known.first(*old) {
             Some(then) => then == first && reply.is_unique() && (streams.arrived)(*old),
-            None => known.first_of_ended(*old) == Some(first) && request.xid != first,
+            None => known.of_ended(*old).is_some_and(|e| e.first == first && (request.xid != first || e.in_step)),
         }
     }
 

@@ -121,6 +121,8 @@ enum Old {
     Broken,
     /// The client ended it and had got all of it.
     Ended,
+    /// The same, after a further call.
+    WentOn,
 }
 
 #[test]
@@ -138,18 +140,29 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
         (Old::Ended, 10, 11, 10, true),
         (Old::Ended, 10, 10, 10, false),
         (Old::Ended, 10, 11, 11, false),
+        (Old::WentOn, 10, 10, 10, true),
+        (Old::WentOn, 10, 10, 11, false),
+        (Old::WentOn, 10, 11, 11, false),
     ] {
         let what = format!("{old:?}, {began}, {xid}, {begins}");
         let mut b = Bench::new(Config::full());
         let (first, second) = (write(tcp("10.0.0.1:700", 1), xid), write(tcp("10.0.0.1:999", 2), xid));
-        b.live.heard(first.peer, Some(began));
+        if began != xid {
+            b.live.heard(first.peer, Some(began));
+            b.live.answered(first.peer);
+        }
         let id = b.start(&first);
         let sent = b.finish(&first, id, ok("done"));
+        b.live.answered(first.peer);
         let held = matches!(old, Old::BeingSent).then_some(sent);
         match old {
             Old::Arrived | Old::Unsure | Old::BeingSent => {}
             Old::Broken => b.live.gone(first.peer),
             Old::Ended => b.live.ended(first.peer),
+            Old::WentOn => {
+                b.live.heard(first.peer, Some(xid + 1));
+                b.live.ended(first.peer);
+            }
         }
         b.live.heard(second.peer, Some(begins));
         let arrived = |stream| stream == 1 && matches!(old, Old::Arrived | Old::BeingSent);
