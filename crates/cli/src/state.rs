@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::OFlags;
+
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
 pub(crate) fn user_dir() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -123,8 +125,16 @@ fn owned_by_us(found: &Metadata) -> io::Result<()> {
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    // A pipe that nobody writes to would be waited for without end.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let found = file.metadata()?;
+    if !found.is_file() {
+        let what = if found.is_dir() { "a directory" } else { "no regular file" };
+        return Err(io::Error::other(format!(
+            "is {what}, where a secret is kept in a file: move it away, and a new one is made"
+        )));
+    }
     owned_by_us(&found)?;
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {

@@ -98,4 +98,19 @@ mod tests {
         std::fs::write(state.join("handle-key"), b"short").unwrap();
         assert!(key(&state).unwrap_err().to_string().contains("16 bytes"));
     }
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, folder) = (dir.path().join("pipe"), dir.path().join("folder"));
+        for state in [&pipe, &folder] {
+            state::make_private(state).unwrap();
+        }
+        mknodat(CWD, pipe.join("handle-key"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::create_dir(folder.join("handle-key")).unwrap();
+        for (state, what) in [(&pipe, "no regular file"), (&folder, "a directory")] {
+            let why = key(state).unwrap_err().to_string();
+            assert!(why.contains(&format!("handle-key: is {what}")), "{why}");
+        }
+    }
 }
