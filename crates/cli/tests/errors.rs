@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use skip::skipped;
 
-use common::{Daemon, Place, Running, is_root, names, noise};
+use common::{Daemon, Place, Running, is_root, names, noise, until};
 
 #[test]
 fn wrong_usage_is_2() {
@@ -413,7 +413,7 @@ fn many_exports_share_the_files_that_may_be_open() {
     }
     let words =
         [&["serve", "--listen", "127.0.0.1:0", "--json"][..], &dirs.iter().map(String::as_str).collect::<Vec<_>>()];
-    let server = Daemon::start(limited(&p.server_command(&words.concat()), LIMIT));
+    let server = Daemon::start(after(&format!("ulimit -n {LIMIT}"), &p.server_command(&words.concat())));
     for dir in &dirs {
         p.ok(&["cp", "-r", "-q", &server.url(dir), "."]);
     }
@@ -422,10 +422,10 @@ fn many_exports_share_the_files_that_may_be_open() {
     p.ok(&["ls", &server.url(&dirs[0])]);
 }
 
-/// The command, where only so many files may be open.
-fn limited(remora: &Command, files: u64) -> Command {
+/// The command, after `words` of the shell's.
+fn after(words: &str, remora: &Command) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(remora.get_program());
+    command.args(["-c", &format!("{words}; exec \"$0\" \"$@\"")]).arg(remora.get_program());
     command.args(remora.get_args()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -440,17 +440,36 @@ fn a_server_whose_exports_leave_no_room_for_connections_does_not_start() {
         p.server_command(&[&["serve", "--listen", "127.0.0.1:0"][..], &dirs, more].concat())
     };
     for (more, code) in [(&[][..], 1), (&["--check"], 2)] {
-        let out = Running::start(limited(&serve(40, more), 128)).finish();
+        let out = Running::start(after("ulimit -n 128", &serve(40, more))).finish();
         out.expect(code, &["128", "40 exports", "LimitNOFILE="]);
     }
-    let out = Running::start(limited(&serve(2, &["--check"]), 128)).finish();
+    let out = Running::start(after("ulimit -n 128", &serve(2, &["--check"]))).finish();
     out.expect(0, &["TCP connections fit beside 2 exports where 128 files may be open"]);
+}
+
+#[test]
+fn a_server_that_runs_out_of_files_says_so_and_goes_on() {
+    let p = Place::new();
+    let (said, srv) = (p.here("said"), p.srv("").display().to_string());
+    let serve = p.server_command(&["serve", &srv, "--listen", "127.0.0.1:0", "--json"]);
+    let server = Daemon::start(after(&format!("exec 2>'{}'", said.display()), &serve));
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    let allow =
+        |files| prlimit(pid, Resource::Nofile, Rlimit { current: Some(files), maximum: Some(1 << 10) }).unwrap();
+    allow(8);
+    let ls = p.start(&["ls", &server.url("/"), "--timeout", "30"]);
+    until("a word", || {
+        fs::read_to_string(&said).unwrap().contains("no more files may be open in this process (EMFILE")
+    });
+    allow(1 << 10);
+    ls.finish().expect(0, &[]);
 }
 
 #[test]
 fn without_descriptors_it_is_said_that_there_are_none() {
     let p = Place::new();
-    let with = |files| Running::start(limited(&p.command(&["link", "keys", "--key", "no.key"]), files)).finish();
+    let keys = p.command(&["link", "keys", "--key", "no.key"]);
+    let with = |files| Running::start(after(&format!("ulimit -n {files}"), &keys)).finish();
     for files in 6..9 {
         with(files).expect(1, &["remora: link: starting: too many open files"]);
     }

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use remora_vfs::local::{LocalDisk, Options};
+use remora_vfs::local::{LocalDisk, Options, refused};
 use remora_vfs::{Cred, FileId, Result, Vfs};
 use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,7 +37,10 @@ fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
 /// One after the other: see above.
 #[test]
 fn a_process_short_of_descriptors_says_so_and_no_more() {
+    let before = refused();
     live_files_are_not_stale();
+    let after = refused();
+    assert!(after.times > before.times && !after.by_system, "{after:?}");
     what_is_not_opened_is_not_made();
 }
 

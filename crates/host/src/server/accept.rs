@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_server::Programs;
+use remora_vfs::local::note_refused;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection;
@@ -25,6 +26,7 @@ pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener, programs: Programs
             Ok((stream, addr)) => welcome(&hub, stream, addr, programs),
             Err(e) => {
                 hub.counters.accept_errors.count();
+                note_refused(e.raw_os_error().unwrap_or_default());
                 // A client that left while it waited is no reason to make others wait.
                 if e.kind() != io::ErrorKind::ConnectionAborted {
                     hub.evict_idle();

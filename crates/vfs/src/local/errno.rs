@@ -3,8 +3,11 @@
 use remora_wire::nfs3::Status;
 use rustix::io::Errno;
 
+use super::refused::note_refused;
+
 /// What a client is told when a system call failed with `errno`.
 pub(super) fn status(errno: Errno) -> Status {
+    note_refused(errno.raw_os_error());
     match errno {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,

@@ -42,6 +42,7 @@ mod numbers;
 mod owed;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 mod recent;
+mod refused;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod resolve;
 #[expect(clippy::disallowed_methods, reason = "how long a search takes is real time")]
@@ -94,6 +95,7 @@ use together::Together;
 pub use acting::Devoted;
 pub use failure::{Failure, OnFailure};
 pub use numbers::HandlesEnd;
+pub use refused::{Refused, note_refused, refused};
 
 /// How to export a directory.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ mod key;
 mod load;
 mod notes;
 mod ports;
+mod refused;
 mod reload;
 mod share;
 mod table;
@@ -74,6 +75,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     let work = async {
         voice.printed(text).await?;
         voice.say(notes.join("\n"));
+        refused::tell(voice.clone());
         counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
         let Some(hangups) = hangups else { return std::future::pending().await };
         Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, key, loaded, &voice).await)
