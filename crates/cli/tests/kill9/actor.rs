@@ -1,7 +1,7 @@
 //! Somebody who works in a directory of his own, one call at a time, and knows from the
 //! replies what must be there.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -10,19 +10,21 @@ use bytes::Bytes;
 use remora_base::Rng;
 use remora_lab::raw;
 use remora_wire::nfs3::{
-    Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, MkDirArgs, ReadArgs, RenameArgs, Reply, SetAttr, SetAttrArgs,
-    Stable, Status, WriteArgs,
+    Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, LinkArgs, MkDirArgs, ReadArgs, RenameArgs, Reply, SetAttr,
+    SetAttrArgs, Stable, Status, SymLinkArgs, WriteArgs,
 };
 
 use crate::blocks::{BLOCK, BLOCKS, Blocks};
+use crate::gone::Gone;
+use crate::names::{self, Kind, Named, Names};
 
 /// The file that is written to, and the one whose attributes are set.
 pub(crate) const DATA: &str = "data";
 pub(crate) const ATTR: &str = "attr";
 /// Names beside these two.
-const NAMES_MAX: usize = 6;
-/// Handles remembered of what was removed.
-const GONE_MAX: usize = 8;
+const NAMES_MAX: usize = 8;
+/// Handles of removed objects that each new server is asked for.
+const GONE_ASKED: usize = 3;
 
 /// What a call is to do.
 #[derive(Clone, Debug)]
@@ -38,7 +40,17 @@ enum Op {
         block: usize,
     },
     Create(String),
+    /// Exclusive, with a verifier.
+    Exclusive(String, [u8; 8]),
+    /// The same call of one that was acknowledged long ago: the file made then.
+    ExclusiveAgain(String, [u8; 8], Fh),
+    /// Exclusive, of a name that is taken: with another verifier it stays what it is.
+    Taken(String),
     MkDir(String),
+    /// A symbolic link to this.
+    SymLink(String, String),
+    /// One more name, the latter, of the file with the former.
+    Link(String, Fh, String),
     Remove(String),
     RmDir(String),
     Rename(String, String),
@@ -58,13 +70,6 @@ struct Pending {
     message: Bytes,
     /// It was sent to a server that died: it may have been done, and be done again.
     again: bool,
-}
-
-/// Something with a name.
-#[derive(Clone)]
-struct Named {
-    fh: Option<Fh>,
-    is_dir: bool,
 }
 
 /// How much has been done.
@@ -88,8 +93,8 @@ pub(crate) struct Actor {
     attr: Fh,
     blocks: Blocks,
     version: u64,
-    names: BTreeMap<String, Named>,
-    gone: VecDeque<Fh>,
+    names: Names,
+    gone: Gone,
     mode: u32,
     size: u64,
     /// What comes before anything drawn.
@@ -112,8 +117,8 @@ impl Actor {
             attr,
             blocks: Blocks::new(number),
             version: 0,
-            names: BTreeMap::new(),
-            gone: VecDeque::new(),
+            names: Names::default(),
+            gone: Gone::new(seed, number),
             mode: 0o644,
             size: 0,
             todo: VecDeque::new(),
@@ -138,13 +143,26 @@ impl Actor {
         self.past.extend(self.verf.take());
         let block = self.rng.below(BLOCKS as u64) as usize;
         self.todo.extend([Op::Known(self.dir.clone()), Op::Known(self.data.clone()), Op::Read { block }]);
-        self.todo.extend(self.gone.front().cloned().map(Op::Gone));
-        if !matches!(&self.pending, Some(Pending { op: Op::Remove(_) | Op::RmDir(_), .. })) {
-            self.todo.extend(self.names.values().find_map(|n| n.fh.clone()).map(Op::Known));
+        self.todo.extend(self.gone.some(GONE_ASKED).into_iter().map(Op::Gone));
+        if !self.pending.as_ref().is_some_and(|p| p.op.takes_a_name()) {
+            self.ask_for_names();
         }
         let pending = self.pending.as_mut()?;
         pending.again = true;
         Some(pending.message.clone())
+    }
+
+    /// Handles from before are good, and an exclusive CREATE is known again by its verifier.
+    fn ask_for_names(&mut self) {
+        let which = self.rng.below(self.names.len().max(1) as u64) as usize;
+        let Some((name, named)) = self.names.nth(which) else { return };
+        self.todo.extend(named.fh.clone().map(Op::Known));
+        self.todo.extend(
+            self.names
+                .all()
+                .find_map(|(name, made)| Some(Op::ExclusiveAgain(name.clone(), made.verf?, made.fh.clone()?))),
+        );
+        self.todo.push_back(Op::Taken(name.clone()));
     }
 
     /// The next call.
@@ -159,29 +177,37 @@ impl Actor {
         let version = self.version + 1;
         let first = self.rng.below(BLOCKS as u64) as usize;
         let count = 1 + self.rng.below(4.min(BLOCKS - first) as u64) as usize;
-        let fresh = format!("n{version}");
-        let which = self.rng.below(self.names.len().max(1) as u64) as usize;
-        let known = self.names.iter().nth(which).map(|(name, named)| (name.clone(), named.is_dir));
         self.version = version;
-        match (self.rng.below(16), known) {
-            (0..3, _) => Op::Write { first, count, version, stable: Stable::FileSync },
-            (3..5, _) => Op::Write { first, count, version, stable: Stable::DataSync },
-            (5..8, _) => Op::Write { first, count, version, stable: Stable::Unstable },
-            (8, _) => Op::Commit,
-            (9, _) => Op::Read { block: first },
-            (10, _) => Op::Mode(0o600 | self.rng.below(0o200) as u32),
-            (11, _) => Op::Size(self.rng.below(1 << 20)),
-            (12, Some((from, _))) => Op::Rename(from, fresh),
-            (13, Some((name, true))) => Op::RmDir(name),
-            (13, Some((name, false))) => Op::Remove(name),
-            (_, Some((name, is_dir))) if self.names.len() >= NAMES_MAX => {
-                if is_dir {
-                    Op::RmDir(name)
-                } else {
-                    Op::Remove(name)
-                }
+        match self.rng.below(16) {
+            0..3 => Op::Write { first, count, version, stable: Stable::FileSync },
+            3..5 => Op::Write { first, count, version, stable: Stable::DataSync },
+            5..7 => Op::Write { first, count, version, stable: Stable::Unstable },
+            7 => Op::Commit,
+            8 => Op::Read { block: first },
+            9 => Op::Mode(0o600 | self.rng.below(0o200) as u32),
+            10 => Op::Size(self.rng.below(1 << 20)),
+            _ => self.draw_name(format!("n{version}"), version),
+        }
+    }
+
+    /// Something with names; `fresh` was never one.
+    fn draw_name(&mut self, fresh: String, version: u64) -> Op {
+        let which = self.rng.below(self.names.len().max(1) as u64) as usize;
+        let known = self.names.nth(which).map(|(name, named)| (name.clone(), named.clone()));
+        let remove = |name, named: Named| if named.kind == Kind::Dir { Op::RmDir(name) } else { Op::Remove(name) };
+        match (self.rng.below(10), known) {
+            (_, Some((name, named))) if self.names.len() >= NAMES_MAX => remove(name, named),
+            (0, Some((name, named))) => remove(name, named),
+            (1, Some((from, _))) => Op::Rename(from, fresh),
+            (2..4, Some((from, named))) => {
+                let over = self.names.all().find(|(to, there)| **to != from && there.gives_way_to(&named));
+                let over = over.map(|(to, _)| to.clone());
+                Op::Rename(from, over.unwrap_or(fresh))
             }
-            (14, _) => Op::MkDir(fresh),
+            (4, Some((from, Named { fh: Some(fh), kind, .. }))) if kind != Kind::Dir => Op::Link(from, fh, fresh),
+            (5, _) => Op::MkDir(fresh),
+            (6, _) => Op::SymLink(fresh, format!("to/{version}")),
+            (7..9, _) => Op::Exclusive(fresh, version.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()),
             _ => Op::Create(fresh),
         }
     }
@@ -206,6 +232,15 @@ impl Actor {
                 let how = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
                 Call::Create(CreateArgs { at: at(name), how })
             }
+            Op::Exclusive(name, verf) | Op::ExclusiveAgain(name, verf, _) => {
+                Call::Create(CreateArgs { at: at(name), how: CreateHow::Exclusive(*verf) })
+            }
+            Op::Taken(name) => Call::Create(CreateArgs { at: at(name), how: CreateHow::Exclusive(*b"another!") }),
+            Op::SymLink(name, target) => {
+                let target = Bytes::from(target.clone());
+                Call::SymLink(SymLinkArgs { at: at(name), attr: SetAttr::NONE, target })
+            }
+            Op::Link(_, fh, name) => Call::Link(LinkArgs { fh: fh.clone(), at: at(name) }),
             Op::MkDir(name) => {
                 Call::MkDir(MkDirArgs { at: at(name), attr: SetAttr { mode: Some(0o755), ..SetAttr::NONE } })
             }
@@ -241,7 +276,8 @@ impl Actor {
     /// Whether a call fails because the dead server had done it: the cache of duplicates died
     /// with it.
     fn was_done_before(&self, op: &Op, results: &Reply) -> bool {
-        let exists = matches!(op, Op::Create(_) | Op::MkDir(_));
+        // An exclusive CREATE does not fail: the verifier is kept with the file.
+        let exists = matches!(op, Op::Create(_) | Op::MkDir(_) | Op::SymLink(..) | Op::Link(..));
         let is_gone = matches!(op, Op::Remove(_) | Op::RmDir(_) | Op::Rename(..));
         match results.status() {
             Some(Status::Exist) => exists,
@@ -275,29 +311,30 @@ impl Actor {
                 found.resize(BLOCK, 0);
                 self.blocks.check(block, &found, None)?;
             }
-            (Op::Create(name) | Op::MkDir(name), Reply::Create(Err(_)) | Reply::MkDir(Err(_))) if before => {
-                let is_dir = matches!(results, Reply::MkDir(_));
-                self.names.insert(name.clone(), Named { fh: None, is_dir });
+            (Op::Link(from, _, to), _) if before || results.status().is_none() => self.names.link(&from, to)?,
+            (op @ (Op::Create(_) | Op::MkDir(_) | Op::SymLink(..)), _) if before => {
+                let (name, named) = op.makes(None, self.version).ok_or("it makes nothing")?;
+                self.names.insert(name.clone(), named);
                 self.todo.push_front(Op::Lookup(name));
             }
-            (Op::Create(name), Reply::Create(Ok(ok))) => {
-                self.names.insert(name, Named { fh: ok.fh.clone(), is_dir: false });
-            }
-            (Op::MkDir(name), Reply::MkDir(Ok(ok))) => {
-                self.names.insert(name, Named { fh: ok.fh.clone(), is_dir: true });
-            }
+            (op, Reply::Create(Ok(ok)) | Reply::MkDir(Ok(ok)) | Reply::SymLink(Ok(ok))) => match op {
+                Op::ExclusiveAgain(_, _, fh) if ok.fh.as_ref() == Some(&fh) => {}
+                op => {
+                    let (name, named) = op.makes(ok.fh.clone(), self.version).ok_or("it is another file")?;
+                    self.names.insert(name, named);
+                }
+            },
+            (Op::Taken(_), Reply::Create(Err(_))) if results.status() == Some(Status::Exist) => {}
             (Op::Remove(name) | Op::RmDir(name), _) if before || results.status().is_none() => {
-                self.gone.extend(self.names.remove(&name).and_then(|n| n.fh));
-                self.gone.truncate(GONE_MAX);
+                self.gone.extend(self.names.remove(&name));
             }
             (Op::Rename(from, to), _) if before || results.status().is_none() => {
-                let named = self.names.remove(&from).ok_or("renamed what was not there")?;
-                self.names.insert(to, named);
+                self.gone.extend(self.names.rename(&from, to)?);
             }
             (Op::Mode(mode), Reply::SetAttr(Ok(_))) => self.mode = mode,
             (Op::Size(size), Reply::SetAttr(Ok(_))) => self.size = size,
             (Op::Lookup(name), Reply::Lookup(Ok(ok))) => {
-                self.names.get_mut(&name).ok_or("looked up what was not there")?.fh = Some(ok.fh.clone());
+                self.names.found(&name, &ok.fh)?;
             }
             (Op::Known(_), Reply::GetAttr(Ok(_))) | (Op::Gone(_), Reply::GetAttr(Err(_))) => {
                 let wrong = matches!(results.status(), Some(status) if status != Status::Stale);
@@ -357,30 +394,40 @@ impl Actor {
     }
 
     fn check_names(&self, under_way: Option<&Op>) -> Result<(), String> {
-        let mut found = BTreeMap::new();
-        for entry in fs::read_dir(&self.path).map_err(|e| e.to_string())? {
-            let entry = entry.map_err(|e| e.to_string())?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name != DATA && name != ATTR {
-                found.insert(name, entry.file_type().is_ok_and(|t| t.is_dir()));
-            }
-        }
-        let before: BTreeMap<String, bool> = self.names.iter().map(|(name, n)| (name.clone(), n.is_dir)).collect();
-        let mut after = before.clone();
+        let found = names::on_disk(&self.path, &[DATA, ATTR]).map_err(|e| e.to_string())?;
+        let before = self.names.seen();
+        let mut after = self.names.clone();
         match under_way {
-            Some(Op::Create(name)) => drop(after.insert(name.clone(), false)),
-            Some(Op::MkDir(name)) => drop(after.insert(name.clone(), true)),
             Some(Op::Remove(name) | Op::RmDir(name)) => drop(after.remove(name)),
-            Some(Op::Rename(from, to)) => {
-                let is_dir = after.remove(from).unwrap_or_default();
-                after.insert(to.clone(), is_dir);
-            }
-            _ => {}
+            Some(Op::Rename(from, to)) => drop(after.rename(from, to.clone())?),
+            Some(Op::Link(from, _, to)) => after.link(from, to.clone())?,
+            Some(op) => after.extend(op.makes(None, self.version)),
+            None => {}
         }
+        let after = after.seen();
         if found == before || found == after {
             Ok(())
         } else {
             Err(format!("names are {found:?}, not {before:?} or {after:?}"))
         }
+    }
+}
+
+impl Op {
+    /// The name that it makes, and what that is; `object` was never one before.
+    fn makes(&self, fh: Option<Fh>, object: u64) -> Option<(String, Named)> {
+        let (name, kind, verf) = match self {
+            Op::Create(name) => (name, Kind::File, None),
+            Op::Exclusive(name, verf) => (name, Kind::File, Some(*verf)),
+            Op::MkDir(name) => (name, Kind::Dir, None),
+            Op::SymLink(name, target) => (name, Kind::SymLink(target.clone()), None),
+            _ => return None,
+        };
+        Some((name.clone(), Named { fh, kind, verf, object }))
+    }
+
+    /// Whether a name may lead to nothing, or to something else, when it is done.
+    fn takes_a_name(&self) -> bool {
+        matches!(self, Op::Remove(_) | Op::RmDir(_) | Op::Rename(..))
     }
 }

@@ -4,8 +4,9 @@
 //! what must be in its directory. After each kill the disk itself is looked at, before the next
 //! server starts: what was acknowledged as stable is there to the last byte, what was under way
 //! was done or not done, and nothing else is there. The next server is asked the unanswered
-//! calls again, with the same transaction ids; old handles must be good, and those of removed
-//! files good for nothing. Beside that `remora cp` uploads a file, again and again.
+//! calls again, with the same transaction ids; old handles must be good, those of what was removed or
+//! replaced, lately or long ago, good for nothing, and an exclusive CREATE of before is known by its
+//! verifier. Beside that `remora cp` uploads a file, again and again.
 //!
 //! Killing a process leaves the kernel's cache alone. So this shows that nothing acknowledged
 //! is lost with the *process*; that it is not lost with the *machine* is what `stable_order`
@@ -16,6 +17,8 @@ mod blocks;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
+mod gone;
+mod names;
 mod worker;
 
 use std::time::Duration;
