@@ -81,6 +81,8 @@ pub(crate) struct Tally {
     pub(crate) again: u64,
     /// Of these, the ones that the dead server had done already.
     pub(crate) done_before: u64,
+    /// Of these, exclusive CREATEs whose verifier the dead server had not kept yet.
+    pub(crate) half_made: u64,
     /// Times that uncommitted data had to be written again.
     pub(crate) rewrites: u64,
 }
@@ -276,8 +278,9 @@ impl Actor {
     /// Whether a call fails because the dead server had done it: the cache of duplicates died
     /// with it.
     fn was_done_before(&self, op: &Op, results: &Reply) -> bool {
-        // An exclusive CREATE does not fail: the verifier is kept with the file.
-        let exists = matches!(op, Op::Create(_) | Op::MkDir(_) | Op::SymLink(..) | Op::Link(..));
+        // An exclusive CREATE does not fail, since the verifier is kept with the file; unless the server died between
+        // making the file and setting the times that hold it.
+        let exists = matches!(op, Op::Create(_) | Op::Exclusive(..) | Op::MkDir(_) | Op::SymLink(..) | Op::Link(..));
         let is_gone = matches!(op, Op::Remove(_) | Op::RmDir(_) | Op::Rename(..));
         match results.status() {
             Some(Status::Exist) => exists,
@@ -312,8 +315,10 @@ impl Actor {
                 self.blocks.check(block, &found, None)?;
             }
             (Op::Link(from, _, to), _) if before || results.status().is_none() => self.names.link(&from, to)?,
-            (op @ (Op::Create(_) | Op::MkDir(_) | Op::SymLink(..)), _) if before => {
-                let (name, named) = op.makes(None, self.version).ok_or("it makes nothing")?;
+            (op @ (Op::Create(_) | Op::Exclusive(..) | Op::MkDir(_) | Op::SymLink(..)), _) if before => {
+                let (name, made) = op.makes(None, self.version).ok_or("it makes nothing")?;
+                self.tally.half_made += u64::from(made.verf.is_some());
+                let named = Named { verf: None, ..made };
                 self.names.insert(name.clone(), named);
                 self.todo.push_front(Op::Lookup(name));
             }
