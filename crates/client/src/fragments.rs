@@ -37,10 +37,19 @@ const TIMES_LATER: u32 = 5;
 const TRIED: Duration = Duration::from_secs(4);
 const TRIED_LATER: Duration = Duration::from_secs(12);
 
-/// The same where the receiver may be out of room; and where requests were found lost of late that were only answered late,
-/// as by a slow disk.
+/// The same where the receiver may be out of room: [`Guess::Soon`] and [`Guess::Slowly`].
 const TRIED_NOW: Duration = Duration::from_secs(1);
 const TRIED_NOW_LATE: Duration = Duration::from_secs(6);
+
+/// How readily a receiver is taken to be out of room: a slow server looks the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guess {
+    /// Blocks have the length that people chose.
+    Never,
+    /// Requests were found lost of late that were only answered late.
+    Slowly,
+    Soon,
+}
 
 /// One of the two directions, and what is longer than one of [`LENGTHS`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,9 +110,9 @@ impl Fragments {
         *self = Fragments { is_disproved: true, ..Fragments::default() };
     }
 
-    /// A transmission of `call` was found lost at `now`, where others were of late that were only answered late (`is_late`).
-    /// True if that shows that the receiver has no room for fragments.
-    pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent, is_late: bool) -> bool {
+    /// A transmission of `call` was found lost at `now`. True if that shows that the receiver has no room for fragments, as
+    /// readily as `guess` says.
+    pub(crate) fn on_loss(&mut self, now: Time, call: &Pending, sent: Sent, guess: Guess) -> bool {
         if self.is_disproved {
             return false;
         }
@@ -115,7 +124,7 @@ impl Fragments {
                 way.lost = way.lost.saturating_add(1);
                 // Once more, and nothing got through between: that is no matter of room.
                 let is_again = self.crammed.is_some_and(|t| call.submitted > t);
-                let is_now = step == 0 && way.is_shut_now(now, call, sent, is_late);
+                let is_now = step == 0 && way.is_shut_now(now, call, sent, guess);
                 if way.is_shut(now, call, sent) || is_now && is_again {
                     dropped = dropped.or(Some(step));
                 } else if is_now && self.crammed.is_none() {
@@ -148,12 +157,13 @@ impl Way {
     }
 
     /// The same of what got through before, where that may be for now only.
-    fn is_shut_now(&self, now: Time, call: &Pending, sent: Sent, is_late: bool) -> bool {
-        let tried = match is_late {
+    fn is_shut_now(&self, now: Time, call: &Pending, sent: Sent, guess: Guess) -> bool {
+        let tried = match guess {
+            Guess::Never => return false,
             // What the server's disk must have takes as long as that does.
             _ if call.syncs => TRIED_LATER,
-            true => TRIED_NOW_LATE,
-            false => TRIED_NOW,
+            Guess::Slowly => TRIED_NOW_LATE,
+            Guess::Soon => TRIED_NOW,
         };
         let nothing = self.passed.is_some_and(|t| now.since(t) >= tried);
         nothing && self.lost >= ROW && sent.retries + 1 >= TIMES

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{MS, Sent, World, getattr, read, read_of, symlink, write};
 use remora_base::Time;
-use remora_client::{Client, Config, Failure, Transport};
+use remora_client::{BlockSize, Client, Config, Failure, Transport};
 use remora_wire::nfs3::{Fh, Proc};
 
 const TRIP: Duration = Duration::from_millis(20);
@@ -106,6 +106,19 @@ fn what_does_not_arrive_any_more_goes_by_single_packets_for_a_while_and_then_for
         serve(&mut w, Duration::from_secs(4), |_, sent| !(is_for_good && is_long(sent)));
         assert_eq!((w.done.len(), w.client.drops_fragments()), (20, is_for_good), "{:?}", w.client.stats());
     }
+}
+
+/// Blocks whose length people chose are not asked for in smaller pieces on a guess: the server may be slow.
+#[test]
+fn blocks_of_a_length_that_people_chose_outlast_a_server_that_is_slow_for_a_while() {
+    let mut w = World::new(Config { block: BlockSize::Fixed(8192), ..Config::new(Transport::Udp) });
+    w.submit_all((0..4).map(|n| write(n * 5000, 5000)));
+    serve(&mut w, Duration::from_secs(5), |_, _| true);
+    w.submit_all((4..12).map(|n| write(n * 5000, 5000)));
+    serve(&mut w, Duration::from_secs(4), |_, sent| !is_long(sent));
+    serve(&mut w, Duration::from_secs(10), |_, _| true);
+    assert!(w.done.len() == 12 && w.done.iter().all(|(_, result)| result.is_ok()), "{:?}", w.done);
+    assert!(!w.client.drops_fragments() && longest(&w.client) == 8192);
 }
 
 /// What cannot be had in smaller pieces waits for room.

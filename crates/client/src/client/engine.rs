@@ -9,7 +9,7 @@ use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Again, Client, Event};
 use crate::block::{BlockSize, fragments, frames};
-use crate::fragments::{LENGTHS, is_longer};
+use crate::fragments::{Guess, LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
@@ -138,14 +138,18 @@ impl Client {
         }
     }
 
-    /// These were lost. If that shows that nothing long arrives, everything long fails; if nothing does now, what can be
-    /// asked for in smaller pieces.
+    /// These were lost. If that shows that nothing long arrives, everything long fails; if nothing does now, what can
+    /// be asked for in smaller pieces, unless people chose how long blocks are.
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         let mut is_crammed = false;
-        let is_late = self.adaptive.answers_late();
+        let guess = match self.config.block {
+            BlockSize::Fixed(_) => Guess::Never,
+            BlockSize::FromLink if self.adaptive.answers_late() => Guess::Slowly,
+            BlockSize::FromLink => Guess::Soon,
+        };
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
             if let Some(sent) = call.sent {
-                is_crammed |= self.fragments.on_loss(now, call, sent, is_late);
+                is_crammed |= self.fragments.on_loss(now, call, sent, guess);
             }
         }
         if is_crammed {
