@@ -56,53 +56,102 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Event {
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(self.name.as_str(), "fsync" | "fdatasync" | "syncfs")
+    }
+
     /// What the first argument, a descriptor, is open on.
     fn path(&self) -> Option<&str> {
         self.args.split_once('<')?.1.split_once('>').map(|(path, _)| path)
     }
 
-    /// Whether it makes `change` stable, which was over before it. Of syncfs(2) only together with
-    /// what comes after it in `all`: where there is no journal ext4 sends the device's flush before
-    /// the last metadata is written, so a second one must follow.
-    fn flushes(&self, change: &Event, all: &[Event], before: usize) -> bool {
-        let of_it = match self.name.as_str() {
-            "syncfs" => {
-                let follows = |e: &Event| e.name == "fsync" && e.ok && e.began > self.ended && e.ended < before;
-                all.iter().any(|e| follows(e) && e.path() == self.path())
-            }
-            "fsync" | "fdatasync" => self.path().is_some() && self.path() == change.path(),
+    /// Whether it puts on the disk what `wanted` says of `object`.
+    fn flushes(&self, object: &str, wanted: &Wanted, all: &[Event], before: usize) -> bool {
+        match self.name.as_str() {
+            "syncfs" => wanted.has_journal || self.is_flushed_again(all, before),
+            "fsync" => self.is_on(object, &wanted.root),
+            "fdatasync" => wanted.data_will_do && self.is_on(object, &wanted.root),
             _ => false,
-        };
-        of_it && self.ok && self.began > change.ended
+        }
+    }
+
+    /// Where there is no journal ext4 sends the device's flush before the last metadata is written, so a second
+    /// one must follow a syncfs(2).
+    fn is_flushed_again(&self, all: &[Event], before: usize) -> bool {
+        let follows = |e: &Event| e.name == "fsync" && e.ok && e.began > self.ended && e.ended < before;
+        all.iter().any(|e| follows(e) && e.path() == self.path())
+    }
+
+    fn is_on(&self, object: &str, root: &str) -> bool {
+        let paths = [format!("{root}{object}"), if object.is_empty() { "/".into() } else { object.to_owned() }];
+        paths.iter().any(|path| self.path().is_some_and(|seen| seen == path || seen == hex(path.as_bytes())))
     }
 }
 
-/// Checks that the reply with `reply` in it was sent only after a flush of the change with
-/// `change` in its arguments. `is_change` knows such calls by name.
-pub(crate) fn check(events: &[Event], is_change: fn(&Event) -> bool, change: &str, reply: &str) -> Result<(), String> {
-    let sent = events.iter().find(|e| is_send(e) && e.args.contains(reply)).ok_or("no reply was sent")?;
-    // The change may be tried in more ways than one; the last that worked counts.
-    let made = events.iter().rfind(|e| is_change(e) && e.ok && e.args.contains(change) && e.began < sent.began);
-    let made = made.ok_or("no change was made before the reply")?;
-    let flushed = events.iter().any(|e| e.flushes(made, events, sent.began) && e.ended < sent.began);
-    if flushed { Ok(()) } else { Err(format!("no flush between {made:?} and {sent:?}")) }
+/// What must have happened before a reply.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Knows the system call that makes the change by name,
+    pub(crate) is_change: fn(&Event) -> bool,
+    /// and by this, which is in its arguments.
+    pub(crate) change: String,
+    /// The paths below the root of all that it changes, when it is done; nothing for the root.
+    pub(crate) objects: Vec<String>,
+    /// The root's path. A server that has it mounted for itself sees it as `/`.
+    pub(crate) root: String,
+    /// fdatasync(2) is enough: nothing but data is promised.
+    pub(crate) data_will_do: bool,
+    pub(crate) has_journal: bool,
+    /// What is in the reply.
+    pub(crate) reply: String,
 }
 
-fn is_send(event: &Event) -> bool {
+/// Checks that the reply was sent only after each of the objects was flushed, or everything, since the change.
+pub(crate) fn check(events: &[Event], wanted: &Wanted) -> Result<(), String> {
+    let sent = events.iter().find(|e| is_send(e) && e.args.contains(&wanted.reply)).ok_or("no reply was sent")?;
+    // The change may be tried in more ways than one; the last that worked counts.
+    let is_it = |e: &Event| (wanted.is_change)(e) && e.args.contains(&wanted.change);
+    let made = events
+        .iter()
+        .rfind(|e| e.ok && e.began < sent.began && is_it(e))
+        .ok_or("no change was made before the reply")?;
+    let since: Vec<&Event> =
+        events.iter().filter(|e| e.ok && e.began > made.ended && e.ended < sent.began && e.is_flush()).collect();
+    for object in &wanted.objects {
+        if !since.iter().any(|e| e.flushes(object, wanted, events, sent.began)) {
+            return Err(format!("no flush of {object:?} between {made:?} and {sent:?}, but {since:?}"));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn is_send(event: &Event) -> bool {
     matches!(event.name.as_str(), "write" | "writev" | "sendto" | "sendmsg" | "sendmmsg")
 }
 
 #[test]
 fn a_reply_before_the_flush_is_found() {
-    let is_write: fn(&Event) -> bool = |e| e.name == "pwrite64";
-    let check = |lines: &[&str]| check(&parse(&lines.join("\n")), is_write, "\\xaa", "\\xbb");
+    let check = |lines: &[&str], objects: &[&str], [data_will_do, has_journal]: [bool; 2]| {
+        let objects = objects.iter().map(|&o| o.to_owned()).collect();
+        let is_change: fn(&Event) -> bool = |e| e.name == "pwrite64";
+        let [change, reply] = ["\\xaa", "\\xbb"].map(str::to_owned);
+        let root = "/srv".to_owned();
+        let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, reply };
+        check(&parse(&lines.join("\n")), &wanted)
+    };
     let (write, sync) = (r#"1 pwrite64(7</f>, "\xaa", 1, 0) = 1"#, "2 fsync(8</f>) = 0");
     let send = r#"3 sendto(9<s>, "\xbb", 1, 0, NULL, 0) = 1"#;
-    assert_eq!(check(&[write, sync, send]), Ok(()));
+    let [sync_dir, sync_root] = [r"2 fsync(5<\x2f\x64>) = 0", "2 fsync(5</srv>) = 0"];
     let [sync_begins, sync_ends] = ["2 fsync(8</f> <unfinished ...>", "2 <... fsync resumed>) = 0"];
-    assert_eq!(check(&[write, sync_begins, sync_ends, send]), Ok(()));
     let (all, root) = ("2 syncfs(6</>) = 0", "2 fsync(6</>) = 0");
-    assert_eq!(check(&[write, all, root, send]), Ok(()));
+    let (f, both, neither) = (&["/f"][..], &["/f", "/d"][..], [false; 2]);
+    assert_eq!(check(&[write, sync, send], f, neither), Ok(()));
+    assert_eq!(check(&[write, sync_begins, sync_ends, send], f, neither), Ok(()));
+    assert_eq!(check(&[write, sync_dir, sync, send], both, neither), Ok(()));
+    assert_eq!(check(&[write, all, root, send], both, neither), Ok(()));
+    assert_eq!(check(&[write, "2 fsync(8</srv/f>) = 0", sync_root, send], &["/f", ""], neither), Ok(()));
+    assert_eq!(check(&[write, all, send], both, [false, true]), Ok(()));
+    assert_eq!(check(&[write, "2 fdatasync(8</f>) = 0", send], f, [true, false]), Ok(()));
     for wrong in [
         &[write, all, send][..],
         &[write, root, all, send],
@@ -112,9 +161,13 @@ fn a_reply_before_the_flush_is_found() {
         &[sync_begins, write, sync_ends, send],
         &[write, "2 fsync(8</g>) = 0", send],
         &[write, "2 fsync(8</f>) = -1 EIO (Input/output error)", send],
+        &[write, "2 fdatasync(8</f>) = 0", send],
         &[sync, send],
         &[write, sync],
     ] {
-        assert!(check(wrong).is_err(), "{wrong:?}");
+        assert!(check(wrong, f, neither).is_err(), "{wrong:?}");
+    }
+    for wrong in [&[write, sync, send][..], &[write, sync_dir, send], &[sync_dir, write, sync, send]] {
+        assert!(check(wrong, both, neither).is_err(), "{wrong:?}");
     }
 }
