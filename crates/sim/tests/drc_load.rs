@@ -7,8 +7,9 @@ use remora_client::{RetryPolicy, Transport};
 use remora_server::cache;
 use remora_sim::drc::{self, Client, Config, Machine, Outcome, Timers, WRITES};
 
-/// The seeds that `remora lab drc` shows.
-const SEEDS: Range<u64> = 1..21;
+/// The seeds that `remora lab drc` shows, to which nothing was fitted. As many as the paper has runs would not do:
+/// of 400 blocks of 20 from 1001 on 237 have a mean that is further off than this, of 16 blocks of 500 none.
+const SEEDS: Range<u64> = 1001..1501;
 /// How near to the paper's a figure must be, in percent, and a change of speed, in points.
 const NEAR: f64 = 15.0;
 const CHANGE_NEAR: f64 = 10.0;
@@ -55,6 +56,8 @@ fn assert_like_the_paper(server: Machine, sent: f64, duplicates: f64, speeds: [f
         processed > 0.9 * mean(&before, |o| o.duplicates_sent.into()),
         "nearly all are executed again: {processed}"
     );
+    // The paper has as many as it has duplicates, or one less.
+    assert!((processed / duplicates - 1.0).abs() <= NEAR / 100.0, "{processed} instead of {duplicates}");
     let gain = 100.0 * (mean(&after, Outcome::speed) / mean(&before, Outcome::speed) - 1.0);
     assert!((gain - change).abs() <= CHANGE_NEAR, "{gain:+.1} % instead of {change:+} %");
 }
@@ -85,6 +88,15 @@ fn over_tcp_nothing_is_sent_twice() {
     let timers = Timers { transport: Transport::Tcp, retry: RetryPolicy::Adaptive };
     for outcome in runs(Machine::SMALL, timers, cache::Config::Off, 1..4) {
         assert_eq!((outcome.sent, outcome.duplicates_processed), (WRITES, 0));
+    }
+}
+
+/// A disk that is held up answers nothing for a second, probes aside. That is no path that drops long datagrams.
+#[test]
+fn remoras_own_client_waits_for_a_disk_that_is_held_up() {
+    let timers = Timers { transport: Transport::Udp, retry: RetryPolicy::Adaptive };
+    for cache in [cache::Config::juszczak(), cache::Config::full()] {
+        runs(Machine::LARGE, timers, cache, 1001..1021);
     }
 }
 

@@ -2,14 +2,15 @@
 //!
 //! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper's figures, the same load with the
 //! clients of today, how much each fitted parameter matters, and Example 1 as a timeline. The
-//! machines are [`remora_sim::drc`]'s, in virtual time, or the real server and client on
-//! loopback with such a disk under them ([`Way::Real`]).
+//! machines are [`remora_sim::drc`]'s, in virtual time, or the real server on loopback with such a
+//! disk under it, and the real client ([`Way::Real`]).
 
 mod cell;
 mod outcome;
 mod page;
 mod plot;
 mod real;
+mod real_example;
 mod slow_disk;
 mod tables;
 mod timeline;
@@ -33,8 +34,9 @@ pub const SEEDS_MAX: u64 = 1000;
 pub enum Way {
     /// In virtual time.
     Simulated,
-    /// With the real server and client on loopback. Time runs `faster` times as fast, timers and
-    /// disk alike (range: 1 to 50).
+    /// With the real server and client on loopback, many runs at a time, which mostly sleep. Time runs
+    /// `faster` times as fast, timers and disk alike (range: 1 to 50); at more than 1 without Remora's own
+    /// client, whose timers are its own.
     Real {
         /// How many times.
         faster: f64,
@@ -60,14 +62,38 @@ pub struct Options {
     pub command: String,
 }
 
+/// Real runs at a time, at the original pace. They mostly sleep.
+const AT_ONCE: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+
+impl Way {
+    fn can_run(self, cell: &Cell) -> bool {
+        match self {
+            Way::Simulated => true,
+            Way::Real { faster } => faster == 1.0 || cell.patience != Patience::Remora,
+        }
+    }
+
+    /// Runs at a time. Real ones at a faster pace would disturb one another.
+    fn at_once(self, threads: NonZeroUsize) -> NonZeroUsize {
+        match self {
+            Way::Simulated => threads,
+            Way::Real { faster } => {
+                if faster == 1.0 {
+                    AT_ONCE
+                } else {
+                    NonZeroUsize::MIN
+                }
+            }
+        }
+    }
+}
+
 /// Runs everything. All runs are independent: one pool takes them all.
 pub fn run(options: &Options) -> Report {
-    let mut groups = vec![(Group::Tables, cell::tables())];
-    if options.way == Way::Simulated {
-        groups.push((Group::Today, cell::today()));
-        if options.sensitivity {
-            groups.push((Group::Sensitivity, cell::sensitivity()));
-        }
+    let today = cell::today().into_iter().filter(|cell| options.way.can_run(cell)).collect();
+    let mut groups = vec![(Group::Tables, cell::tables()), (Group::Today, today)];
+    if options.sensitivity && options.way == Way::Simulated {
+        groups.push((Group::Sensitivity, cell::sensitivity()));
     }
     let seeds: Vec<u64> = (0..options.seeds.clamp(1, SEEDS_MAX)).map(|n| options.first_seed.wrapping_add(n)).collect();
     let runs: Vec<(&Cell, u64)> = groups
@@ -76,10 +102,11 @@ pub fn run(options: &Options) -> Report {
         .flat_map(|cell| seeds.iter().map(move |seed| (cell, *seed)))
         .collect();
     let bar = bar(runs.len() as u64, "runs", options.bar);
-    // Real runs would disturb one another.
-    let threads = if options.way == Way::Simulated { options.threads } else { NonZeroUsize::MIN };
     let work = |n: usize| runs.get(n).map(|(cell, seed)| make(options.way, cell, *seed));
-    let made: Vec<_> = pool::map(runs.len(), threads, work, || bar.inc(1)).into_iter().flatten().collect();
+    let made: Vec<_> = pool::map(runs.len(), options.way.at_once(options.threads), work, || bar.inc(1))
+        .into_iter()
+        .flatten()
+        .collect();
     bar.finish_and_clear();
 
     let mut made = made.into_iter();
@@ -90,7 +117,7 @@ pub fn run(options: &Options) -> Report {
         }
     }
     outcome::compare(&mut rows);
-    Report::new(options, rows, timeline::all())
+    Report::new(options, rows, timeline::all(options.way))
 }
 
 fn make(way: Way, cell: &Cell, seed: u64) -> Result<Outcome, String> {

@@ -25,8 +25,10 @@ pub struct Report {
     pub seeds: u64,
     /// A row for each cell.
     pub rows: Vec<Row>,
-    /// Example 1 with each form of the cache; always simulated.
+    /// Example 1 with each form of the cache.
     pub examples: Vec<Example>,
+    /// Why some are missing.
+    pub example_failures: Vec<String>,
 }
 
 /// Which table a row is in.
@@ -62,6 +64,8 @@ pub struct Row {
     pub duplicates_processed: Option<Summary>,
     /// KB a second.
     pub speed: Option<Summary>,
+    /// How far the means of as many other runs may be from these.
+    pub margins: Margins,
     /// By how many percent the mean speed is above that with the reference port's cache, or
     /// without one.
     pub change_percent: Option<f64>,
@@ -75,16 +79,40 @@ pub struct Row {
     pub failures: Vec<FailedRun>,
 }
 
-/// By how many percent means lie above the paper's.
+/// Half the 95 % intervals of means; `None` when there are too few runs.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Margins {
+    /// Writes sent.
+    pub sent: Option<f64>,
+    /// Of these, sent again.
+    pub duplicates_sent: Option<f64>,
+    /// Writes executed again.
+    pub duplicates_processed: Option<f64>,
+    /// KB a second.
+    pub speed: Option<f64>,
+    /// Points of the change.
+    pub change_percent: Option<f64>,
+}
+
+/// How far means lie above the paper's, in percent.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Difference {
     /// Writes sent.
     pub sent: f64,
     /// Of these, sent again.
     pub duplicates_sent: f64,
+    /// Writes executed again, where the paper has any.
+    pub duplicates_processed: Option<f64>,
     /// KB a second.
     pub speed: f64,
+    /// The change of speed, in points.
+    pub change_points: Option<f64>,
 }
+
+/// How near to the paper's figures are taken to be near enough, in percent,
+pub(super) const NEAR: f64 = 15.0;
+/// and changes of speed, in points.
+pub(super) const CHANGE_NEAR: f64 = 10.0;
 
 /// A run that failed.
 #[derive(Clone, Debug, Serialize)]
@@ -98,6 +126,8 @@ pub struct FailedRun {
 /// Example 1 with one form of the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Example {
+    /// Where it comes from.
+    pub source: Source,
     /// Which.
     pub cache: Mode,
     /// What happened, in order.
@@ -123,7 +153,8 @@ pub struct Event {
 }
 
 impl Report {
-    pub(super) fn new(options: &Options, rows: Vec<Row>, examples: Vec<Example>) -> Report {
+    pub(super) fn new(options: &Options, rows: Vec<Row>, examples: Vec<Result<Example, String>>) -> Report {
+        let (examples, failed): (Vec<_>, Vec<_>) = examples.into_iter().partition(Result::is_ok);
         let (source, faster) = match options.way {
             Way::Simulated => (Source::Simulated, None),
             Way::Real { faster } => (Source::Real, Some(faster)),
@@ -136,13 +167,14 @@ impl Report {
             first_seed: options.first_seed,
             seeds: options.seeds,
             rows,
-            examples,
+            examples: examples.into_iter().flatten().collect(),
+            example_failures: failed.into_iter().filter_map(Result::err).collect(),
         }
     }
 
     /// How many runs failed, or left a file that is not what was written.
     pub fn failures(&self) -> usize {
-        self.rows.iter().map(|r| r.failures.len() + r.damaged).sum()
+        self.rows.iter().map(|r| r.failures.len() + r.damaged).sum::<usize>() + self.example_failures.len()
     }
 
     /// The rows of a table.
@@ -161,7 +193,15 @@ impl Row {
                 Err(why) => failures.push(FailedRun { seed, why }),
             }
         }
-        let summary = |of: fn(&Outcome) -> f64| Summary::of(&done.iter().map(of).collect::<Vec<_>>());
+        let values = |of: fn(&Outcome) -> f64| done.iter().map(of).collect::<Vec<_>>();
+        let summary = |of: fn(&Outcome) -> f64| Summary::of(&values(of));
+        let margins = Margins {
+            sent: margin(&values(|o| o.sent.into())),
+            duplicates_sent: margin(&values(|o| o.duplicates_sent.into())),
+            duplicates_processed: margin(&values(|o| o.duplicates_processed.into())),
+            speed: margin(&values(Outcome::speed)),
+            change_percent: None,
+        };
         let mut row = Row {
             group,
             server: cell.server,
@@ -172,6 +212,7 @@ impl Row {
             duplicates_sent: summary(|o| o.duplicates_sent.into()),
             duplicates_processed: summary(|o| o.duplicates_processed.into()),
             speed: summary(Outcome::speed),
+            margins,
             change_percent: None,
             paper: cell.paper(),
             difference_percent: None,
@@ -185,11 +226,30 @@ impl Row {
     fn difference(&self) -> Option<Difference> {
         let paper = self.paper?;
         let above = |summary: Option<Summary>, paper: f64| Some(100.0 * (mean(summary)? / paper - 1.0));
+        let has_any = paper.duplicates_processed > 0.0;
         Some(Difference {
             sent: above(self.sent, paper.sent)?,
             duplicates_sent: above(self.duplicates_sent, paper.duplicates_sent)?,
+            duplicates_processed: above(self.duplicates_processed, paper.duplicates_processed).filter(|_| has_any),
             speed: above(self.speed, paper.speed)?,
+            change_points: None,
         })
+    }
+
+    /// What is not near the paper's, in words.
+    pub(super) fn far(&self) -> Vec<String> {
+        let Some(d) = self.difference_percent else { return Vec::new() };
+        let percents = [
+            ("sent", Some(d.sent)),
+            ("duplicates", Some(d.duplicates_sent)),
+            ("processed", d.duplicates_processed),
+            ("KB/s", Some(d.speed)),
+        ];
+        let percents = percents.into_iter().filter_map(|(what, off)| Some((what, off?, NEAR, " %")));
+        let change = d.change_points.map(|off| ("change", off, CHANGE_NEAR, " points"));
+        let far = percents.chain(change).filter(|(_, off, near, _)| off.abs() > *near);
+        far.map(|(what, off, _, unit)| format!("{}, {}: {what} {off:+.0}{unit}", self.server.name(), self.cache.name()))
+            .collect()
     }
 
     /// Whether `other` is the same but for the cache.
@@ -197,6 +257,27 @@ impl Row {
         (self.group, self.server, self.client) == (other.group, other.server, other.client)
             && self.varied == other.varied
     }
+}
+
+/// Half the 95 % interval of the mean, from Student's distribution.
+fn margin(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    if n < 3.0 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    Some(student_97_5(n - 1.0) * (variance / n).sqrt())
+}
+
+/// The quantile of Student's distribution, by the first terms of Cornish and Fisher's series (Abramowitz and Stegun,
+/// 26.7.5); for two degrees of freedom 3 % too small.
+fn student_97_5(freedom: f64) -> f64 {
+    let (z, f) = (1.959_964_f64, freedom);
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / f + second / f.powi(2) + third / f.powi(3)
 }
 
 /// The mean of the runs that ended.
@@ -212,9 +293,38 @@ pub(super) fn compare(rows: &mut [Row]) {
         let speeds: Vec<f64> = unmodified.filter_map(|r| mean(r.speed)).collect();
         (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
     };
-    let changes: Vec<Option<f64>> =
-        rows.iter().map(|row| Some(100.0 * (mean(row.speed)? / base(rows, row)? - 1.0))).collect();
-    for (row, change) in rows.iter_mut().zip(changes) {
-        row.change_percent = change.filter(|_| row.cache.is_modified());
+    let changes: Vec<Option<(f64, Option<f64>)>> = rows
+        .iter()
+        .map(|row| {
+            let ratio = mean(row.speed)? / base(rows, row)?;
+            let beside = rows.iter().find(|r| r.is_beside(row) && !r.cache.is_modified())?;
+            // Of two means that know nothing of each other.
+            let share = |row: &Row| Some(row.margins.speed? / mean(row.speed)?);
+            let margin = share(row).zip(share(beside)).map(|(a, b)| 100.0 * ratio * a.hypot(b));
+            Some((100.0 * (ratio - 1.0), margin))
+        })
+        .collect();
+    for (row, change) in rows.iter_mut().zip(changes).filter(|(row, _)| row.cache.is_modified()) {
+        let Some((change, margin)) = change else { continue };
+        (row.change_percent, row.margins.change_percent) = (Some(change), margin);
+        if let (Some(difference), Some(paper)) = (&mut row.difference_percent, row.paper) {
+            difference.change_points = paper.change_percent.map(|paper| change - paper);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_margin_is_students() {
+        for (freedom, quantile) in [(2.0, 4.303), (4.0, 2.776), (19.0, 2.093), (499.0, 1.965)] {
+            let ours = student_97_5(freedom);
+            assert!((ours / quantile - 1.0).abs() < if freedom < 4.0 { 0.04 } else { 0.003 }, "{freedom}: {ours}");
+        }
+        // 1 to 5: a standard deviation of 1.581, and 2.776 of its fifth's root.
+        assert!((margin(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 1.963).abs() < 0.01);
+        assert_eq!(margin(&[1.0, 2.0]), None);
     }
 }

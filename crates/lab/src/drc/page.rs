@@ -26,6 +26,9 @@ impl Html for Report {
                 body += &figure(caption, &plot::speeds(self)?);
             }
             body += &self.table(group).to_html();
+            if group == Group::Tables {
+                body += &format!("<p class=\"note\">{}</p>", escape(&self.nearness()));
+            }
         }
         body += "<h2>Example 1: a lost write</h2><p>The client creates a file, c(0), and writes to it, w(0). The \
                  create is slow, so it is sent again, c(1), just before its reply comes in.</p>";
@@ -37,7 +40,7 @@ impl Html for Report {
 }
 
 fn drawn(example: &Example) -> Result<String, String> {
-    let caption = format!("Cache {}. {}", example.cache.name(), example.verdict());
+    let caption = format!("{}. {}", example.title(), example.verdict());
     Ok(figure(&caption, &plot::timeline(&example.timeline)?))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +17,10 @@ use remora_wire::nfs3::{
 };
 
 /// How long those that sleep for the lock give the one that let go of it to come back with the
-/// next request.
-const GRACE: Duration = Duration::from_micros(300);
+/// next request: of the clock's time, since many runs may share the machine where it is not fast,
+/// and of the machine's.
+const GRACE: Duration = Duration::from_millis(4);
+const GRACE_MIN: Duration = Duration::from_micros(300);
 
 /// A clock that runs faster than the machine's.
 #[derive(Clone, Copy, Debug)]
@@ -54,12 +56,65 @@ pub(super) struct SlowDisk {
     volume: Mutex<Volume>,
     inode: Inode,
     writes: AtomicU64,
+    script: Option<Script>,
+}
+
+/// How long things take where that is laid down, and what was done.
+pub(super) struct Script {
+    /// Creates take so long, one after the other; then no time.
+    creates: Mutex<VecDeque<Duration>>,
+    write: Duration,
+    done: Mutex<Vec<Done>>,
+}
+
+/// A create or a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    pub(super) is_create: bool,
+    pub(super) daemon: ThreadId,
+    pub(super) from: Time,
+    /// Its effect is at the end.
+    pub(super) to: Time,
+}
+
+impl Script {
+    pub(super) fn new(creates: impl IntoIterator<Item = Duration>, write: Duration) -> Script {
+        Script { creates: Mutex::new(creates.into_iter().collect()), write, done: Mutex::default() }
+    }
+
+    fn act<T>(&self, pace: Pace, is_create: bool, effect: impl FnOnce() -> T) -> T {
+        let takes = if is_create { lock(&self.creates).pop_front().unwrap_or_default() } else { self.write };
+        let from = pace.now();
+        pace.sleep_until(from + takes);
+        let result = effect();
+        lock(&self.done).push(Done { is_create, daemon: thread::current().id(), from, to: pace.now() });
+        result
+    }
 }
 
 impl SlowDisk {
     pub(super) fn new(fs: Arc<MemFs>, ufs: Ufs, pace: Pace, seed: u64) -> SlowDisk {
         let volume = Mutex::new(Volume::new(ufs, seed));
-        SlowDisk { fs, pace, volume, inode: Inode::default(), writes: AtomicU64::new(0) }
+        SlowDisk {
+            fs,
+            pace,
+            volume,
+            inode: Inode::new(ufs.overtaking.then(|| pace.real(GRACE).max(GRACE_MIN))),
+            writes: AtomicU64::new(0),
+            script: None,
+        }
+    }
+
+    /// Creates and writes take as long as `script` says.
+    pub(super) fn scripted(fs: Arc<MemFs>, ufs: Ufs, pace: Pace, script: Script) -> SlowDisk {
+        SlowDisk { script: Some(script), ..SlowDisk::new(fs, ufs, pace, 0) }
+    }
+
+    /// What was done by a script, in the order in which it was taken up.
+    pub(super) fn done(&self) -> Vec<Done> {
+        let mut done = self.script.as_ref().map_or_else(Vec::new, |script| lock(&script.done).clone());
+        done.sort_by_key(|d| d.from);
+        done
     }
 
     /// Writes executed so far.
@@ -85,10 +140,12 @@ fn handle(id: &FileId) -> Fh {
     Fh(Bytes::copy_from_slice(id.as_bytes()))
 }
 
-/// The lock of an inode; the load has one file. It is free to take at once for whoever comes
-/// while nobody holds it. Those that sleep for it come in turn, but later.
-#[derive(Default)]
+/// The lock of an inode; the load has one file. If daemons overtake one another it is free to take
+/// at once for whoever comes while nobody holds it, and those that sleep for it come in turn, but
+/// later. Else all have it in turn.
 struct Inode {
+    /// How long sleepers wait once it is free, if they are overtaken.
+    grace: Option<Duration>,
     state: Mutex<Lock>,
     freed: Condvar,
 }
@@ -103,17 +160,21 @@ struct Lock {
 struct Held<'a>(&'a Inode);
 
 impl Inode {
+    fn new(grace: Option<Duration>) -> Inode {
+        Inode { grace, state: Mutex::default(), freed: Condvar::new() }
+    }
+
     fn lock(&self) -> Held<'_> {
         let mut state = lock(&self.state);
-        if state.is_held {
+        if state.is_held || self.grace.is_none() && !state.asleep.is_empty() {
             let me = state.next;
             state.next += 1;
             state.asleep.push_back(me);
             while state.is_held || state.asleep.front() != Some(&me) {
                 state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                if !state.is_held && state.asleep.front() == Some(&me) {
+                if let Some(grace) = self.grace.filter(|_| !state.is_held && state.asleep.front() == Some(&me)) {
                     drop(state);
-                    thread::sleep(GRACE);
+                    thread::sleep(grace);
                     state = lock(&self.state);
                 }
             }
@@ -143,6 +204,9 @@ impl Vfs for SlowDisk {
 
     fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
         self.writes.fetch_add(1, Ordering::Relaxed);
+        if let Some(script) = &self.script {
+            return script.act(self.pace, false, || self.fs.write(cred, id, offset, data, stable));
+        }
         let bytes = offset..offset.saturating_add(data.len() as u64);
         self.slowly(|v, now| v.write(now, &handle(id), bytes), |fs| fs.write(cred, id, offset, data, stable))
     }
@@ -176,7 +240,10 @@ impl Vfs for SlowDisk {
     }
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
-        self.fs.create(cred, dir, name, how)
+        match &self.script {
+            Some(script) => script.act(self.pace, true, || self.fs.create(cred, dir, name, how)),
+            None => self.fs.create(cred, dir, name, how),
+        }
     }
 
     fn mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
@@ -236,7 +303,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_while_the_lock_is_free_has_it_before_those_that_sleep() {
-        let inode = Inode::default();
+        let inode = Inode::new(Some(GRACE_MIN));
         let order = Mutex::new(Vec::new());
         let held = inode.lock();
         let (inode, log) = (&inode, &order);

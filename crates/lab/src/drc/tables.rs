@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::{Example, Group, Report, Row, mean};
+use super::outcome::{CHANGE_NEAR, Example, Group, NEAR, Report, Row, mean};
 use crate::report::table::Table;
 use crate::wireless::{Source, Summary};
 
@@ -30,9 +30,12 @@ impl Report {
                 // Writing to a String cannot fail.
                 let _ = writeln!(out, "{}\n{}", group.title(), self.table(group).to_text());
             }
+            if group == Group::Tables {
+                let _ = writeln!(out, "{}\n", self.nearness());
+            }
         }
         for example in &self.examples {
-            let _ = writeln!(out, "Example 1, cache {}\n{}", example.cache.name(), example.to_text());
+            let _ = writeln!(out, "{}\n{}", example.title(), example.to_text());
         }
         for line in self.troubles() {
             let _ = writeln!(out, "{line}");
@@ -44,18 +47,34 @@ impl Report {
     /// How the figures came about, in a sentence or two.
     pub(super) fn made_how(&self) -> String {
         let how = match (self.source, self.faster) {
+            (Source::Real, Some(1.0)) => {
+                "The real server and client on loopback with a slow disk, in real time".to_owned()
+            }
             (Source::Real, Some(faster)) => format!(
                 "The real server and client on loopback with a slow disk, timers and disk {faster} times as fast; \
-                 speeds are those of the original pace. Example 1 is simulated"
+                 speeds are those of the original pace. Remora's client has timers of its own and is left out"
             ),
             _ => "Simulated, in virtual time".to_owned(),
         };
-        format!("{how}. Means of {} seeds from {}, as the paper's are of 20 runs.", self.seeds, self.first_seed)
+        format!(
+            "{how}. Means of {} seeds from {}, with 95 % intervals; the paper's are of 20 runs.",
+            self.seeds, self.first_seed
+        )
+    }
+
+    /// How near to the paper tables 2 and 3 are.
+    pub(super) fn nearness(&self) -> String {
+        let far: Vec<String> = self.group(Group::Tables).flat_map(Row::far).collect();
+        if far.is_empty() {
+            format!("All are within {NEAR} % of the paper's, changes within {CHANGE_NEAR} points.")
+        } else {
+            format!("More than {NEAR} % from the paper's, changes {CHANGE_NEAR} points: {}.", far.join("; "))
+        }
     }
 
     /// What went wrong, a line each.
     pub(super) fn troubles(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines = self.example_failures.clone();
         for row in &self.rows {
             let place = format!("{}, {}, {}", row.server.name(), row.client.name(), row.cache.name());
             lines.extend(row.failures.iter().map(|f| format!("failed: {place}, seed {}: {}", f.seed, f.why)));
@@ -80,19 +99,21 @@ impl Report {
             vec![
                 r.server.name().into(),
                 r.cache.name().into(),
-                figure(r.sent),
+                figure(r.sent, r.margins.sent),
                 show(paper.map(|p| p.sent), 0),
                 signed(off.map(|d| d.sent)),
-                figure(r.duplicates_sent),
+                figure(r.duplicates_sent, r.margins.duplicates_sent),
                 show(paper.map(|p| p.duplicates_sent), 0),
                 signed(off.map(|d| d.duplicates_sent)),
-                figure(r.duplicates_processed),
+                figure(r.duplicates_processed, r.margins.duplicates_processed),
                 show(paper.map(|p| p.duplicates_processed), 0),
-                figure(r.speed),
+                signed(off.and_then(|d| d.duplicates_processed)),
+                figure(r.speed, r.margins.speed),
                 show(paper.map(|p| p.speed), 0),
                 signed(off.map(|d| d.speed)),
-                signed(r.change_percent),
+                change(r),
                 signed(paper.and_then(|p| p.change_percent)),
+                off.and_then(|d| d.change_points).map_or_else(String::new, |p| format!("{p:+.0}")),
             ]
         };
         let head = [
@@ -106,11 +127,13 @@ impl Report {
             "off by",
             "processed",
             "paper",
+            "off by",
             "KB/s",
             "paper",
             "off by",
             "change",
             "paper",
+            "off by",
         ];
         Table { left: 2, head: owned(&head), rows: self.group(Group::Tables).map(row).collect() }
     }
@@ -121,11 +144,11 @@ impl Report {
                 r.client.name().into(),
                 r.server.name().into(),
                 r.cache.name().into(),
-                figure(r.sent),
-                figure(r.duplicates_sent),
-                figure(r.duplicates_processed),
-                figure(r.speed),
-                signed(r.change_percent),
+                figure(r.sent, r.margins.sent),
+                figure(r.duplicates_sent, r.margins.duplicates_sent),
+                figure(r.duplicates_processed, r.margins.duplicates_processed),
+                figure(r.speed, r.margins.speed),
+                change(r),
             ]
         };
         let head = ["client", "server", "cache", "sent", "duplicates", "processed", "KB/s", "change"];
@@ -139,11 +162,11 @@ impl Report {
             [off, modified] => Some(vec![
                 off.server.name().into(),
                 off.varied.clone().unwrap_or_else(|| "as fitted".into()),
-                figure(off.duplicates_sent),
-                figure(modified.duplicates_sent),
-                figure(off.speed),
-                figure(modified.speed),
-                signed(modified.change_percent),
+                figure(off.duplicates_sent, off.margins.duplicates_sent),
+                figure(modified.duplicates_sent, modified.margins.duplicates_sent),
+                figure(off.speed, off.margins.speed),
+                figure(modified.speed, modified.margins.speed),
+                change(modified),
             ]),
             _ => None,
         };
@@ -153,6 +176,12 @@ impl Report {
 }
 
 impl Example {
+    /// What stands above it.
+    pub(super) fn title(&self) -> String {
+        let how = if self.source == Source::Real { "on the real server" } else { "simulated" };
+        format!("Example 1, cache {}, {how}", self.cache.name())
+    }
+
     /// What happened, a line each.
     fn to_text(&self) -> String {
         let mut out = String::new();
@@ -174,8 +203,15 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&w| w.to_owned()).collect()
 }
 
-fn figure(summary: Option<Summary>) -> String {
-    show(mean(summary), 1)
+/// A mean with its interval.
+fn figure(summary: Option<Summary>, margin: Option<f64>) -> String {
+    let margin = margin.map_or_else(String::new, |m| format!(" ±{m:.1}"));
+    show(mean(summary), 1) + &margin
+}
+
+fn change(row: &Row) -> String {
+    let margin = row.margins.change_percent.map_or_else(String::new, |m| format!(" ±{m:.0}"));
+    signed(row.change_percent) + &margin
 }
 
 fn show(value: Option<f64>, digits: usize) -> String {

@@ -6,15 +6,23 @@ use remora_sim::drc::example::{self, Span, Timeline, WRITTEN};
 
 use super::cell::Mode;
 use super::outcome::{Event, Example};
+use super::{Way, real_example};
+use crate::wireless::Source;
 
 /// With each form of the cache.
-pub(super) fn all() -> Vec<Example> {
-    Mode::ALL.map(example_with).into()
+pub(super) fn all(way: Way) -> Vec<Result<Example, String>> {
+    Mode::ALL.map(|cache| example_with(way, cache)).into()
 }
 
-fn example_with(cache: Mode) -> Example {
-    let timeline = example::play(cache.config());
-    Example { cache, events: events(&timeline), size: timeline.size, lost: timeline.lost(), timeline }
+fn example_with(way: Way, cache: Mode) -> Result<Example, String> {
+    let (source, timeline) = match way {
+        Way::Simulated => (Source::Simulated, example::play(cache.config())),
+        Way::Real { .. } => {
+            let failed = |e| format!("failed: Example 1, cache {}: {e}", cache.name());
+            (Source::Real, real_example::play(cache.config()).map_err(failed)?)
+        }
+    };
+    Ok(Example { source, cache, events: events(&timeline), size: timeline.size, lost: timeline.lost(), timeline })
 }
 
 fn events(timeline: &Timeline) -> Vec<Event> {
@@ -62,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_story_is_told_in_order_and_to_its_end() {
-        let examples = all();
+        let examples: Vec<Example> = all(Way::Simulated).into_iter().map(Result::unwrap).collect();
         for example in &examples {
             assert!(example.events.is_sorted_by_key(|e| (e.seconds * 1e9) as u64), "{example:?}");
             assert_eq!(example.events.iter().filter(|e| e.what.starts_with("sends")).count(), 3);
