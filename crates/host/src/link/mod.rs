@@ -27,6 +27,7 @@ mod report;
 mod session;
 mod sessions;
 mod settings;
+mod strangers;
 mod table;
 mod ups;
 mod worker;

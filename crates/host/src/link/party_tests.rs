@@ -313,6 +313,21 @@ fn strangers_get_no_answer() {
     assert_eq!(w.base.counters().strangers, 1);
 }
 
+/// Such a one is silent at its own end but for the question whether the key is right.
+#[test]
+fn who_calls_another_base_is_told_of() {
+    let mut w = World::up(1);
+    let (stranger, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let mut party = mobile(&stranger, other.public, 5, WALL, w.now);
+    party.handle_timeout(w.now);
+    let call = party.poll_outgoing().unwrap().bytes;
+    let from = at("198.51.100.9:9");
+    w.base.receive(w.now, from, &call);
+    assert_eq!((w.base.poll_event(), w.base.poll_outgoing()), (Some(Event::OtherBase { from }), None));
+    w.base.receive(w.now, from, &call[..call.len() - 1]);
+    assert_eq!((w.base.poll_event(), w.base.counters().refused), (None, 2));
+}
+
 #[test]
 fn an_old_call_cannot_be_replayed() {
     let mut w = World::up(1);

@@ -69,6 +69,11 @@ pub enum Notice {
         /// Where from.
         from: SocketAddr,
     },
+    /// Somebody called another base here.
+    OtherBase {
+        /// Where from.
+        from: SocketAddr,
+    },
     /// Datagrams cannot be sent at present.
     NoNetwork {
         /// What the system says.
@@ -144,6 +149,12 @@ impl fmt::Display for Notice {
             Notice::Stranger { key, from } => {
                 write!(f, "refused: {} called with key {key}, which is not known", canonical(*from))
             }
+            Notice::OtherBase { from } => write!(
+                f,
+                "refused: {} called with another base's key, or its call was damaged on the way: is its --base-key \
+                 this base's?",
+                canonical(*from)
+            ),
             Notice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
             Notice::Network => f.write_str("can send again"),
             Notice::Circle { to } => write!(

@@ -24,6 +24,7 @@ use super::flips::Flips;
 use super::key::PublicKey;
 use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
+use super::strangers::Strangers;
 use super::table::Table;
 use super::ups::Change;
 use crate::Clock;
@@ -35,8 +36,6 @@ const BURST: usize = 64;
 const NICE: i32 = -15;
 /// How often the figures are brought up to date.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
-/// Strangers are told about at most so often.
-const STRANGER_EVERY: Duration = Duration::from_secs(1);
 
 /// Another end, as the loop knows it.
 pub(super) struct End {
@@ -77,7 +76,7 @@ struct Turn {
     by_peer: BTreeMap<Peer, usize>,
     drops: Drops,
     report_at: Time,
-    stranger_at: Time,
+    strangers: Strangers,
     /// When the device is to be given what it did not take.
     mend_at: Option<Time>,
     network: bool,
@@ -108,7 +107,7 @@ impl Worker {
             by_peer: self.ends.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
             drops: Drops::default(),
             report_at: Time::ZERO,
-            stranger_at: Time::ZERO,
+            strangers: Strangers::default(),
             mend_at: None,
             network: true,
             port: self.socket.local_addr().ok().map(|a| a.port()),
@@ -285,9 +284,13 @@ impl Worker {
                 }
             }
             party::Event::Stranger { key, from } => {
-                if now >= turn.stranger_at {
-                    turn.stranger_at = now + STRANGER_EVERY;
+                if turn.strangers.called(now, Some(key)) {
                     self.notify(Notice::Stranger { key, from });
+                }
+            }
+            party::Event::OtherBase { from } => {
+                if turn.strangers.called(now, None) {
+                    self.notify(Notice::OtherBase { from });
                 }
             }
             party::Event::Renewed { .. } => {}

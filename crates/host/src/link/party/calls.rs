@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use remora_base::Time;
 
 use super::super::caller::{Call, Wants};
-use super::super::handshake::{Answer, Hello, Initiation, Question, RESPONSE_LEN};
+use super::super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESPONSE_LEN};
 use super::super::session::{self, INDEX_MAX, Kind, Session};
 use super::remote::Remote;
 use super::{Event, Outgoing, Party, Role};
@@ -21,7 +21,13 @@ impl Party {
         let known = self.remotes.iter().any(|r| r.address == Some(from));
         let Role::Base { limiter } = &mut self.role else { return self.counters.refused += 1 };
         // First what costs little: junk must not use up the bound on what costs much.
-        let Some(question) = Question::check(&self.identity.public, rest) else { return self.counters.refused += 1 };
+        let Some(question) = Question::check(&self.identity.public, rest) else {
+            self.counters.refused += 1;
+            if rest.len() == INITIATION_LEN {
+                self.events.push_back(Event::OtherBase { from });
+            }
+            return;
+        };
         if !limiter.admit(now, from, known) {
             return self.counters.limited += 1;
         }

@@ -75,6 +75,11 @@ pub enum Event {
         /// Where the call came from, which is not.
         from: SocketAddr,
     },
+    /// Somebody called who does not know this base's key. (Or it is no call at all, but as long as one.)
+    OtherBase {
+        /// Where the call came from.
+        from: SocketAddr,
+    },
 }
 
 impl Event {

@@ -1,0 +1,66 @@
+//! Which calls of strangers are told of. A stranger calls every 2 s for as long as it runs, and whoever
+//! makes up keys can be any number of them: neither is to fill a log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::key::PublicKey;
+
+/// Each is told of at most so often,
+const EVERY: Duration = Duration::from_secs(60);
+/// and no more than so many in that time.
+const KEYS_MAX: usize = 64;
+
+/// Strangers told of in the last minute.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    /// By key, until when they are not told of again; `None`: those whose keys nobody knows, for what they say
+    /// is for another base.
+    quiet_until: BTreeMap<Option<PublicKey>, Time>,
+}
+
+impl Strangers {
+    /// A stranger with that key has called; whether to tell of it.
+    pub(super) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
+        self.quiet_until.retain(|_, until| *until > now);
+        // One place is kept for those without a key.
+        let has_room = key.is_none() || self.quiet_until.len() < KEYS_MAX;
+        let is_news = has_room && !self.quiet_until.contains_key(&key);
+        if is_news {
+            self.quiet_until.insert(key, now + EVERY);
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u8) -> Option<PublicKey> {
+        Some(PublicKey([n; 32]))
+    }
+
+    #[test]
+    fn each_is_told_of_once_in_a_minute() {
+        let mut strangers = Strangers::default();
+        let mut told = [0; 3];
+        for second in 0..600 {
+            for (n, key) in [key(1), key(2), None].into_iter().enumerate() {
+                told[n] += u32::from(strangers.called(Time::from_secs(second), key));
+            }
+        }
+        assert_eq!(told, [10; 3]);
+    }
+
+    #[test]
+    fn made_up_keys_do_not_fill_a_log_or_the_memory() {
+        let mut strangers = Strangers::default();
+        let told = (0..=255).filter(|n| strangers.called(Time::from_secs(1), key(*n))).count();
+        assert_eq!((told, strangers.quiet_until.len()), (KEYS_MAX, KEYS_MAX));
+        assert!(strangers.called(Time::from_secs(1), None));
+        assert!(strangers.called(Time::from_secs(61), key(255)));
+    }
+}
