@@ -106,7 +106,7 @@ impl<T> PerClass<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Codel {
     /// The least standing delay that is too much; three frames at the destination's share of
-    /// the link if that is more.
+    /// the link, or half the round trip, if that is more.
     pub target: Duration,
     /// The same for packets that are not [`responsive`](crate::Packet::responsive); 48 frames
     /// if that is more. The window of a request and reply protocol never gets there, and who

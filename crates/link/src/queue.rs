@@ -16,7 +16,10 @@ use crate::{Class, Config, Packet};
 
 /// A standing queue of so many frames is never too long for CoDel,
 const TARGET_FRAMES: u32 = 3;
-/// nor one of so many if its sender would not notice: more than the windows of request and
+/// nor one that takes this part of a round trip: whoever fills a long way sends in bursts, and what a drop costs it
+/// takes round trips to come back;
+const TARGET_PART: u32 = 2;
+/// nor one of so many frames if its sender would not notice: more than the windows of request and
 /// reply protocols, fewer than the queue holds.
 const TARGET_FRAMES_UNRESPONSIVE: u32 = 48;
 
@@ -162,7 +165,7 @@ pub(crate) fn aim(config: &Config, frame: Duration, sharers: usize, round_trip: 
     let sharers = u32::try_from(sharers.max(1)).unwrap_or(u32::MAX);
     let frames = |n: u32| frame.saturating_mul(n).saturating_mul(sharers);
     Aim {
-        target: config.codel.target.max(frames(TARGET_FRAMES)),
+        target: config.codel.target.max(frames(TARGET_FRAMES)).max(round_trip / TARGET_PART),
         target_unresponsive: config.codel.target_unresponsive.max(frames(TARGET_FRAMES_UNRESPONSIVE)),
         interval: config.codel.interval + round_trip,
         frame: frames(1),
@@ -287,6 +290,24 @@ mod tests {
             }
             assert_eq!(queue.take_dropped().codel, drops, "stopped: {stopped}");
         }
+    }
+
+    #[test]
+    fn a_queue_that_is_short_beside_the_round_trip_is_left_alone() {
+        let config = Config { queue_packets_max: 1000, ..Config::default() };
+        let drops = |wait: u64, round_trip: u64| {
+            let (mut queue, at) = (Queue::new(Time::ZERO), Time::from_millis);
+            let aim = aim(&config, Duration::from_millis(12), 1, Duration::from_millis(round_trip));
+            for now in (0..5000).step_by(12) {
+                queue.push(at(now), packet(1, 1400, Class::Default), &config);
+                if now >= wait {
+                    queue.pop(at(now), &aim, &config);
+                }
+            }
+            queue.take_dropped().codel
+        };
+        assert_eq!(drops(240, 600), 0);
+        assert!(drops(240, 20) > 10 && drops(400, 600) > 5);
     }
 
     #[test]
