@@ -352,7 +352,7 @@ impl Destination {
             Arrival::Duplicate => self.stats.duplicates += 1,
             Arrival::Refused => self.stats.refused += 1,
         }
-        self.begun_anew(life)
+        self.begun_anew(now, life, config)
     }
 
     /// Takes a probe.
@@ -362,7 +362,7 @@ impl Destination {
             Arrival::Refused => self.stats.refused += 1,
             _ => self.owes_cts = true,
         }
-        self.begun_anew(life)
+        self.begun_anew(now, life, config)
     }
 
     /// Takes the signal of a cell switch.
@@ -375,15 +375,19 @@ impl Destination {
     }
 
     /// The peer's life was `before`: with another one a cell switch it had announced is over.
-    fn begun_anew(&mut self, before: Option<u16>) -> Option<HandOffPhase> {
+    fn begun_anew(&mut self, now: Time, before: Option<u16>, config: &Config) -> Option<HandOffPhase> {
         let life = self.receiver.life().filter(|life| before != Some(*life))?;
+        if before.is_some() {
+            self.queue.begin_anew(now, config);
+        }
         self.handoffs.peer_lives(Some(life)).then_some(HandOffPhase::End)
     }
 
     /// The layer below knows that the peer has begun anew: it is told everything again that it
     /// has not acknowledged, and what it was about to do is over.
-    pub(crate) fn restarted(&mut self, now: Time) -> Option<HandOffPhase> {
+    pub(crate) fn restarted(&mut self, now: Time, config: &Config) -> Option<HandOffPhase> {
         let ended = self.handoffs.peer_lives(None);
+        self.queue.begin_anew(now, config);
         self.receiver.restarted();
         self.sender.peer_restarted();
         self.owes_cts = false;

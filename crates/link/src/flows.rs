@@ -70,6 +70,17 @@ impl Flow {
         self.bytes -= waiting.packet.bytes.len();
         Some(waiting)
     }
+
+    /// Keeps the packets of which `stays` is true: it is told whether they are its first or last. How many went.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&Waiting, bool) -> bool) -> usize {
+        let (before, mut at) = (self.packets.len(), 0);
+        self.packets.retain(|waiting| {
+            at += 1;
+            stays(waiting, at == 1 || at == before)
+        });
+        self.bytes = self.packets.iter().map(|waiting| waiting.packet.bytes.len()).sum();
+        before - self.packets.len()
+    }
 }
 
 impl Flows {
@@ -175,10 +186,9 @@ impl Flows {
         self.by_bytes.last().map(|(_, id)| *id)
     }
 
-    /// The flows whose first packet came so long ago that it `is_due`.
-    pub(crate) fn due(&self, is_due: impl Fn(&Waiting) -> bool) -> Vec<u64> {
-        let due = |(id, flow): (&u64, &Flow)| flow.packets.front().is_some_and(&is_due).then_some(*id);
-        self.all.iter().filter_map(due).collect()
+    /// The flows of which `is_meant` is true.
+    pub(crate) fn those(&self, is_meant: impl Fn(&Flow) -> bool) -> Vec<u64> {
+        self.all.iter().filter_map(|(id, flow)| is_meant(flow).then_some(*id)).collect()
     }
 
     /// An interactive flow that had nothing goes before the standing ones again: a round of many takes

@@ -119,7 +119,7 @@ impl Link {
     /// epoch says the same, but one in 65536 is the old one, and it takes a frame to tell.)
     pub fn restarted(&mut self, now: Time, peer: Peer) {
         let mut phase = None;
-        self.with(now, peer, |destination, _, _, _| phase = destination.restarted(now));
+        self.with(now, peer, |destination, _, config, _| phase = destination.restarted(now, config));
         self.events.extend(phase.map(|phase| Event::HandOff { peer, phase }));
     }
 

@@ -23,6 +23,12 @@ const TARGET_PART: u32 = 2;
 /// reply protocols, fewer than the queue holds.
 const TARGET_FRAMES_UNRESPONSIVE: u32 = 48;
 
+/// The oldest and the newest packet of a flow that does not hear of an outage wait for its end as long as this. TCP
+/// doubles its timeout: once an outage is over it would not try again for as long as that took. The newest is what it
+/// has sent again last. Where that had arrived, and only the word of it is lost, TCP takes all the rest to be on its way
+/// still: the oldest, which it sent after those that were lost, tells it better.
+const WAKES_FOR: Duration = Duration::from_secs(600);
+
 /// A packet and since when it waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
@@ -110,20 +116,24 @@ impl Queue {
         }
     }
 
-    /// Drops what is older than its lifetime at the head of each flow.
-    /// A full frame takes `frame`.
+    /// Drops what is older than its lifetime, but for what wakes its sender. A full frame takes `frame`.
     pub(crate) fn expire(&mut self, now: Time, frame: Duration, config: &Config) {
-        let least = config.lifetime_min(frame);
-        for id in self.flows.due(|waiting| is_expired(now, waiting, least, config)) {
-            let expired = self.flows.change(id, |flow| {
-                let mut expired = 0;
-                while flow.packets.front().is_some_and(|waiting| is_expired(now, waiting, least, config)) {
-                    flow.pop();
-                    expired += 1;
-                }
-                expired
-            });
-            self.dropped.expired += expired.unwrap_or_default();
+        let (least, felt) = (config.lifetime_min(frame), self.clock.read(now));
+        self.drop_old(now, least, config, |waiting, is_end| is_end && wakes(now, felt, waiting, least, config));
+    }
+
+    /// Drops all that is older than its lifetime: whoever it was for has begun anew, or is another.
+    pub(crate) fn begin_anew(&mut self, now: Time, config: &Config) {
+        self.drop_old(now, config.lifetime_min(Duration::ZERO), config, |_, _| false);
+    }
+
+    /// Drops what is older than its lifetime in the flows whose first packet is, but for what `stays`: that is told
+    /// whether it is its flow's oldest or newest.
+    fn drop_old(&mut self, now: Time, least: Duration, config: &Config, stays: impl Fn(&Waiting, bool) -> bool) {
+        let is_old = |waiting: &Waiting| is_old(now, waiting, least, config);
+        for id in self.flows.those(|flow| flow.packets.front().is_some_and(is_old)) {
+            let gone = self.flows.change(id, |flow| flow.retain(|w, is_end| !is_old(w) || stays(w, is_end)));
+            self.dropped.expired += gone.unwrap_or_default() as u64;
             self.flows.settle(id);
         }
     }
@@ -131,9 +141,14 @@ impl Queue {
 
 /// The next packet of `flow` that is worth sending.
 fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, dropped: &mut Dropped) -> Option<Waiting> {
-    while let Some(waiting) = flow.pop() {
+    while let Some(mut waiting) = flow.pop() {
         let behind = flow.bytes();
-        if is_expired(now, &waiting, aim.lifetime_min, config) {
+        let is_old = is_old(now, &waiting, aim.lifetime_min, config);
+        if is_old && wakes(now, felt, &waiting, aim.lifetime_min, config) {
+            // It is tried as long as one that comes now.
+            waiting.came = now;
+            return Some(waiting);
+        } else if is_old {
             dropped.expired += 1;
         } else if flow.codel.drops(felt, felt.since(waiting.stamp), behind, &waiting.packet, aim) {
             dropped.codel += 1;
@@ -145,8 +160,21 @@ fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, drop
     None
 }
 
-fn is_expired(now: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
-    now.since(waiting.came) > config.limits.get(waiting.packet.class).lifetime.max(least)
+/// Whether it is older than its lifetime.
+fn is_old(now: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
+    now.since(waiting.came) > lifetime(waiting, least, config)
+}
+
+/// Whether it is worth sending all the same: only an outage has made it old, and its sender waits for a word of its
+/// receiver to go on.
+fn wakes(now: Time, felt: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
+    waiting.packet.responsive
+        && felt.since(waiting.stamp) <= lifetime(waiting, least, config)
+        && now.since(waiting.came) <= WAKES_FOR
+}
+
+fn lifetime(waiting: &Waiting, least: Duration, config: &Config) -> Duration {
+    config.limits.get(waiting.packet.class).lifetime.max(least)
 }
 
 /// Bytes a flow of this class may send in a turn.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::{Medium, World, label, packet};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
-use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, PerClass, State};
+use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, Packet, PerClass, State};
 use remora_wire::link::{Data, Frame, Place, SHORT_LATE_MAX};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -56,14 +56,15 @@ fn load() -> impl Strategy<Value = Load> {
     })
 }
 
-/// Offers the load, and gives the labels of what was offered in each direction.
-fn offer(world: &mut World, load: &Load) -> [Vec<(u32, u32)>; 2] {
+/// Offers the load, of which some flows are `responsive`, and gives the labels of what was offered in each direction.
+fn offer(world: &mut World, load: &Load, responsive: impl Fn(u32) -> bool) -> [Vec<(u32, u32)>; 2] {
     let mut offered = [Vec::new(), Vec::new()];
     for (number, (at, flow, len, class, down)) in load.iter().enumerate() {
         world.run(Time::from_millis(*at), |_| {});
         let (from, to) = if *down { (0, 1) } else { (1, 0) };
         offered[to].push((*flow, number as u32));
-        world.send(from, to, packet(*flow, number as u32, *len, Class::ALL[usize::from(*class)]));
+        let packet = packet(*flow, number as u32, *len, Class::ALL[usize::from(*class)]);
+        world.send(from, to, Packet { responsive: responsive(*flow), ..packet });
     }
     offered
 }
@@ -78,7 +79,7 @@ proptest! {
         let mut medium = Medium::new(1).with_weather(MS(bad), seed, Time::from_secs(50));
         (medium.loss, medium.half_duplex) = (loss, half_duplex);
         let mut world = World::new(&keeping(known.then(|| Rate::mbit(1))), medium, seed);
-        let offered = offer(&mut world, &load);
+        let offered = offer(&mut world, &load, |_| true);
         world.run(Time::from_secs(50), |_| {});
         for station in [0, 1] {
             let mut arrived = world.labels(station);
@@ -101,14 +102,17 @@ proptest! {
         medium.loss = loss;
         let config = Config { limits, window_frames: window, ..Config { rate: Some(Rate::mbit(1)), ..keeping(None) } };
         let mut world = World::new(&Config { limits, ..config }, medium, seed);
-        offer(&mut world, &load);
+        // Of those that are, some wait for the end of an outage.
+        let responsive = |flow: u32| flow.is_multiple_of(2);
+        offer(&mut world, &load, responsive);
         world.run(Time::from_secs(9), |_| {});
         // Sent by the end of its lifetime, held for as long as an earlier one might still come.
         let latest = lifetime + (lifetime + Duration::from_secs(1)) + MS(100);
         for station in [0, 1] {
-            assert_in_order(&world.labels(station));
+            let labels: Vec<_> = world.labels(station).into_iter().filter(|(flow, _)| responsive(*flow)).collect();
+            assert_in_order(&labels);
             assert_whole(&world, station, &load);
-            for (at, _, p) in &world.delivered[station] {
+            for (at, _, p) in world.delivered[station].iter().filter(|(_, _, p)| !responsive(label(p).0)) {
                 let offered_at = Time::from_millis(load[label(p).1 as usize].0);
                 prop_assert!(at.since(offered_at) <= latest, "{:?} old", at.since(offered_at));
             }
@@ -182,6 +186,69 @@ fn bytes_flow_again_soon_after_an_outage() {
                 assert_eq!(states, [State::Suspect, State::Good]);
             }
         }
+    }
+}
+
+/// TCP doubles its timeout: after an outage of a minute it is silent for up to another one, unless some of
+/// what it sent has waited for the end.
+#[test]
+fn what_waited_longest_and_shortest_wakes_its_sender_after_any_outage() {
+    for seconds in [60, 300] {
+        let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
+        let mut medium = Medium::new(1);
+        medium.bad[0] = vec![(begins, ends)];
+        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+        // Two flows that listen and one that does not, of which nobody wants to hear minutes later.
+        let send = |w: &mut World, number: u32| {
+            for flow in 1..4 {
+                w.send(0, 1, Packet { responsive: flow < 3, ..packet(flow, number, 1400, Class::Default) });
+            }
+        };
+        let (mut number, mut wait) = (0, 1);
+        send(&mut world, number);
+        world.run(begins, |_| {});
+        let mut at = begins;
+        while at < ends {
+            number += 1;
+            world.run(at, |_| {});
+            send(&mut world, number);
+            (at, wait) = (at + Duration::from_secs(wait), wait * 2);
+        }
+        world.run(ends + Duration::from_secs(3), |_| {});
+        let after = world.delivered[1].iter().filter(|(at, ..)| *at > ends).map(|(at, _, p)| (*at, common::label(p)));
+        let (times, mut labels): (Vec<Time>, Vec<_>) = after.unzip();
+        labels.sort_unstable();
+        // The second of all is the first that found the channel bad.
+        assert_eq!(labels, [(1, 2), (1, number), (2, 2), (2, number)], "after {seconds} s");
+        let latest = times[3].since(ends);
+        assert!(latest <= MS(1200), "{latest:?} after an outage of {seconds} s");
+        assert_eq!(world.view(0, 1).queue_packets, 0);
+    }
+}
+
+/// They are for the life of the other end that they were meant for, and not for ever.
+#[test]
+fn what_waits_for_the_end_of_an_outage_is_not_for_another_nor_for_ever() {
+    for (seconds, restarts) in [(60, true), (620, false)] {
+        let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
+        let mut medium = Medium::new(1);
+        medium.bad[0] = vec![(begins, ends)];
+        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+        world.send(1, 0, packet(9, 0, 100, Class::Default));
+        world.send(0, 1, packet(1, 0, 1400, Class::Default));
+        world.run(begins + MS(100), |_| {});
+        for number in 1..6 {
+            world.send(0, 1, packet(1, number, 1400, Class::Default));
+            world.run(world.now + Duration::from_secs(2), |_| {});
+        }
+        world.run(ends - MS(500), |_| {});
+        assert_eq!(world.view(0, 1).queue_packets, if restarts { 2 } else { 0 });
+        if restarts {
+            world.links[0].restarted(world.now, common::peer(1));
+        }
+        world.run(ends + Duration::from_secs(3), |_| {});
+        assert_eq!(world.labels(1), [(1, 0)]);
+        assert_eq!(world.view(0, 1).queue_packets, 0);
     }
 }
 

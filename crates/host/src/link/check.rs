@@ -11,7 +11,7 @@ use super::key::{KEY_LEN, PublicKey};
 use super::settings::{Mobile, Role, Settings};
 use super::table::around;
 
-/// Both ends forget each other after 180 s of silence, and signs of life get lost.
+/// Both ends forget each other after 11 min of silence, and signs of life get lost.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
 
 /// Addresses that are no end's, and nobody's whom a tunnel could lead to.

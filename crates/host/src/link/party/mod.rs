@@ -26,7 +26,7 @@ pub use event::{Counters, Down, Event, Known, Outgoing};
 use remote::Remote;
 
 /// A mobile of which nothing was heard for so long is gone.
-pub(super) const GONE_AFTER: Duration = Duration::from_secs(180);
+pub(super) const GONE_AFTER: Duration = Duration::from_secs(660);
 /// The longest datagram that is looked at.
 pub(super) const DATAGRAM_MAX: usize = 65_535;
 /// A sealed message of nothing asks for, or is, a sign of life; one byte is a word; more is a
