@@ -48,7 +48,7 @@ fn options(names: &[&str], first_seed: u64, seeds: u64, threads: usize) -> Optio
     Options {
         experiments: named(&names).unwrap(),
         first_seed,
-        seeds,
+        seeds: Some(seeds),
         threads: NonZeroUsize::new(threads).unwrap(),
         only: Vec::new(),
         peers: Vec::new(),
@@ -322,4 +322,7 @@ fn the_footer_says_where_there_is_only_one_seed() {
     assert!(footer(&["packets"]).contains("; 1 seed from 7."));
     assert!(footer(&["packets", "zero-errors"]).contains("; 2 seeds from 7 (packets: 1)."));
     assert!(footer(&["zero-errors"]).contains("; 2 seeds from 7."));
+    let usual = |names: &[&str]| run(Options { seeds: None, ..options(names, 7, 0, 1) }, Made).footer();
+    assert!(usual(&["zero-errors", "two-mobiles"]).contains("; 10 seeds from 7 (two-mobiles: 40)."));
+    assert!(usual(&["two-mobiles"]).contains("; 40 seeds from 7."));
 }

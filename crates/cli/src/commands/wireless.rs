@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
 use remora_lab::wireless::real::{self, HAND_OFF_DIR, Others, Real, Setup};
-use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Runner, Simulator, Work};
+use remora_lab::wireless::{self, Conditions, Experiment, Options, Origin, Runner, SEEDS, Simulator, Work};
 
 use super::lab::{self, Wanted};
 use crate::args::{Wireless, there_are_seeds};
@@ -27,10 +27,14 @@ pub(crate) async fn run(args: Wireless) -> Result {
     let named = if args.real { real::named } else { wireless::named };
     let quick = args.real && args.quick && args.experiments.is_empty();
     let names = if quick { REAL_QUICK.map(str::to_owned).to_vec() } else { args.experiments.clone() };
-    let experiments = named(&names).map_err(|unknown| {
-        Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
+    let experiments = named(&names).map_err(|unknown| match args.real && real::only_simulated(&unknown) {
+        true => Error::Usage(format!("only simulated: {unknown} needs the papers' hosts (docs/testbed.md)")),
+        false => {
+            Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
+        }
     })?;
-    there_are_seeds(args.seed, seeds(&args))?;
+    let most = experiments.iter().map(|e| e.seeds(seeds(&args))).max();
+    there_are_seeds(args.seed, most.unwrap_or(SEEDS))?;
     if args.real {
         be_deaf()?;
     }
@@ -151,9 +155,9 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Opt
     })
 }
 
-/// Seeds for each cell.
-fn seeds(args: &Wireless) -> u64 {
-    if args.quick { QUICK_SEEDS } else { args.seeds }
+/// Seeds for each cell, if it is said how many.
+fn seeds(args: &Wireless) -> Option<u64> {
+    if args.quick { Some(QUICK_SEEDS) } else { args.seeds }
 }
 
 fn threads(args: &Wireless) -> NonZeroUsize {
@@ -162,7 +166,7 @@ fn threads(args: &Wireless) -> NonZeroUsize {
 
 /// The command that makes the same runs again, for a shell: with the experiments' names and
 /// whatever of the flags counts and is not as usual.
-fn command(args: &Wireless, experiments: &[&Experiment], seeds: u64) -> Result<String> {
+fn command(args: &Wireless, experiments: &[&Experiment], seeds: Option<u64>) -> Result<String> {
     let mut words: Vec<String> = ["remora", "lab", "wireless"].map(str::to_owned).into();
     if args.real {
         words.push("--real".into());
@@ -173,7 +177,9 @@ fn command(args: &Wireless, experiments: &[&Experiment], seeds: u64) -> Result<S
     words.extend(experiments.iter().map(|e| e.name.to_owned()));
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
     args.only.iter().for_each(|level| flag("--only", level.clone()));
-    flag("--seeds", seeds.to_string());
+    if let Some(seeds) = seeds {
+        flag("--seeds", seeds.to_string());
+    }
     flag("--seed", args.seed.to_string());
     args.unusual().into_iter().for_each(|(name, value)| flag(name, value));
     out::for_shell(&words)
@@ -202,11 +208,11 @@ mod tests {
             (&["--quick", "bursts"][..], "remora lab wireless bursts --seeds 3 --seed 1"),
             (
                 &["--only", "papers' settings", "--only", "80 ms", "--threads", "1"],
-                "remora lab wireless bursts --only \"papers' settings\" --only '80 ms' --seeds 10 --seed 1",
+                "remora lab wireless bursts --only \"papers' settings\" --only '80 ms' --seed 1",
             ),
             (
                 &["--real", "--peers", "--jobs", "2", "--lateness-max", "50ms", "--guests", "1", "--kernel", "a b"],
-                "remora lab wireless --real --peers bursts --seeds 10 --seed 1 --jobs 2 --lateness-max 50ms \
+                "remora lab wireless --real --peers bursts --seed 1 --jobs 2 --lateness-max 50ms \
                  --guests 1 --kernel 'a b'",
             ),
         ] {

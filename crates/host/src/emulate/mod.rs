@@ -35,7 +35,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use remora_channel::{Config, ConfigError};
+use remora_channel::{Config, ConfigError, ErrorModel};
 
 pub use journal::{Journal, Offer};
 pub use lateness::Lateness;
@@ -210,13 +210,25 @@ impl Emulator {
     /// Lets a fresh channel begin, with good weather at its time zero, which is now. Frames
     /// on their way in the old channel are lost. Returns the report on the old one.
     pub fn begin(&mut self, config: Config, seed: u64) -> Result<Report, EmulateError> {
+        let errors = config.errors.clone();
+        self.begin_each(config, seed, |_| errors.clone())
+    }
+
+    /// The same, with errors of its own for each mobile in place of the configuration's.
+    pub fn begin_each(
+        &mut self,
+        config: Config,
+        seed: u64,
+        errors: impl Fn(usize) -> ErrorModel,
+    ) -> Result<Report, EmulateError> {
         config.validate()?;
+        let errors: Vec<ErrorModel> = (0..self.setup.mobiles).map(errors).collect();
         if config.mtu != self.setup.config.mtu {
             for link in &self.links {
                 link.set_mtu(config.mtu).map_err(EmulateError::system("the MTU"))?;
             }
         }
-        let report = self.runner.begin(config.clone(), seed)?;
+        let report = self.runner.begin(config.clone(), seed, &errors)?;
         let dropped = self.dropped()?;
         let report = Report { overflowed: dropped.saturating_sub(self.dropped_before), ..report };
         (self.setup.config, self.setup.seed, self.dropped_before) = (config, seed, dropped);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use ipnet::Ipv4Net;
-use remora_channel::{Channel, Config, Delivery, Lane, Side};
+use remora_channel::{Channel, Config, Delivery, ErrorModel, Lane, Side};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
@@ -80,7 +80,7 @@ impl Runner {
         let mut worker = Worker {
             devices: links.iter().map(Link::device).collect(),
             network: setup.network,
-            run: Run::new(setup, setup.config.clone(), setup.seed)?,
+            run: Run::new(setup, setup.config.clone(), setup.seed, &vec![setup.config.errors.clone(); setup.mobiles])?,
             captures,
             incoming,
             wake: wake.clone(),
@@ -98,8 +98,9 @@ impl Runner {
         Ok(Runner { requests, wake, thread: Some(thread), failure, setup: setup.clone() })
     }
 
-    pub(super) fn begin(&self, config: Config, seed: u64) -> Result<Report, EmulateError> {
-        let run = Box::new(Run::new(&self.setup, config, seed)?);
+    /// `errors`: each mobile's.
+    pub(super) fn begin(&self, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Report, EmulateError> {
+        let run = Box::new(Run::new(&self.setup, config, seed, errors)?);
         self.ask(|reply| Request::Begin(run, reply)).map(settled)
     }
 
@@ -164,11 +165,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(setup: &Setup, config: Config, seed: u64) -> Result<Run, EmulateError> {
+    fn new(setup: &Setup, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Run, EmulateError> {
         let traced = setup.pcap.is_some() || setup.journal > 0;
         let inner = Config { trace_frames: if traced { TRACE_FRAMES } else { 0 }, ..config.clone() };
         Ok(Run {
-            channel: Channel::with_mobiles(inner, seed, setup.mobiles)?,
+            channel: Channel::with_errors(inner, seed, errors)?,
             clock: Clock::start(),
             wall: SystemTime::now(),
             overwritten: 0,

@@ -57,6 +57,10 @@ pub struct Copy {
     pub direction: Direction,
     /// Its size.
     pub bytes: u64,
+    /// Bytes of a READ or WRITE, in place of the system's own.
+    pub block: Option<u32>,
+    /// How many mobiles copy a file each, at once; what is measured is the first one's.
+    pub mobiles: usize,
     /// Cell switches on the way.
     pub hand_offs: Vec<HandOff>,
 }
@@ -72,6 +76,8 @@ pub enum System {
     Adaptive,
     /// The client of the 1990s on Remora's link layer.
     LinkStock,
+    /// The papers' settings on Remora's link layer.
+    LinkPapers,
     /// Remora's client on Remora's link layer.
     LinkAdaptive,
     /// Remora's client, told to use UDP.
@@ -142,6 +148,11 @@ impl Job {
 }
 
 impl Copy {
+    /// A file of so many bytes from or to one mobile, by the system's own settings.
+    pub(crate) fn new(system: System, channel: Config, direction: Direction, bytes: u64) -> Copy {
+        Copy { system, channel, direction, bytes, block: None, mobiles: 1, hand_offs: Vec::new() }
+    }
+
     /// The channel with the cell switches as outages.
     pub(crate) fn crossed(&self) -> Config {
         let mut channel = self.channel.clone();
@@ -172,6 +183,7 @@ impl System {
             System::Papers => "papers' settings",
             System::Adaptive => "Remora",
             System::LinkStock => "stock + link",
+            System::LinkPapers => "papers' settings + link",
             System::LinkAdaptive => "Remora + link",
             System::OverUdp => "Remora, UDP",
             System::OverTcp => "Remora, TCP",
@@ -187,7 +199,7 @@ impl System {
     pub fn client(self) -> Option<client::Config> {
         Some(match self {
             System::Stock | System::LinkStock => client::Config::stock(),
-            System::Papers => client::Config::paper(),
+            System::Papers | System::LinkPapers => client::Config::paper(),
             System::Adaptive | System::LinkAdaptive | System::OverUdp | System::LinkOverUdp => {
                 client::Config::new(client::Transport::Udp)
             }
@@ -202,7 +214,7 @@ impl System {
 
     /// Whether the link layer is in use.
     pub fn has_link(self) -> bool {
-        matches!(self, System::LinkStock | System::LinkAdaptive | System::LinkOverUdp)
+        matches!(self, System::LinkStock | System::LinkPapers | System::LinkAdaptive | System::LinkOverUdp)
     }
 }
 
@@ -223,11 +235,41 @@ pub struct Tcp {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Settings {
-    Testbed { treatment: &'static str, way: &'static str, bad_mean_ms: f64, block: u32, mobiles: usize },
-    Copy { system: &'static str, way: &'static str, bytes: u64, hand_offs: Vec<HandOffSettings>, channel: Channel },
-    SmallOperations { system: &'static str, bytes: u64, second_client: bool, channel: Channel },
-    Saturation { destinations: usize, one_good: bool, seconds: f64, channel: Channel },
-    Tcp { link: bool, way: &'static str, seconds: f64, channel: Channel },
+    Testbed {
+        treatment: &'static str,
+        way: &'static str,
+        bad_mean_ms: f64,
+        block: u32,
+        mobiles: usize,
+    },
+    Copy {
+        system: &'static str,
+        way: &'static str,
+        bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        block: Option<u32>,
+        mobiles: usize,
+        hand_offs: Vec<HandOffSettings>,
+        channel: Channel,
+    },
+    SmallOperations {
+        system: &'static str,
+        bytes: u64,
+        second_client: bool,
+        channel: Channel,
+    },
+    Saturation {
+        destinations: usize,
+        one_good: bool,
+        seconds: f64,
+        channel: Channel,
+    },
+    Tcp {
+        link: bool,
+        way: &'static str,
+        seconds: f64,
+        channel: Channel,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -283,6 +325,8 @@ impl Settings {
                 system: c.system.name(),
                 way: way(c.direction),
                 bytes: c.bytes,
+                block: c.block,
+                mobiles: c.mobiles,
                 hand_offs: c.hand_offs.iter().map(HandOffSettings::of).collect(),
                 channel: Channel::of(&c.channel),
             },

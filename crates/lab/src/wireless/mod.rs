@@ -25,7 +25,7 @@ use std::num::NonZeroUsize;
 use serde::Serialize;
 
 pub use cell::{Cell, Emulation, Label, Measure, Packet, Paper, Sample};
-pub use experiments::{Experiment, Figure, Origin, Vertical, all, named};
+pub use experiments::{Experiment, Figure, Origin, SEEDS, Vertical, all, named};
 pub use job::{Copy, HandOff, Job, Saturation, SmallOperations, System, Tcp, Testbed, Treatment};
 pub use outcome::{CellOutcome, ExperimentOutcome, FailedRun, Measured, Report};
 pub use runner::{RunError, Runner, Source};
@@ -43,8 +43,8 @@ pub struct Options {
     pub experiments: Vec<&'static Experiment>,
     /// The first seed.
     pub first_seed: u64,
-    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
-    pub seeds: u64,
+    /// How many seeds for each cell (1 to [`SEEDS_MAX`]); `None`: as many as the experiment usually has.
+    pub seeds: Option<u64>,
     /// On so many threads; the results do not depend on it.
     pub threads: NonZeroUsize,
     /// Whether to show a progress bar (on a terminal only).

@@ -9,7 +9,7 @@ use super::experiments::{Experiment, Origin};
 use super::job::Settings;
 use super::real::Peer;
 use super::runner::{RunError, Source};
-use super::stats::Summary;
+use super::stats::{self, Summary};
 
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub struct Report {
     pub command: String,
     /// The first seed.
     pub first_seed: u64,
-    /// How many seeds each cell was run with.
+    /// How many seeds each cell was run with, if the experiment has no number of its own.
     pub seeds: u64,
     /// The experiments.
     pub experiments: Vec<ExperimentOutcome>,
@@ -45,6 +45,8 @@ pub struct ExperimentOutcome {
     pub about: &'static str,
     /// Whose it is.
     pub origin: Origin,
+    /// How many seeds each cell is run with.
+    pub seeds: u64,
     /// Its cells.
     pub cells: Vec<CellOutcome>,
     /// How it is shown.
@@ -76,6 +78,8 @@ pub struct CellOutcome {
     pub paper: Option<Paper>,
     /// By how many percent the mean lies below that of the baseline's cell.
     pub reduction_percent: Option<f64>,
+    /// Its 95 % interval, by drawing seeds: a seed's weather is the same in both cells. `None` when there are too few.
+    pub reduction_interval_percent: Option<(f64, f64)>,
     /// By how many percent the paper's does.
     pub paper_reduction_percent: Option<f64>,
     /// What the same runs took in the simulator.
@@ -139,12 +143,15 @@ impl Report {
 
 impl ExperimentOutcome {
     /// Sums up the cells' runs and compares them with one another.
-    pub(crate) fn new(experiment: &'static Experiment, mut cells: Vec<CellOutcome>) -> ExperimentOutcome {
+    pub(crate) fn new(experiment: &'static Experiment, seeds: u64, mut cells: Vec<CellOutcome>) -> ExperimentOutcome {
         if let Some(baseline) = experiment.baseline {
             let bases: Vec<Option<usize>> = (0..cells.len()).map(|i| base(&cells, i, baseline)).collect();
             let compared: Vec<_> = bases.iter().enumerate().map(|(i, b)| b.map(|b| compare(&cells, i, b))).collect();
             for (cell, compared) in cells.iter_mut().zip(compared) {
-                (cell.reduction_percent, cell.paper_reduction_percent) = compared.unwrap_or_default();
+                let compared = compared.unwrap_or_default();
+                cell.reduction_percent = compared.ours;
+                cell.reduction_interval_percent = compared.interval;
+                cell.paper_reduction_percent = compared.papers;
             }
         }
         mark_fastest(&mut cells);
@@ -152,6 +159,7 @@ impl ExperimentOutcome {
             name: experiment.name,
             about: experiment.about,
             origin: experiment.origin,
+            seeds,
             cells,
             experiment,
         }
@@ -193,14 +201,23 @@ fn mark_fastest(cells: &mut [CellOutcome]) {
     cells.iter_mut().zip(marks).for_each(|(cell, mark)| cell.fastest = mark);
 }
 
-/// The reductions in percent of a cell against its base: ours, and the paper's.
-fn compare(cells: &[CellOutcome], cell: usize, base: usize) -> (Option<f64>, Option<f64>) {
-    let (Some(cell), Some(base)) = (cells.get(cell), cells.get(base)) else { return (None, None) };
+/// The reductions in percent of a cell against its base.
+#[derive(Default)]
+struct Compared {
+    ours: Option<f64>,
+    interval: Option<(f64, f64)>,
+    papers: Option<f64>,
+}
+
+fn compare(cells: &[CellOutcome], cell: usize, base: usize) -> Compared {
+    let (Some(cell), Some(base)) = (cells.get(cell), cells.get(base)) else { return Compared::default() };
     let percent = |of: f64, from: f64| (1.0 - of / from) * 100.0;
     let mean = |c: &CellOutcome| c.results.first().and_then(|r| r.summary.mean);
     let ours = mean(cell).zip(mean(base)).map(|(of, from)| percent(of, from));
-    let paper = cell.paper.as_ref().zip(base.paper.as_ref()).map(|(of, from)| percent(of.mean, from.mean));
-    (ours, paper)
+    let papers = cell.paper.as_ref().zip(base.paper.as_ref()).map(|(of, from)| percent(of.mean, from.mean));
+    let pair = |seed: &u64| Some((base.main(*seed)?, cell.main(*seed)?));
+    let pairs: Vec<(f64, f64)> = cell.seeds.iter().filter_map(pair).collect();
+    Compared { ours, interval: stats::reduction_interval(&pairs), papers }
 }
 
 impl CellOutcome {
@@ -237,6 +254,7 @@ impl CellOutcome {
             ratio: Summary::of(&ratios),
             paper: cell.paper.clone(),
             reduction_percent: None,
+            reduction_interval_percent: None,
             paper_reduction_percent: None,
             simulated,
             difference_percent: seconds

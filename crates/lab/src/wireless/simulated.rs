@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 use remora_channel::{Config, ErrorModel};
+use remora_client::BlockSize;
 use remora_sim::PacketKind;
 use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, MobileCopy};
 use remora_sim::saturation::{self, SaturationConfig};
@@ -83,6 +84,10 @@ fn config(
 
 fn copy(job: &Copy, seed: u64, limit: Duration) -> Result<Sample, RunError> {
     let mut config = config(job.system, &job.channel, job.direction, job.bytes, limit)?;
+    config.mobiles = job.mobiles;
+    if let Some(block) = job.block {
+        config.client.block = BlockSize::Fixed(block);
+    }
     config.handoffs = job
         .hand_offs
         .iter()

@@ -3,10 +3,14 @@
 //! A run that was cut off at the limit took longer than any that ended: it counts as infinite,
 //! and so is ranked above all others. Order statistics take that as it is; a mean cannot.
 
+use remora_base::Rng;
 use serde::Serialize;
 
 /// The error that an interval may have: it misses the median in 5 of 100 experiments at most.
 const MISS: f64 = 0.05;
+
+/// How often seeds are drawn for an interval.
+const RESAMPLES: usize = 1000;
 
 /// Some runs of the same thing.
 ///
@@ -67,6 +71,29 @@ impl Summary {
     pub(crate) fn median_above(&self, limit: f64) -> f64 {
         self.lower_middle.map_or(limit, |below| (below + limit) / 2.0)
     }
+}
+
+/// The 95 % interval of the percentage by which the mean of the second lies below that of the first, each of the runs
+/// that ended; `None` when there are too few seeds, or nothing ends. From resamples of the seeds, which have both
+/// with them (the bootstrap's percentiles, Efron 1979). The draws are always the same.
+pub(super) fn reduction_interval(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
+    interval_rank(pairs.len())?;
+    let mut rng = Rng::stream(1, "bootstrap");
+    let mut resample = || {
+        let mut sums = [(0.0, 0u32); 2];
+        for _ in pairs {
+            let (before, after) = pairs.get(rng.below(pairs.len() as u64) as usize)?;
+            for (sum, value) in sums.iter_mut().zip([before, after]).filter(|(_, value)| value.is_finite()) {
+                *sum = (sum.0 + value, sum.1 + 1);
+            }
+        }
+        let [before, after] = sums.map(|(sum, ended)| sum / f64::from(ended));
+        Some((1.0 - after / before) * 100.0)
+    };
+    let mut reductions: Vec<f64> = (0..RESAMPLES).filter_map(|_| resample()).filter(|r| r.is_finite()).collect();
+    reductions.sort_by(f64::total_cmp);
+    let at = |share: f64| reductions.get((share * reductions.len() as f64) as usize).copied();
+    Some((at(MISS / 2.0)?, at(1.0 - MISS / 2.0)?))
 }
 
 /// See [`Summary::lower_middle`].
@@ -161,6 +188,32 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[3.0]).map(|s| (s.median, s.low)), Some((3.0, None)));
+    }
+
+    #[test]
+    fn the_interval_of_a_reduction_holds_it_about_as_often_as_it_says() {
+        let mut rng = Rng::stream(2, "reduction");
+        // What all of a seed's runs suffer, and half of it, scattered: 50 % less in the mean.
+        let mut pair = || {
+            let weather = 20.0 + 40.0 * rng.unit();
+            (weather, weather / 2.0 + 4.0 * (rng.unit() - 0.5))
+        };
+        let mut interval = || reduction_interval(&(0..20).map(|_| pair()).collect::<Vec<_>>()).unwrap();
+        let intervals: Vec<_> = (0..500).map(|_| interval()).collect();
+        let held = intervals.iter().filter(|(low, high)| (*low..=*high).contains(&50.0)).count();
+        assert!((450..=495).contains(&held), "{held} of 500");
+        // The weather is the same before and after, so it hardly widens the interval.
+        assert!(intervals.iter().all(|(low, high)| high - low < 6.0), "{intervals:?}");
+    }
+
+    #[test]
+    fn a_reduction_of_few_runs_or_of_none_that_ended_has_no_interval() {
+        let cut = f64::INFINITY;
+        assert_eq!(reduction_interval(&[(2.0, 1.0); 5]), None);
+        assert_eq!(reduction_interval(&[(2.0, 1.0); 6]), Some((50.0, 50.0)));
+        assert_eq!(reduction_interval(&[(cut, 1.0); 6]), None);
+        let most = [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (cut, 1.0), (2.0, cut)];
+        assert_eq!(reduction_interval(&most), Some((50.0, 50.0)), "what was cut off counts as in the mean: not");
     }
 
     #[test]

@@ -44,18 +44,14 @@ impl Report {
         out
     }
 
-    /// How many seeds there were, and where only one.
+    /// How many seeds there were, and where another number.
     pub(super) fn seeds_text(&self) -> String {
-        let (single, many): (Vec<_>, Vec<_>) = self.experiments.iter().partition(|e| e.experiment.single);
-        let from = |seeds| format!("{} from {}", count(seeds, "seed"), self.first_seed);
-        match (single.is_empty(), many.is_empty()) {
-            (false, true) => from(1),
-            (true, _) => from(self.seeds),
-            (false, false) => {
-                let names: Vec<&str> = single.iter().map(|e| e.name).collect();
-                format!("{} ({}: 1)", from(self.seeds), names.join(", "))
-            }
-        }
+        let first = self.experiments.first().map_or(self.seeds, |e| e.seeds);
+        let usual = if self.experiments.iter().all(|e| e.seeds == first) { first } else { self.seeds };
+        let others = self.experiments.iter().filter(|e| e.seeds != usual);
+        let others: Vec<String> = others.map(|e| format!("{}: {}", e.name, e.seeds)).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+        format!("{} from {}{others}", count(usual, "seed"), self.first_seed)
     }
 }
 
@@ -160,6 +156,10 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
         Column::new("mean", move |c| mean(c).map(|v| format!("{v:.1}"))),
         Column::new("paper", |c| c.paper.as_ref().map(|p| format!("{:.1}", p.mean))),
         Column::new("reduction", move |c| c.reduction_percent.map(percent)),
+        Column::new("95 % interval", move |c| {
+            let (low, high) = c.reduction_interval_percent?;
+            Some(format!("{:.0} .. {}", low.round() + 0.0, percent(high)))
+        }),
         Column::new("paper's", move |c| c.paper_reduction_percent.map(percent)),
     ]
 }

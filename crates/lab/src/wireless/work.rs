@@ -9,7 +9,7 @@ use super::cell::{Cell, Sample};
 use super::experiments::Experiment;
 use super::outcome::{CellOutcome, ExperimentOutcome, Report};
 use super::runner::{RunError, Runner};
-use super::{Options, SEEDS_MAX, pool};
+use super::{Options, SEEDS, pool};
 use crate::report::bar::bar;
 
 /// Why there is nothing to run.
@@ -76,7 +76,7 @@ impl<R: Runner> Work<R> {
         let table = |(experiment, cells): (&&'static Experiment, &Vec<Cell>)| Table {
             experiment,
             cells: cells.iter().filter(wanted).cloned().collect(),
-            seeds: if experiment.single { 1 } else { options.seeds.clamp(1, SEEDS_MAX) },
+            seeds: experiment.seeds(options.seeds),
         };
         let tables: Vec<Table> =
             options.experiments.iter().zip(&all).map(table).filter(|t| !t.cells.is_empty()).collect();
@@ -154,7 +154,7 @@ impl<R: Runner> Work<R> {
             conditions: self.options.conditions,
             command: self.options.command.clone(),
             first_seed: self.options.first_seed,
-            seeds: self.options.seeds,
+            seeds: self.options.seeds.unwrap_or(SEEDS),
             experiments: begun.map(|(table, results)| self.outcome(table, results)).collect(),
         }
     }
@@ -172,7 +172,7 @@ impl<R: Runner> Work<R> {
             let runs = results.iter().enumerate().filter_map(|(n, r)| Some((self.seed(n), r.clone()?))).collect();
             CellOutcome::new(table.experiment, cell, self.runner.source(), runs)
         };
-        ExperimentOutcome::new(table.experiment, table.cells.iter().zip(results).map(cell).collect())
+        ExperimentOutcome::new(table.experiment, table.seeds, table.cells.iter().zip(results).map(cell).collect())
     }
 
     fn seed(&self, n: usize) -> u64 {

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use remora_channel::{Config, ErrorModel};
-
-use super::super::cell::{Cell, Label, Measure};
-use super::super::job::{Job, Saturation, System};
-use super::tables::{self, COPIES, LIMIT};
-use super::{Experiment, Figure, Vertical};
+use super::super::cell::Cell;
+use super::super::job::System;
+use super::Experiment;
+use super::tables::{self, BAD_MEANS_MS};
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -26,22 +24,18 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment { cells: || tables::rates(&System::SIMULATED), ..tables::RATES },
     Experiment { cells: || tables::hand_off(&System::SIMULATED, &System::SIMULATED), ..tables::HAND_OFF },
     Experiment { cells: small_operations, ..tables::SMALL_OPERATIONS },
-    Experiment {
-        name: "saturation",
-        about: "the link layer with 8 destinations that all want more: utilisation, and a good one's share",
-        measures: &[Measure::Utilisation, Measure::GoodShare],
-        figures: &[Figure { y: Vertical::Linear(Measure::Utilisation), x: "bad mean", lines: "destinations" }],
-        cells: saturation,
-        ..COPIES
-    },
+    Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
 ];
 
 /// Where the channel is bad for 5 s and more in the mean, the floor comes close to the usual
 /// limit or is beyond it; virtual time is cheap.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3000));
 
+/// For how long the link is saturated.
+const SATURATION: Duration = Duration::from_secs(120);
+
 fn bursts() -> Vec<Cell> {
-    tables::bursts(&System::SIMULATED, &[0, 40, 80, 120, 160, 500, 1000, 5000, 30_000], LONG)
+    tables::bursts(&System::SIMULATED, &BAD_MEANS_MS, LONG)
 }
 
 fn loss() -> Vec<Cell> {
@@ -49,27 +43,9 @@ fn loss() -> Vec<Cell> {
 }
 
 fn distance() -> Vec<Cell> {
-    let of_loss = |percent| [4, 20, 60, 150, 300, 600].map(|ms| (percent, ms));
-    tables::distance(&System::SIMULATED, [of_loss(0), of_loss(2)].as_flattened())
+    tables::distance(&System::SIMULATED, &tables::distances())
 }
 
 fn small_operations() -> Vec<Cell> {
     [false, true].map(|second_client| tables::small_operations(&System::SIMULATED, second_client)).concat()
-}
-
-fn saturation() -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for one_good in [false, true] {
-        for mean in [40, 160, 500].map(Duration::from_millis) {
-            let labels = vec![
-                Label::new("destinations", if one_good { "7 bad, 1 good" } else { "8 bad" }),
-                Label::time("bad mean", mean),
-            ];
-            let channel = Config { errors: ErrorModel::bursts(mean), ..Config::default() };
-            let length = Duration::from_secs(120);
-            let job = Saturation { destinations: 8, channel, one_good, length };
-            cells.push(Cell { labels, job: Job::Saturation(job), paper: None, limit: LIMIT });
-        }
-    }
-    cells
 }

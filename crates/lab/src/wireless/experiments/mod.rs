@@ -6,7 +6,11 @@ pub(super) mod tables;
 
 use serde::Serialize;
 
+use super::SEEDS_MAX;
 use super::cell::{Cell, Measure};
+
+/// How many seeds most experiments take.
+pub const SEEDS: u64 = 10;
 
 /// Whose experiment it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -35,8 +39,17 @@ pub struct Experiment {
     pub figures: &'static [Figure],
     /// Whether one seed is enough: it is about how a run went, not about how long it took.
     pub single: bool,
+    /// How many seeds it takes where no number is asked for.
+    pub seeds: u64,
     /// Its cells.
     pub cells: fn() -> Vec<Cell>,
+}
+
+impl Experiment {
+    /// With how many seeds each cell is run if so many are asked for.
+    pub fn seeds(&self, asked: Option<u64>) -> u64 {
+        if self.single { 1 } else { asked.unwrap_or(self.seeds).clamp(1, SEEDS_MAX) }
+    }
 }
 
 /// A figure: one panel for each combination of levels on the axes that it does not name.

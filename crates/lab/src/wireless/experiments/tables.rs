@@ -8,8 +8,8 @@ use remora_channel::{Config, Duplex, ErrorModel, Outage};
 use remora_sim::copy::Direction;
 
 use super::super::cell::{Cell, Label, Measure};
-use super::super::job::{Copy, HandOff, Job, SmallOperations, System, way};
-use super::{Experiment, Figure, Origin, Vertical};
+use super::super::job::{Copy, HandOff, Job, Saturation, SmallOperations, System, way};
+use super::{Experiment, Figure, Origin, SEEDS, Vertical};
 
 /// What is copied at 1 Mbit/s, as in the papers.
 pub(crate) const FILE: u64 = 1 << 20;
@@ -31,6 +31,7 @@ pub(crate) const COPIES: Experiment = Experiment {
     baseline: None,
     figures: &[],
     single: false,
+    seeds: SEEDS,
     cells: Vec::new,
 };
 
@@ -77,6 +78,17 @@ pub(crate) const SMALL_OPERATIONS: Experiment = Experiment {
     ..COPIES
 };
 
+pub(crate) const SATURATION: Experiment = Experiment {
+    name: "saturation",
+    about: "the link layer with 8 destinations that all want more: utilisation, and a good one's share",
+    measures: &[Measure::Utilisation, Measure::GoodShare],
+    figures: &[Figure { y: Vertical::Linear(Measure::Utilisation), x: "bad mean", lines: "destinations" }],
+    ..COPIES
+};
+
+/// The mean lengths of bad periods in `bursts`, in milliseconds.
+pub(crate) const BAD_MEANS_MS: [u64; 9] = [0, 40, 80, 120, 160, 500, 1000, 5000, 30_000];
+
 /// A cell for each way, level and system, in this order. `at` makes a level's channel and
 /// labels.
 pub(crate) fn copies<L>(systems: &[System], levels: &[L], at: impl Fn(&L) -> (Config, Vec<Label>)) -> Vec<Cell> {
@@ -87,7 +99,7 @@ pub(crate) fn copies<L>(systems: &[System], levels: &[L], at: impl Fn(&L) -> (Co
                 let mut all = vec![Label::direction(direction)];
                 all.extend(labels.iter().cloned());
                 all.push(Label::new("system", system.name()));
-                let copy = Copy { system, channel: channel.clone(), direction, bytes: FILE, hand_offs: Vec::new() };
+                let copy = Copy::new(system, channel.clone(), direction, FILE);
                 cells.push(Cell { labels: all, job: Job::Copy(copy), paper: None, limit: LIMIT });
             }
         }
@@ -143,6 +155,11 @@ pub(crate) fn distance(systems: &[System], levels: &[(u32, u64)]) -> Vec<Cell> {
     })
 }
 
+/// The levels of `distance`: without loss, and with some.
+pub(crate) fn distances() -> Vec<(u32, u64)> {
+    [0, 2].into_iter().flat_map(|percent| [4, 20, 60, 150, 300, 600].map(|ms| (percent, ms))).collect()
+}
+
 pub(crate) fn outages(systems: &[System]) -> Vec<Cell> {
     copies(systems, &[10, 30].map(Duration::from_secs), |length| {
         let channel = Config { outages: vec![Outage { start: MID_COPY, length: *length }], ..Config::default() };
@@ -186,6 +203,22 @@ pub(crate) fn small_operations(systems: &[System], second_client: bool) -> Vec<C
             ];
             let job = SmallOperations { system, channel: in_bursts(mean), bytes: FILE, second_client };
             cells.push(Cell { labels, job: Job::SmallOperations(job), paper: None, limit: LIMIT });
+        }
+    }
+    cells
+}
+
+/// Each run takes `length`.
+pub(crate) fn saturation(length: Duration) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for one_good in [false, true] {
+        for mean in [40, 160, 500].map(Duration::from_millis) {
+            let labels = vec![
+                Label::new("destinations", if one_good { "7 bad, 1 good" } else { "8 bad" }),
+                Label::time("bad mean", mean),
+            ];
+            let job = Saturation { destinations: 8, channel: in_bursts(mean), one_good, length };
+            cells.push(Cell { labels, job: Job::Saturation(job), paper: None, limit: LIMIT });
         }
     }
     cells

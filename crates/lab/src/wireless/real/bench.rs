@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use remora_base::{Rate, Rng, Time};
-use remora_channel::{self as channel, Config, Fate, Side};
+use remora_channel::{self as channel, Config, ErrorModel, Fate, Side};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
 use remora_sim::copy::Direction;
 
@@ -24,7 +24,7 @@ use super::scratch::{self, Scratch};
 use super::ssh::Ssh;
 use super::switch;
 use super::tunnel::{Hop, Tunnel};
-use super::{Result, failed, failed_with};
+use super::{Needs, Result, failed, failed_with, mobiles};
 
 /// How long a server, a tunnel and the like may take to be ready.
 pub(crate) const READY: Duration = Duration::from_secs(60);
@@ -77,16 +77,27 @@ pub(super) struct Scene<'a> {
 
 impl Bench {
     /// A bench with nothing but the server; the rest is added as it is needed.
-    pub(super) fn start(setup: &super::Setup) -> Result<Bench> {
+    pub(super) fn start(setup: &super::Setup, mobiles: usize) -> Result<Bench> {
         let binary = &setup.binary;
         let scratch =
             scratch::in_memory(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
                 .map_err(failed_with("a scratch directory"))?;
+        for mobile in 1..mobiles {
+            for name in ["state", "run-mobile"] {
+                fs::create_dir(scratch.path(format!("{name}-{mobile}"))).map_err(failed_with("a scratch directory"))?;
+            }
+        }
         let mut inside: Vec<OsString> = vec![binary.into()];
         inside.extend(["lab", "inside"].map(Into::into));
         let lateness_max = setup.lateness_max;
-        let setup =
-            Setup { config: fair(&Config::default()), journal: JOURNAL, inside, lateness_max, ..Setup::default() };
+        let setup = Setup {
+            mobiles,
+            config: fair(&Config::default()),
+            journal: JOURNAL,
+            inside,
+            lateness_max,
+            ..Setup::default()
+        };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, binary)?;
         Ok(Bench {
@@ -102,10 +113,16 @@ impl Bench {
     }
 
     /// How many of the things that this bench has or lacks suit a system.
-    pub(super) fn fits(&self, system: Option<System>) -> usize {
-        let wants_link = system.is_some_and(System::has_link);
-        let wants_guest = system == Some(System::Linux);
-        usize::from(self.tunnel.is_some() == wants_link) + 2 * usize::from(self.guest.is_some() == wants_guest)
+    pub(super) fn fits(&self, needs: Needs) -> usize {
+        let wants_guest = needs.system == Some(System::Linux);
+        usize::from(self.tunnel.is_some() == needs.link)
+            + 2 * usize::from(self.guest.is_some() == wants_guest)
+            + 4 * usize::from(self.mobiles() == needs.mobiles)
+    }
+
+    /// How many mobiles it has.
+    pub(super) fn mobiles(&self) -> usize {
+        self.emulator.setup().mobiles
     }
 
     /// A number that no other run of this bench has.
@@ -188,6 +205,7 @@ impl Bench {
         let files = Files::new(&self.scratch, run);
         fs::write(files.source(job.direction), &content).map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
+        let others = mobiles::ready(self, job, seed, run)?;
         let began = self.begin(job.crossed(), seed)?;
         let over = AtomicBool::new(false);
         let scene = Scene {
@@ -198,14 +216,17 @@ impl Bench {
             began,
             over: &over,
         };
-        let (done, ended) = thread::scope(|scope| {
+        let (done, ended, others) = thread::scope(|scope| {
             let beside = scope.spawn(|| beside(&scene));
+            let others = scope.spawn(|| mobiles::carry(&others, job, &scene, began + limit));
             let ended = carrier.carry(self, job.direction, &files, began + limit);
             let took = began.elapsed().as_secs_f64();
             over.store(true, Ordering::Release);
             let done = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (done, ended.map(|ended| ended.then_some(took)))
+            let others = others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (done, ended.map(|ended| ended.then_some(took)), others)
         });
+        others?;
         let (seconds, report) = (ended?, self.report()?);
         if seconds.is_some() {
             self.finish(carrier, job, &files)?;
@@ -222,13 +243,16 @@ impl Bench {
     /// Lets a client of ours get to know the server.
     fn introduce(&self, system: System) -> Result<()> {
         let Some(line) = carrier::introduction(self, system) else { return Ok(()) };
-        let environment = carrier::environment(&self.scratch);
-        let start = Start { environment: &environment, ..Start::new("introduction", &line) };
-        let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(0), &start)?;
-        match program.ended(Instant::now() + READY)? {
-            Some(status) if status.success() => Ok(()),
-            _ => Err(failed(program.words())),
+        for mobile in 0..self.mobiles() {
+            let environment = carrier::environment_of(&self.scratch, mobile);
+            let start = Start { environment: &environment, ..Start::new("introduction", &line) };
+            let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(mobile), &start)?;
+            match program.ended(Instant::now() + READY)? {
+                Some(status) if status.success() => {}
+                _ => return Err(failed(program.words())),
+            }
         }
+        Ok(())
     }
 
     /// Writes a file from the guest, with small ones at the same time; what those took.
@@ -285,7 +309,18 @@ impl Bench {
 
     /// Lets the run's weather begin.
     pub(super) fn begin(&mut self, channel: Config, seed: u64) -> Result<Instant> {
-        self.emulator.begin(channel, seed).map_err(|e| failed(e.to_string()))?;
+        let errors = channel.errors.clone();
+        self.begin_each(channel, seed, |_| errors.clone())
+    }
+
+    /// The same, with errors of its own for each mobile.
+    pub(super) fn begin_each(
+        &mut self,
+        channel: Config,
+        seed: u64,
+        errors: impl Fn(usize) -> ErrorModel,
+    ) -> Result<Instant> {
+        self.emulator.begin_each(channel, seed, errors).map_err(|e| failed(e.to_string()))?;
         let clock = self.emulator.clock().map_err(|e| failed(e.to_string()))?;
         Ok(clock.instant(Time::ZERO))
     }
@@ -368,7 +403,7 @@ pub(crate) fn serve(emulator: &Emulator, scratch: &Scratch, binary: &Path) -> Re
 }
 
 /// The bytes of a seed's file: noise, which nothing can compress.
-fn content(seed: u64, bytes: u64) -> Vec<u8> {
+pub(super) fn content(seed: u64, bytes: u64) -> Vec<u8> {
     let mut content = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     Rng::stream(seed, "file").fill(&mut content);
     content

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use remora_client::BlockSize;
 use remora_sim::copy::Direction;
 
 use super::super::job::{Copy, System};
@@ -19,6 +20,39 @@ pub(super) const HAND_OFF: &str = "handoff";
 /// The variable that names the directory in which clients listen for hand-off signals.
 pub const HAND_OFF_DIR: &str = "REMORA_HANDOFF_DIR";
 
+/// [`Config::stock`](remora_client::Config::stock) as flags, but for the block.
+const STOCK: &[&str] = &[
+    "--proto",
+    "udp",
+    "--retry",
+    "exponential",
+    "--initial",
+    "700ms",
+    "--factor",
+    "2",
+    "--longest",
+    "60s",
+    "--window",
+    "5",
+];
+/// [`Config::paper`](remora_client::Config::paper), too.
+const PAPERS: &[&str] = &[
+    "--proto",
+    "udp",
+    "--retry",
+    "hybrid-linear",
+    "--initial",
+    "700ms",
+    "--step",
+    "100ms",
+    "--linear-retries",
+    "3",
+    "--longest",
+    "60s",
+    "--window",
+    "5",
+];
+
 /// A run's file on both sides.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -30,7 +64,12 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(scratch: &Scratch, run: u64) -> Files {
-        let name = format!("file-{run}");
+        Files::of(scratch, run, 0)
+    }
+
+    /// A mobile's.
+    pub(super) fn of(scratch: &Scratch, run: u64, mobile: usize) -> Files {
+        let name = if mobile == 0 { format!("file-{run}") } else { format!("file-{run}-{mobile}") };
         Files { on_server: scratch.path("srv").join(&name), on_mobile: scratch.path("mobile").join(&name), name }
     }
 
@@ -70,9 +109,20 @@ pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How a client of ours is told its transport; `None` for other systems.
+/// What programs on this mobile find there: each mobile remembers what it has learned by itself.
+pub(super) fn environment_of(scratch: &Scratch, mobile: usize) -> Vec<(&'static str, String)> {
+    let mut environment = environment(scratch);
+    if mobile > 0 {
+        environment.push(("XDG_STATE_HOME", scratch.path(format!("state-{mobile}")).to_string_lossy().into_owned()));
+    }
+    environment
+}
+
+/// How a client of ours is told what it is to be; `None` for other systems.
 fn flags(system: System) -> Option<&'static [&'static str]> {
     match system {
+        System::Stock | System::LinkStock => Some(STOCK),
+        System::Papers | System::LinkPapers => Some(PAPERS),
         System::Adaptive | System::LinkAdaptive => Some(&[]),
         System::OverUdp | System::LinkOverUdp => Some(&["--proto", "udp"]),
         System::OverTcp => Some(&["--proto", "tcp"]),
@@ -94,13 +144,25 @@ pub(super) fn introduction(bench: &Bench, system: System) -> Option<Vec<String>>
     Some(line)
 }
 
+/// Bytes of a READ or WRITE, where they are not left to the client.
+fn block(job: &Copy) -> Option<u32> {
+    let of_client = || match job.system.client()?.block {
+        BlockSize::Fixed(bytes) => Some(bytes),
+        BlockSize::FromLink => None,
+    };
+    job.block.or_else(of_client)
+}
+
 /// The command that copies a file.
 pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<String>> {
     let base = bench.base(job.system);
     let (command, remote) = match job.system {
         ours if let Some(flags) = flags(ours) => {
             // As patient as a hard mount.
-            let command = remora(bench, &["cp", "-q", "--timeout", "0"], flags);
+            let mut command = remora(bench, &["cp", "-q", "--timeout", "0"], flags);
+            if let Some(bytes) = block(job) {
+                command.extend(["--block".into(), bytes.to_string()]);
+            }
             (command, format!("nfs://{base}/{}", files.name))
         }
         System::Libnfs => {

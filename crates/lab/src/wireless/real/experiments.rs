@@ -1,29 +1,30 @@
-//! The experiments that are made in real time: those beyond the papers, at fewer levels,
-//! because a second takes a second.
+//! The experiments that are made in real time beside the [papers'](super::papers): those beyond them, and
+//! those that only make sense with real systems.
 
 use std::time::Duration;
 
 use remora_channel::{Config, ErrorModel};
 
 use super::super::cell::{Cell, Label, Measure};
-use super::super::experiments::tables::{self, COPIES, FILE, LIMIT, WAYS};
+use super::super::experiments::tables::{self, BAD_MEANS_MS, COPIES, FILE, LIMIT, WAYS};
 use super::super::experiments::{Experiment, Figure, Vertical};
 use super::super::job::{Job, System, Tcp};
+use super::papers;
 
 static EXPERIMENTS: &[Experiment] = &[
     Experiment {
-        about: "bad periods of 0 ms to 5 s in the mean: who comes how close to what the channel can carry",
-        cells: || tables::bursts(&System::REAL, &[0, 40, 80, 120, 160, 500, 1000, 5000], LONG),
+        about: "bad periods from none to 30 s in the mean: who comes how close to what the channel can carry",
+        cells: || tables::bursts(&System::REAL, &BAD_MEANS_MS, LONG),
         ..tables::BURSTS
     },
     Experiment {
-        about: "5, 10 and 20 % of frames lost independently; Remora's client also told to use UDP, as it is simulated",
-        cells: || tables::loss(&[&System::REAL[..], &[System::OverUdp]].concat(), &[5, 10, 20]),
+        about: "1 to 20 % of frames lost independently; Remora's client also told to use UDP, as it is simulated",
+        cells: || tables::loss(&[&System::REAL[..], &[System::OverUdp]].concat(), &[1, 2, 5, 10, 20]),
         ..tables::LOSS
     },
     Experiment {
-        about: "round trips of 150 and 600 ms, full duplex, and 600 ms with 2 % of frames lost",
-        cells: || tables::distance(&System::REAL, &[(0, 150), (0, 600), (2, 600)]),
+        about: "round trips of 4 to 600 ms, full duplex, with and without 2 % of frames lost",
+        cells: || tables::distance(&System::REAL, &tables::distances()),
         ..tables::DISTANCE
     },
     Experiment { cells: || tables::outages(&System::REAL), ..tables::OUTAGES },
@@ -57,20 +58,23 @@ static EXPERIMENTS: &[Experiment] = &[
         cells: || tables::hand_off(&System::REAL, &[System::Adaptive, System::LinkAdaptive]),
         ..tables::HAND_OFF
     },
+    Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
 ];
 
-/// Where the channel is bad for 5 s and more in the mean, the floor is some 60 s and who does
+/// Where the channel is bad for 5 s and more in the mean, the floor is a minute, or five of them, and who does
 /// worse may take this long.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
+/// For how long the link is saturated.
+const SATURATION: Duration = Duration::from_secs(30);
 /// For how long a stream of TCP is watched.
 const STREAM: Duration = Duration::from_secs(30);
 
 /// Remora's client on each transport.
 const TRANSPORTS: [System; 3] = [System::OverUdp, System::OverTcp, System::LinkOverUdp];
 
-/// All experiments in real time.
+/// All experiments in real time, the papers' first.
 pub fn all() -> Vec<&'static Experiment> {
-    EXPERIMENTS.iter().collect()
+    papers::EXPERIMENTS.iter().chain(EXPERIMENTS).collect()
 }
 
 /// The experiments of these names in the table's order, all if there are none; the first name
@@ -127,6 +131,9 @@ mod tests {
     #[test]
     fn names_are_found() {
         assert_eq!(named(&["tcp".into()]).map(|e| e.len()), Ok(1));
-        assert_eq!(named(&["treatments".into()]).err(), Some("treatments".to_owned()));
+        assert_eq!(named(&["zero-errors".into()]).err(), Some("zero-errors".to_owned()));
+        for (name, only) in [("zero-errors", true), ("packets", true), ("treatments", false), ("frobnicate", false)] {
+            assert_eq!(papers::only_simulated(name), only, "{name}");
+        }
     }
 }

@@ -12,8 +12,11 @@ pub(crate) mod bench;
 pub(crate) mod carrier;
 mod experiments;
 mod guest;
+mod mobiles;
+mod papers;
 pub(crate) mod peers;
 pub(crate) mod program;
+mod saturation;
 mod scratch;
 mod small;
 pub(crate) mod ssh;
@@ -40,6 +43,7 @@ use peers::Peers;
 
 pub use carrier::HAND_OFF_DIR;
 pub use experiments::{all, named};
+pub use papers::only_simulated;
 pub use peers::Peer;
 
 /// What was asked for, or why it is not to be had.
@@ -98,14 +102,14 @@ impl Real {
 
     /// Whether a bench can be had: rights, devices, this very program.
     pub fn check(&self) -> Result<()> {
-        self.on_a_bench(None, |_| Ok(()))
+        self.on_a_bench(Needs::of(None), |_| Ok(()))
     }
 
     /// Does `work` on an idle bench or a new one. A bench on which something went wrong is not
     /// used again.
-    fn on_a_bench<T>(&self, system: Option<System>, work: impl FnOnce(&mut Bench) -> Result<T>) -> Result<T> {
-        let idle = self.idle().pop_best(system);
-        let mut bench = idle.map_or_else(|| Bench::start(&self.setup), Ok)?;
+    fn on_a_bench<T>(&self, needs: Needs, work: impl FnOnce(&mut Bench) -> Result<T>) -> Result<T> {
+        let idle = self.idle().pop_best(needs);
+        let mut bench = idle.map_or_else(|| Bench::start(&self.setup, needs.mobiles), Ok)?;
         let done = work(&mut bench)?;
         self.idle().0.push(bench);
         Ok(done)
@@ -116,14 +120,10 @@ impl Real {
     }
 
     /// Makes a run until the emulator was in time; what it gave, and the emulator's word.
-    fn valid<T>(
-        &self,
-        system: Option<System>,
-        mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>,
-    ) -> Result<(T, Emulation)> {
+    fn valid<T>(&self, needs: Needs, mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>) -> Result<(T, Emulation)> {
         let mut faults = Vec::new();
         for again in 0..TRIES {
-            let (made, report) = self.on_a_bench(system, &mut run)?;
+            let (made, report) = self.on_a_bench(needs, &mut run)?;
             let Some(fault) = report.fault() else {
                 let lateness_ms = report.lateness.max.as_secs_f64() * 1e3;
                 return Ok((made, Emulation { lateness_ms, repeated: again > 0 }));
@@ -135,12 +135,13 @@ impl Real {
 
     fn copy(&self, job: &Copy, seed: u64, limit: Duration) -> Result<Sample> {
         let _turn = (job.system == System::Linux).then(|| self.guests.take());
-        let (copied, emulation) = self.valid(Some(job.system), |bench| {
+        let needs = Needs { mobiles: job.mobiles, ..Needs::of(Some(job.system)) };
+        let (copied, emulation) = self.valid(needs, |bench| {
             let copied = bench.copy(job, seed, limit, &self.peers)?;
             let report = copied.report.clone();
             // What it left on its way may come back later.
             if copied.seconds.is_none() {
-                *bench = Bench::start(&self.setup)?;
+                *bench = Bench::start(&self.setup, job.mobiles)?;
             }
             Ok((copied, report))
         })?;
@@ -148,7 +149,11 @@ impl Real {
         if let Some(longest) = copied.resumed.into_iter().reduce(f64::max) {
             values.push((Measure::Resume, longest));
         }
-        let floor_seconds = floor_seconds(&job.crossed(), seed, job.direction, job.bytes)?;
+        // A floor is one mobile's that has the medium to itself.
+        let floor_seconds = match job.mobiles {
+            1 => floor_seconds(&job.crossed(), seed, job.direction, job.bytes)?,
+            _ => None,
+        };
         let simulated = job.is_simulated().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
         let simulated = simulated.transpose()?.and_then(|s| s.value(Measure::Seconds));
         Ok(Sample { values, floor_seconds, emulation: Some(emulation), simulated, ..Sample::default() })
@@ -164,8 +169,8 @@ impl Runner for Real {
         match job {
             Job::Copy(copy) => copy.system.is_ours() || self.peers.has(copy.system),
             Job::SmallOperations(small) => small.system.is_ours() || self.peers.has(small.system),
-            Job::Tcp(_) => true,
-            Job::Testbed(_) | Job::Saturation(_) => false,
+            Job::Tcp(_) | Job::Saturation(_) => true,
+            Job::Testbed(_) => false,
         }
     }
 
@@ -178,15 +183,20 @@ impl Runner for Real {
             Job::SmallOperations(job) => {
                 let _turn = (job.system == System::Linux).then(|| self.guests.take());
                 let (values, emulation) =
-                    self.valid(Some(job.system), |bench| small::run(bench, job, seed, limit, &self.peers))?;
+                    self.valid(Needs::of(Some(job.system)), |bench| small::run(bench, job, seed, limit, &self.peers))?;
                 Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
             }
             Job::Tcp(job) => {
-                let (values, emulation) =
-                    self.valid(job.link.then_some(System::LinkAdaptive), |bench| tcp::run(bench, job, seed))?;
+                let needs = Needs { link: job.link, ..Needs::of(None) };
+                let (values, emulation) = self.valid(needs, |bench| tcp::run(bench, job, seed))?;
                 Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
             }
-            Job::Testbed(_) | Job::Saturation(_) => Err(RunError::Unsupported),
+            Job::Saturation(job) => {
+                let needs = Needs { link: true, mobiles: job.destinations, ..Needs::of(None) };
+                let (values, emulation) = self.valid(needs, |bench| saturation::run(bench, job, seed))?;
+                Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
+            }
+            Job::Testbed(_) => Err(RunError::Unsupported),
         }
     }
 }
@@ -210,16 +220,32 @@ pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) ->
     move |e| RunError::Failed(format!("{what}: {e}"))
 }
 
+/// What a run wants of its bench.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    system: Option<System>,
+    link: bool,
+    mobiles: usize,
+}
+
+impl Needs {
+    /// What a system wants, with one mobile.
+    fn of(system: Option<System>) -> Needs {
+        Needs { system, link: system.is_some_and(System::has_link), mobiles: 1 }
+    }
+}
+
 /// Benches without work.
 #[derive(Debug, Default)]
 struct Idle(Vec<Bench>);
 
 impl Idle {
-    /// The one that is equipped best for a system; a guest is not kept idle for another's sake.
-    fn pop_best(&mut self, system: Option<System>) -> Option<Bench> {
-        let fits = |bench: &Bench| bench.fits(system);
+    /// The one that is equipped best for a run; a guest is not kept idle for another's sake. One with another number
+    /// of mobiles makes room for the one that is started then.
+    fn pop_best(&mut self, needs: Needs) -> Option<Bench> {
+        let fits = |bench: &Bench| bench.fits(needs);
         let best = self.0.iter().enumerate().max_by_key(|(_, bench)| fits(bench))?.0;
-        Some(self.0.swap_remove(best))
+        Some(self.0.swap_remove(best)).filter(|bench| bench.mobiles() == needs.mobiles)
     }
 }
 

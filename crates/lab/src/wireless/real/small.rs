@@ -34,13 +34,7 @@ pub(super) fn run(
     limit: Duration,
     peers: &Peers,
 ) -> Result<(Vec<(Measure, f64)>, Report)> {
-    let bulk = Copy {
-        system: job.system,
-        channel: job.channel.clone(),
-        direction: Direction::Write,
-        bytes: job.bytes,
-        hand_offs: Vec::new(),
-    };
+    let bulk = Copy::new(job.system, job.channel.clone(), Direction::Write, job.bytes);
     if job.system == System::Linux {
         let (latencies, report) = bench.copy_beside_small(&bulk, seed, limit, peers)?;
         return Ok((of_latencies(latencies), report));

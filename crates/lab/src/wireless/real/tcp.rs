@@ -12,6 +12,7 @@ use remora_sim::copy::Direction;
 use super::super::cell::Measure;
 use super::super::job::Tcp;
 use super::bench::{Bench, READY};
+use super::tunnel::Tunnel;
 use super::{Result, failed_with, floor_seconds};
 
 /// How soon an end notices that its time is over.
@@ -25,7 +26,7 @@ pub(super) fn run(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measu
     let (base, mobile) = match job.link {
         true => {
             let tunnel = bench.tunnel(&job.channel)?;
-            (tunnel.base(), tunnel.mobile())
+            (tunnel.base(), Tunnel::mobile(0))
         }
         false => {
             bench.tunnel = None;

@@ -19,15 +19,14 @@ use super::scratch::Scratch;
 use super::{Result, failed, failed_with};
 
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
-const MOBILE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 
-/// Both daemons.
+/// All daemons.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     _base: Program,
-    _mobile: Program,
+    _mobiles: Vec<Program>,
     hop: Hop,
-    /// Where the mobile's `/run` really is.
+    /// Where the first mobile's `/run` really is.
     mobile_run: PathBuf,
 }
 
@@ -46,35 +45,49 @@ impl Hop {
 }
 
 impl Tunnel {
-    /// Starts both ends and waits until packets pass.
+    /// The base's address in the tunnel.
+    pub(super) const BASE: Ipv4Addr = BASE;
+
+    /// Starts all ends and waits until packets pass.
     pub(super) fn start(emulator: &Emulator, scratch: &Scratch, binary: &Path, hop: Hop) -> Result<Tunnel> {
         let remora = binary.to_string_lossy();
         let base_key = Key::make(emulator, scratch, &remora, Station::Base)?;
-        let mobile_key = Key::make(emulator, scratch, &remora, Station::Mobile(0))?;
+        let mobiles = emulator.setup().mobiles;
+        let mobile_keys = (0..mobiles)
+            .map(|m| Key::make(emulator, scratch, &remora, Station::Mobile(m)))
+            .collect::<Result<Vec<_>>>()?;
         let call = format!("{}:51900", emulator.addr(Station::Base));
         let shared = if hop.duplex == Duplex::Half { "half" } else { "full" };
-        let end = |side: &str, key: &str, address: Ipv4Addr, more: [&str; 4]| {
+        let end = |at: Station, key: &Key, address: Ipv4Addr, more: &[&str]| {
             let (address, rate) = (format!("{address}/24"), format!("{}bit", hop.rate.bits()));
-            let run = scratch.path(format!("run-{side}"));
-            let line =
-                [&*remora, "link", side, "--key", key, "--address", &address, "--rate", &rate, "--duplex", shared];
-            own_run(&run, line.into_iter().chain(more))
+            let side = if at == Station::Base { "base" } else { "mobile" };
+            let line = [&*remora, "link", side, "--key", &key.path, "--address", &address, "--rate", &rate];
+            let line = line.into_iter().chain(["--duplex", shared]).chain(more.iter().copied());
+            own_run(&scratch.path(format!("run-{}", name_of(at))), line)
         };
-        let known = format!("{}={MOBILE}", mobile_key.public);
-        let base = end("base", &base_key.path, BASE, ["--listen", &call, "--mobile", &known]);
-        let mobile = end("mobile", &mobile_key.path, MOBILE, ["--base", &call, "--base-key", &base_key.public]);
+        let known: Vec<String> =
+            mobile_keys.iter().enumerate().map(|(m, key)| format!("{}={}", key.public, Tunnel::mobile(m))).collect();
+        let knows = known.iter().flat_map(|mobile| ["--mobile", mobile.as_str()]);
+        let base =
+            end(Station::Base, &base_key, BASE, &["--listen", &call].into_iter().chain(knows).collect::<Vec<_>>());
         // The mobile's end tells the programs on this bench of cell switches, and nobody else; on
         // the base's side there are none to be told.
-        let daemon = |at, name: &str, line: &[String]| {
+        let daemon = |at: Station, line: &[String]| {
             let mut environment = carrier::environment(scratch);
             if at == Station::Base {
                 environment.push((carrier::HAND_OFF_DIR, scratch.path("nobody").to_string_lossy().into_owned()));
             }
-            Program::start(emulator, scratch, at, &Start { environment: &environment, ..Start::new(name, line) })
+            let name = format!("link-{}", name_of(at));
+            Program::start(emulator, scratch, at, &Start { environment: &environment, ..Start::new(&name, line) })
+        };
+        let base = daemon(Station::Base, &base)?;
+        let mobile = |(m, key): (usize, &Key)| {
+            let calls = ["--base", &call, "--base-key", &base_key.public];
+            daemon(Station::Mobile(m), &end(Station::Mobile(m), key, Tunnel::mobile(m), &calls))
         };
         let tunnel = Tunnel {
-            _base: daemon(Station::Base, "link-base", &base)?,
-            _mobile: daemon(Station::Mobile(0), "link-mobile", &mobile)?,
+            _base: base,
+            _mobiles: mobile_keys.iter().enumerate().map(mobile).collect::<Result<Vec<_>>>()?,
             hop,
             mobile_run: scratch.path("run-mobile"),
         };
@@ -87,9 +100,10 @@ impl Tunnel {
         BASE
     }
 
-    /// The mobile's address in the tunnel.
-    pub(super) fn mobile(&self) -> Ipv4Addr {
-        MOBILE
+    /// A mobile's address in the tunnel.
+    pub(super) fn mobile(mobile: usize) -> Ipv4Addr {
+        let [a, b, c, base] = BASE.octets();
+        Ipv4Addr::new(a, b, c, base.saturating_add(1).saturating_add(u8::try_from(mobile).unwrap_or(u8::MAX)))
     }
 
     /// The hop it was made for.
@@ -111,15 +125,14 @@ impl Tunnel {
         // Several round trips: the link may have to find out first how long the hop is.
         let patience = Duration::from_millis(500) + 8 * self.hop.delay;
         let connect = || TcpStream::connect_timeout(&server, patience);
-        while emulator.within(Station::Mobile(0), connect).is_err() {
-            if Instant::now() >= deadline {
-                return Err(failed(format!(
-                    "the link does not come up; {}; {}",
-                    self._base.words(),
-                    self._mobile.words()
-                )));
+        for (m, mobile) in self._mobiles.iter().enumerate() {
+            while emulator.within(Station::Mobile(m), connect).is_err() {
+                if Instant::now() >= deadline {
+                    let (base, mobile) = (self._base.words(), mobile.words());
+                    return Err(failed(format!("the link does not come up; {base}; {mobile}")));
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
@@ -132,6 +145,15 @@ pub(crate) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -
     shell.chain([run.to_string_lossy().into_owned()]).chain(line.into_iter().map(str::to_owned)).collect()
 }
 
+/// What an end's files are called.
+fn name_of(at: Station) -> String {
+    match at {
+        Station::Base => "base".to_owned(),
+        Station::Mobile(0) => "mobile".to_owned(),
+        Station::Mobile(other) => format!("mobile-{other}"),
+    }
+}
+
 /// An end's key.
 struct Key {
     path: String,
@@ -140,7 +162,7 @@ struct Key {
 
 impl Key {
     fn make(emulator: &Emulator, scratch: &Scratch, remora: &str, at: Station) -> Result<Key> {
-        let name = format!("{}.key", if at == Station::Base { "base" } else { "mobile" });
+        let name = format!("{}.key", name_of(at));
         let path = scratch.path(&name).to_string_lossy().into_owned();
         let line = [remora, "link", "keys", "--key", &path].map(str::to_owned);
         let mut program = Program::start(emulator, scratch, at, &Start::new(&name, &line))?;
