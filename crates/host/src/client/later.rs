@@ -8,9 +8,7 @@ use remora_wire::nfs3::Status;
 use super::ClientError;
 
 /// The pause before a request is made again, at first and at most; each is twice the one before.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// What is heard so soon after a pause was said before or during it, of requests made together.
-const SAME: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How long a server has been asking for patience, and how much of it there is.
 #[derive(Debug)]
@@ -18,13 +16,12 @@ pub(super) struct Later {
     patience: Option<Duration>,
     pause: Duration,
     since: Option<Instant>,
-    paused: Option<Instant>,
 }
 
 impl Later {
     /// With `patience` from the first time on; `None` for ever.
     pub(super) fn new(patience: Option<Duration>) -> Later {
-        Later { patience, pause: PAUSE.0, since: None, paused: None }
+        Later { patience, pause: PAUSE.0, since: None }
     }
 
     /// Whether that is what a server says with `status`.
@@ -34,21 +31,21 @@ impl Later {
 
     /// The server said so once more: waits a while, or fails with what it said.
     pub(super) async fn wait(&mut self) -> Result<(), ClientError> {
-        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        if self.patience.is_some_and(|patience| waited >= patience) {
-            return Err(Status::Jukebox.into());
-        }
-        if self.paused.is_some_and(|end| end.elapsed() < SAME) {
-            return Ok(());
-        }
+        self.bear()?;
         tokio::time::sleep(self.pause).await;
-        self.paused = Some(Instant::now());
         self.pause = (self.pause * 2).min(PAUSE.1);
         Ok(())
     }
 
+    /// The same without waiting, for who has something else to do.
+    pub(super) fn bear(&mut self) -> Result<(), ClientError> {
+        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        let is_over = self.patience.is_some_and(|patience| waited >= patience);
+        if is_over { Err(Status::Jukebox.into()) } else { Ok(()) }
+    }
+
     /// It has done something else meanwhile.
     pub(super) fn is_over(&mut self) {
-        (self.pause, self.since, self.paused) = (PAUSE.0, None, None);
+        (self.pause, self.since) = (PAUSE.0, None);
     }
 }

@@ -1,0 +1,199 @@
+//! Pieces of a file that the server would not take or give yet (NFS3ERR_JUKEBOX). Each waits by itself and the others
+//! go on: a server that refuses some of many requests, for it is short of something or fetches a part of the file
+//! from a tape, costs those a pause and not the file one for each.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use remora_client::Piece;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::ClientError;
+use super::super::later::{Later, PAUSE};
+
+/// How many may wait: then nothing else is asked for.
+const WAITING_MAX: usize = 64;
+/// By so many more pieces refused than done of late most are, and the file as a whole waits for those that do.
+const MOSTLY: u32 = 16;
+/// Names a COMMIT among the pieces, which is about all and begins nowhere.
+const COMMIT: u64 = u64::MAX;
+
+/// Pieces that wait to be asked for again; a COMMIT is an empty one.
+pub(super) struct Refused {
+    later: Later,
+    waiting: Vec<Waiting>,
+    /// Those that were refused and are not done yet, by where they begin.
+    pauses: BTreeMap<u64, Pause>,
+    /// How many requests were not refused.
+    done: u64,
+    /// By how many fewer those were of late.
+    excess: u32,
+}
+
+struct Waiting {
+    piece: Piece,
+    until: Instant,
+}
+
+/// How long a piece waits, and how much was done when it began to.
+struct Pause {
+    lasts: Duration,
+    done: u64,
+}
+
+impl Refused {
+    pub(super) fn new(later: Later) -> Refused {
+        Refused { later, waiting: Vec::new(), pauses: BTreeMap::new(), done: 0, excess: 0 }
+    }
+
+    /// The server refused this piece, perhaps again; fails when patience is over. The pause doubles as long as the
+    /// server does nothing at all, and is so much longer each time where it is only this piece that it will not do.
+    pub(super) fn push(&mut self, piece: Piece, now: Instant) -> Result<(), ClientError> {
+        self.later.bear()?;
+        self.excess = (self.excess + 1).min(MOSTLY);
+        let done = self.done;
+        let lasts = match self.pauses.get(&key(&piece)) {
+            None => PAUSE.0,
+            Some(last) if last.done < done => last.lasts + PAUSE.0,
+            Some(last) => last.lasts * 2,
+        };
+        let lasts = lasts.min(PAUSE.1);
+        self.pauses.insert(key(&piece), Pause { lasts, done });
+        self.waiting.push(Waiting { piece, until: now + lasts });
+        Ok(())
+    }
+
+    /// This one was not refused.
+    pub(super) fn done(&mut self, piece: &Piece) {
+        self.later.is_over();
+        self.pauses.remove(&key(piece));
+        self.done += 1;
+        self.excess = self.excess.saturating_sub(1);
+    }
+
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether only those whose time has come are asked for.
+    pub(super) fn is_held(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX || (self.excess >= MOSTLY && !self.is_empty())
+    }
+
+    /// A piece whose time has come.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Piece> {
+        self.take(|w| !w.piece.is_empty() && w.until <= now)
+    }
+
+    /// Whether it is a COMMIT's.
+    pub(super) fn take_due_commit(&mut self, now: Instant) -> bool {
+        self.take(|w| w.piece.is_empty() && w.until <= now).is_some()
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&Waiting) -> bool) -> Option<Piece> {
+        let found = self.waiting.iter().position(is_meant)?;
+        Some(self.waiting.remove(found).piece)
+    }
+
+    /// What `answer` comes to, unless one's time comes first. Those whose time had come by `now` wait for room,
+    /// and that for an answer.
+    pub(super) async fn or_due<T>(
+        &self,
+        now: Instant,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<Option<T>, ClientError> {
+        let Some(due) = self.waiting.iter().map(|w| w.until).filter(|until| *until > now).min() else {
+            return answer.await.map(Some);
+        };
+        timeout_at(due, answer).await.ok().transpose()
+    }
+}
+
+fn key(piece: &Piece) -> u64 {
+    if piece.is_empty() { COMMIT } else { piece.start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refuses `piece` and waits until it is due; how many tenths of a second that takes.
+    fn tenths(refused: &mut Refused, piece: Piece, now: &mut Instant) -> u32 {
+        refused.push(piece.clone(), *now).unwrap();
+        for tenths in 1.. {
+            assert_eq!(refused.take_due(*now), None);
+            *now += PAUSE.0;
+            if refused.take_due(*now) == Some(piece.clone()) {
+                return tenths;
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn each_piece_waits_longer_each_time_and_less_so_while_others_are_done() {
+        let mut refused = Refused::new(Later::new(None));
+        let mut now = Instant::now();
+        let alone: Vec<u32> = (0..8).map(|_| tenths(&mut refused, 5..9, &mut now)).collect();
+        assert_eq!(alone, [1, 2, 4, 8, 16, 32, 50, 50]);
+        let mut beside = |refused: &mut Refused| {
+            refused.done(&(70..80));
+            tenths(refused, 20..30, &mut now)
+        };
+        let beside: Vec<u32> = std::iter::repeat_with(|| beside(&mut refused)).take(4).collect();
+        assert_eq!(beside, [1, 2, 3, 4]);
+        refused.done(&(20..30));
+        assert_eq!(tenths(&mut refused, 20..30, &mut now), 1, "it was done meanwhile");
+        assert_eq!(tenths(&mut refused, 0..20, &mut now), 1, "another one");
+    }
+
+    #[test]
+    fn what_is_new_waits_while_most_are_refused_or_many_wait() {
+        let now = Instant::now();
+        let mut refused = Refused::new(Later::new(None));
+        let mut starts = (0_u64..).map(|n| n * 10);
+        let mut next = || starts.next().map(|start| start..start + 10).unwrap();
+        // One in three.
+        for _ in 0..WAITING_MAX - 1 {
+            refused.push(next(), now).unwrap();
+            (0..2).for_each(|_| refused.done(&next()));
+            assert!(!refused.is_held());
+        }
+        refused.push(next(), now).unwrap();
+        assert!(refused.is_held(), "many wait");
+
+        let mut refused = Refused::new(Later::new(None));
+        for _ in 0..MOSTLY {
+            assert!(!refused.is_held());
+            refused.push(next(), now).unwrap();
+        }
+        assert!(refused.is_held(), "all were refused");
+        while refused.take_due(now + PAUSE.0).is_some() {}
+        assert!(!refused.is_held(), "there is nothing else to wait for");
+    }
+
+    #[test]
+    fn a_commit_is_no_piece() {
+        let (mut refused, now) = (Refused::new(Later::new(None)), Instant::now());
+        refused.push(0..0, now).unwrap();
+        refused.push(0..10, now).unwrap();
+        let due = now + PAUSE.0;
+        assert!(!refused.take_due_commit(now) && refused.take_due_commit(due) && !refused.take_due_commit(due));
+        assert_eq!((refused.take_due(due), refused.take_due(due), refused.is_empty()), (Some(0..10), None, true));
+    }
+
+    #[tokio::test]
+    async fn patience_is_as_long_as_nothing_is_done() {
+        let mut refused = Refused::new(Later::new(Some(Duration::from_millis(50))));
+        for _ in 0..2 {
+            refused.push(0..10, Instant::now()).unwrap();
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            refused.done(&(10..20));
+        }
+        refused.push(0..10, Instant::now()).unwrap();
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert!(refused.push(0..10, Instant::now()).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! A file to a server: WRITEs, as many at once as the window takes, and COMMITs.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_client::{Answer, Piece, TransferError, Upload};
+use remora_wire::nfs3::{self, Fh, Reply};
+use tokio::time::Instant;
+
+use super::super::ClientError;
+use super::super::later::Later;
+use super::super::session::Session;
+use super::Limits;
+use super::flying::Flying;
+use super::refused::Refused;
+
+/// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
+const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
+/// How long what a server made stable without a COMMIT goes untold.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
+/// What an upload tells its owner.
+pub trait Progress {
+    /// The bytes of a piece, all of them.
+    fn read(&mut self, piece: Piece) -> std::io::Result<Bytes>;
+
+    /// Bytes arrived.
+    fn sent(&mut self, bytes: u64);
+
+    /// These bytes will outlive a crash of the server. Not for every WRITE.
+    fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()>;
+
+    /// The path is long, nothing was lost on it, and all is on its way; what is asked for
+    /// now arrives behind it. Told at most once, and never if it does not come to that.
+    fn all_sent(&mut self) {}
+}
+
+/// What the server said of a file while it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// The greatest size it had, if any reply said.
+    pub size: Option<u64>,
+    /// The latest time of change (ctime) in seconds and nanoseconds, if every reply said one.
+    pub changed: Option<(u32, u32)>,
+}
+
+impl Written {
+    /// Takes what a WRITE's reply says; `first`: it is the first.
+    pub(super) fn take(&mut self, after: Option<&nfs3::Attr>, first: bool) {
+        self.size = self.size.max(after.map(|a| a.size));
+        let known = if first { Some((0, 0)) } else { self.changed };
+        self.changed = known.zip(after).map(|(known, a)| known.max((a.ctime.secs, a.ctime.nanos)));
+    }
+}
+
+/// Writes `range` of a file and commits it; `source` gives the bytes of a piece (all of
+/// them), `progress` hears of bytes that arrived.
+pub async fn upload(
+    session: &Session,
+    fh: Fh,
+    range: Piece,
+    limits: Limits,
+    source: impl FnMut(Piece) -> std::io::Result<Bytes>,
+    progress: impl FnMut(u64),
+) -> Result<(), ClientError> {
+    send(session, fh, Some(range), limits, &mut Plain { source, progress }).await.map(|_| ())
+}
+
+/// An owner that does not care what is stable until all is.
+struct Plain<S, P> {
+    source: S,
+    progress: P,
+}
+
+impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plain<S, P> {
+    fn read(&mut self, piece: Piece) -> std::io::Result<Bytes> {
+        (self.source)(piece)
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        (self.progress)(bytes);
+    }
+
+    fn stable(&mut self, _pieces: Vec<Piece>) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes `ranges` of a file, in order, and commits them, every few seconds what has arrived and at last all.
+pub async fn send(
+    session: &Session,
+    fh: Fh,
+    ranges: impl IntoIterator<Item = Piece>,
+    limits: Limits,
+    progress: &mut impl Progress,
+) -> Result<Written, ClientError> {
+    let mut sending = Sending::new(session, fh, ranges, limits, progress);
+    while !sending.file.is_done() {
+        let now = Instant::now();
+        let is_last = sending.ask(now)?;
+        if let Some((piece, answer)) = sending.refused.or_due(now, sending.flying.next(is_last)).await? {
+            sending.take(piece, answer)?;
+        }
+    }
+    sending.tell_stable()?;
+    Ok(sending.seen.unwrap_or_default())
+}
+
+/// A file on its way to a server.
+struct Sending<'s, P> {
+    session: &'s Session,
+    limits: Limits,
+    progress: &'s mut P,
+    file: Upload,
+    flying: Flying<'s>,
+    refused: Refused,
+    /// Bytes that were not answered.
+    left: u64,
+    seen: Option<Written>,
+    /// What the session had lost when it began.
+    lost: u64,
+    /// It was told that all is sent.
+    is_told: bool,
+    committed: Instant,
+    commit_every: Duration,
+    told_stable: Instant,
+}
+
+impl<'s, P: Progress> Sending<'s, P> {
+    fn new(
+        session: &'s Session,
+        fh: Fh,
+        ranges: impl IntoIterator<Item = Piece>,
+        limits: Limits,
+        progress: &'s mut P,
+    ) -> Sending<'s, P> {
+        let ranges: Vec<Piece> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+        Sending {
+            session,
+            limits,
+            progress,
+            left: ranges.iter().map(|range| range.end - range.start).sum(),
+            file: to_write(fh, ranges),
+            flying: Flying::new(session, true),
+            refused: Refused::new(session.later()),
+            seen: None,
+            lost: session.stats().lost(),
+            is_told: false,
+            committed: Instant::now(),
+            commit_every: COMMIT_EVERY.0,
+            told_stable: Instant::now(),
+        }
+    }
+
+    /// Asks for what there is room for. Says whether there is nothing more to ask for.
+    fn ask(&mut self, now: Instant) -> Result<bool, ClientError> {
+        let tail = self.session.shared().lock().core.sync_tail();
+        let is_last = self.ask_writes(tail, now)?;
+        // Not shortly before the end: the last COMMIT would have to wait for this one, and comes as soon.
+        let (every, left) = (self.commit_every, self.left);
+        if self.committed.elapsed() >= every && left > 3 * tail && self.flying.takes(left) > every {
+            self.file.commit_soon();
+        }
+        self.ask_commit(now)?;
+        let is_all_asked = self.file.is_all_asked() && self.refused.is_empty();
+        if !self.is_told && is_all_asked && self.session.has_sent_all_far() && self.session.stats().lost() == self.lost
+        {
+            self.is_told = true;
+            self.progress.all_sent();
+        }
+        Ok(is_last)
+    }
+
+    fn ask_writes(&mut self, tail: u64, now: Instant) -> Result<bool, ClientError> {
+        while let Some(line) = self.flying.line_with_room() {
+            match self.refused.take_due(now) {
+                Some(piece) => self.file.put_back(piece),
+                None if self.refused.is_held() => return Ok(false),
+                None => {}
+            }
+            self.file.sync_tail(tail);
+            let block = self.session.write_block(&line, self.file.fh(), self.limits.write_max);
+            let Some(piece) = self.file.poll(self.flying.block(&line, block, self.left)) else {
+                return Ok(self.refused.is_empty());
+            };
+            let call = write(&self.file, &piece, self.progress)?;
+            self.flying.push(piece, &line, call)?;
+        }
+        Ok(false)
+    }
+
+    /// Sends the COMMIT whose turn it is, if it is one's.
+    fn ask_commit(&mut self, now: Instant) -> Result<(), ClientError> {
+        if self.refused.take_due_commit(now) {
+            self.flying.push(0..0, self.session.own_line(), commit_all(&self.file))?;
+        }
+        if let Some(commit) = self.file.poll_commit() {
+            (self.committed, self.commit_every) = (now, (self.commit_every * 2).min(COMMIT_EVERY.1));
+            let line = self.flying.commit_line(self.left == 0);
+            self.flying.push(0..0, &line, commit)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a request came to, `None` if it has to be made again.
+    fn take(&mut self, piece: Piece, answer: Option<Answer>) -> Result<(), ClientError> {
+        match answer {
+            Some(Answer::Nfs(Reply::Write(Err(fail)))) if Later::is(fail.status) => {
+                self.refused.push(piece, Instant::now())?;
+            }
+            Some(Answer::Nfs(Reply::Commit(Err(fail)))) if Later::is(fail.status) => {
+                self.refused.push(piece, Instant::now())?;
+            }
+            Some(Answer::Nfs(Reply::Write(result))) => {
+                self.refused.done(&piece);
+                let written = result.map_err(|f| f.status)?;
+                let first = self.seen.is_none();
+                self.seen.get_or_insert_default().take(written.wcc.after.as_ref(), first);
+                let bytes = self.file.on_write(piece, &written)?;
+                self.left = self.left.saturating_sub(bytes);
+                self.progress.sent(bytes);
+                // Many servers write all to the disk at once, whatever they are asked.
+                if self.told_stable.elapsed() >= TELL_EVERY {
+                    self.told_stable = Instant::now();
+                    self.tell_stable()?;
+                }
+            }
+            Some(Answer::Nfs(Reply::Commit(result))) => {
+                self.refused.done(&piece);
+                self.file.on_commit(&result.map_err(|f| f.status)?)?;
+                self.tell_stable()?;
+            }
+            Some(_) => return Err(ClientError::Closed),
+            None if piece.is_empty() => self.flying.push(piece, self.session.own_line(), commit_all(&self.file))?,
+            None => self.file.put_back(piece),
+        }
+        Ok(())
+    }
+
+    /// Tells of what became stable since it was last told.
+    fn tell_stable(&mut self) -> std::io::Result<()> {
+        let pieces = self.file.take_stable();
+        if pieces.is_empty() { Ok(()) } else { self.progress.stable(pieces) }
+    }
+}
+
+/// All of these ranges. It is begun with the last one, and what is handed back to it goes first.
+fn to_write(fh: Fh, mut ranges: Vec<Piece>) -> Upload {
+    let mut file = Upload::new(fh, ranges.pop().unwrap_or_default());
+    ranges.into_iter().rev().for_each(|range| file.put_back(range));
+    file
+}
+
+/// A COMMIT of all of the file.
+fn commit_all(file: &Upload) -> nfs3::Call {
+    nfs3::Call::Commit(nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 })
+}
+
+/// The WRITE of a piece.
+fn write(file: &Upload, piece: &Piece, source: &mut impl Progress) -> Result<nfs3::Call, ClientError> {
+    let data = source.read(piece.clone())?;
+    let given = piece.end - piece.start;
+    if data.len() as u64 != given {
+        return Err(TransferError::BadCount { claimed: data.len() as u32, given }.into());
+    }
+    Ok(file.write(piece.start, data))
+}

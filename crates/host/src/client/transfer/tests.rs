@@ -1,0 +1,196 @@
+//! Whole files to and from servers that are slow, far away, unwilling or gone.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_client::{Config, Transport};
+use remora_wire::nfs3::{Attr, Call, FileType, NfsTime, Proc, ReadOk, SpecData, Status, Wcc, WriteOk};
+use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+use remora_wire::{Reader, Xdr};
+use tokio::net::UdpSocket;
+
+use super::*;
+use crate::Clock;
+use crate::client::line::Line;
+use crate::client::mount::Options;
+
+const SIZE: u64 = 200_000;
+const TRIP: Duration = Duration::from_millis(230);
+
+fn attr(size: u64, secs: u32) -> Attr {
+    let time = NfsTime { secs, nanos: 3 };
+    let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
+    let (mode, nlink, uid, gid, used, fsid, fileid) = (0o600, 1, 0, 0, 0, 1, 2);
+    let (atime, mtime, ctime) = (time, time, time);
+    Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime }
+}
+
+fn reply(xid: u32, body: &Reply) -> Vec<u8> {
+    let mut reply = Vec::new();
+    ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut reply);
+    body.encode(&mut reply);
+    reply
+}
+
+/// A server answers so; if it `syncs`, it writes all to the disk at once.
+fn answer(message: Bytes, syncs: bool) -> Option<(Proc, Vec<u8>)> {
+    let mut r = Reader::new(message);
+    let call = CallHeader::decode(&mut r).ok()?;
+    let proc = Proc::from_number(call.proc)?;
+    let body = match Call::decode(proc, &mut r).ok()? {
+        Call::Write(w) => {
+            let wcc = Wcc { before: None, after: Some(attr(w.offset + u64::from(w.count), 1)) };
+            let committed = if syncs { nfs3::Stable::FileSync } else { w.stable };
+            Reply::Write(Ok(WriteOk { wcc, count: w.count, committed, verf: [1; 8] }))
+        }
+        Call::Read(r) => {
+            let data = vec![7; r.count as usize].into();
+            Reply::Read(Ok(ReadOk { attr: None, count: r.count, eof: false, data }))
+        }
+        Call::Commit(_) => Reply::Commit(Ok(nfs3::CommitOk { wcc: Wcc::NONE, verf: [1; 8] })),
+        Call::GetAttr(_) => Reply::GetAttr(Ok(attr(0, 1))),
+        _ => Reply::Null,
+    };
+    Some((proc, reply(call.xid, &body)))
+}
+
+/// A server at `trip` from here, which never sees the first WRITE if `loses`.
+async fn serve(trip: Duration, mut loses: bool, syncs: bool) -> SocketAddr {
+    let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let at = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 65_536];
+        while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+            let Some((proc, reply)) = answer(Bytes::copy_from_slice(&buffer[..n]), syncs) else { continue };
+            if proc == Proc::Write && std::mem::take(&mut loses) {
+                continue;
+            }
+            let socket = socket.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(trip).await;
+                let _ = socket.send_to(&reply, from).await;
+            });
+        }
+    });
+    at
+}
+
+/// A server that will not do every third READ and WRITE yet.
+async fn serve_reluctantly() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut buffer, mut asked) = (vec![0; 65_536], 0);
+        while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+            let Some((proc, mut answer)) = answer(Bytes::copy_from_slice(&buffer[..n]), false) else { continue };
+            asked += u32::from(matches!(proc, Proc::Read | Proc::Write));
+            if matches!(proc, Proc::Read | Proc::Write) && asked % 3 == 0 {
+                let xid = u32::from_be_bytes(answer[..4].try_into().unwrap());
+                answer = reply(xid, &Reply::failed(proc, Status::Jukebox));
+            }
+            let _ = socket.send_to(&answer, from).await;
+        }
+    });
+    at
+}
+
+/// Counts, and notes how much had been answered when all was sent.
+#[derive(Default)]
+struct Owner {
+    answered: u64,
+    all_sent_after: Vec<u64>,
+    /// How much had been answered when it was told so many pieces.
+    stable_after: Vec<(u64, usize)>,
+    stable: u64,
+}
+
+impl Progress for Owner {
+    fn read(&mut self, piece: Piece) -> std::io::Result<Bytes> {
+        Ok(vec![7; (piece.end - piece.start) as usize].into())
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.answered += bytes;
+    }
+
+    fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()> {
+        self.stable_after.push((self.answered, pieces.len()));
+        self.stable += pieces.iter().map(|p| p.end - p.start).sum::<u64>();
+        Ok(())
+    }
+
+    fn all_sent(&mut self) {
+        self.all_sent_after.push(self.answered);
+    }
+}
+
+async fn session(at: SocketAddr, config: Config) -> Session {
+    let options = Options { config, seed: 1, clock: Clock::start() };
+    let line = Line::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+    Session::new(line, None, Fh(Bytes::from_static(b"file")))
+}
+
+/// Then no COMMIT tells of it.
+#[tokio::test]
+async fn the_owner_hears_what_a_server_made_stable_by_itself_while_it_goes_on() {
+    let config = Config { window: remora_client::WindowSize::Fixed(2), ..Config::new(Transport::Udp) };
+    let session = session(serve(Duration::from_millis(100), false, true).await, config).await;
+    let limits = Limits { read_max: 8192, write_max: 8192 };
+    let mut owner = Owner::default();
+    send(&session, session.root().clone(), Some(0..SIZE), limits, &mut owner).await.unwrap();
+    let told = &owner.stable_after;
+    assert!(told[0].0 < SIZE && told.last().unwrap().0 == SIZE && told.len() < 10, "{told:?}");
+}
+
+#[tokio::test]
+async fn the_owner_hears_when_all_is_on_its_way_over_a_long_path_without_loss() {
+    for (trip, loses, times) in [(TRIP, false, 1), (TRIP, true, 0), (Duration::from_millis(60), false, 0)] {
+        let session = session(serve(trip, loses, false).await, Config::new(Transport::Udp)).await;
+        let fh = session.root().clone();
+        session.call(nfs3::Call::GetAttr(fh.clone())).await.unwrap();
+        let limits = Limits { read_max: 8192, write_max: 8192 };
+        let mut owner = Owner::default();
+        let written = send(&session, fh, Some(0..SIZE), limits, &mut owner).await.unwrap();
+        assert_eq!((written.size, owner.answered), (Some(SIZE), SIZE), "{trip:?} {loses}");
+        assert_eq!(owner.all_sent_after.len(), times, "{trip:?} {loses}");
+        assert!(owner.all_sent_after.iter().all(|n| *n < SIZE), "{:?}", owner.all_sent_after);
+    }
+}
+
+#[test]
+fn the_latest_change_is_known_if_every_reply_told_one() {
+    let attr = |secs| attr(5, secs);
+    for (replies, changed) in [
+        (vec![Some(attr(7)), Some(attr(6))], Some((7, 3))),
+        (vec![Some(attr(7)), None, Some(attr(9))], None),
+        (vec![None], None),
+    ] {
+        let mut written = Written::default();
+        for (nth, reply) in replies.iter().enumerate() {
+            written.take(reply.as_ref(), nth == 0);
+        }
+        assert_eq!(written.changed, changed, "{replies:?}");
+    }
+}
+
+/// There are some 75 such. When each held up all, a copy took eight seconds and more.
+#[tokio::test]
+async fn a_piece_that_is_refused_for_now_holds_up_no_other() {
+    let session = session(serve_reluctantly().await, Config::new(Transport::Udp)).await;
+    let (fh, limits, size) = (session.root().clone(), Limits { read_max: 8192, write_max: 8192 }, 6 * SIZE);
+    let began = Instant::now();
+    let mut owner = Owner::default();
+    send(&session, fh.clone(), Some(0..size), limits, &mut owner).await.unwrap();
+    assert_eq!((owner.answered, owner.stable), (size, size));
+    let wrote = began.elapsed();
+    let mut arrived = 0;
+    let count = |_, data: Bytes| {
+        arrived += data.len() as u64;
+        Ok(())
+    };
+    download(&session, fh, 0..size, limits, count).await.unwrap();
+    assert_eq!(arrived, size);
+    let read = began.elapsed() - wrote;
+    assert!(wrote < Duration::from_secs(4) && read < Duration::from_secs(4), "{wrote:?} and {read:?}");
+}
