@@ -3,26 +3,96 @@
 
 use std::fs;
 use std::future::Future;
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::exit::{Error, Result};
 
 /// How long interrupted work may take to tidy up.
 const TIDY_MAX: Duration = Duration::from_millis(500);
+/// How long it may take before that to make safe what it has done.
+const SAFE_MAX: Duration = Duration::from_secs(1);
+/// A signal so soon after the first is the same: timeout(1) sends each twice.
+const SAME: Duration = Duration::from_millis(50);
 
 /// Tells how many bytes of unfinished copies `cp --resume` can start from. Each copy has one.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Sender<u64>);
+pub(crate) struct Kept {
+    add: Sender<u64>,
+    ending: Arc<Ending>,
+}
 
 impl Kept {
     /// So many more.
     pub(crate) fn add(&self, bytes: u64) {
         // Where nobody listens there is nobody to tell.
-        let _ = self.0.send(bytes);
+        let _ = self.add.send(bytes);
+    }
+
+    /// For who has something to make safe before it is cut short.
+    pub(crate) fn at_risk(&self) -> AtRisk {
+        self.ending.copies.send_modify(|copies| *copies += 1);
+        AtRisk(self.ending.clone())
+    }
+
+    /// Nothing is begun any more once the signal has come: then this waits to be cut short.
+    pub(crate) async fn go_on(&self) {
+        let is_due = *self.ending.is_due.borrow();
+        if is_due {
+            std::future::pending().await
+        }
+    }
+
+    pub(crate) fn ending(&self) -> Arc<Ending> {
+        self.ending.clone()
+    }
+}
+
+/// The end of a command that a signal cuts short.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    /// The signal has come.
+    is_due: watch::Sender<bool>,
+    /// How many copies have something to make safe.
+    copies: watch::Sender<usize>,
+}
+
+impl Ending {
+    /// Has copies make safe what they can, unless that takes long or there is another signal.
+    async fn make_safe(&self) {
+        self.is_due.send_replace(true);
+        let mut copies = self.copies.subscribe();
+        let all = copies.wait_for(|copies| *copies == 0);
+        let again = async {
+            tokio::time::sleep(SAME).await;
+            wait().await
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(SAFE_MAX, all) => {}
+            _ = again => {}
+        }
+    }
+}
+
+/// Work that an end without warning would waste. Dropped when it is safe, or cannot be made so.
+#[derive(Debug)]
+pub(crate) struct AtRisk(Arc<Ending>);
+
+impl AtRisk {
+    /// Waits for the signal.
+    pub(crate) async fn ends(&self) {
+        // It fails only if the other end is gone.
+        let _ = self.0.is_due.subscribe().wait_for(|is_due| *is_due).await;
+    }
+}
+
+impl Drop for AtRisk {
+    fn drop(&mut self) {
+        self.0.copies.send_modify(|copies| *copies -= 1);
     }
 }
 
@@ -43,16 +113,25 @@ impl KeptInAll {
 /// For a command, and for who speaks of it at its end.
 pub(crate) fn kept() -> (Kept, KeptInAll) {
     let (add, heard) = channel();
-    (Kept(add), KeptInAll(heard))
+    (Kept { add, ending: Arc::default() }, KeptInAll(heard))
 }
 
 /// Does `work` on a task of its own until it is done or a signal comes. Work that is cut
 /// short is dropped: what its owners clean up in `drop` is cleaned up.
 pub(crate) async fn interruptible(work: impl Future<Output = Result> + Send + 'static) -> Result {
+    interruptible_safely(work, Arc::default()).await
+}
+
+/// The same for work that has something to make safe at the `ending`.
+pub(crate) async fn interruptible_safely(
+    work: impl Future<Output = Result> + Send + 'static,
+    ending: Arc<Ending>,
+) -> Result {
     let mut work = tokio::spawn(work);
     tokio::select! {
         result = &mut work => result.unwrap_or_else(|e| Err(Error::refused("remora", e.to_string()))),
         number = wait() => {
+            ending.make_safe().await;
             work.abort();
             // Work that hangs in the system (a full pipe) is left behind.
             let _ = tokio::time::timeout(TIDY_MAX, work).await;

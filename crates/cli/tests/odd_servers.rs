@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Daemon, Place, names, noise};
+use common::{Daemon, Place, names, noise, until};
 use remora_wire::mount;
 use remora_wire::nfs3::{self, Call, Fh, Proc, ReadDirPlusArgs, Reply, Status};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
@@ -275,6 +275,26 @@ fn a_request_that_is_never_answered_is_given_up() {
     let out = p.run(&["cat", "--timeout", "5", &at(&url, "/f")]);
     out.expect(3, &["has been silent for 3 s", "does not answer"]);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+/// Ctrl-C does not wait for the disk longer than a moment.
+#[test]
+fn a_commit_that_is_never_answered_does_not_hold_up_the_end() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(30_000_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| {
+        thread::sleep(Duration::from_millis(5));
+        if let Call::Commit(_) = call { Fate::Ignore } else { Fate::Pass(call) }
+    });
+    let running = p.start(&["cp", "-q", "f", &at(&url, "/f")]);
+    until("something arrives", || {
+        names(&p.srv("")).pop().is_some_and(|name| fs::metadata(p.srv(&name)).unwrap().len() > 1_000_000)
+    });
+    let started = Instant::now();
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted"]);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 /// The second link is not asked about when the first was waited for in vain.

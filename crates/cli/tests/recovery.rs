@@ -52,6 +52,28 @@ fn an_interrupted_upload_goes_on() {
     interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
+/// And not only what is committed every few seconds.
+#[test]
+fn an_interrupted_upload_keeps_all_that_had_arrived() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let arrived = || names(&p.srv("")).pop().map_or(0, |name| fs::metadata(p.srv(&name)).unwrap().len());
+    let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    until("a journal", || !journals(&p).is_empty());
+    let noted = arrived();
+    until("more has arrived", || arrived() > noted + 700_000);
+    let started = Instant::now();
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "--resume"]);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    let arrived = arrived();
+    let (_, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
+    assert!(before as u64 * 100 > arrived * 85, "{before} of {arrived}");
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+}
+
 /// A directory with two large files.
 fn two_files(dir: &Path) {
     fs::create_dir(dir).unwrap();

@@ -288,6 +288,11 @@ impl Upload {
         self.todo.is_empty() && self.flying_unstable == 0 && self.uncommitted.is_empty()
     }
 
+    /// Whether a COMMIT has something to do, or will have when what is on its way has arrived.
+    pub fn wants_commit(&self) -> bool {
+        self.flying_unstable > 0 || !self.is_all_committed()
+    }
+
     /// Whether all is on stable storage.
     pub fn is_done(&self) -> bool {
         self.todo.is_empty() && self.flying == 0 && self.is_all_committed()

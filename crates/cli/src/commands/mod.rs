@@ -33,14 +33,17 @@ mod wireless;
 use crate::args::{Command, Experiment};
 use crate::cp;
 use crate::exit::Result;
-use crate::interrupt::{Kept, interruptible};
+use crate::interrupt::{Kept, interruptible, interruptible_safely};
 
 /// Does what the command line says.
 pub(crate) async fn run(command: Command, kept: Kept) -> Result {
     match command {
         Command::Ls(args) => interruptible(ls::run(args)).await,
         Command::Cat(args) => interruptible(cat::run(args)).await,
-        Command::Cp(args) => interruptible(cp::run(args, kept)).await,
+        Command::Cp(args) => {
+            let ending = kept.ending();
+            interruptible_safely(cp::run(args, kept), ending).await
+        }
         Command::Mkdir(args) => interruptible(mkdir::run(args)).await,
         Command::Rm(args) => interruptible(rm::run(args)).await,
         Command::Mv(args) => interruptible(mv::run(args)).await,

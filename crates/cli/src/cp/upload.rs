@@ -1,13 +1,14 @@
 //! One file from here to a server.
 
 use std::fs::{self, File};
+use std::future::pending;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use bytes::Bytes;
-use remora_host::client::{self, ClientError, Progress, Written};
+use remora_host::client::{self, ClientError, Limits, Progress, Written};
 use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
 use tokio::sync::oneshot;
 
@@ -17,6 +18,7 @@ use super::job::{Job, count};
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
 use crate::exit::{self, Error, Result, io_text};
+use crate::interrupt::AtRisk;
 use crate::remote::{Node, Remote};
 
 /// Where an upload goes.
@@ -77,6 +79,7 @@ impl Source<'_> {
 pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
+    job.kept.go_on().await;
     let from = Source::open(source).map_err(here)?;
     if from.is_not_empty().map_err(here)? {
         return Err(Error::not_empty(source.display()));
@@ -197,10 +200,10 @@ async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &N
             _ => break,
         };
         verify::tell(job, part.url(), &ranges);
-        let limits = part.remote.limits().await.map_err(failed)?;
-        let mut sending = Sending { job, file: &source.file, part, uncounted: 0, all_sent: None, is_warned: true };
-        let sent = client::send(part.remote.session(), node.fh.clone(), ranges.clone(), limits, &mut sending).await;
-        sent.map_err(failed)?;
+        let mut sending = Sending::begin(job, source, part).await.map_err(failed)?;
+        // These were counted when they were sent first, and what could not be noted was told.
+        sending.is_warned = true;
+        sending.send(ranges.clone()).await.map_err(failed)?;
     }
     Err(Error::Mismatch(source.path.display().to_string()))
 }
@@ -256,14 +259,15 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
     if missing.is_empty() {
         return Ok(Sent::default());
     }
-    let limits = part.remote.limits().await?;
     let (tell, told) = oneshot::channel();
     let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
     let sending = async {
-        let uncounted = missing.iter().map(|range| range.end - range.start).sum();
+        // Whatever becomes of this, nobody waits for the word in vain.
         let all_sent = tell.take();
-        let mut sending = Sending { job, file: &source.file, part, uncounted, all_sent, is_warned: false };
-        client::send(part.remote.session(), part.node.fh.clone(), missing, limits, &mut sending).await
+        let mut sending = Sending::begin(job, source, part).await?;
+        sending.uncounted = missing.iter().map(|range| range.end - range.start).sum();
+        sending.all_sent = all_sent;
+        sending.send(missing).await
     };
     let naming = async {
         // Without a word it is done when all has arrived.
@@ -294,12 +298,36 @@ struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
     part: &'a RemotePart,
+    limits: Limits,
     /// Bytes that have not been counted. What the server lost and gets again does not count again.
     uncounted: u64,
     /// Told when the copy may get its name.
     all_sent: Option<oneshot::Sender<()>>,
     /// That it cannot be resumed was said.
     is_warned: bool,
+    /// What the server has not on its disk yet.
+    at_risk: AtRisk,
+}
+
+impl<'a> Sending<'a> {
+    async fn begin(job: &'a Job, source: &'a Source<'_>, part: &'a RemotePart) -> Result<Sending<'a>, ClientError> {
+        let limits = part.remote.limits().await?;
+        job.kept.go_on().await;
+        let (file, at_risk) = (&source.file, job.kept.at_risk());
+        Ok(Sending { job, file, part, limits, uncounted: 0, all_sent: None, is_warned: false, at_risk })
+    }
+
+    async fn send(mut self, ranges: Vec<Range<u64>>) -> Result<Written, ClientError> {
+        let (session, fh) = (self.part.remote.session(), self.part.node.fh.clone());
+        let sent = client::send(session, fh, ranges, self.limits, &mut self).await?;
+        // Nothing more can be done for it.
+        drop(self);
+        match sent {
+            Some(written) => Ok(written),
+            // The signal that has stopped it ends everything.
+            None => pending().await,
+        }
+    }
 }
 
 impl Progress for Sending<'_> {
@@ -328,6 +356,10 @@ impl Progress for Sending<'_> {
             // Whoever gives the name lives as long as this.
             let _ = tell.send(());
         }
+    }
+
+    async fn stopped(&self) {
+        self.at_risk.ends().await;
     }
 }
 

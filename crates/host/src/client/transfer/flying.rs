@@ -55,6 +55,11 @@ impl<'s> Flying<'s> {
         Flying { session, calls: VecDeque::new(), is_rescue: false, is_upload, answered: 0, began: Instant::now() }
     }
 
+    /// Whether none is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
     /// The line for the next request, if one has room.
     pub(super) fn line_with_room(&self) -> Option<Arc<Line>> {
         let first = self.calls.is_empty();

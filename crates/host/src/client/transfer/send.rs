@@ -1,11 +1,12 @@
 //! A file to a server: WRITEs, as many at once as the window takes, and COMMITs.
 
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_client::{Answer, Piece, TransferError, Upload};
 use remora_wire::nfs3::{self, Fh, Reply};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::ClientError;
 use super::super::later::Later;
@@ -14,10 +15,14 @@ use super::Limits;
 use super::flying::Flying;
 use super::refused::Refused;
 
-/// How long what has arrived goes uncommitted, at first and later: an interruption loses no more.
+/// How long what has arrived goes uncommitted, at first and later: what ends without a word loses no more.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// How long what a server made stable without a COMMIT goes untold.
 const TELL_EVERY: Duration = Duration::from_millis(500);
+/// How long the last COMMIT of a copy that is stopped may take beside two round trips, for the server's disk,
+const STOP: Duration = Duration::from_millis(200);
+/// and with them: somebody waits for the end.
+const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// What an upload tells its owner.
 pub trait Progress {
@@ -33,6 +38,12 @@ pub trait Progress {
     /// The path is long, nothing was lost on it, and all is on its way; what is asked for
     /// now arrives behind it. Told at most once, and never if it does not come to that.
     fn all_sent(&mut self) {}
+
+    /// Ready when the copy is to stop. What has arrived is committed then, if that takes no longer than two round
+    /// trips, and a second at most.
+    fn stopped(&self) -> impl Future<Output = ()> + Send {
+        pending()
+    }
 }
 
 /// What the server said of a file while it was written.
@@ -87,23 +98,31 @@ impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plai
 }
 
 /// Writes `ranges` of a file, in order, and commits them, every few seconds what has arrived and at last all.
+/// `None`: it was stopped before that.
 pub async fn send(
     session: &Session,
     fh: Fh,
     ranges: impl IntoIterator<Item = Piece>,
     limits: Limits,
     progress: &mut impl Progress,
-) -> Result<Written, ClientError> {
+) -> Result<Option<Written>, ClientError> {
     let mut sending = Sending::new(session, fh, ranges, limits, progress);
     while !sending.file.is_done() {
         let now = Instant::now();
         let is_last = sending.ask(now)?;
-        if let Some((piece, answer)) = sending.refused.or_due(now, sending.flying.next(is_last)).await? {
-            sending.take(piece, answer)?;
+        let answer = sending.refused.or_due(now, sending.flying.next(is_last));
+        tokio::select! {
+            () = sending.progress.stopped() => {
+                sending.stop().await?;
+                return Ok(None);
+            }
+            answer = answer => if let Some((piece, answer)) = answer? {
+                sending.take(piece, answer)?;
+            }
         }
     }
     sending.tell_stable()?;
-    Ok(sending.seen.unwrap_or_default())
+    Ok(Some(sending.seen.unwrap_or_default()))
 }
 
 /// A file on its way to a server.
@@ -241,6 +260,29 @@ impl<'s, P: Progress> Sending<'s, P> {
     fn tell_stable(&mut self) -> std::io::Result<()> {
         let pieces = self.file.take_stable();
         if pieces.is_empty() { Ok(()) } else { self.progress.stable(pieces) }
+    }
+
+    /// Asks for nothing more, and has what has arrived committed, if that does not take long: what is answered by now
+    /// at once, and when that is done what was on its way.
+    async fn stop(&mut self) -> Result<(), ClientError> {
+        let until = Instant::now() + self.stop_max();
+        loop {
+            self.file.commit_soon();
+            self.ask_commit(Instant::now())?;
+            if !self.file.wants_commit() || self.flying.is_empty() {
+                break;
+            }
+            let Ok(answer) = timeout_at(until, self.flying.next(false)).await else { break };
+            let (piece, answer) = answer?;
+            self.take(piece, answer)?;
+        }
+        Ok(self.tell_stable()?)
+    }
+
+    /// How long it may take to stop: no time where nothing comes of the server.
+    fn stop_max(&self) -> Duration {
+        let usual = self.session.pace().1.unwrap_or_default() * 2 + STOP;
+        if self.session.quiet() > usual { Duration::ZERO } else { usual.min(STOP_MAX) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whole files to and from servers that are slow, far away, unwilling or gone.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,14 +57,20 @@ fn answer(message: Bytes, syncs: bool) -> Option<(Proc, Vec<u8>)> {
 }
 
 /// A server at `trip` from here, which never sees the first WRITE if `loses`.
-async fn serve(trip: Duration, mut loses: bool, syncs: bool) -> SocketAddr {
+async fn serve(trip: Duration, loses: bool, syncs: bool) -> SocketAddr {
+    serve_for(Duration::MAX, trip, loses, syncs).await
+}
+
+/// The same, which says nothing any more after so long.
+async fn serve_for(lives: Duration, trip: Duration, mut loses: bool, syncs: bool) -> SocketAddr {
+    let began = Instant::now();
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let at = socket.local_addr().unwrap();
     tokio::spawn(async move {
         let mut buffer = vec![0; 65_536];
         while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
             let Some((proc, reply)) = answer(Bytes::copy_from_slice(&buffer[..n]), syncs) else { continue };
-            if proc == Proc::Write && std::mem::take(&mut loses) {
+            if (proc == Proc::Write && std::mem::take(&mut loses)) || began.elapsed() > lives {
                 continue;
             }
             let socket = socket.clone();
@@ -103,6 +110,7 @@ struct Owner {
     /// How much had been answered when it was told so many pieces.
     stable_after: Vec<(u64, usize)>,
     stable: u64,
+    stops_at: Option<Instant>,
 }
 
 impl Progress for Owner {
@@ -122,6 +130,13 @@ impl Progress for Owner {
 
     fn all_sent(&mut self) {
         self.all_sent_after.push(self.answered);
+    }
+
+    async fn stopped(&self) {
+        match self.stops_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => pending().await,
+        }
     }
 }
 
@@ -151,7 +166,7 @@ async fn the_owner_hears_when_all_is_on_its_way_over_a_long_path_without_loss() 
         session.call(nfs3::Call::GetAttr(fh.clone())).await.unwrap();
         let limits = Limits { read_max: 8192, write_max: 8192 };
         let mut owner = Owner::default();
-        let written = send(&session, fh, Some(0..SIZE), limits, &mut owner).await.unwrap();
+        let written = send(&session, fh, Some(0..SIZE), limits, &mut owner).await.unwrap().unwrap();
         assert_eq!((written.size, owner.answered), (Some(SIZE), SIZE), "{trip:?} {loses}");
         assert_eq!(owner.all_sent_after.len(), times, "{trip:?} {loses}");
         assert!(owner.all_sent_after.iter().all(|n| *n < SIZE), "{:?}", owner.all_sent_after);
@@ -181,7 +196,7 @@ async fn a_piece_that_is_refused_for_now_holds_up_no_other() {
     let (fh, limits, size) = (session.root().clone(), Limits { read_max: 8192, write_max: 8192 }, 6 * SIZE);
     let began = Instant::now();
     let mut owner = Owner::default();
-    send(&session, fh.clone(), Some(0..size), limits, &mut owner).await.unwrap();
+    send(&session, fh.clone(), Some(0..size), limits, &mut owner).await.unwrap().unwrap();
     assert_eq!((owner.answered, owner.stable), (size, size));
     let wrote = began.elapsed();
     let mut arrived = 0;
@@ -193,4 +208,33 @@ async fn a_piece_that_is_refused_for_now_holds_up_no_other() {
     assert_eq!(arrived, size);
     let read = began.elapsed() - wrote;
     assert!(wrote < Duration::from_secs(4) && read < Duration::from_secs(4), "{wrote:?} and {read:?}");
+}
+
+const WINDOW: u32 = 4;
+
+/// Sends to the server until `stops`; returns how long it took from then on.
+async fn stopped_after(stops: Duration, at: SocketAddr) -> (Owner, Duration) {
+    let config = Config { window: remora_client::WindowSize::Fixed(WINDOW), ..Config::new(Transport::Udp) };
+    let session = session(at, config).await;
+    let limits = Limits { read_max: 8192, write_max: 8192 };
+    let stops_at = Instant::now() + stops;
+    let mut owner = Owner { stops_at: Some(stops_at), ..Owner::default() };
+    let sent = send(&session, session.root().clone(), Some(0..100 * SIZE), limits, &mut owner).await.unwrap();
+    assert_eq!(sent, None);
+    (owner, stops_at.elapsed())
+}
+
+/// Before the first COMMIT would have gone out by itself.
+#[tokio::test]
+async fn what_has_arrived_is_committed_when_a_copy_is_stopped() {
+    let (owner, took) = stopped_after(Duration::from_millis(400), serve(TRIP / 2, false, false).await).await;
+    assert!(owner.stable > 0 && owner.answered - owner.stable <= u64::from(WINDOW) * 8192, "{}", owner.stable);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_copy_is_stopped_at_once_while_the_server_is_silent() {
+    let server = serve_for(Duration::from_millis(200), TRIP / 10, false, false).await;
+    let (owner, took) = stopped_after(Duration::from_secs(1), server).await;
+    assert!(owner.answered > 0 && took < Duration::from_millis(200), "{took:?}");
 }
