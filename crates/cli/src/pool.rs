@@ -2,17 +2,28 @@
 //! more.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remora_host::client::Session;
+use rustix::process::{Resource, getrlimit};
 use tokio::task::JoinSet;
 
 use crate::exit::{Error, Result};
 
 /// How many jobs run at once where round trips are short.
 pub(crate) const NEAR_MAX: usize = 8;
-/// The most: a request of each is fewer frames than a device queue of 50 holds.
+/// The most at first: a request of each is fewer frames than a device queue of 50 holds.
 const FAR_MAX: usize = 48;
+/// The most later, where round trips are several times longer than [`FAR`]. As many more are begun as are done, and
+/// those end as the link carries them, not all at once.
+const GROWN_MAX: usize = 192;
+/// A job that took no more round trips than these did not wait for the link to carry what others move: there is room
+/// for another one beside those that run.
+const TRIPS_UNHINDERED: u32 = 5;
+/// Files that a job may have open: what it copies, a journal and its lock, and one more.
+const FILES_EACH: u64 = 4;
+/// Files for everything else.
+const FILES_BESIDE: u64 = 64;
 /// The round trip from which on so many run.
 const FAR: Duration = Duration::from_millis(50);
 /// More than [`NEAR_MAX`] run at once only if they move no more bytes than this together. The others keep a link
@@ -27,32 +38,66 @@ pub(crate) fn jobs_max(session: &Session) -> usize {
 }
 
 fn jobs_for(trip: Duration) -> usize {
+    grown_for(trip).min(FAR_MAX)
+}
+
+/// How many may come to run.
+fn grown_for(trip: Duration) -> usize {
     let jobs = FAR_MAX as u128 * trip.as_micros() / FAR.as_micros();
-    usize::try_from(jobs).unwrap_or(FAR_MAX).clamp(NEAR_MAX, FAR_MAX)
+    usize::try_from(jobs).unwrap_or(GROWN_MAX).clamp(NEAR_MAX, GROWN_MAX)
+}
+
+/// How many may, by how many files this process may have open.
+fn jobs_with_files(files_max: Option<u64>) -> usize {
+    let jobs = files_max.map_or(u64::MAX, |max| max.saturating_sub(FILES_BESIDE) / FILES_EACH);
+    usize::try_from(jobs).unwrap_or(usize::MAX).max(NEAR_MAX)
 }
 
 /// Runs jobs, a bounded number of them at a time. Dropping it stops them.
 pub(crate) struct Pool {
     session: Session,
-    jobs: JoinSet<(u64, Result)>,
+    jobs: JoinSet<Done>,
     /// What those that run move.
     bytes: u64,
+    /// How many more may run than at first.
+    grown: usize,
+    with_files: usize,
+}
+
+/// A job that has ended.
+struct Done {
+    bytes: u64,
+    took: Duration,
+    result: Result,
 }
 
 impl Pool {
     /// For jobs that ask this server.
     pub(crate) fn new(session: &Session) -> Pool {
-        Pool { session: session.clone(), jobs: JoinSet::new(), bytes: 0 }
+        let with_files = jobs_with_files(getrlimit(Resource::Nofile).current);
+        Pool { session: session.clone(), jobs: JoinSet::new(), bytes: 0, grown: 0, with_files }
     }
 
     /// Starts a job that moves so many bytes, as soon as there is room; fails if an earlier one did.
     pub(crate) async fn spawn(&mut self, bytes: u64, job: impl Future<Output = Result> + Send + 'static) -> Result {
-        while !has_room((self.jobs.len(), self.bytes), bytes, jobs_max(&self.session)) {
-            self.next().await?;
+        while !has_room((self.jobs.len(), self.bytes), bytes, self.jobs_max()) {
+            let took = self.next().await?;
+            let trip = self.session.small_trip().unwrap_or_default();
+            if took <= trip * TRIPS_UNHINDERED && self.jobs_max() < grown_for(trip) {
+                self.grown += 1;
+            }
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        self.jobs.spawn(async move { (bytes, job.await) });
+        self.jobs.spawn(async move {
+            let began = Instant::now();
+            let result = job.await;
+            Done { bytes, took: began.elapsed(), result }
+        });
         Ok(())
+    }
+
+    fn jobs_max(&self) -> usize {
+        (jobs_max(&self.session) + self.grown).min(self.with_files)
     }
 
     /// Waits until all jobs are done, or one fails.
@@ -63,12 +108,13 @@ impl Pool {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result {
+    /// Waits for one to end; how long it took.
+    async fn next(&mut self) -> Result<Duration> {
         let result = match self.jobs.join_next().await {
-            None => Ok(()),
-            Some(Ok((bytes, result))) => {
+            None => Ok(Duration::MAX),
+            Some(Ok(Done { bytes, took, result })) => {
                 self.bytes = self.bytes.saturating_sub(bytes);
-                result
+                result.map(|()| took)
             }
             Some(Err(e)) => Err(Error::refused("remora", e.to_string())),
         };
@@ -94,6 +140,12 @@ mod tests {
     fn the_longer_the_way_the_more_small_jobs() {
         for (trip_ms, jobs) in [(0, 8), (5, 8), (25, 24), (50, 48), (600, 48), (u64::MAX, 48)] {
             assert_eq!(jobs_for(Duration::from_millis(trip_ms)), jobs, "{trip_ms} ms");
+        }
+        for (trip_ms, jobs) in [(5, 8), (50, 48), (100, 96), (200, 192), (u64::MAX, 192)] {
+            assert_eq!(grown_for(Duration::from_millis(trip_ms)), jobs, "{trip_ms} ms");
+        }
+        for (files, jobs) in [(None, usize::MAX), (Some(1024), 240), (Some(256), 48), (Some(6), 8)] {
+            assert_eq!(jobs_with_files(files), jobs, "{files:?}");
         }
         let (few, many) = ((NEAR_MAX - 1, u64::MAX), (NEAR_MAX, BYTES_MAX - 4096));
         assert!(has_room(few, u64::MAX, NEAR_MAX), "so many always");

@@ -259,7 +259,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
             let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
             Ok((node, is_new, entries.map_err(Error::local(dir.source.display()))?))
         });
-        let (node, is_new, entries) = match found {
+        let (node, is_new, mut entries) = match found {
             Ok(found) => found,
             Err(e) => {
                 job.settle(Err(e))?;
@@ -267,6 +267,8 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
                 continue;
             }
         };
+        // They are made while files wait for their turn.
+        entries.sort_by_cached_key(|entry| !is_dir(entry));
         for entry in entries {
             let name = entry.file_name().as_bytes().to_vec();
             let url = out::below(&dir.dest.url, &name);
@@ -275,7 +277,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
                 continue;
             }
             let dest = Destination { old: is_new.then_some(None), ..Destination::new(&remote, &node, name, url) };
-            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            if is_dir(&entry) {
                 dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
             } else {
                 let (job, bytes) = (job.clone(), entry.metadata().map_or(0, |m| m.len()));
@@ -290,6 +292,10 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
         begun.forget();
     }
     Ok(())
+}
+
+fn is_dir(entry: &fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|t| t.is_dir())
 }
 
 /// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
