@@ -192,14 +192,19 @@ impl Running {
     }
 
     /// Waits for its end; kills it, and fails, if that does not come.
-    pub(crate) fn finish(mut self) -> Output {
+    pub(crate) fn finish(self) -> Output {
+        self.finish_within(DEADLINE)
+    }
+
+    /// The same, for one that takes its time.
+    pub(crate) fn finish_within(mut self, deadline: Duration) -> Output {
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if self.started.elapsed() > DEADLINE {
+            if self.started.elapsed() > deadline {
                 self.child.kill().unwrap();
-                panic!("still running after {DEADLINE:?}");
+                panic!("still running after {deadline:?}");
             }
             std::thread::sleep(Duration::from_millis(5));
         };
