@@ -481,19 +481,13 @@ fn without_descriptors_it_is_said_that_there_are_none() {
 
 #[test]
 fn a_server_that_nobody_listens_to_can_be_ended() {
-    // It waits for a reader for a while, but not when it is asked once more.
-    for (asked, code) in [(1, 0), (5, 143)] {
-        let p = Place::new();
-        let server = p.serve(&[]);
-        // Its counters fill the pipe.
-        for _ in 0..400 {
-            server.signal("USR1");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        for _ in 0..asked {
-            server.signal("TERM");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        assert_eq!(server.wait(), code);
+    let p = Place::new();
+    let server = p.serve(&[]);
+    // Its counters fill the pipe.
+    for _ in 0..400 {
+        server.signal("USR1");
+        std::thread::sleep(Duration::from_millis(2));
     }
+    server.signal("TERM");
+    assert_eq!(server.wait(), 0);
 }
