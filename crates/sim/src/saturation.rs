@@ -2,14 +2,21 @@
 //! its mobiles. How much of the channel carries packets, and who gets how much of it (the
 //! question behind NFS/W 95, section 5, and channel-state-dependent scheduling).
 
+mod account;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_channel::{Channel, ConfigError, ErrorModel, Lane, Side};
+use remora_channel::{Channel, ConfigError, ErrorModel, Lane, Side, Weather};
 use remora_link::Class;
 
+pub use account::Account;
+
 use crate::net::Air;
+
+/// Frames on the channel between two looks at them: far more than ever are.
+const TRACE_FRAMES: usize = 1024;
 
 /// A mobile for which fewer packets wait at the base station
 const BACKLOG_MIN: usize = 10;
@@ -38,6 +45,8 @@ pub struct Saturation {
     pub utilisation: f64,
     /// Bytes of IP packets delivered to each mobile.
     pub delivered: Vec<u64>,
+    /// What the channel's time was used for, where all share one medium.
+    pub account: Account,
 }
 
 impl Saturation {
@@ -53,13 +62,19 @@ impl Saturation {
 pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigError> {
     let errors = |m: usize| if m < config.good { ErrorModel::None } else { config.channel.errors.clone() };
     let errors: Vec<ErrorModel> = (0..config.destinations).map(errors).collect();
-    let channel = Channel::with_errors(config.channel.clone(), seed, &errors)?;
+    let traced = remora_channel::Config { trace_frames: TRACE_FRAMES, ..config.channel.clone() };
+    let mut weathers = weathers(&traced, &errors, seed)?;
+    let channel = Channel::with_errors(traced, seed, &errors)?;
     let mut air = Air::new(channel, config.channel.mtu, Some(&config.link), seed);
     let packet = Bytes::from(vec![0; air.mtu()]);
     let end = Time::ZERO + config.length;
     let mut delivered = vec![0; config.destinations];
+    let mut account = Account::default();
     let mut now = Time::ZERO;
     loop {
+        while let Some(frame) = air.poll_frame() {
+            account.book(&frame, config.link.overhead, &mut weathers);
+        }
         while let Some((lane, packet)) = air.poll(now) {
             delivered[lane.mobile] += packet.len() as u64;
         }
@@ -75,7 +90,17 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
     }
     let bits = delivered.iter().sum::<u64>() as f64 * 8.0;
     let utilisation = bits / (config.channel.rate.bits() as f64 * config.length.as_secs_f64());
-    Ok(Saturation { utilisation, delivered })
+    account.pause(end, &mut weathers);
+    Ok(Saturation { utilisation, delivered, account })
+}
+
+/// The weather of each mobile.
+fn weathers(channel: &remora_channel::Config, errors: &[ErrorModel], seed: u64) -> Result<Vec<Weather>, ConfigError> {
+    let of = |(m, errors): (usize, &ErrorModel)| {
+        let config = remora_channel::Config { errors: errors.clone(), ..channel.clone() };
+        Weather::new(&config, Channel::seed_of(seed, m))
+    };
+    errors.iter().enumerate().map(of).collect()
 }
 
 /// The mobiles for which few packets wait. The base station's peers are in order of address,

@@ -10,7 +10,7 @@ use remora_channel::ErrorModel;
 use remora_link::{Mode, Scheduler};
 use remora_sim::copy::link_on;
 use remora_sim::programs::{duration, median};
-use remora_sim::saturation::{self, Saturation, SaturationConfig};
+use remora_sim::saturation::{self, Account, Saturation, SaturationConfig};
 
 /// A base station that always has something to send to each of its mobiles, in virtual time.
 #[derive(Parser)]
@@ -124,6 +124,7 @@ fn main() -> ExitCode {
         }
     }
     println!("median {:9.3}", median(runs.iter().map(|r| r.utilisation).collect()));
+    tell_where_the_time_went(&runs, config.length);
     if args.good > 0 {
         let all_good = SaturationConfig { good: args.destinations, ..config };
         let kept = runs.iter().zip(args.from..).filter_map(|(run, seed)| {
@@ -133,6 +134,24 @@ fn main() -> ExitCode {
         println!("the first mobile gets {:.3} times what it gets where all are good", median(kept.collect()));
     }
     ExitCode::SUCCESS
+}
+
+/// The mean of what the channel's time was used for. (Arrived less utilisation is headers.)
+fn tell_where_the_time_went(runs: &[Saturation], length: Duration) {
+    let of = |what: fn(&Account) -> Duration| {
+        let all: Duration = runs.iter().map(|r| what(&r.account)).sum();
+        all.as_secs_f64() / length.as_secs_f64() / runs.len().max(1) as f64
+    };
+    println!(
+        "DATA arrived {:.4}, lost {:.4}; ACK {:.4}; RTS {:.4}; CTS {:.4}; idle {:.4}, all channels bad {:.4}",
+        of(|a| a.arrived),
+        of(|a| a.lost),
+        of(|a| a.acks),
+        of(|a| a.probes),
+        of(|a| a.answers),
+        of(|a| a.idle),
+        of(|a| a.hopeless),
+    );
 }
 
 fn shares(run: &Saturation) -> String {

@@ -10,7 +10,7 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
-use remora_channel::{Channel, DATA_FRAME_MIN, Lane, Side};
+use remora_channel::{Channel, DATA_FRAME_MIN, FrameRecord, Lane, Side};
 use remora_link::{Class, Event, HandOffPhase, Link, Mode, Packet, PeerStats};
 
 use super::addr::{base_peer, mobile_of, mobile_peer};
@@ -51,6 +51,11 @@ impl Air {
     /// The channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
+    }
+
+    /// The oldest frame that was on the channel and not yet taken, if its trace is kept.
+    pub fn poll_frame(&mut self) -> Option<FrameRecord> {
+        self.channel.poll_trace()
     }
 
     /// The link core of the base station, if there is the protocol.
