@@ -34,6 +34,7 @@ mod queue;
 mod receiver;
 mod scheduler;
 mod sender;
+mod standing;
 mod stats;
 
 pub use config::{Codel, Config, Duplex, Limits, Mode, PerClass, Scheduler};

@@ -14,6 +14,7 @@ use remora_base::{Rate, Time};
 
 use crate::lag::{Lag, RecentMin};
 use crate::learned::Learned;
+use crate::standing::Standing;
 use crate::{Config, Duplex, Mode};
 
 /// Room in the device beyond what is in the air, at least: timers are not exact.
@@ -34,6 +35,9 @@ const DOUBT_AGAIN: Duration = Duration::from_secs(5);
 const TURNS_MAX: u64 = 2;
 /// It is doubled each time, but for the last of so many.
 const DOUBTS_VAIN_MAX: u32 = 6;
+
+/// What stands in the device is too much if it is more than this part of a frame's time.
+const STANDING_PART: u32 = 8;
 
 /// Where a transmission stood in the sequence of all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +90,7 @@ pub(crate) struct Pacer {
     /// Bytes and frames heard.
     heard: u64,
     heard_frames: u64,
+    standing: Standing,
     round_trip: RecentMin,
     doubt: Doubt,
     learned: Learned,
@@ -120,6 +125,7 @@ impl Pacer {
             asked: 0,
             heard: 0,
             heard_frames: 0,
+            standing: Standing::default(),
             round_trip: RecentMin::default(),
             doubt: Doubt::default(),
             learned: Learned::new(now),
@@ -337,14 +343,22 @@ impl Pacer {
     /// switch: [`confirm`](Pacer::confirm) sees to it that this does no harm.
     fn correct(&mut self, now: Time, departure: &Departure, lag: &Lag, config: &Config) {
         let (Some(rate), Some(least)) = (self.rate, lag.least()) else { return };
-        let behind = now.since(departure.at).saturating_sub(least);
-        if behind > rate.airtime(config.cost_max()) * (stations(config) + self.turns(departure, config))
-            && departure.total > self.corrected
-        {
-            self.free_at = self.free_at.max(now) + behind;
-            self.data_until = self.free_at;
-            self.corrected = self.sent;
+        if departure.total <= self.corrected {
+            return;
         }
+        let behind = now.since(departure.at).saturating_sub(least);
+        let frame = rate.airtime(config.cost_max());
+        let standing = self.standing.take(behind).filter(|standing| *standing > SLACK_MIN.max(frame / STANDING_PART));
+        if behind > frame * (stations(config) + self.turns(departure, config)) {
+            self.free_at = self.free_at.max(now) + behind;
+        } else if let Some(standing) = standing {
+            self.free_at += standing;
+        } else {
+            return;
+        }
+        self.data_until = self.free_at;
+        self.corrected = self.sent;
+        self.standing = Standing::default();
     }
 
     /// How many frames of ours may have been between the answer to `departure` and what the other end had to send

@@ -48,7 +48,8 @@ fn a_good_destination_keeps_its_share_while_the_others_are_bad() {
 
 #[test]
 fn the_medium_is_put_to_use() {
-    // The targets for eight destinations, and what one makes of the time it has.
+    // Twelve seconds of one weather on the toy medium. The targets for eight destinations (.86, .83, .82) are held
+    // on the emulated channel, in crates/sim/tests/radio.rs. And what one makes of the time it has.
     for (mobiles, bad, least) in [(8, 40, 0.86), (8, 160, 0.83), (8, 500, 0.80), (1, 40, 0.92), (1, 500, 0.88)] {
         let until = Time::from_secs(12);
         let medium = Medium::new(mobiles).with_weather(MS(bad), 4, until);

@@ -242,6 +242,32 @@ fn a_saturated_link_is_used_and_shared() {
     assert_eq!(result, saturation::run(&config, 1).expect("the same again"));
 }
 
+/// Eight mobiles that all want more, for so long.
+fn eight(bad_mean: Duration, length: Duration, seed: u64) -> f64 {
+    let channel = remora_channel::Config { errors: ErrorModel::bursts(bad_mean), ..Default::default() };
+    let link = copy::link_on(&channel);
+    let config = SaturationConfig { channel, link, destinations: 8, good: 0, length };
+    saturation::run(&config, seed).expect("a valid channel").utilisation
+}
+
+/// The targets for eight destinations.
+#[test]
+fn eight_destinations_put_the_channel_to_use() {
+    for (bad, least) in [(40, 0.86), (160, 0.83), (500, 0.82)] {
+        for seed in [1, 101] {
+            let used = eight(ms(bad), Duration::from_secs(30), seed);
+            assert!(used >= least, "bad mean {bad} ms, seed {seed}: {used:.3}");
+        }
+    }
+}
+
+/// Frames that the base does not hear take the medium, too; what they leave behind in its device must not pile up.
+#[test]
+fn eight_destinations_put_it_to_use_as_well_after_minutes() {
+    let used = eight(ms(500), Duration::from_secs(300), 2);
+    assert!(used >= 0.82, "{used:.3}");
+}
+
 /// More come due in an outage than may be under way: they all count, from when they came due.
 #[test]
 fn small_files_that_find_no_room_wait_for_it_and_are_counted() {

@@ -222,14 +222,14 @@ impl<'a> Client<'a> {
     }
 
     fn promise(&mut self, what: &'static str, call: Call, (is_change, change): Shows, objects: &[&str]) -> Reply {
-        let (xid, reply) = self.call(&call);
+        let (xid, answer) = self.call(&call);
         // A reply begins with the call's xid and the word for a reply.
         let head = [xid.to_be_bytes(), 1u32.to_be_bytes()].concat();
         let (objects, has_journal) = (objects.iter().map(|&o| o.to_owned()).collect(), self.disk.has_journal);
         let (root, data_will_do, reply) = (self.disk.root.clone(), false, hex(&head));
         let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, reply };
         self.promises.push(Promise { what, wanted });
-        reply
+        answer
     }
 
     /// What the latest promise wants.
