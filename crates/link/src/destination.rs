@@ -72,6 +72,8 @@ pub(crate) struct Destination {
     must_ask: bool,
     /// When it was heard without saying what it was asked for: the answer is awaited anew.
     heard_at: Time,
+    /// When it was asked what it had not answered in time: it has as long again before it is suspect.
+    doubted_at: Option<Time>,
     /// A probe is to be answered.
     owes_cts: bool,
     /// Answers that may go to it out of turn.
@@ -95,6 +97,7 @@ impl Destination {
             polls: Polls::new(),
             must_ask: false,
             heard_at: now,
+            doubted_at: None,
             owes_cts: false,
             answers: Allowance::default(),
             claim: Claim::default(),
@@ -162,8 +165,8 @@ impl Destination {
         }
     }
 
-    /// When the acknowledgement awaited is missed, if one is.
-    pub(crate) fn missed_at(&self, frame: Duration, config: &Config) -> Option<Time> {
+    /// When the acknowledgement awaited is missed, if one is; by `more` it may be later than those before.
+    pub(crate) fn missed_at(&self, frame: Duration, more: Duration, config: &Config) -> Option<Time> {
         if self.state() != State::Good {
             return None;
         }
@@ -174,12 +177,28 @@ impl Destination {
         // for it would cost a good part of a round trip.
         let is_long = self.lag.mean().is_some_and(|mean| mean > frame * LONG_WAY_FRAMES);
         let since = flight.awaited_since(is_long).or_else(unasked)?;
-        Some(since.max(self.heard_at) + self.lag.patience(frame))
+        let since = since.max(self.heard_at).max(self.doubted_at.unwrap_or(since));
+        Some(since + self.lag.patience(frame) + more)
     }
 
-    /// Acts on a missed acknowledgement; true if it did.
-    pub(crate) fn suspect_if_missed(&mut self, now: Time, frame: Duration, config: &Config) -> bool {
-        let missed = self.missed_at(frame, config).is_some_and(|at| at <= now);
+    /// Acts on a missed acknowledgement; true if the destination is suspect now.
+    ///
+    /// It may be the acknowledgement that was lost. If it `may_ask`, for no others wait for the medium, that is asked
+    /// first, and DATA goes on meanwhile.
+    pub(crate) fn suspect_if_missed(
+        &mut self,
+        now: Time,
+        frame: Duration,
+        more: Duration,
+        may_ask: bool,
+        config: &Config,
+    ) -> bool {
+        let missed = self.missed_at(frame, more, config).is_some_and(|at| at <= now);
+        if missed && may_ask && self.doubted_at.is_none() {
+            self.doubted_at = Some(now);
+            self.must_ask = true;
+            return false;
+        }
         if missed {
             self.suspect(now);
         }
@@ -417,6 +436,7 @@ impl Destination {
 
     /// Anything at all came from it: the channel is good.
     pub(crate) fn heard(&mut self, now: Time) {
+        self.doubted_at = None;
         if let Channel::Suspect { since, .. } = self.channel {
             self.stats.suspect_time += now.since(since);
             self.channel = Channel::Good;

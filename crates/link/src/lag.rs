@@ -6,7 +6,7 @@ use remora_base::Time;
 
 /// How long a shortest value is believed: paths change.
 const SPELL: Duration = Duration::from_secs(20);
-/// How long a new one is looked for then.
+/// How long a new one is looked for then, once what was under way has been answered.
 const RENEWAL: Duration = Duration::from_millis(200);
 /// Assumed before anything was measured.
 const UNKNOWN: Duration = Duration::from_millis(150);
@@ -19,7 +19,7 @@ const GRAIN: Duration = Duration::from_millis(2);
 pub(crate) struct RecentMin {
     /// The shortest, and when it was seen.
     least: Option<(Duration, Time)>,
-    /// The shortest since the value above became stale, and since when it is.
+    /// The shortest since the value above became stale, and how long it is looked for.
     next: Option<(Duration, Time)>,
     /// The last one that nothing of ours can have delayed, if it was much longer.
     clear: Option<Duration>,
@@ -31,14 +31,13 @@ impl RecentMin {
         match (self.least, self.next) {
             (Some((least, seen)), None) if value > least => {
                 if now.since(seen) > SPELL {
-                    self.next = Some((value, now));
+                    self.next = Some((value, now + value + RENEWAL));
                 }
             }
-            (Some((least, _)), Some((next, since))) if value > least => {
+            (Some((least, _)), Some((next, until))) if value > least => {
                 let next = next.min(value);
-                let is_over = now.since(since) > RENEWAL;
                 (self.least, self.next) =
-                    if is_over { (Some((next, now)), None) } else { (self.least, Some((next, since))) };
+                    if now > until { (Some((next, now)), None) } else { (self.least, Some((next, until))) };
             }
             _ => (self.least, self.next) = (Some((value, now)), None),
         }
@@ -145,5 +144,16 @@ mod tests {
             least.sample(at(now), ms(value));
             assert_eq!((least.get(), least.is_stale()), (Some(ms(expected)), stale), "at {now}");
         }
+    }
+
+    /// What was under way stood in a queue of five seconds.
+    #[test]
+    fn a_new_minimum_is_looked_for_until_a_queue_has_drained() {
+        let (at, ms) = (Time::from_millis, Duration::from_millis);
+        let mut least = RecentMin::default();
+        for (now, value) in [(0, 50), (20_100, 5000), (20_400, 4900), (23_000, 2000), (25_200, 60), (25_400, 70)] {
+            least.sample(at(now), ms(value));
+        }
+        assert_eq!((least.get(), least.is_stale()), (Some(ms(60)), false));
     }
 }

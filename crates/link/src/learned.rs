@@ -1,5 +1,5 @@
-//! The rate at which a hop carries frames, from when they are acknowledged: as BBR does, the most that
-//! was delivered over a while.
+//! The rate at which a hop carries frames, from when they are sent and acknowledged: as BBR does, the most
+//! that was delivered over a while (draft-cheng-iccrg-delivery-rate-estimation).
 
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use remora_base::Time;
 const LEVEL_ROUNDS: u32 = 3;
 /// How long a learned maximum is believed.
 const RATE_SPELL: Duration = Duration::from_secs(2);
+/// Frames in a train that is cut, at least.
+const CUT_FRAMES_MIN: u64 = 4;
 
 /// The rate at which bytes arrive.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +35,57 @@ struct Train {
     /// Bytes confirmed when it began, and when they were.
     first: u64,
     began: Time,
+    /// When the frame before its first was sent.
+    sent: Time,
     /// Bytes lost since.
     lost: u64,
+    /// Whether as much was under way as may be.
+    filled: bool,
+}
+
+/// What an acknowledgement told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Bytes that have left by now.
+    pub(crate) confirmed: u64,
+    /// When the frame that was answered had been sent.
+    pub(crate) sent: Time,
+    /// Frames lost among the latest.
+    pub(crate) lost: u64,
+}
+
+/// How trains are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measure {
+    /// Over so many bytes,
+    pub(crate) length: u64,
+    /// or over this time, if it takes longer.
+    pub(crate) longest: Duration,
+    /// What a full frame takes.
+    pub(crate) frame: u64,
+}
+
+/// A train that was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Bytes that left, less a frame, and those that arrived.
+    pub(crate) left: u64,
+    pub(crate) arrived: u64,
+    pub(crate) time: Duration,
+    /// Whether as much was under way as may be: else what there was to send may have been the limit.
+    pub(crate) filled: bool,
+}
+
+impl Run {
+    /// In bits a second.
+    pub(crate) fn bits(&self) -> u64 {
+        bits(self.left, self.time)
+    }
+}
+
+/// So many bytes in that time, in bits a second.
+pub(crate) fn bits(bytes: u64, time: Duration) -> u64 {
+    u64::try_from(u128::from(bytes) * 8_000_000_000 / time.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
 impl Learned {
@@ -45,6 +96,20 @@ impl Learned {
     /// After `sent` bytes there was a pause.
     pub(crate) fn on_pause(&mut self, sent: u64) {
         self.paused_at = Some(sent);
+    }
+
+    /// As much is under way as may be.
+    pub(crate) fn on_full(&mut self) {
+        if let Some(train) = &mut self.train {
+            train.filled = true;
+        }
+    }
+
+    /// `bytes` are counted as gone, and nobody says that they arrived.
+    pub(crate) fn on_passed(&mut self, bytes: u64) {
+        if let Some(train) = &mut self.train {
+            train.first += bytes;
+        }
     }
 
     /// What comes next does not follow on what came last.
@@ -67,36 +132,52 @@ impl Learned {
         self.flat_rounds >= LEVEL_ROUNDS
     }
 
-    /// `confirmed` bytes have left by now, with `lost` frames lost among the latest. Trains are
-    /// measured over at least `length` bytes and count one `frame` less than they have: a
-    /// single acknowledgement may be late by a frame it had to wait for, and a rate too low
-    /// costs nothing, for a few frames more than it calls for are under way.
-    pub(crate) fn take(&mut self, now: Time, confirmed: u64, lost: u64, length: u64, frame: u64) {
-        let Some(train) = &mut self.train else {
-            self.train = Some(Train { first: confirmed, began: now, lost: 0 });
-            return;
-        };
+    /// Takes what an acknowledgement told; returns the train that it was the end of.
+    ///
+    /// Trains are measured over a length and count one frame less than they have: a single acknowledgement
+    /// may be late by a frame it had to wait for, and a rate too low costs nothing, for a few frames more
+    /// than it calls for are under way. Acknowledgements that waited somewhere come all at once, and tell of
+    /// no rate: so the last frame was sent after the first was answered, unless the train is cut, and what was
+    /// sent more slowly than it was answered counts with the time it took to send.
+    pub(crate) fn take(&mut self, now: Time, told: Told, measure: Measure) -> Option<Run> {
+        let Told { confirmed, sent, lost } = told;
+        let next = Train { first: confirmed, began: now, sent, lost: 0, filled: false };
+        let train = self.train.get_or_insert(next);
         if self.paused_at.is_some_and(|at| (train.first..confirmed).contains(&at)) {
-            *train = Train { first: confirmed, began: now, lost: 0 };
-            return;
+            *train = next;
+            return None;
         }
-        train.lost += lost * frame;
+        train.lost += lost * measure.frame;
         let bytes = confirmed.saturating_sub(train.first);
-        if bytes < length {
-            return;
+        let is_cut = now.since(train.began) > measure.longest && bytes >= CUT_FRAMES_MIN * measure.frame;
+        if !is_cut && (sent < train.began || bytes < measure.length) {
+            return None;
         }
         // What the air lost has left all the same. But losses may also be a queue's that
         // overflows: they count for no more than a third of what arrived.
         let arrived = bytes.saturating_sub(train.lost);
-        let left = bytes.min(arrived + arrived / 3).saturating_sub(frame);
-        let nanos = now.since(train.began).as_nanos().max(1);
-        self.train = Some(Train { first: confirmed, began: now, lost: 0 });
-        let bits = u64::try_from(u128::from(left) * 8_000_000_000 / nanos).unwrap_or(u64::MAX);
+        let left = bytes.min(arrived + arrived / 3).saturating_sub(measure.frame);
+        let run = Run {
+            left,
+            arrived,
+            time: now.since(train.began).max(sent.since(train.sent)).max(Duration::from_nanos(1)),
+            filled: train.filled,
+        };
+        *train = next;
+        self.learn(now, run);
+        Some(run)
+    }
+
+    /// A train that was not all that may be under way tells only that the hop carries as much as that.
+    fn learn(&mut self, now: Time, run: Run) {
+        if !run.filled && run.bits() <= self.best() {
+            return;
+        }
         if now.since(self.began) > RATE_SPELL {
             self.spells = [0, self.spells[0]];
             self.began = now;
         }
-        self.spells[0] = self.spells[0].max(bits);
+        self.spells[0] = self.spells[0].max(run.bits());
     }
 
     /// The same, and so much was `sent`: counts the rounds without growth.

@@ -34,6 +34,7 @@ mod queue;
 mod receiver;
 mod scheduler;
 mod sender;
+mod span;
 mod standing;
 mod stats;
 

@@ -238,11 +238,11 @@ impl Link {
         let frame_time = self.frame_time();
         let airtimes =
             self.pacer.rate().map(|rate| Airtimes { probe: rate.airtime(self.config.cost(8)), frame: frame_time });
+        let is_passed = self.passes(peer);
         let mut probe = None;
         self.with(now, peer, |destination, pacer, config, _| {
             probe = destination.probe(now, airtimes, busy, config);
-            // What a silent destination has unanswered must not take others' room for ever.
-            if let Some(departure) = destination.overdue(now, frame_time) {
+            if is_passed && let Some(departure) = destination.overdue(now, frame_time) {
                 pacer.passed(&departure);
             }
         });
@@ -308,6 +308,13 @@ impl Link {
         self.peers.iter().filter(|(_, d)| d.is_ready(&self.config)).map(|(peer, _)| *peer)
     }
 
+    /// Whether what `peer` has not answered in time counts as gone: it must not take others' room for ever. Where
+    /// none wait and the rate is learned it tells that no more is to be sent: answers may be late, and what was
+    /// sent may stand in a queue below.
+    fn passes(&self, peer: Peer) -> bool {
+        self.config.rate.is_some() || self.ready().any(|other| other != peer)
+    }
+
     /// What a full frame takes.
     fn frame_time(&self) -> Duration {
         self.pacer.airtime(self.config.cost_max())
@@ -339,6 +346,7 @@ impl Link {
 
     fn time_out(&mut self, now: Time, peer: Peer) {
         let frame_time = self.frame_time();
+        let is_passed = self.passes(peer);
         let mut over = Vec::new();
         self.with(now, peer, |destination, pacer, config, _| {
             destination.receiver.handle_timeout(now, config);
@@ -348,7 +356,8 @@ impl Link {
                     (change == Change::PeerOverdue).then_some(Event::HandOff { peer, phase: HandOffPhase::End }),
                 );
             }
-            if destination.suspect_if_missed(now, frame_time, config)
+            if destination.suspect_if_missed(now, frame_time, pacer.more_time(config), !is_passed, config)
+                && is_passed
                 && let Some(departure) = destination.overdue(now, frame_time)
             {
                 pacer.passed(&departure);
@@ -425,7 +434,7 @@ impl Link {
         let ready = self.ready().count();
         let (alone, gap) = (ready <= 1, self.answer_gap(ready));
         let may_send = !self.pacer.is_shut(&self.config);
-        let frame_time = self.frame_time();
+        let (frame_time, more) = (self.frame_time(), self.pacer.more_time(&self.config));
         let timers = self.peers.values().flat_map(|d| {
             [
                 d.handoffs.timeout(),
@@ -434,7 +443,7 @@ impl Link {
                 d.answer_at(gap),
                 if d.handoffs.holds() { None } else { self.ack_at(d, gap, alone) },
                 d.probe_at().map(|at| at.max(opens)),
-                d.missed_at(frame_time, &self.config),
+                d.missed_at(frame_time, more, &self.config),
                 (may_send && d.is_ready(&self.config)).then_some(opens),
             ]
         });

@@ -5,7 +5,7 @@
 //! is never all ours on a shared medium, so the acknowledgements correct this: one that comes
 //! late says how far the device is behind. Without a known rate the rate is learned, as BBR
 //! does (delivery rate over a window, twice that at first), and only the bytes under way are
-//! limited; when the shortest round trip was last seen long ago, they are cut to a few frames
+//! limited; when the shortest round trip was last seen long ago, they are cut to one frame
 //! until it is seen again, for a standing queue would pass for a long way.
 
 use std::time::Duration;
@@ -13,7 +13,8 @@ use std::time::Duration;
 use remora_base::{Rate, Time};
 
 use crate::lag::{Lag, RecentMin};
-use crate::learned::Learned;
+use crate::learned::{Learned, Measure, Told};
+use crate::span::Span;
 use crate::standing::Standing;
 use crate::{Config, Duplex, Mode};
 
@@ -23,10 +24,14 @@ const SLACK_MIN: Duration = Duration::from_millis(1);
 const POLL_EVERY_LATE: u32 = 10;
 /// Frames under way beyond what rate and round trip call for.
 const SPARE_FRAMES: u64 = 3;
+/// and all but one of them only if it is carried within this time, where the rate is learned.
+const SPARE_TIME: Duration = Duration::from_millis(24);
 /// Frames under way before anything is known.
 const FIRST_FRAMES: u64 = 4;
 /// Frames in a train whose rate is measured, at least.
 const TRAIN_FRAMES: u64 = 8;
+/// and for how long, at most, but for two round trips: a rate that has fallen must show soon.
+const TRAIN_LONGEST: Duration = Duration::from_secs(1);
 /// So many late answers in a row make us ask whether the path has become longer,
 const LATE_MAX: u32 = 3;
 /// and so much later again, if it has not.
@@ -94,6 +99,7 @@ pub(crate) struct Pacer {
     round_trip: RecentMin,
     doubt: Doubt,
     learned: Learned,
+    span: Span,
 }
 
 /// Whether the path has become longer, which late answers alone do not tell: they may have waited
@@ -129,6 +135,7 @@ impl Pacer {
             round_trip: RecentMin::default(),
             doubt: Doubt::default(),
             learned: Learned::new(now),
+            span: Span::default(),
         }
     }
 
@@ -149,6 +156,11 @@ impl Pacer {
         }
         let Some(opens) = self.opens_at(config) else { return Gate::Open };
         if opens <= now { Gate::Open } else { Gate::At(opens) }
+    }
+
+    /// How much later answers may come than those before, for more is sent to try whether more arrives.
+    pub(crate) fn more_time(&self, config: &Config) -> Duration {
+        if self.span.is_up() { self.airtime(self.limit(config) / 3) } else { Duration::ZERO }
     }
 
     /// Whether as much is under way as may be.
@@ -234,6 +246,10 @@ impl Pacer {
         }
         if is_data {
             self.sent += cost;
+            // With a rate that is told a pause shows that there was no more to send.
+            if self.rate.is_some() || self.is_shut(config) {
+                self.learned.on_full();
+            }
         }
         Departure {
             sent: now,
@@ -268,9 +284,29 @@ impl Pacer {
             self.free_at = self.free_at.min(now + held);
         }
         self.confirmed = self.confirmed.max(departure.total);
-        let train = self.product().max(TRAIN_FRAMES * config.cost_max());
-        self.learned.take(now, self.confirmed, lost, train, config.cost_max());
+        self.learn(now, departure, lost, config);
+    }
+
+    /// Learns from the answer to `departure` at which rate frames leave, and how much under way that takes.
+    fn learn(&mut self, now: Time, departure: &Departure, lost: u64, config: &Config) {
+        if self.rate.is_none() && self.round_trip.is_stale() {
+            // Nothing but a few frames are to be under way.
+            self.learned.end_train();
+            self.span.disturbed();
+        }
+        let frame = config.cost_max();
+        let longest = (self.round_trip.get().unwrap_or_default() * 2).max(TRAIN_LONGEST);
+        let measure = Measure { length: self.product().max(TRAIN_FRAMES * frame), longest, frame };
+        let told = Told { confirmed: self.confirmed, sent: departure.sent, lost };
+        let run = self.learned.take(now, told, measure);
         self.learned.round(self.confirmed, self.sent);
+        if let Some(run) = run
+            && self.rate.is_none()
+            && self.learned.is_level()
+        {
+            let (least, frame) = (self.round_trip.get().unwrap_or_default(), self.airtime(frame));
+            self.span.take(run, least, frame);
+        }
     }
 
     /// By how much an answer may exceed the shortest round trip and still be no sign of a longer
@@ -325,8 +361,10 @@ impl Pacer {
 
     /// `departure` must have left by now, whether or not it arrived.
     pub(crate) fn passed(&mut self, departure: &Departure) {
-        self.confirmed = self.confirmed.max(departure.total);
-        self.learned.end_train();
+        let before = self.confirmed;
+        self.confirmed = before.max(departure.total);
+        self.learned.on_passed(self.confirmed - before);
+        self.span.disturbed();
     }
 
     /// When the device has room; `None` if that is not told by time.
@@ -383,8 +421,14 @@ impl Pacer {
                 let more = (product / 8).saturating_sub(2 * frame);
                 product + more + (u64::from(self.poll_every(config)) + SPARE_FRAMES) * frame
             }
-            None if self.round_trip.is_stale() => FIRST_FRAMES * frame,
-            None if self.learned.is_level() => product + product / 8 + SPARE_FRAMES * frame,
+            None if self.round_trip.is_stale() => 1,
+            None if self.learned.is_level() => {
+                let span = self.round_trip.get().unwrap_or_default() + self.span.extra();
+                let product = bytes_in(self.learned.best(), span);
+                let spare = bytes_in(self.learned.best(), SPARE_TIME);
+                let spare = frame + spare.min((SPARE_FRAMES - 1) * frame);
+                self.span.tried(product + product / 8 + spare)
+            }
             None => product * 2 + FIRST_FRAMES * frame,
         }
     }
@@ -413,102 +457,4 @@ fn bytes_in(bits: u64, time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use super::*;
-
-    const FRAME: u64 = 1500;
-
-    /// How long after the answer to the first of `frames` frames, sent at once, the device is
-    /// taken to have room, if the answer comes after `ms` milliseconds.
-    fn opens_after(frames: u32, ms: u64) -> Duration {
-        opens_behind(0, frames, ms)
-    }
-
-    /// The same if the answer comes behind `others` short frames.
-    fn opens_behind(others: u32, frames: u32, ms: u64) -> Duration {
-        let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
-        let (mut pacer, mut lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
-        lag.sample(Time::ZERO, Duration::from_millis(5), None);
-        let first = pacer.send(Time::ZERO, FRAME, true, &config);
-        for _ in 1..frames {
-            pacer.send(Time::ZERO, FRAME, true, &config);
-        }
-        let answered = Time::from_millis(ms);
-        // The answer itself is one of them.
-        for _ in 0..others + u32::from(others > 0) {
-            pacer.heard(answered, 100, true, &config);
-        }
-        pacer.confirm(answered, &first, true, 0, &lag, &config);
-        pacer.opens_at(&config).map_or(Duration::MAX, |at| at.since(answered))
-    }
-
-    #[test]
-    fn a_late_answer_tells_of_no_more_than_the_device_can_hold() {
-        let frame = Duration::from_millis(12);
-        // Nothing was sent after it: it waited elsewhere, at the other end or for a cell switch.
-        assert_eq!(opens_after(1, 1000), Duration::ZERO);
-        // One frame may still be there, with one of another station before it.
-        assert!(opens_after(2, 1000) <= frame * 2, "{:?}", opens_after(2, 1000));
-        // So may nine.
-        assert!(opens_after(10, 300) >= frame * 9, "{:?}", opens_after(10, 300));
-        // An answer in time tells that a device thought to be full is not.
-        assert!(opens_after(3, 17) <= frame * 4);
-    }
-
-    /// Stations take turns: each of the frames before the answer had one of ours before it.
-    #[test]
-    fn an_answer_late_for_what_came_before_it_tells_of_no_device_that_is_behind() {
-        let frame = Duration::from_millis(12);
-        assert!(opens_behind(0, 4, 47) >= frame * 2, "{:?}", opens_behind(0, 4, 47));
-        assert!(opens_behind(2, 4, 47) <= frame / 2, "{:?}", opens_behind(2, 4, 47));
-        // What so little does not account for does.
-        assert!(opens_behind(20, 4, 80) >= frame * 2, "{:?}", opens_behind(20, 4, 80));
-    }
-
-    #[test]
-    fn answers_that_come_early_do_not_raise_the_rate_we_were_told() {
-        let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
-        let (mut pacer, lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
-        // A hop a hundred times as fast, whose answers come at once.
-        let mut sent = 0;
-        for ms in 0..1000 {
-            let now = Time::from_millis(ms);
-            while pacer.gate(now, &config) == Gate::Open {
-                let departure = pacer.send(now, FRAME, true, &config);
-                pacer.confirm(now + Duration::from_micros(200), &departure, true, 0, &lag, &config);
-                sent += FRAME;
-            }
-        }
-        let told = config.rate.map_or(0, |rate| rate.bits() / 8);
-        assert!((told - 2 * FRAME..=told + 2 * FRAME).contains(&sent), "{sent} of {told}");
-    }
-
-    /// A long way, where probes and something small go for a while before there is more to send.
-    #[test]
-    fn probes_in_a_pause_do_not_make_a_hop_seem_slow() {
-        let config = Config { rate: Some(Rate::mbit(1)), duplex: Duplex::Full, ..Config::default() };
-        let (trip, lag) = (Duration::from_millis(600), Lag::default());
-        let mut pacer = Pacer::new(&config, Time::ZERO);
-        let mut answers: VecDeque<(Time, Departure)> = VecDeque::new();
-        let mut least = u64::MAX;
-        for ms in 0..5000 {
-            let now = Time::from_millis(ms);
-            while let Some((_, departure)) = answers.front().copied().filter(|(at, _)| *at <= now) {
-                answers.pop_front();
-                pacer.confirm(now, &departure, true, 0, &lag, &config);
-                least = least.min(pacer.product());
-            }
-            let is_bulk = ms >= 1200;
-            let cost = if is_bulk { FRAME } else { 60 };
-            let is_data = is_bulk || ms == 0;
-            if (is_bulk || ms % 6 == 0) && pacer.gate(now, &config) == Gate::Open {
-                let departure = pacer.send(now, cost, is_data, &config);
-                answers.push_back((departure.at + trip, departure));
-            }
-        }
-        let carried = Rate::mbit(1).bits() / 8 * 6 / 10;
-        assert!(least >= carried * 9 / 10, "{least} of {carried} bytes may be under way");
-    }
-}
+mod tests;

@@ -21,6 +21,14 @@ pub(crate) struct Medium {
     pub(crate) overhead: usize,
     /// Of each frame by itself.
     pub(crate) loss: f64,
+    /// Of each frame that this station sends, by itself.
+    pub(crate) loss_from: Option<(usize, f64)>,
+    /// This station sends at another rate.
+    pub(crate) rate_from: Option<(usize, Rate)>,
+    /// A device drops what comes while it holds so many frames.
+    pub(crate) device_frames_max: usize,
+    /// What all stations send goes through one device.
+    pub(crate) one_device: bool,
     /// Of every frame that is longer, in bytes.
     pub(crate) longest: usize,
     /// Bad periods of each mobile, in order.
@@ -42,6 +50,10 @@ impl Medium {
             delay: Duration::from_millis(2),
             overhead: 50,
             loss: 0.0,
+            loss_from: None,
+            rate_from: None,
+            device_frames_max: usize::MAX,
+            one_device: false,
             longest: usize::MAX,
             bad: vec![Vec::new(); mobiles],
             mute: None,
@@ -94,7 +106,7 @@ pub(crate) struct World {
     pub(crate) device_max: usize,
     /// Frames lost on the way.
     pub(crate) lost: u64,
-    devices: Vec<VecDeque<(usize, Bytes)>>,
+    devices: Vec<VecDeque<(usize, usize, Bytes)>>,
     free_at: Vec<Time>,
     turn: usize,
     air: BTreeMap<(Time, u64), (usize, usize, Bytes)>,
@@ -255,11 +267,14 @@ impl World {
         while let Some(transmit) = self.links[station].poll_transmit(self.now) {
             let limit = self.links[station].config().mtu;
             assert!(transmit.payload.len() <= limit, "a frame of {} bytes", transmit.payload.len());
-            self.devices[station].push_back((self::station(transmit.to), transmit.payload));
+            let device = if self.medium.one_device { 0 } else { station };
+            if self.devices[device].len() < self.medium.device_frames_max {
+                self.devices[device].push_back((station, self::station(transmit.to), transmit.payload));
+            }
             while let Some((start, from)) = self.next_start().filter(|(start, _)| *start <= self.now) {
                 self.start(start, from);
             }
-            self.device_max = self.device_max.max(self.devices[station].len());
+            self.device_max = self.device_max.max(self.devices[device].len());
         }
         while let Some(event) = self.links[station].poll_event() {
             match event {
@@ -279,15 +294,17 @@ impl World {
         waiting.map(|s| (self.free_at[s].max(self.now), s)).min_by_key(|(at, _)| *at)
     }
 
-    fn start(&mut self, start: Time, from: usize) {
-        let Some((to, frame)) = self.devices[from].pop_front() else { return };
-        let end = start + self.medium.rate.airtime((frame.len() + self.medium.overhead) as u64);
+    fn start(&mut self, start: Time, device: usize) {
+        let Some((from, to, frame)) = self.devices[device].pop_front() else { return };
+        let other = self.medium.rate_from.filter(|(who, _)| *who == from).map(|(_, rate)| rate);
+        let end = start + other.unwrap_or(self.medium.rate).airtime((frame.len() + self.medium.overhead) as u64);
         match self.medium.half_duplex {
             true => self.free_at.iter_mut().for_each(|f| *f = end),
-            false => self.free_at[from] = end,
+            false => self.free_at[device] = end,
         }
-        self.turn = from;
-        let unlucky = self.rng.chance(self.medium.loss);
+        self.turn = device;
+        let other = self.medium.loss_from.filter(|(who, _)| *who == from).map(|(_, loss)| loss);
+        let unlucky = self.rng.chance(other.unwrap_or(self.medium.loss));
         let mute = self.medium.mute.is_some_and(|(who, b, e)| who == from && start < e && end > b);
         if unlucky || mute || frame.len() > self.medium.longest || self.medium.is_bad(from.max(to) - 1, start, end) {
             self.lost += 1;
