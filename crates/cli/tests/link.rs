@@ -547,6 +547,8 @@ fn what_cannot_be_done_is_said() {
     mobile(&["--base", "nowhere.invalid:1"]).expect(3, &["remora: link: cannot find the address of nowhere.invalid:1"]);
     mobile(&["--address", "10.78.0.3"]).expect(2, &["'10.78.0.3' lacks the length", "10.78.0.3/24"]);
     mobile(&["--lifetime", "foo=3s"]).expect(2, &["'foo' is not a class", "interactive, default, bulk or probe"]);
+    mobile(&["--attempts", "foo=3"]).expect(2, &["'foo' is not a class", "interactive, default, bulk or probe"]);
+    mobile(&["--base", "10.99.0.1:1", "--attempts", "bulk=0"]).expect(2, &["attempts of 0", "expected 1 or more"]);
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
     inside(&keyless).expect(2, &["what is the base's key"]);

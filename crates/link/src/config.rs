@@ -100,6 +100,16 @@ impl<T> PerClass<T> {
             Class::Probe => &self.probe,
         }
     }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, class: Class) -> &mut T {
+        match class {
+            Class::Interactive => &mut self.interactive,
+            Class::Default => &mut self.default,
+            Class::Bulk => &mut self.bulk,
+            Class::Probe => &mut self.probe,
+        }
+    }
 }
 
 /// The queue's discipline (CoDel, RFC 8289).

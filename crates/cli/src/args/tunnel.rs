@@ -98,6 +98,10 @@ pub(crate) struct Ends {
     /// be given several times
     #[arg(long, value_name = "CLASS=TIME", value_parser = lifetime)]
     pub(crate) lifetime: Vec<(Class, Duration)>,
+    /// How many times a packet of a class (as above) is sent at most [default: 30, interactive 12]; may be given
+    /// several times
+    #[arg(long, value_name = "CLASS=N", value_parser = attempts)]
+    pub(crate) attempts: Vec<(Class, u32)>,
     /// Pass packets on between networks while the link is up
     #[arg(long)]
     pub(crate) forward: bool,
@@ -203,14 +207,34 @@ pub(crate) enum Class {
 fn lifetime(text: &str) -> Result<(Class, Duration), String> {
     let (class, time) =
         text.split_once('=').ok_or_else(|| format!("'{text}' is not a lifetime: expected one as in bulk=2s"))?;
-    let class = Class::from_str(class, true)
-        .map_err(|_| format!("'{class}' is not a class: expected interactive, default, bulk or probe"))?;
-    Ok((class, units::duration(time)?))
+    Ok((class_named(class)?, units::duration(time)?))
+}
+
+fn attempts(text: &str) -> Result<(Class, u32), String> {
+    let (class, times) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' is not a number of attempts: expected one as in bulk=5"))?;
+    let times = times.parse().map_err(|_| format!("'{times}' is not a number of attempts: expected one as in 5"))?;
+    Ok((class_named(class)?, times))
+}
+
+fn class_named(name: &str) -> Result<Class, String> {
+    Class::from_str(name, true)
+        .map_err(|_| format!("'{name}' is not a class: expected interactive, default, bulk or probe"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_are_checked() {
+        assert_eq!(attempts("bulk=2"), Ok((Class::Bulk, 2)));
+        for bad in ["bulk", "slow=2", "bulk=often", "bulk=-1", "bulk=5000000000"] {
+            assert!(attempts(bad).is_err(), "{bad}");
+        }
+        assert!(attempts("slow=2").is_err_and(|e| e.contains("interactive, default, bulk or probe")));
+    }
 
     #[test]
     fn lifetimes_are_checked() {

@@ -172,13 +172,10 @@ fn config(settings: &Settings) -> Result<Config, LinkError> {
     config.scheduler = tuning.scheduler.unwrap_or(config.scheduler);
     config.codel.target = tuning.queue_delay.unwrap_or(config.codel.target);
     for (class, lifetime) in &tuning.lifetimes {
-        let limits = match class {
-            remora_link::Class::Interactive => &mut config.limits.interactive,
-            remora_link::Class::Default => &mut config.limits.default,
-            remora_link::Class::Bulk => &mut config.limits.bulk,
-            remora_link::Class::Probe => &mut config.limits.probe,
-        };
-        limits.lifetime = *lifetime;
+        config.limits.get_mut(*class).lifetime = *lifetime;
+    }
+    for (class, attempts) in &tuning.attempts {
+        config.limits.get_mut(*class).attempts = *attempts;
     }
     let v6 = settings.prefixes().any(|a| a.addr().is_ipv6());
     let least = if v6 { INNER_MIN_V6 } else { INNER_MIN_V4 };
@@ -302,5 +299,26 @@ mod tests {
             let refused = matches!(config(&settings), Err(LinkError::Mtu { least: INNER_MIN_V6, .. }));
             assert_eq!(refused, is_v6, "{settings:?}");
         }
+    }
+
+    #[test]
+    fn what_is_said_of_a_class_reaches_the_core() {
+        let settings = Settings {
+            identity: Identity::generate().unwrap(),
+            role: Role::Base { listen: ([0, 0, 0, 0], 0).into(), mobiles: Vec::new() },
+            device: "rlink0".into(),
+            addresses: vec!["10.78.0.1/24".parse().unwrap()],
+            outer_mtu: 1500,
+            forward: false,
+            tuning: Tuning {
+                lifetimes: vec![(remora_link::Class::Bulk, std::time::Duration::from_secs(7))],
+                // A later entry wins.
+                attempts: vec![(remora_link::Class::Bulk, 9), (remora_link::Class::Bulk, 5)],
+                ..Tuning::default()
+            },
+        };
+        let (told, own) = (config(&settings).unwrap().limits, Config::default().limits);
+        assert_eq!((told.bulk.lifetime.as_secs(), told.bulk.attempts), (7, 5));
+        assert_eq!((told.interactive, told.default, told.probe), (own.interactive, own.default, own.probe));
     }
 }

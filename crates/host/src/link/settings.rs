@@ -85,6 +85,8 @@ pub struct Tuning {
     pub queue_delay: Option<Duration>,
     /// How long packets of a class are worth sending.
     pub lifetimes: Vec<(Class, Duration)>,
+    /// How many times a packet of a class is sent at most (1 or more).
+    pub attempts: Vec<(Class, u32)>,
 }
 
 impl Settings {

@@ -111,14 +111,8 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
         tunnel::Class::Probe => Class::Probe,
     };
     // Flags last: a later entry wins.
-    let in_file = [
-        (Class::Interactive, &file.lifetime.interactive),
-        (Class::Default, &file.lifetime.default),
-        (Class::Bulk, &file.lifetime.bulk),
-        (Class::Probe, &file.lifetime.probe),
-    ];
-    let in_file = in_file.into_iter().filter_map(|(c, t)| t.as_ref().map(|Text(Time(t))| (c, *t)));
-    let lifetimes = in_file.chain(ends.lifetime.iter().map(|(c, t)| (class(*c), *t))).collect();
+    let lifetimes = file.lifetime.given().map(|(c, Text(Time(time)))| (c, time)).chain(ends.lifetime.iter().copied());
+    let attempts = file.attempts.given().chain(ends.attempts.iter().copied());
     let tuning = Tuning {
         rate: ends.rate.or(file.rate.map(|r| r.0)),
         duplex: ends.duplex.or(file.duplex).map(|d| match d {
@@ -134,7 +128,8 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
             tunnel::Scheduler::Airtime => Scheduler::Airtime,
         }),
         queue_delay: ends.queue_delay.or(file.queue_delay.map(|t| t.0.0)),
-        lifetimes,
+        lifetimes: lifetimes.map(|(c, time)| (class(c), time)).collect(),
+        attempts: attempts.map(|(c, times)| (class(c), times)).collect(),
     };
     some_time(&tuning)?;
     let outer_mtu = ends.mtu.or(file.mtu).unwrap_or(MTU);
@@ -142,12 +137,17 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
     Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
 }
 
-/// What has no time at all is dropped at once, all of it.
+/// What has no time at all is dropped at once, all of it, and what has no attempt is never sent.
 fn some_time(tuning: &Tuning) -> Result {
-    let none = |what| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected one as in 200ms")));
+    let none = |what, such| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected {such}")));
     match tuning {
-        Tuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay"),
-        Tuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => none("a lifetime"),
+        Tuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay", "one as in 200ms"),
+        Tuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => {
+            none("a lifetime", "one as in 200ms")
+        }
+        Tuning { attempts, .. } if attempts.iter().any(|(_, times)| *times == 0) => {
+            none("a number of attempts", "1 or more")
+        }
         _ => Ok(()),
     }
 }
@@ -209,14 +209,17 @@ mod tests {
 
     #[test]
     fn no_time_at_all_is_refused() {
-        let tuning = |queue_ms, bulk_ms| Tuning {
+        let tuning = |queue_ms, bulk_ms, attempts| Tuning {
             queue_delay: Some(Duration::from_millis(queue_ms)),
             lifetimes: vec![(Class::Default, Duration::from_secs(1)), (Class::Bulk, Duration::from_millis(bulk_ms))],
+            attempts: vec![(Class::Default, 3), (Class::Bulk, attempts)],
             ..Tuning::default()
         };
-        for (queue_ms, bulk_ms, usable) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
-            let checked = some_time(&tuning(queue_ms, bulk_ms));
-            assert_eq!(checked.is_ok(), usable, "{queue_ms} {bulk_ms}");
+        for (queue_ms, bulk_ms, attempts, usable) in
+            [(1, 1, 1, true), (0, 1, 1, false), (1, 0, 1, false), (1, 1, 0, false)]
+        {
+            let checked = some_time(&tuning(queue_ms, bulk_ms, attempts));
+            assert_eq!(checked.is_ok(), usable, "{queue_ms} {bulk_ms} {attempts}");
             assert!(checked.err().is_none_or(|e| e.code() == 2));
         }
     }

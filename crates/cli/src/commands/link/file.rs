@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::args::Duplex;
-use crate::args::tunnel::{Mode, Scheduler};
+use crate::args::tunnel::{Class, Mode, Scheduler};
 use crate::exit::{Error, Result};
 use crate::text::{self, AddressInNetwork, Network, Text, Time, line_at};
 
@@ -32,8 +32,15 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
+#default = "20s"
 #bulk = "20s"
 #probe = "1s"
+
+#[attempts]                        # and how many times each is sent at most
+#interactive = 12
+#default = 30
+#bulk = 30
+#probe = 30
 
 [[mobile]]
 name = "robot"
@@ -50,14 +57,23 @@ address = ["10.78.0.2/24"]         # this end in the tunnel, and the tunnel's ne
 rate = "1Mbit"                     # what the hop carries; without it, that is learned
 #device = "rlink0"
 #mtu = 1500                        # longest IP packet on the hop
+#duplex = "half"                   # or "full": each direction has its own medium
 #mode = "arq"                      # or "none": nothing is sent again
+#scheduler = "airtime"             # or "round-robin"; the same where there is but the base
 #queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped
 #forward = true                    # pass packets on between networks while the link is up
 
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
+#default = "20s"
 #bulk = "20s"
 #probe = "1s"
+
+#[attempts]                        # and how many times each is sent at most
+#interactive = 12
+#default = 30
+#bulk = 30
+#probe = 30
 
 [base]
 endpoint = "base.example.net:51900"
@@ -84,7 +100,9 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) forward: bool,
     #[serde(default)]
-    pub(super) lifetime: Lifetime,
+    pub(super) lifetime: PerClass<Text<Time>>,
+    #[serde(default)]
+    pub(super) attempts: PerClass<u32>,
     /// A base's alone.
     pub(super) listen: Option<Spanned<Text<SocketAddr>>>,
     /// A base's alone.
@@ -94,14 +112,33 @@ pub(super) struct File {
     pub(super) base: Option<Spanned<BaseTable>>,
 }
 
-/// How long packets are worth sending.
-#[derive(Debug, Default, Deserialize)]
+/// A table with a value for each class of packets.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Lifetime {
-    pub(super) interactive: Option<Text<Time>>,
-    pub(super) default: Option<Text<Time>>,
-    pub(super) bulk: Option<Text<Time>>,
-    pub(super) probe: Option<Text<Time>>,
+pub(super) struct PerClass<T> {
+    pub(super) interactive: Option<T>,
+    pub(super) default: Option<T>,
+    pub(super) bulk: Option<T>,
+    pub(super) probe: Option<T>,
+}
+
+impl<T> Default for PerClass<T> {
+    fn default() -> PerClass<T> {
+        PerClass { interactive: None, default: None, bulk: None, probe: None }
+    }
+}
+
+impl<T> PerClass<T> {
+    /// What it says.
+    pub(super) fn given(self) -> impl Iterator<Item = (Class, T)> {
+        let all = [
+            (Class::Interactive, self.interactive),
+            (Class::Default, self.default),
+            (Class::Bulk, self.bulk),
+            (Class::Probe, self.probe),
+        ];
+        all.into_iter().filter_map(|(class, value)| Some((class, value?)))
+    }
 }
 
 /// `[[mobile]]` at a base.
@@ -172,14 +209,44 @@ impl File {
 mod tests {
     use super::*;
 
+    /// An example with all that is optional.
+    fn with_all(text: &str) -> String {
+        let lines = text.lines().map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l));
+        lines.map(|l| l.to_owned() + "\n").collect()
+    }
+
+    /// The keys that a table takes, as the error tells them that another key gets.
+    fn keys(header: &str) -> Vec<String> {
+        let error = toml::from_str::<File>(&format!("{header}\nno-such-key = 1\n")).unwrap_err().to_string();
+        let (_, expected) = error.split_once("expected").expect("an unknown key");
+        expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_examples_show_every_key() {
+        for (text, theirs) in [(BASE_EXAMPLE, "[[mobile]]"), (MOBILE_EXAMPLE, "[base]")] {
+            let whole: toml::Table = toml::from_str(&with_all(text)).unwrap();
+            for header in ["", "[lifetime]", "[attempts]", theirs] {
+                let table = match whole.get(header.trim_matches(['[', ']'])) {
+                    Some(toml::Value::Array(tables)) => tables[0].as_table().unwrap(),
+                    Some(table) => table.as_table().unwrap(),
+                    None => &whole,
+                };
+                let others = if theirs == "[base]" { &["listen", "mobile"][..] } else { &["base"] };
+                let missing: Vec<String> = keys(header)
+                    .into_iter()
+                    .filter(|key| !table.contains_key(key) && !(header.is_empty() && others.contains(&key.as_str())))
+                    .collect();
+                assert_eq!(missing, [""; 0], "{header} in the example with {theirs}");
+            }
+        }
+    }
+
     #[test]
     fn the_examples_are_right_as_they_are_and_with_all_that_is_optional() {
         for (text, whose) in [(BASE_EXAMPLE, Whose::Base), (MOBILE_EXAMPLE, Whose::Mobile)] {
             File::parse(text, whose).unwrap();
-            let all: String = text
-                .lines()
-                .map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l).to_owned() + "\n")
-                .collect();
+            let all = with_all(text);
             let file = File::parse(&all, whose).unwrap_or_else(|e| panic!("{e}"));
             assert!(file.forward && file.lifetime.bulk.is_some() && file.device.as_deref() == Some("rlink0"));
         }
@@ -195,6 +262,8 @@ mod tests {
             ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 2", "not a key"]),
             ("mtu = 70000", Whose::Base, &["line 1", "mtu"]),
             ("[lifetime]\nbulk = \"soon\"", Whose::Base, &["line 2", "bulk", "length of time"]),
+            ("[attempts]\nbulk = \"often\"", Whose::Base, &["line 2", "bulk", "u32"]),
+            ("[attempts]\nslow = 3", Whose::Mobile, &["line 2", "slow", "interactive"]),
             ("mode = \"some\"", Whose::Base, &["line 1", "arq"]),
             ("\n\nlisten = \"0.0.0.0:1\"", Whose::Mobile, &["line 3", "listen", "a base's"]),
             ("key = 7", Whose::Base, &["line 1"]),
