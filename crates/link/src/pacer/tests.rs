@@ -1,3 +1,5 @@
+//! The pacer by hand: what it lets go, with a rate that is told and one that is learned.
+
 use std::collections::VecDeque;
 
 use super::*;
