@@ -91,7 +91,8 @@ pub(crate) struct Ends {
     /// Whose turn it is, among several mobiles [default: airtime]
     #[arg(long, value_enum)]
     pub(crate) scheduler: Option<Scheduler>,
-    /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down
+    /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down: 20 ms
+    /// unless set, and three frames or half a round trip at least
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) queue_delay: Option<Duration>,
     /// How long packets of a class (interactive, default, bulk, probe; by DSCP) are worth sending; may

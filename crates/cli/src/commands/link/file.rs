@@ -27,8 +27,8 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 #duplex = "half"                   # or "full": each direction has its own medium
 #mode = "arq"                      # or "none": nothing is sent again
 #scheduler = "airtime"             # or "round-robin"
-#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped
-#forward = true                    # pass packets on between networks while the link is up
+#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped (20ms unless set)
+#forward = true                    # pass packets on between networks while the link is up (not unless set)
 
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
@@ -60,8 +60,8 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 #duplex = "half"                   # or "full": each direction has its own medium
 #mode = "arq"                      # or "none": nothing is sent again
 #scheduler = "airtime"             # or "round-robin"; the same where there is but the base
-#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped
-#forward = true                    # pass packets on between networks while the link is up
+#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped (20ms unless set)
+#forward = true                    # pass packets on between networks while the link is up (not unless set)
 
 #[lifetime]                        # how long packets are worth sending, by class (DSCP)
 #interactive = "200ms"
