@@ -54,7 +54,7 @@ pub trait Pair {
             }
         }
         for _ in 0..10_000 {
-            if (0..2).fold(true, |quiet, n| !self.turn(n) && quiet) {
+            if [0, 1].map(|n| self.turn(n)) == [false; 2] {
                 return;
             }
         }

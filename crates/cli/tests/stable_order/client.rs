@@ -176,8 +176,8 @@ impl<'a> Client<'a> {
         let name = format!("x{mine}");
         let objects = [&root.path_of(&name)[..], &root.path];
         let create = || Call::Create(CreateArgs { at: root.at(&name), how: CreateHow::Exclusive([7; 8]) });
-        // The verifier is kept in its times, which are set when it is there: a journal has not taken both in one step.
-        self.promise("CREATE", create(), (sets_times, format!("{}>", hex(name.as_bytes()))), &objects);
+        // The verifier is kept in its times, which it has before its name, where the file system can do that.
+        self.made("CREATE", create(), (names_file, quoted(&name)), root, &name);
         let first = self.last().reply.clone();
         self.promise("CREATE", create(), (is_send, first), &objects);
     }
@@ -279,8 +279,8 @@ fn changes_mode(e: &Event) -> bool {
     e.name == "fchmodat"
 }
 
-fn sets_times(e: &Event) -> bool {
-    e.name == "utimensat"
+fn names_file(e: &Event) -> bool {
+    links(e) || opens(e)
 }
 
 fn truncates(e: &Event) -> bool {

@@ -82,6 +82,12 @@ impl Event {
         all.iter().any(|e| follows(e) && e.path() == self.path())
     }
 
+    /// Whether it is the one that gives an open file `object` as its name: the descriptor goes on to be shown without.
+    fn gives_name(&self, object: &str) -> bool {
+        let name = object.rsplit('/').next().unwrap_or_default();
+        self.name == "linkat" && self.args.contains(&format!("\"{}\"", hex(name.as_bytes())))
+    }
+
     fn is_on(&self, object: &str, root: &str) -> bool {
         let paths = [format!("{root}{object}"), if object.is_empty() { "/".into() } else { object.to_owned() }];
         paths.iter().any(|path| self.path().is_some_and(|seen| seen == path || seen == hex(path.as_bytes())))
@@ -118,7 +124,8 @@ pub(crate) fn check(events: &[Event], wanted: &Wanted) -> Result<(), String> {
     let since: Vec<&Event> =
         events.iter().filter(|e| e.ok && e.began > made.ended && e.ended < sent.began && e.is_flush()).collect();
     for object in &wanted.objects {
-        if !since.iter().any(|e| e.flushes(object, wanted, events, sent.began)) {
+        let by_descriptor = |e: &Event| e.name == "fsync" && made.gives_name(object) && e.path() == made.path();
+        if !since.iter().any(|e| by_descriptor(e) || e.flushes(object, wanted, events, sent.began)) {
             return Err(format!("no flush of {object:?} between {made:?} and {sent:?}, but {since:?}"));
         }
     }

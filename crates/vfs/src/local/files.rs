@@ -190,7 +190,7 @@ fn write_all(fd: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn timespec(time: SetTime) -> Timespec {
+pub(super) fn timespec(time: SetTime) -> Timespec {
     match time {
         SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         SetTime::Server => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },

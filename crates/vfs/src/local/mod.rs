@@ -24,6 +24,7 @@ mod data;
 mod dirs;
 mod effort;
 mod errno;
+mod exclusive;
 mod failure;
 mod files;
 #[cfg(test)]

@@ -92,7 +92,10 @@ impl LocalDisk {
             CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
         };
         for _ in 0..TRIES {
-            let make = |dir: &Folder, before: &Attr, mode| self.make_file(cred, (dir, before), name, mode).map(Some);
+            let make = |dir: &Folder, before: &Attr, mode| match how {
+                CreateHow::Exclusive(_) => self.make_marked(cred, (dir, before), name, (mode, &wish)).map(Some),
+                _ => self.make_file(cred, (dir, before), name, mode).map(Some),
+            };
             match self.make(cred, dir, name, &wish, make) {
                 Err(Status::Exist) => {}
                 done => return done,

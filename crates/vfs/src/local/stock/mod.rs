@@ -256,7 +256,7 @@ fn set_times_to_now(file: &OwnedFd) -> rustix::io::Result<()> {
 }
 
 /// Gives an open file its first name.
-fn link(file: &OwnedFd, dir: &Folder, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn link(file: &OwnedFd, dir: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     match linkat(file, c"", &dir.fd, name, AtFlags::EMPTY_PATH) {
         // Only root may do that; others go by /proc.
         Err(Errno::NOENT) => {
