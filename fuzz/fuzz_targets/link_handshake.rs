@@ -201,7 +201,11 @@ impl World {
                 assert_ne!(n, STRANGER, "the base does not know it");
             }
             Event::Stranger { key, .. } => assert_eq!((n, key), (BASE, KEYS[STRANGER].public)),
-            Event::Down { .. } | Event::Moved { .. } | Event::NoAnswer | Event::OtherSecret => {}
+            Event::Down { .. }
+            | Event::Moved { .. }
+            | Event::NoAnswer
+            | Event::OtherSecret
+            | Event::OtherBase { .. } => {}
         }
     }
 

@@ -41,8 +41,6 @@ const SILENCE: u32 = 4;
 const SILENCE_MIN: Duration = Duration::from_millis(200);
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
-/// No hop is faster: 12 Gbit/s. What is fetched from the socket together seems to have come at once.
-const FRAME_TIME_MIN: Duration = Duration::from_micros(1);
 /// From so many requests in a row on, each of which was sent again for nothing, a round trip is longer than it is taken for.
 const ALWAYS_AGAIN: u32 = 2;
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
@@ -319,7 +317,7 @@ impl Adaptive {
         // What a stream held back until it was whole comes all at once.
         let is_whole = self.last_repair.is_none_or(|t| sent.at > t);
         if is_whole && !self.disturbed && sent.nth == self.last_nth + 1 && rtt >= shortest + gap / 2 {
-            self.frame_time.sample(spacing.max(FRAME_TIME_MIN));
+            self.frame_time.sample(spacing);
         }
     }
 
