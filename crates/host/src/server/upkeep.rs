@@ -60,7 +60,7 @@ mod tests {
         let mut behind = Behind::default();
         let (release, hangs) = channel::<()>();
         let (done, count) = channel();
-        behind.look_after(1, move || drop(hangs.recv())).await;
+        behind.look_after(1, move || assert!(hangs.recv().is_err())).await;
         for round in 0..3 {
             for which in [1, 2] {
                 let done = done.clone();
