@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Place, Running};
+use common::{Place, Running, until};
 use serde_json::Value;
 
 fn objects(text: &str) -> Vec<Value> {
@@ -15,9 +15,13 @@ fn objects(text: &str) -> Vec<Value> {
 fn receiver(p: &Place) -> (Running, String) {
     // A port that was free a moment ago.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let at = socket.local_addr().unwrap().to_string();
+    let at = socket.local_addr().unwrap();
     drop(socket);
-    (p.start(&["load", "recv", "--listen", &at, "--json"]), at)
+    let recv = p.start(&["load", "recv", "--listen", &at.to_string(), "--json"]);
+    // What is sent before is lost.
+    let port = format!(":{:04X} ", at.port());
+    until("the receiver's socket", || std::fs::read_to_string("/proc/net/udp").unwrap().contains(&port));
+    (recv, at.to_string())
 }
 
 #[test]
@@ -25,11 +29,9 @@ fn both_ends_count_the_same() {
     let p = Place::new();
     let (recv, at) = receiver(&p);
     let send = ["load", "send", &at, "--rate", "40% of 10Mbit", "--for", "1s", "--run", "7", "--json"];
-    // The receiver may not be there yet.
-    let sent = common_until(|| {
-        let out = p.run(&send);
-        (out.code == 0).then(|| objects(&out.stdout).remove(0))
-    });
+    let out = p.run(&send);
+    assert_eq!(out.code, 0, "{out:?}");
+    let sent = objects(&out.stdout).remove(0);
     let rate = sent["offered_bits_per_s"].as_f64().unwrap();
     assert!((rate / 4e6 - 1.0).abs() < 0.02, "{sent}");
     assert_eq!((&sent["carried"]["lost"], &sent["packet_bytes"]), (&0.into(), &1028.into()), "{sent}");
@@ -101,9 +103,4 @@ fn what_makes_no_sense_or_harm_is_refused() {
         assert_eq!(out.code, code, "{words:?}: {out:?}");
         assert!(out.stderr.contains(piece), "{words:?}: {out:?}");
     }
-}
-
-/// What `look` finds, in 20 tries.
-fn common_until(mut look: impl FnMut() -> Option<Value>) -> Value {
-    (0..20).find_map(|_| look()).expect("the receiver answers")
 }
