@@ -75,7 +75,8 @@ fn report(p: &Place, args: &[&str]) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// A run that the machine has held up says so and is void: it is done again, twice at most.
+/// A run that the machine has held up is void and done again, twice at most: it says so, or the link that is to be
+/// saturated was idle for a moment, since who sends did not get its turn. What is wrong with the channel stays wrong.
 fn the_self_test_passes() {
     let p = Place::new();
     for left in (0..3).rev() {
@@ -84,7 +85,7 @@ fn the_self_test_passes() {
         let checks = result["checks"].as_array().unwrap_or_else(|| panic!("{out:?}"));
         assert_eq!(checks.len(), 7, "{out:?}");
         let failed: Vec<&Value> = checks.iter().filter(|c| c["passed"] != true).map(|c| &c["name"]).collect();
-        if failed.iter().any(|name| *name == "lateness") && left > 0 {
+        if failed.iter().any(|name| *name == "lateness" || *name == "closed-form throughput") && left > 0 {
             continue;
         }
         assert_eq!((out.code, &result["passed"]), (0, &true.into()), "{out:?}");
