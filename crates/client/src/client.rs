@@ -17,7 +17,7 @@ use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
 use crate::adaptive::Adaptive;
-use crate::block::{LONG_TRIP, fragments};
+use crate::block::{BlockSize, LONG_TRIP, LinkView, fragments};
 use crate::config::{Config, Transport};
 use crate::fragments::{Fragments, LENGTHS, PAIR, REPLY_HEADER};
 use crate::pacer::Pacer;
@@ -305,15 +305,43 @@ impl Client {
         self.block(READ_HEADER, max)
     }
 
+    /// The same for one whose reply had better be a single packet, whatever is thought of the link. A length that people
+    /// chose is kept.
+    pub fn read_packet(&self, max: u32) -> u32 {
+        self.packet(READ_HEADER, max)
+    }
+
     /// How many bytes a WRITE to `fh` should carry at this moment, and no more than `max`.
     pub fn write_block(&self, fh: &nfs3::Fh, max: u32) -> u32 {
+        self.block(self.write_header(fh), max)
+    }
+
+    /// The same for one that had better be a single packet, whatever is thought of the link. A length that people
+    /// chose is kept.
+    pub fn write_packet(&self, fh: &nfs3::Fh, max: u32) -> u32 {
+        self.packet(self.write_header(fh), max)
+    }
+
+    fn write_header(&self, fh: &nfs3::Fh) -> u32 {
         let cred = 8 + self.cred.body.len() as u32;
         let handle = 4 + (fh.0.len() as u32).next_multiple_of(4);
-        self.block(24 + cred + 8 + handle + 8 + 4 + 4 + 4, max)
+        24 + cred + 8 + handle + 8 + 4 + 4 + 4
+    }
+
+    fn packet(&self, header: u32, max: u32) -> u32 {
+        let most = match self.config.block {
+            BlockSize::Fixed(_) => max,
+            BlockSize::FromLink => max.min(self.link().frame(header)),
+        };
+        self.block(header, most)
+    }
+
+    fn link(&self) -> LinkView {
+        self.adaptive.link(self.now, self.config.path_mtu)
     }
 
     fn block(&self, header: u32, max: u32) -> u32 {
-        let link = self.adaptive.link(self.now, self.config.path_mtu);
+        let link = self.link();
         let most = self.longest().map_or(u32::MAX, |longest| {
             let data = longest.saturating_sub(header).max(4) & !3;
             if longest == PAIR { data } else { data.min(link.frame(header)) }
@@ -419,6 +447,16 @@ impl Client {
         let held = self.small_trip().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
         let is_short = held <= REQUESTS_MAX as f64;
         if is_short || self.fragments.are_crammed() { LENGTHS[0] } else { PAIR }
+    }
+
+    /// From `now` on connections beside this one fill the path. What is learned of it meanwhile counts for as long as they do.
+    pub fn set_aside(&mut self, now: Time) {
+        self.adaptive.set_aside(now);
+    }
+
+    /// They do not any more: the path is what it was before, unless that is a minute ago.
+    pub fn recall(&mut self, now: Time) {
+        self.adaptive.recall(now);
     }
 
     /// The smoothed round trip of requests for file data, if any was measured.

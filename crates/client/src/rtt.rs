@@ -39,6 +39,11 @@ impl Rtt {
         self.min.into_iter().flatten().min()
     }
 
+    /// Forgets what is usual, but not the minimum: there is less of a queue than there was.
+    pub(crate) fn forget_usual(&mut self) {
+        self.smoothed = None;
+    }
+
     /// Forgets the minimum: what is measured has changed.
     pub(crate) fn forget_min(&mut self) {
         self.min = [None; 2];

@@ -1,10 +1,27 @@
-//! What every TCP connection here is told.
+//! What every TCP connection here is told, and what the system tells of one (tcp(7)).
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, libc, sockopt_impl};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
+
+sockopt_impl!(
+    /// What the system knows of a connection.
+    TcpInfo,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
+);
+
+/// The states of a connection (`include/net/tcp_states.h` of Linux) in which the other end takes what is sent.
+const ESTABLISHED: u8 = 1;
+/// The other end sends no more.
+const CLOSE_WAIT: u8 = 8;
 
 /// When a connection on which nothing has come is asked whether its other end still is there.
 pub(crate) struct KeepAlive {
@@ -24,4 +41,15 @@ pub(crate) fn harden(stream: &TcpStream, keep_alive: &KeepAlive) -> io::Result<(
     sockopt::set_tcp_keepintvl(stream, keep_alive.between)?;
     sockopt::set_tcp_keepcnt(stream, keep_alive.count)?;
     Ok(())
+}
+
+/// What the system knows of a connection that stands. Of one that was reset it has forgotten what was not acknowledged.
+pub(crate) fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
+    let is_there = |info: &libc::tcp_info| [ESTABLISHED, CLOSE_WAIT].contains(&info.tcpi_state);
+    getsockopt(socket, TcpInfo).ok().filter(is_there)
+}
+
+/// How long the other end has acknowledged nothing, in steps of the kernel's tick.
+pub(crate) fn unacknowledged_for(socket: &impl AsFd) -> Option<Duration> {
+    info(socket).map(|info| Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }

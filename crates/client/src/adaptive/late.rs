@@ -62,6 +62,11 @@ impl Adaptive {
         passed.max(end + patience)
     }
 
+    /// Whether much is lost one by one.
+    fn is_lossy(&self) -> bool {
+        self.loss().is_some_and(|loss| loss > 0.0)
+    }
+
     /// How long a request is left alone although others have passed it.
     fn patience(&self, call: &Pending, sent: Sent) -> Duration {
         let rtt = self.rtt(call.class);
@@ -72,7 +77,7 @@ impl Adaptive {
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
                 let least = shortest.unwrap_or(INITIAL_TIMEOUT / 2);
                 // Where much is lost one by one it is likelier lost.
-                let waits = call.syncs && self.loss().is_none_or(|loss| loss == 0.0);
+                let waits = call.syncs && !self.is_lossy();
                 let synced = sent.passed.filter(|_| waits).map(|t| t.since(sent.at) + doubled(SYNC));
                 let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
                 return doubled(base).max(synced.unwrap_or_default());
@@ -142,7 +147,7 @@ impl Adaptive {
     /// are lost that is early, at the price of a probe or two when it merely waits in a queue.
     fn ask_at(&self, call: &Pending, sent: Sent) -> Time {
         let overdue = self.overdue_at(call, sent);
-        let is_alone = self.queue_ahead(PROBE_MAX) == Duration::ZERO;
+        let is_alone = sent.alone || self.queue_ahead(PROBE_MAX) == Duration::ZERO;
         match self.small_trip() {
             Some(trip) if !call.class.is_bulk() && is_alone && self.last_burst.is_some() => {
                 overdue.min(self.probes.kept(sent.at) + trip + PROBE_MIN * 2)
@@ -154,6 +159,8 @@ impl Adaptive {
     /// How much later than expected a reply may come after the slowest hop worked for `time`.
     fn margin(&self, time: Duration) -> Duration {
         let jitter = self.frame_time.deviation().unwrap_or_default() * 2;
+        // Where much is lost one by one a probe too many costs less than waiting.
+        let jitter = if self.is_lossy() { jitter.min(time) } else { jitter };
         let least = self.frame_time().unwrap_or_default() / 4;
         least.max(Duration::from_millis(3)) + time / 8 + jitter
     }

@@ -15,14 +15,18 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
+mod aside;
 pub(crate) mod jitter;
 mod late;
+mod reorder;
 
 use std::time::Duration;
 
 use remora_base::Time;
 
+use self::aside::Aside;
 use self::jitter::{Delivery, Jitter};
+use self::reorder::Reorder;
 use crate::block::{LinkView, Shared, fragments, frames, is_cut};
 use crate::config::{Config, Transport};
 use crate::loss::LossMeter;
@@ -98,40 +102,7 @@ pub(crate) struct Adaptive {
     probes: Probes,
     /// Requests in a row that were sent again although nothing of them was lost.
     always_again: u32,
-}
-
-/// How much later than its successors a reply may come.
-#[derive(Debug, Default)]
-struct Reorder {
-    steps: u32,
-    calm: u32,
-}
-
-impl Reorder {
-    /// Where a trip takes `shortest` at least and `usual` as a rule: the one without a queue, the
-    /// other with it, and what overtakes does so in the queue.
-    fn window(&self, shortest: Duration, usual: Duration) -> Duration {
-        // Even a server that answers in order does not always, least of all what it writes to a disk.
-        Duration::from_millis(1) + shortest / 16 + shortest.max(usual) * self.steps / 4
-    }
-
-    /// Whether things have been overtaken of late, so that an answer may be to any transmission.
-    fn is_known(&self) -> bool {
-        self.steps > 0
-    }
-
-    fn on_spurious(&mut self) {
-        self.steps = (self.steps + 1).min(16);
-        self.calm = 0;
-    }
-
-    fn on_loss(&mut self) {
-        self.calm += 1;
-        if self.calm >= 16 {
-            self.steps = self.steps.saturating_sub(1);
-            self.calm = 0;
-        }
-    }
+    aside: Option<Aside>,
 }
 
 /// What a reply says about its request.

@@ -233,6 +233,22 @@ impl Session {
         self.scaled(line, self.shared().lock().core.write_block(fh, max)).min(max)
     }
 
+    /// Datagrams finish what streams did not, and have the path for themselves.
+    pub(super) fn recall(&self) {
+        self.shared().lock().core.recall(self.shared().now());
+    }
+
+    /// How many bytes a READ should ask for where datagrams finish what streams did not, and no more than `max`: frames are
+    /// lost one by one there, and somebody waits for the last of them.
+    pub(super) fn read_rescue(&self, max: u32) -> u32 {
+        self.shared().lock().core.read_packet(max)
+    }
+
+    /// The same of a WRITE to `fh`.
+    pub(super) fn write_rescue(&self, fh: &Fh, max: u32) -> u32 {
+        self.shared().lock().core.write_packet(fh, max)
+    }
+
     /// A stream's block is a multiple of a datagram's: that one knows the link, and is short
     /// because one lost frame loses all of it.
     fn scaled(&self, line: &Arc<Line>, datagram: u32) -> u32 {

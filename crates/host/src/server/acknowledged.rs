@@ -2,34 +2,18 @@
 
 use std::os::fd::AsFd;
 
-use nix::sys::socket::getsockopt;
-use nix::{getsockopt_impl, libc, sockopt_impl};
-
-sockopt_impl!(
-    /// What the system knows of a connection.
-    TcpInfo,
-    GetOnly,
-    libc::IPPROTO_TCP,
-    libc::TCP_INFO,
-    libc::tcp_info
-);
-
-/// The states of a connection (`include/net/tcp_states.h` of Linux) in which the other end takes what is sent.
-const ESTABLISHED: u8 = 1;
-/// The other end sends no more.
-const CLOSE_WAIT: u8 = 8;
+use crate::tcp::info;
 
 /// Whether the other end has acknowledged all that `socket` was given to send. Sent and not
 /// acknowledged is one thing; not sent yet, because the other end takes no more, another: then the
 /// system asks it now and then. Of a connection that was reset the system has forgotten what was not acknowledged.
 pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
-    let is_there = |info: &libc::tcp_info| [ESTABLISHED, CLOSE_WAIT].contains(&info.tcpi_state);
-    getsockopt(socket, TcpInfo).is_ok_and(|info| is_there(&info) && info.tcpi_unacked == 0 && info.tcpi_probes == 0)
+    info(socket).is_some_and(|info| info.tcpi_unacked == 0 && info.tcpi_probes == 0)
 }
 
 /// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.
 pub(super) fn is_none_overdue(socket: &impl AsFd) -> bool {
-    getsockopt(socket, TcpInfo).is_ok_and(|info| info.tcpi_retransmits == 0 && info.tcpi_probes == 0)
+    info(socket).is_some_and(|info| info.tcpi_retransmits == 0 && info.tcpi_probes == 0)
 }
 
 #[cfg(test)]

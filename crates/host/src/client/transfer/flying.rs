@@ -21,7 +21,8 @@ const STALL: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(50);
 /// The most of that time.
 const STALL_MAX: Duration = Duration::from_secs(3);
-/// Of a READ's answer each segment is heard that comes in order; a few may not.
+/// Of a READ's answer each segment is heard that comes in order, and of a WRITE each that is acknowledged; a few may
+/// not.
 const SEGMENTS: u64 = 4 * 1448;
 /// Towards the end of a file a block over a stream is no more than this share of what is left,
 /// so that all streams end together,
@@ -58,6 +59,11 @@ impl<'s> Flying<'s> {
     /// Whether none is.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
+    }
+
+    /// Whether datagrams finish what streams did not.
+    pub(super) fn is_rescue(&self) -> bool {
+        self.is_rescue
     }
 
     /// The line for the next request, if one has room.
@@ -117,8 +123,10 @@ impl<'s> Flying<'s> {
             if let Ok(answered) = tokio::time::timeout(left, AnyOf(&mut self.calls)).await {
                 break answered;
             }
-            self.give_up_silent();
-            self.is_rescue = true;
+            if self.give_up_silent() && !self.is_rescue {
+                self.is_rescue = true;
+                self.session.recall();
+            }
         };
         let Some(Call { piece, line, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
         match result {
@@ -136,19 +144,27 @@ impl<'s> Flying<'s> {
         }
     }
 
-    /// How long nothing is heard of the streams at most while the link is busy with them, going
-    /// by how long what was answered took.
-    fn quiet_max(&self) -> Duration {
+    /// How much longer nothing may be heard of all streams until the link is idle, going by how long what was
+    /// answered took. Of a WRITE there is nothing to hear until all of it is there, unless the system tells what
+    /// was acknowledged.
+    fn idle_in(&self) -> Duration {
         let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
-        let heads =
-            self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c.piece.end - c.piece.start);
-        let unheard = if self.is_upload { heads.sum() } else { SEGMENTS };
-        IDLE + self.takes(unheard).min(STALL_MAX)
+        let heads = || self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c);
+        let beside = heads().filter(|c| self.session.is_stream_beside(&c.line));
+        let acknowledged: Option<Vec<_>> = beside.map(|c| c.line.unacknowledged_for()).collect();
+        let acknowledged = acknowledged.and_then(|ago| ago.into_iter().min());
+        let quiet = self.session.quiet();
+        let (quiet, unheard) = match acknowledged.filter(|_| self.is_upload) {
+            Some(ago) => (quiet.min(ago), SEGMENTS),
+            None if self.is_upload => (quiet, heads().map(|c| c.piece.end - c.piece.start).sum()),
+            None => (quiet, SEGMENTS),
+        };
+        (IDLE + self.takes(unheard).min(STALL_MAX)).saturating_sub(quiet)
     }
 
     /// The streams that have something on their way, and how much longer each may be silent.
     fn streams(&self) -> impl Iterator<Item = (&Arc<Line>, Duration)> {
-        let idle = self.quiet_max().saturating_sub(self.session.quiet());
+        let idle = self.idle_in();
         let beside = self.calls.iter().map(|c| &c.line).filter(|l| self.session.is_stream_beside(l));
         beside.map(move |line| {
             let core = &line.shared.lock().core;
@@ -161,10 +177,11 @@ impl<'s> Flying<'s> {
         self.streams().map(|(_, left)| left.max(Duration::from_millis(1))).min()
     }
 
-    fn give_up_silent(&self) {
-        for (line, _) in self.streams().filter(|(_, left)| left.is_zero()) {
-            self.session.give_up(line);
-        }
+    /// Whether there were any.
+    fn give_up_silent(&self) -> bool {
+        let silent: Vec<_> = self.streams().filter(|(_, left)| left.is_zero()).map(|(line, _)| line).collect();
+        silent.iter().for_each(|line| self.session.give_up(line));
+        !silent.is_empty()
     }
 }
 

@@ -69,7 +69,10 @@ pub async fn receive(
                 None if refused.is_held() => break,
                 None => {}
             }
-            let block = flying.block(&line, session.read_block(&line, limits.read_max), left);
+            let block = match flying.is_rescue() {
+                true => session.read_rescue(limits.read_max),
+                false => flying.block(&line, session.read_block(&line, limits.read_max), left),
+            };
             let Some((piece, call)) = file.poll(block) else {
                 is_last = refused.is_empty();
                 break;

@@ -1,6 +1,7 @@
 //! A file to a server: WRITEs, as many at once as the window takes, and COMMITs.
 
 use std::future::{Future, pending};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::ClientError;
 use super::super::later::Later;
+use super::super::line::Line;
 use super::super::session::Session;
 use super::Limits;
 use super::flying::Flying;
@@ -198,14 +200,23 @@ impl<'s, P: Progress> Sending<'s, P> {
                 None => {}
             }
             self.file.sync_tail(tail);
-            let block = self.session.write_block(&line, self.file.fh(), self.limits.write_max);
-            let Some(piece) = self.file.poll(self.flying.block(&line, block, self.left)) else {
+            let block = self.block(&line);
+            let Some(piece) = self.file.poll(block) else {
                 return Ok(self.refused.is_empty());
             };
             let call = write(&self.file, &piece, self.progress)?;
             self.flying.push(piece, &line, call)?;
         }
         Ok(false)
+    }
+
+    /// How long a WRITE over `line` should be.
+    fn block(&self, line: &Arc<Line>) -> u32 {
+        let (fh, max) = (self.file.fh(), self.limits.write_max);
+        match self.flying.is_rescue() {
+            true => self.session.write_rescue(fh, max),
+            false => self.flying.block(line, self.session.write_block(line, fh, max), self.left),
+        }
     }
 
     /// Sends the COMMIT whose turn it is, if it is one's.

@@ -1,0 +1,87 @@
+//! While connections beside it fill the path a client learns nothing of the path for afterwards.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use common::{MS, Sent, World, getattr};
+use remora_client::{Config, Transport, WindowSize};
+use remora_wire::nfs3::Proc;
+
+/// A client on a path that takes 12 ms for a block and loses every sixth.
+fn lossy() -> World {
+    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    w.submit(getattr());
+    let small = w.sent().remove(0);
+    w.pass(MS * 5);
+    w.answer(&small);
+    w.submit_reads(150);
+    let mut flying = VecDeque::from(w.sent());
+    let mut nth = 0;
+    while let Some(sent) = flying.pop_front() {
+        nth += 1;
+        w.now += MS * 12;
+        if nth % 6 != 0 {
+            w.answer(&sent);
+        }
+        flying.extend(w.pass(MS));
+    }
+    assert_eq!(w.done.len(), 151);
+    assert!(w.client.loss().is_some_and(|p| p > 0.03), "{:?}", w.client.loss());
+    w
+}
+
+/// Six blocks, each of which waits for 0.6 s behind what others have put into a queue, that drops what asks for it.
+fn crowd(w: &mut World) {
+    for _ in 0..6 {
+        w.submit_reads(1);
+        let sent = w.pass(MS * 600);
+        let block = sent.iter().find(|s| s.proc == Proc::Read).expect("the block");
+        w.answer(block);
+        w.pass(MS);
+    }
+}
+
+/// How long after it is lost somebody asks what has become of a request that people wait for.
+fn asked_after(w: &mut World) -> Duration {
+    w.submit(getattr());
+    let sent: Vec<Sent> = w.pass(Duration::from_secs(2));
+    let lost = sent.iter().find(|s| s.proc == Proc::GetAttr).expect("the request").at;
+    sent.iter().find(|s| s.proc == Proc::Null && s.at > lost).expect("a probe").at.since(lost)
+}
+
+#[test]
+fn what_others_held_up_is_forgotten_with_them() {
+    let mut w = lossy();
+    let before = w.client.loss();
+    w.client.set_aside(w.now);
+    crowd(&mut w);
+    w.client.set_aside(w.now);
+    assert_ne!(w.client.loss(), before, "they came and went in bursts");
+    let (block, packet) = (w.client.read_block(1 << 20), w.client.read_packet(1 << 20));
+    assert!(packet < block && remora_client::fragments(packet + 128) == 1, "{packet} of {block} bytes");
+    w.client.recall(w.now);
+    assert_eq!(w.client.loss(), before);
+    let soon = asked_after(&mut w);
+    assert!(soon < MS * 60, "{soon:?}");
+}
+
+#[test]
+fn without_that_they_are_taken_for_the_path() {
+    let mut w = lossy();
+    crowd(&mut w);
+    let late = asked_after(&mut w);
+    assert!(late > MS * 60, "{late:?}");
+}
+
+#[test]
+fn what_was_known_long_ago_is_not_recalled() {
+    let mut w = lossy();
+    let before = w.client.loss();
+    w.client.set_aside(w.now);
+    crowd(&mut w);
+    w.pass(Duration::from_secs(60));
+    w.client.recall(w.now);
+    assert_ne!(w.client.loss(), before);
+}
