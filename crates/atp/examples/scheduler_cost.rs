@@ -26,7 +26,7 @@ fn filled(policy: Policy, objects: u64, load: u64) -> (Scheduler, Duration) {
     let rate = Rate::from_bits(objects * 10_752 * 8 / 30 * load.max(1) / 2);
     s.forecast(
         Time::ZERO,
-        Forecast { rate, available: Rate::from_bits(1 << 40), state: Knowledge::Known, measured: None },
+        Forecast { rate, available: Rate::from_bits(1 << 40), at_most: rate, state: Knowledge::Known, measured: None },
     );
     let start = Instant::now();
     for i in 0..objects {
@@ -61,7 +61,7 @@ fn main() {
             now += Duration::from_millis(50);
             let rate = Rate::from_bits(objects * 10_752 * 8 / 30 * load.1.max(1) / 2 * (100 - i % 2 * 10) / 100);
             let available = Rate::from_bits(1 << 40);
-            s.forecast(now, Forecast { rate, available, state: Knowledge::Known, measured: None });
+            s.forecast(now, Forecast { rate, available, at_most: rate, state: Knowledge::Known, measured: None });
         }
         let us = |d: Duration, n: u64| d.as_secs_f64() * 1e6 / n as f64;
         let name = format!("{policy:?}").to_lowercase();

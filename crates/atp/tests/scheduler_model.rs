@@ -171,7 +171,7 @@ impl Model {
                     1 => Knowledge::Blackout { since: now },
                     _ => Knowledge::Known,
                 };
-                self.scheduler.forecast(now, Forecast { rate, available: rate, state, measured: None });
+                self.scheduler.forecast(now, Forecast { rate, available: rate, at_most: rate, state, measured: None });
             }
             Op::Dest { dest, what } => {
                 let dest = Dest(dest);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use super::Arrival;
+use super::evidence::Evidence;
 use super::flight::RecentLeast;
 
 /// Gaps are summed up to this before they make a measurement: timestamps are not exact.
@@ -59,6 +60,7 @@ pub(super) struct Dispersal {
     /// together tell nothing of the gap before them.
     same_stamp: bool,
     sum: Sum,
+    evidence: Evidence,
     /// Start of the window, and packets since.
     window: Option<(Arrival, u32)>,
     /// The least one-way delay of late, the clocks' offset included, in nanoseconds.
@@ -68,9 +70,17 @@ pub(super) struct Dispersal {
 }
 
 impl Dispersal {
-    /// Takes a packet's arrival; `slowness` is the estimate in nanoseconds a byte and `mtu` the
-    /// size of a full packet. At most two measurements come of it.
-    pub(super) fn arrival(&mut self, now: Time, a: Arrival, slowness: Option<f64>, mtu: u64) -> [Option<Sample>; 2] {
+    /// Takes a packet's arrival; the next has the same timestamp if they were handed over `together`,
+    /// and then it came in the gap before this one, too. `slowness` is the estimate in nanoseconds a
+    /// byte and `mtu` the size of a full packet. At most two measurements come of it.
+    pub(super) fn arrival(
+        &mut self,
+        now: Time,
+        a: Arrival,
+        together: bool,
+        slowness: Option<f64>,
+        mtu: u64,
+    ) -> [Option<Sample>; 2] {
         let delay = i128::from(a.received.as_nanos()) - i128::from(a.sent.as_nanos());
         self.least.sample(now, delay);
         let Some(p) = self.last else {
@@ -96,14 +106,31 @@ impl Dispersal {
         // Out of a queue it makes no difference how it went in.
         let was_queued = self.excess(p) > spacing.saturating_add(QUEUED);
         let spacing = if was_queued { Duration::ZERO } else { spacing };
-        let taken = if is_packed || was_queued { self.add(a, bytes, gap, spacing, slowness, mtu) } else { None };
+        let is_busy = is_packed || was_queued;
+        if is_busy {
+            self.add(a, bytes, gap, spacing);
+            self.show(now, bytes, gap, spacing);
+        }
+        // What comes with it fills the gap before it.
+        let taken = if is_busy && !together { self.sum(slowness, mtu) } else { None };
         [taken, self.window(a)]
     }
 
     /// Forgets what arrived last: an outage lies between.
     pub(super) fn restart(&mut self) {
         (self.last, self.sum, self.window) = (None, Sum::default(), None);
+        self.evidence = Evidence::default();
         self.delays.clear();
+    }
+
+    /// That was all that the receiver reported for now.
+    pub(super) fn conclude(&mut self) {
+        self.evidence.conclude();
+    }
+
+    /// Nanoseconds a byte that the link has been shown to take at least.
+    pub(super) fn takes_at_least(&self) -> Option<f64> {
+        self.evidence.takes_at_least()
     }
 
     /// How long packets have been waiting in a queue that was there before their own burst.
@@ -113,6 +140,7 @@ impl Dispersal {
 
     fn burst_begins(&mut self, delay: i128) {
         self.same_stamp = true;
+        self.evidence.burst_begins();
         if self.delays.len() == BURSTS {
             self.delays.pop_front();
         }
@@ -127,39 +155,43 @@ impl Dispersal {
     }
 
     /// Adds a gap that the link was busy in.
-    fn add(
-        &mut self,
-        a: Arrival,
-        bytes: u64,
-        gap: Duration,
-        spacing: Duration,
-        slowness: Option<f64>,
-        mtu: u64,
-    ) -> Option<Sample> {
+    fn add(&mut self, a: Arrival, bytes: u64, gap: Duration, spacing: Duration) {
         if self.same_stamp && gap.is_zero() {
-            return None;
+            return;
         }
         self.same_stamp = false;
         if gap > GAP_MAX || self.sum.began.is_some_and(|began| a.received.since(began) > GAP_MAX) {
             self.sum = Sum::default();
         }
         if gap > GAP_MAX {
-            return None;
+            return;
         }
         let sum = &mut self.sum;
         sum.began.get_or_insert(a.received);
         sum.bytes = sum.bytes.saturating_add(bytes);
         sum.received += gap;
         sum.sent += spacing;
+    }
+
+    /// What a gap shows of what the link cannot do: nothing if the packet left as late.
+    fn show(&mut self, now: Time, bytes: u64, gap: Duration, spacing: Duration) {
+        if gap > GAP_MAX || (!gap.is_zero() && is_as_sent(gap, spacing)) {
+            self.evidence.burst_begins();
+        } else {
+            self.evidence.gap(now, bytes, gap);
+        }
+    }
+
+    /// The measurement, if the gaps are enough for one.
+    fn sum(&mut self, slowness: Option<f64>, mtu: u64) -> Option<Sample> {
+        let sum = &mut self.sum;
         let span = if slowness.is_some() { SPAN } else { SPAN_FIRST };
         if sum.received < span || sum.bytes.saturating_mul(5) < mtu.saturating_mul(3) {
             return None;
         }
         let Sum { bytes, received, sent, .. } = std::mem::take(sum);
         let slowness = received.as_nanos() as f64 / bytes as f64;
-        // As fast as it was sent: the sender may have been the slower one.
-        let is_bound = received <= sent + sent / 4;
-        Some(if is_bound { Sample::AtMost(slowness) } else { Sample::Takes(slowness) })
+        Some(if is_as_sent(received, sent) { Sample::AtMost(slowness) } else { Sample::Takes(slowness) })
     }
 
     /// What the link carries at least.
@@ -176,6 +208,11 @@ impl Dispersal {
         }
         (is_full && bytes > 0).then(|| Sample::AtMost(took.as_nanos() as f64 / bytes as f64))
     }
+}
+
+/// As fast as it was sent: the sender may have been the slower one.
+fn is_as_sent(received: Duration, sent: Duration) -> bool {
+    received <= sent + sent / 4
 }
 
 /// Nanoseconds as a duration; zero if negative, far if far.
@@ -197,7 +234,8 @@ mod tests {
                 received: Time::from_secs(1 << 20) + Duration::from_millis(received),
                 total: 1000 * (i as u64 + 1),
             };
-            out.extend(d.arrival(Time::from_millis(sent + 50), a, slowness, 1000).into_iter().flatten());
+            let together = packets.get(i + 1).is_some_and(|next| next.1 == received);
+            out.extend(d.arrival(Time::from_millis(sent + 50), a, together, slowness, 1000).into_iter().flatten());
         }
         out
     }
@@ -214,6 +252,7 @@ mod tests {
             ("sent as fast as it came", known, &[(0, 0), (8, 8)], &[AtMost(8_000.0)]),
             ("out of a queue", known, &[(0, 0), (20, 90), (40, 110)], &[Takes(20_000.0)]),
             ("handed over together", known, &[(0, 0), (0, 0), (0, 20)], &[Takes(20_000.0)]),
+            ("after a pause all at once", known, &[(0, 0), (0, 40), (0, 40), (0, 40), (0, 40)], &[Takes(10_000.0)]),
             ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Takes(20_000.0)]),
             ("overtaken", known, &[(5, 0), (0, 20)], &[]),
             ("first train", None, &[(0, 0), (0, 1), (0, 2)], &[Takes(1_000.0), Takes(1_000.0)]),
@@ -240,8 +279,8 @@ mod tests {
             of(Time::ZERO, Time::ZERO, 0),
             of(Time::MAX, Time::MAX, u64::MAX),
         ] {
-            d.arrival(Time::ZERO, a, Some(1e-300), 1000);
-            d.arrival(Time::MAX, a, None, 1000);
+            d.arrival(Time::ZERO, a, false, Some(1e-300), 1000);
+            d.arrival(Time::MAX, a, true, None, 1000);
         }
         d.standing();
     }

@@ -12,6 +12,7 @@
 //! then ask for the timeout. `now` never goes backwards.
 
 mod dispersal;
+mod evidence;
 mod flight;
 mod pacer;
 mod pairs;
@@ -77,6 +78,9 @@ pub struct Forecast {
     pub rate: Option<ByteRate>,
     /// What may be spent now: above `rate` to probe, below it to drain a queue.
     pub available: Option<ByteRate>,
+    /// What the link has been shown not to exceed, `rate` or more; `None` while too little has been
+    /// seen to say. Nothing is given up that this would carry.
+    pub at_most: Option<ByteRate>,
     /// How far `rate` is to be believed.
     pub state: Knowledge,
     /// When `rate` was last confirmed by a measurement.
@@ -298,7 +302,10 @@ impl Estimator {
     pub fn poll_forecast(&mut self) -> Option<Forecast> {
         let new = self.forecast();
         let changed = self.told.is_none_or(|old| {
-            old.state != new.state || is_apart(old.rate, new.rate) || is_apart(old.available, new.available)
+            old.state != new.state
+                || is_apart(old.rate, new.rate)
+                || is_apart(old.available, new.available)
+                || is_apart(old.at_most, new.at_most)
         });
         changed.then(|| {
             self.told = Some(new);

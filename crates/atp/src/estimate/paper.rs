@@ -246,9 +246,12 @@ impl Paper {
     }
 
     pub(super) fn forecast(&self) -> Forecast {
+        let rate = self.curbw.and_then(|b| byte_rate(b as f64));
         Forecast {
-            rate: self.curbw.and_then(|b| byte_rate(b as f64)),
+            rate,
             available: self.curbw.and_then(|_| byte_rate(self.available as f64)),
+            // The paper gives up by the estimate itself.
+            at_most: rate,
             state: if self.curbw.is_some() { Knowledge::Known } else { Knowledge::Unknown },
             measured: self.measured,
         }

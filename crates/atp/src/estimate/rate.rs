@@ -101,11 +101,13 @@ impl Rate {
         }
         self.heard(now);
         self.flight.heard(now);
-        for a in arrivals {
+        for (i, a) in arrivals.iter().enumerate() {
             self.blind = self.blind.saturating_add(1);
-            let samples = self.dispersal.arrival(now, *a, self.slowness.get(), self.config.mtu);
+            let together = arrivals.get(i + 1).is_some_and(|next| next.received == a.received);
+            let samples = self.dispersal.arrival(now, *a, together, self.slowness.get(), self.config.mtu);
             samples.into_iter().flatten().for_each(|s| self.measured(now, s));
         }
+        self.dispersal.conclude();
     }
 
     fn measured(&mut self, now: Time, sample: Sample) {
@@ -222,9 +224,11 @@ impl Rate {
             _ => Knowledge::Unknown,
         };
         let is_gone = matches!(state, Knowledge::Blackout { .. });
+        let at_most = self.dispersal.takes_at_least().map(|s| 1e9 / s);
         Forecast {
             rate: rate.and_then(byte_rate),
             available: if is_gone { None } else { rate.and_then(|r| byte_rate(r * self.gain())) },
+            at_most: at_most.and_then(|most| byte_rate(rate.map_or(most, |r| r.max(most)))),
             state,
             measured: self.slowness.measured(),
         }

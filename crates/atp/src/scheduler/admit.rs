@@ -53,7 +53,8 @@ impl Scheduler {
         let deadline = object.deadline?;
         let wire = self.config.wire(object.size);
         let needed = rate_of_bytes(paper::needed(now, deadline, wire));
-        (wire as f64 > self.most(now, deadline)).then_some(Rejection::InsufficientBandwidth { needed, available })
+        let is_hopeless = self.most(now, deadline).is_some_and(|most| wire as f64 > most * self.hope());
+        is_hopeless.then_some(Rejection::InsufficientBandwidth { needed, available })
     }
 
     /// Brings the plans of all queues that are due up to date.
@@ -154,25 +155,33 @@ impl Scheduler {
         if short {
             return Verdict::Stands(Standing::Short);
         }
+        let wire = item.wire as f64;
+        let Some(most) = self.most(outlook.now, item.deadline) else {
+            return Verdict::Stands(Standing::Gamble); // which shows what the link carries
+        };
         if entry.asks {
             let needed = paper::needed(outlook.now, item.deadline, item.wire);
             return Verdict::Suspended { needed: rate_of_bytes(needed) };
         }
         // Other queues may run empty: hope counts on all of the link, not on the share.
-        if item.wire as f64 > self.most(outlook.now, item.deadline) {
+        if wire > most * self.hope() {
             Verdict::Evicted
-        } else if item.wire as f64 <= outlook.capacity(item) * outlook.tuning.gamble {
+        } else if wire <= most * outlook.tuning.gamble {
             Verdict::Stands(Standing::Gamble)
         } else {
             Verdict::Stands(Standing::Parked)
         }
     }
 
-    /// The most bytes on the wire that an object due at `deadline` may hope for.
-    fn most(&self, now: Time, deadline: Time) -> f64 {
+    /// The most bytes on the wire that the link carries until `deadline`; `None` while too little has
+    /// been seen of it: a rate that one gap has shown says little of what the link cannot do.
+    fn most(&self, now: Time, deadline: Time) -> Option<f64> {
         let seconds = deadline.since(now).saturating_sub(self.config.latency).as_secs_f64();
-        let bytes_per_second = self.forecast.rate.map_or(0, Rate::bits) as f64 / 8.0;
-        seconds * bytes_per_second * self.config.tuning.hope.max(1.0)
+        self.forecast.at_most.map(|most| seconds * (most.bits() as f64 / 8.0))
+    }
+
+    fn hope(&self) -> f64 {
+        self.config.tuning.hope.max(1.0)
     }
 
     fn apply(&mut self, now: Time, queue: QueueId, key: Key, verdict: Verdict, available: Rate) {

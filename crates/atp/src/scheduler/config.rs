@@ -28,10 +28,10 @@ pub struct Tuning {
     /// How far ahead the forecast is relied on for that: no class steps back on the strength of
     /// what the link may carry later.
     pub horizon: Duration,
-    /// How many times the forecast an object that does not fit may need before it has no hope, and
-    /// is ended; at least 1.
+    /// How many times what the link is known to carry at most an object that does not fit may need
+    /// before it has no hope, and is ended; at least 1.
     pub hope: f64,
-    /// How many times the forecast such an object may need to be sent while nothing else is there to
+    /// How many times the same such an object may need to be sent while nothing else is there to
     /// send; 0 for never.
     pub gamble: f64,
     /// How much larger an object suspended for lack of bandwidth counts: it has to fit with that to

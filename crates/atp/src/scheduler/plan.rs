@@ -64,11 +64,6 @@ impl Outlook {
         deadline.since(self.now).saturating_sub(self.latency).as_secs_f64()
     }
 
-    /// Bytes that fit before `item`'s deadline at the rate itself.
-    pub(super) fn capacity(&self, item: &Item) -> f64 {
-        self.seconds(item.deadline) * self.bytes_per_second()
-    }
-
     /// Bytes that fit before `item`'s deadline even if the forecast proves too good.
     fn relied_on(&self, item: &Item) -> f64 {
         let seconds = self.seconds(item.deadline).min(self.tuning.horizon.as_secs_f64());

@@ -18,7 +18,7 @@ fn rate(bytes_per_second: u64) -> Option<Rate> {
 
 fn known(bytes_per_second: u64) -> Forecast {
     let rate = rate(bytes_per_second);
-    Forecast { rate, available: rate, state: Knowledge::Known, measured: None }
+    Forecast { rate, available: rate, at_most: rate, state: Knowledge::Known, measured: None }
 }
 
 fn blackout(frozen: u64) -> Forecast {
@@ -266,6 +266,33 @@ fn remora_ends_what_has_no_hope_and_turns_to_what_has() {
     let [Upcall::Final(f)] = upcalls(&mut s)[..] else { panic!() };
     assert_eq!((f.request, f.outcome, f.written), (second, Outcome::Evicted, 1000));
     assert!((ms(600)..ms(650)).contains(&f.at), "{}", f.at);
+}
+
+#[test]
+fn remora_gives_nothing_up_on_a_guess_and_lets_the_link_show_what_it_carries() {
+    let evicted = Some(Outcome::Evicted);
+    for (name, at_most, on_shortage, ends, packets) in [
+        ("no hope by a rate that one gap has shown", None, OnShortage::Drop, None, 1),
+        ("nor is anybody asked", None, OnShortage::Suspend, None, 1),
+        ("the link may exceed the rate", rate(2_000_000), OnShortage::Drop, None, 1),
+        ("no hope", rate(10_000), OnShortage::Drop, evicted, 0),
+    ] {
+        let mut s = scheduler(Policy::Remora);
+        let id = s.submit(ms(0), D, 1_000_000, Options { on_shortage, ..options(Priority::LOW, 1000) });
+        s.forecast(ms(1), Forecast { at_most, ..known(10_000) });
+        assert_eq!(finals(&mut s), Vec::from_iter(ends.map(|end| (id.0, end))), "{name}");
+        assert_eq!(send(&mut s, ms(2), 1).len(), packets, "{name}");
+    }
+}
+
+#[test]
+fn remora_rejects_no_newcomer_on_a_guess() {
+    for (at_most, taken) in [(None, true), (rate(2_000_000), true), (rate(10_000), false)] {
+        let mut s = scheduler(Policy::Remora);
+        s.forecast(ms(0), Forecast { at_most, ..known(10_000) });
+        s.submit(ms(1), D, 1_000_000, options(Priority::LOW, 1000));
+        assert_eq!(s.objects() == 1, taken, "{at_most:?}");
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub(super) fn combine(forecasts: impl IntoIterator<Item = Forecast>) -> Option<F
         Forecast {
             rate: sum(a.rate, b.rate),
             available: sum(a.available, b.available),
+            // What one may carry beyond what has been seen, both may.
+            at_most: sum(a.at_most, b.at_most).filter(|_| is_bounded(&a) && is_bounded(&b)),
             state: match (a.state, b.state) {
                 (Knowledge::Known, _) | (_, Knowledge::Known) => Knowledge::Known,
                 (Knowledge::Unknown, _) | (_, Knowledge::Unknown) => Knowledge::Unknown,
@@ -29,7 +31,16 @@ pub(super) fn combine(forecasts: impl IntoIterator<Item = Forecast>) -> Option<F
 /// `this` without its rates if it is silent while `other` is not: they are frozen and old.
 fn only_live(this: Forecast, other: Forecast) -> Forecast {
     let silent = |f: &Forecast| matches!(f.state, Knowledge::Blackout { .. });
-    if silent(&this) && !silent(&other) { Forecast { rate: None, available: None, ..this } } else { this }
+    if silent(&this) && !silent(&other) {
+        Forecast { rate: None, available: None, at_most: None, ..this }
+    } else {
+        this
+    }
+}
+
+/// Whether what it carries is bounded, as far as it counts at all.
+fn is_bounded(f: &Forecast) -> bool {
+    f.at_most.is_some() || f.rate.is_none()
 }
 
 fn sum(a: Option<Rate>, b: Option<Rate>) -> Option<Rate> {
@@ -50,7 +61,10 @@ mod tests {
 
     #[test]
     fn forecasts_of_a_shared_link_add_up() {
-        let f = |mbit: u64, state| Forecast { rate: Some(Rate::mbit(mbit)), available: None, state, measured: None };
+        let f = |mbit: u64, state| {
+            let rate = Some(Rate::mbit(mbit));
+            Forecast { rate, available: None, at_most: rate, state, measured: None }
+        };
         let out = Knowledge::Blackout { since: Time::from_secs(1) };
         let cases = [
             (vec![f(1, Knowledge::Known), f(2, Knowledge::Known)], Some(Rate::mbit(3)), Knowledge::Known),

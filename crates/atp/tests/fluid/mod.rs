@@ -217,7 +217,7 @@ fn forecast(link: &Link, now: Time, policy: Policy) -> Forecast {
     let known = Rate::from_bits((rate * 8.0).max(1.0) as u64);
     let silent = policy == Policy::Remora && rate < 1.0;
     let state = if silent { Knowledge::Blackout { since: now } } else { Knowledge::Known };
-    Forecast { rate: known, available: known, state, measured: Some(now) }
+    Forecast { rate: known, available: known, at_most: known, state, measured: Some(now) }
 }
 
 /// What a clairvoyant could have delivered, class by class: by deadline, each object that fits

@@ -80,6 +80,16 @@ pub struct Node {
     /// The largest datagram it may send.
     largest: usize,
     free: Time,
+    /// From, to, in order: its machine does not let it run. What comes waits for it.
+    pub pauses: Vec<(Time, Time)>,
+}
+
+impl Node {
+    /// When it next runs, from then on.
+    fn runs(&self, at: Time) -> Time {
+        let begun = self.pauses.partition_point(|(from, _)| *from <= at);
+        self.pauses[..begun].last().map_or(at, |(_, to)| at.max(*to))
+    }
 }
 
 struct Flight {
@@ -159,6 +169,7 @@ impl World {
             capture: None,
             largest,
             free: Time::ZERO,
+            pauses: Vec::new(),
         });
         n
     }
@@ -247,6 +258,8 @@ impl World {
                 let step = self.coalesced.as_nanos() as u64;
                 at = Time::ZERO + Duration::from_nanos(at.as_nanos().next_multiple_of(step));
             }
+            let to = self.nodes.iter().find(|n| n.addr == transmit.to.addr);
+            at = to.map_or(at, |node| node.runs(at));
             self.fly(at, from, transmit.to.addr, transmit.payload.clone());
         }
     }
@@ -259,7 +272,7 @@ impl World {
     }
 
     fn next_time(&self) -> Option<Time> {
-        let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
+        let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout().map(|at| n.runs(at.max(self.now))));
         let air = self.air.peek().map(|Reverse((at, _))| *at);
         timers.chain(air).min().map(|t| t.max(self.now))
     }
@@ -303,7 +316,11 @@ impl World {
             self.drain(n);
         }
         for n in 0..self.nodes.len() {
-            if self.nodes[n].endpoint.poll_timeout().is_some_and(|t| t <= self.now) {
+            if self.nodes[n]
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|t| t <= self.now && self.nodes[n].runs(self.now) == self.now)
+            {
                 self.nodes[n].endpoint.handle_timeout(self.now);
                 self.drain(n);
             }
