@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,6 +209,13 @@ struct Stream<'s> {
 }
 
 impl Stream<'_> {
+    fn new(tcp: TcpStream, shared: &Shared) -> Stream<'_> {
+        if shared.is_beside {
+            shared.watch(tcp.as_fd().try_clone_to_owned().ok());
+        }
+        Stream { tcp, shared }
+    }
+
     /// When it is closed, what the kernel still has of it is not sent, and the other end is told.
     fn give_up(&self) {
         // Fails if the connection has gone, and then there is nothing to give up.
@@ -217,6 +225,7 @@ impl Stream<'_> {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
+        self.shared.watch(None);
         if self.shared.is_closed() {
             self.give_up();
         }
@@ -231,7 +240,7 @@ async fn serve_stream(
     peer: Peer,
     heard: &mut bool,
 ) -> io::Result<Option<TcpStream>> {
-    let mut stream = Stream { tcp: stream, shared };
+    let mut stream = Stream::new(stream, shared);
     let (mut read, mut write) = stream.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();

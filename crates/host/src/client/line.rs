@@ -1,8 +1,7 @@
 //! A core on a socket of its own, and the task that drives it.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use remora_base::Peer;
@@ -14,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys, driver, objects};
-use crate::{reserved, tcp};
+use crate::reserved;
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,8 +24,6 @@ pub(super) struct Line {
     pub(super) shared: Arc<Shared>,
     pub(super) server: SocketAddr,
     pub(super) transport: Transport,
-    /// Of a stream beside a session's own line, to ask the system how it goes.
-    watched: Mutex<Option<OwnedFd>>,
     task: JoinHandle<()>,
 }
 
@@ -64,7 +61,7 @@ impl Line {
         let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
         let shared = Shared::new(core, options.clock, server.to_string(), false);
         let task = tokio::spawn(objects::run(shared.clone(), link, remote));
-        Ok(Line { shared, server, transport: Transport::Atp, watched: Mutex::default(), task })
+        Ok(Line { shared, server, transport: Transport::Atp, task })
     }
 
     async fn open_any(
@@ -81,7 +78,6 @@ impl Line {
             let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
             Shared::new(core, options.clock, server.to_string(), is_beside)
         };
-        let mut watched = None;
         let (shared, task) = match transport {
             Transport::Udp => {
                 let socket = bind(server).await.map_err(failed)?;
@@ -95,14 +91,13 @@ impl Line {
                 let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
                 if is_beside {
                     tune(&stream);
-                    watched = stream.as_fd().try_clone_to_owned().ok();
                 }
                 let shared = shared(config);
                 (shared.clone(), tokio::spawn(driver::run_tcp(shared, stream, server)))
             }
             Transport::Atp => return Err(ClientError::NoKey { server: server.to_string() }),
         };
-        Ok(Line { shared, server, transport, watched: Mutex::new(watched), task })
+        Ok(Line { shared, server, transport, task })
     }
 
     /// How many more requests for file data it takes at this moment.
@@ -110,18 +105,10 @@ impl Line {
         self.shared.lock().core.room()
     }
 
-    /// How long the other end has acknowledged nothing of what was sent over a stream beside a session's own
-    /// line; `None` if that is not known, as when it is not the first connection any more.
-    pub(super) fn unacknowledged_for(&self) -> Option<Duration> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(tcp::unacknowledged_for)
-    }
-
     /// Closes it at once: what the kernel still has of it is not sent any more, and the other
     /// end is told.
     pub(super) fn reset(&self) {
         self.shared.close();
-        // The last descriptor closes it.
-        drop(self.watched.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.task.abort();
     }
 }

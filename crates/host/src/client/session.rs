@@ -1,6 +1,7 @@
 //! A handle on a mounted server.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -16,9 +17,9 @@ use super::ClientError;
 use super::later::Later;
 use super::line::Line;
 use super::streams::Streams;
-use crate::Clock;
 use crate::atp::AtpError;
 use crate::handoff::{Listener, Signal};
+use crate::{Clock, tcp};
 
 /// How many times longer a block over a stream is than one in a datagram, and its least bytes.
 const STREAM_BLOCK: u32 = 3;
@@ -77,6 +78,8 @@ pub(super) struct Shared {
     pub(super) name: String,
     /// Others do its work while it stands still, so there is no search for a better one.
     pub(super) is_beside: bool,
+    /// Its connection, if it is a stream beside others, to ask the system how it goes.
+    watched: Mutex<Option<OwnedFd>>,
     closed: AtomicBool,
     /// Why the server will have nothing to do with us, or we with it (ATP); then it is closed.
     refusal: OnceLock<Refusal>,
@@ -114,6 +117,7 @@ impl Shared {
             clock,
             name,
             is_beside,
+            watched: Mutex::default(),
             closed: AtomicBool::new(false),
             refusal: OnceLock::new(),
         })
@@ -125,6 +129,18 @@ impl Shared {
 
     pub(super) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// Watches this connection from now on, or none. A connection that is watched stays open: before it is closed it must not
+    /// be any more.
+    pub(super) fn watch(&self, stream: Option<OwnedFd>) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+
+    /// How long the other end has acknowledged nothing of what was sent over the connection that is watched; `None` if none is
+    /// or it does not stand any more.
+    pub(super) fn unacknowledged_for(&self) -> Option<Duration> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(tcp::unacknowledged_for)
     }
 
     pub(super) fn submit(&self, request: Request) -> Result<Pending, ClientError> {

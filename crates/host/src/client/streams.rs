@@ -296,4 +296,19 @@ mod tests {
             assert!(took < Duration::from_millis(within), "{living} of 2 streams live: {took:?}");
         }
     }
+    #[tokio::test]
+    async fn a_stream_that_is_given_up_is_reset_although_it_is_watched() {
+        let (listener, _) = listen().await;
+        let config = Config::new(remora_client::Transport::Tcp);
+        let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };
+        let line = Line::open_beside(listener.local_addr().unwrap(), config, &options).await.unwrap();
+        let (mut other, _) = listener.accept().await.unwrap();
+        while line.shared.unacknowledged_for().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        line.reset();
+        let told = tokio::time::timeout(CONNECT_MAX, other.read(&mut [0])).await.expect("the other end is told");
+        assert_eq!(told.map_err(|e| e.kind()), Err(std::io::ErrorKind::ConnectionReset));
+        assert_eq!(line.shared.unacknowledged_for(), None);
+    }
 }

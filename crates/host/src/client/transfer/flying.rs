@@ -151,7 +151,7 @@ impl<'s> Flying<'s> {
         let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
         let heads = || self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c);
         let beside = heads().filter(|c| self.session.is_stream_beside(&c.line));
-        let acknowledged: Option<Vec<_>> = beside.map(|c| c.line.unacknowledged_for()).collect();
+        let acknowledged: Option<Vec<_>> = beside.map(|c| c.line.shared.unacknowledged_for()).collect();
         let acknowledged = acknowledged.and_then(|ago| ago.into_iter().min());
         let quiet = self.session.quiet();
         let (quiet, unheard) = match acknowledged.filter(|_| self.is_upload) {
