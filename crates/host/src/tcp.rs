@@ -49,7 +49,9 @@ pub(crate) fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
     getsockopt(socket, TcpInfo).ok().filter(is_there)
 }
 
-/// How long the other end has acknowledged nothing, in steps of the kernel's tick.
+/// How long the other end has acknowledged nothing, in steps of the kernel's tick, although there is something that it has not
+/// acknowledged.
 pub(crate) fn unacknowledged_for(socket: &impl AsFd) -> Option<Duration> {
-    info(socket).map(|info| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+    let info = info(socket).filter(|info| info.tcpi_unacked > 0)?;
+    Some(Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }

@@ -137,10 +137,15 @@ impl Shared {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// How long the other end has acknowledged nothing of what was sent over the connection that is watched; `None` if none is
-    /// or it does not stand any more.
+    /// How long the other end has acknowledged nothing of what was sent over the connection that is watched; `None` if all of it
+    /// is acknowledged, or no connection is watched, or it does not stand any more.
     pub(super) fn unacknowledged_for(&self) -> Option<Duration> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(tcp::unacknowledged_for)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     pub(super) fn submit(&self, request: Request) -> Result<Pending, ClientError> {

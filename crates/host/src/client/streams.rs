@@ -303,12 +303,12 @@ mod tests {
         let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };
         let line = Line::open_beside(listener.local_addr().unwrap(), config, &options).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();
-        while line.shared.unacknowledged_for().is_none() {
+        while !line.shared.is_watched() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         line.reset();
         let told = tokio::time::timeout(CONNECT_MAX, other.read(&mut [0])).await.expect("the other end is told");
         assert_eq!(told.map_err(|e| e.kind()), Err(std::io::ErrorKind::ConnectionReset));
-        assert_eq!(line.shared.unacknowledged_for(), None);
+        assert!(!line.shared.is_watched());
     }
 }

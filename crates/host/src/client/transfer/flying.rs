@@ -151,8 +151,8 @@ impl<'s> Flying<'s> {
         let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
         let heads = || self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c);
         let beside = heads().filter(|c| self.session.is_stream_beside(&c.line));
-        let acknowledged: Option<Vec<_>> = beside.map(|c| c.line.shared.unacknowledged_for()).collect();
-        let acknowledged = acknowledged.and_then(|ago| ago.into_iter().min());
+        // Where all is there, it is the server that is waited for, or a reply.
+        let acknowledged = beside.filter_map(|c| c.line.shared.unacknowledged_for()).min();
         let quiet = self.session.quiet();
         let (quiet, unheard) = match acknowledged.filter(|_| self.is_upload) {
             Some(ago) => (quiet.min(ago), SEGMENTS),
