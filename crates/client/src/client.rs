@@ -449,9 +449,10 @@ impl Client {
         if is_short || self.fragments.are_crammed() { LENGTHS[0] } else { PAIR }
     }
 
-    /// From `now` on connections beside this one fill the path. What is learned of it meanwhile counts for as long as they do.
-    pub fn set_aside(&mut self, now: Time) {
-        self.adaptive.set_aside(now);
+    /// From `now` on connections beside this one fill the path, more than the `others` that do already. What is learned of
+    /// it meanwhile counts for as long as they do; what it was is what it was before the first of them.
+    pub fn set_aside(&mut self, now: Time, others: usize) {
+        self.adaptive.set_aside(now, others);
     }
 
     /// They do not any more: the path is what it was before, unless that is a minute ago.

@@ -55,9 +55,9 @@ fn asked_after(w: &mut World) -> Duration {
 fn what_others_held_up_is_forgotten_with_them() {
     let mut w = lossy();
     let before = w.client.loss();
-    w.client.set_aside(w.now);
+    w.client.set_aside(w.now, 0);
     crowd(&mut w);
-    w.client.set_aside(w.now);
+    w.client.set_aside(w.now, 2);
     assert_ne!(w.client.loss(), before, "they came and went in bursts");
     let (block, packet) = (w.client.read_block(1 << 20), w.client.read_packet(1 << 20));
     assert!(packet < block && remora_client::fragments(packet + 128) == 1, "{packet} of {block} bytes");
@@ -79,9 +79,30 @@ fn without_that_they_are_taken_for_the_path() {
 fn what_was_known_long_ago_is_not_recalled() {
     let mut w = lossy();
     let before = w.client.loss();
-    w.client.set_aside(w.now);
+    w.client.set_aside(w.now, 0);
     crowd(&mut w);
     w.pass(Duration::from_secs(60));
     w.client.recall(w.now);
     assert_ne!(w.client.loss(), before);
+}
+
+/// Of connections that went without a word.
+#[test]
+fn what_was_set_aside_for_others_that_are_gone_is_not_recalled() {
+    let mut w = lossy();
+    w.client.set_aside(w.now, 0);
+    crowd(&mut w);
+    let since = w.client.loss();
+    w.client.set_aside(w.now, 0);
+    w.pass(Duration::from_secs(1));
+    w.client.recall(w.now);
+    assert_eq!(w.client.loss(), since);
+    // Nor is it too old for what comes after it.
+    w.client.set_aside(w.now, 0);
+    w.pass(Duration::from_secs(59));
+    w.client.set_aside(w.now, 0);
+    crowd(&mut w);
+    let crowded = w.client.loss();
+    w.client.recall(w.now);
+    assert!(w.client.loss() == since && crowded != since, "{:?}", w.client.loss());
 }

@@ -33,9 +33,9 @@ pub(super) struct Aside {
 }
 
 impl Adaptive {
-    /// From now on something else fills the path, or more of it.
-    pub(crate) fn set_aside(&mut self, now: Time) {
-        if self.aside.is_some() {
+    /// From now on one thing more fills the path than the `others` that do already.
+    pub(crate) fn set_aside(&mut self, now: Time, others: usize) {
+        if others > 0 && self.aside.is_some() {
             return;
         }
         self.aside = Some(Aside {

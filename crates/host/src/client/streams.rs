@@ -103,7 +103,7 @@ impl Streams {
         if missing == 0 || !Self::is_for(&line.shared.lock().core) {
             return;
         }
-        line.shared.lock().core.set_aside(line.shared.now());
+        line.shared.lock().core.set_aside(line.shared.now(), state.lines.len());
         let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
         let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
