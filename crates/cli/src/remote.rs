@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -116,11 +117,20 @@ impl Remote {
     async fn info(&self) -> Result<&Info> {
         let ask = || async {
             let root = self.session.root();
-            // Both at once, for a round trip may be long, and not every server tells of attributes here.
-            let (info, attr) = tokio::join!(async { ask!(self, FsInfo(root.clone())) }, self.getattr(root));
+            // Both at once, for a round trip may be long, and not every server tells of attributes with FSINFO.
+            // Where one does, nobody waits for a GETATTR that was lost.
+            let (mut fsinfo, mut getattr) =
+                (pin!(async { ask!(self, FsInfo(root.clone())) }), pin!(self.getattr(root)));
+            let (info, early) = tokio::select! {
+                info = &mut fsinfo => {
+                    let tells = info.as_ref().is_ok_and(|info| info.attr.is_some());
+                    (info, if tells { None } else { getattr.await.ok() })
+                }
+                attr = &mut getattr => (fsinfo.await, attr.ok()),
+            };
             let (read_max, write_max, attr) = match info {
-                Ok(info) => (info.read_max, info.write_max, info.attr.or(attr.ok())),
-                Err(e) if is_missing(&e) => (0, 0, attr.ok()),
+                Ok(info) => (info.read_max, info.write_max, info.attr.or(early)),
+                Err(e) if is_missing(&e) => (0, 0, early),
                 Err(e) => return Err(e),
             };
             // A server that says nothing gets blocks that every server takes.

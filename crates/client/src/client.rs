@@ -388,6 +388,12 @@ impl Client {
         self.waiting.is_empty() && self.resend.is_empty()
     }
 
+    /// Whether everything submitted is on its way on a long path, in the order in which it was
+    /// submitted: what is asked for now arrives behind it, and a round trip sooner than if it were waited for.
+    pub fn has_sent_all_far(&self) -> bool {
+        self.is_long() && self.is_all_sent()
+    }
+
     /// From now on requests are given up as [`Config::give_up`] says with this value.
     pub fn set_give_up(&mut self, patience: Option<Duration>) {
         self.config.give_up = patience;

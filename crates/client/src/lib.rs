@@ -26,6 +26,7 @@ mod retry;
 mod rtt;
 mod transfer;
 mod window;
+mod written;
 
 pub use block::{BlockSize, FRAME_PAYLOAD, fragments};
 pub use client::{Busy, Client, Event, Stats};
@@ -33,3 +34,4 @@ pub use config::{Config, Transport, WindowSize};
 pub use request::{Answer, CallId, Failure, Request};
 pub use retry::RetryPolicy;
 pub use transfer::{Download, Piece, TransferError, Upload};
+pub use written::Written;

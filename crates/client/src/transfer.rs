@@ -9,6 +9,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
 
+use crate::written::Written;
+
 /// A piece of a file.
 pub type Piece = Range<u64>;
 
@@ -146,6 +148,8 @@ pub struct Upload {
     stable: Vec<Piece>,
     restarts: u32,
     sent: u64,
+    /// What the replies to WRITEs said, once there was one.
+    seen: Option<Written>,
 }
 
 impl Upload {
@@ -168,6 +172,7 @@ impl Upload {
             stable: Vec::new(),
             restarts: 0,
             sent: 0,
+            seen: None,
         }
     }
 
@@ -225,6 +230,8 @@ impl Upload {
         if piece.start < self.tail {
             self.flying_unstable = self.flying_unstable.saturating_sub(1);
         }
+        let first = self.seen.is_none();
+        self.seen.get_or_insert_default().take(ok.wcc.after.as_ref(), first);
         let given = piece.end - piece.start;
         let written = u64::from(ok.count);
         if written == 0 || written > given {
@@ -305,6 +312,11 @@ impl Upload {
     /// Bytes acknowledged so far, those written again counted again.
     pub fn sent(&self) -> u64 {
         self.sent
+    }
+
+    /// What the server said of the file so far.
+    pub fn written(&self) -> Written {
+        self.seen.unwrap_or_default()
     }
 
     /// The server restarted before these were committed.

@@ -2,6 +2,8 @@
 //! section 5), as a run in virtual time. One mobile or several on one radio, with or without the
 //! link protocol, with cell switches.
 
+mod beginning;
+mod closing;
 mod copier;
 mod result;
 
@@ -19,6 +21,7 @@ use crate::server_node::{ServerConfig, ServerNode};
 use crate::trace::Trace;
 use crate::world::{Stuck, World};
 
+use copier::Start;
 pub(crate) use copier::{Copier, Task};
 pub use result::{CopyResult, MobileCopy};
 
@@ -28,10 +31,23 @@ pub const SWITCH_NOTICE: Duration = Duration::from_millis(50);
 /// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
-    /// From the server: MNT, LOOKUP, READs.
+    /// From the server: LOOKUP, READs.
     Read,
-    /// To the server: MNT, CREATE, WRITEs, COMMIT.
+    /// To the server: CREATE, WRITEs, COMMIT.
     Write,
+}
+
+/// How a copy is gone about: what is asked beside what [`Direction`] says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Manner {
+    /// A MNT before all else.
+    #[default]
+    Mounting,
+    /// Nothing: the papers copied on a mounted file system.
+    Mounted,
+    /// As `remora cp` with a server that it knows from before: at first FSINFO, GETATTR, MNT, LOOKUP and for a write
+    /// CREATE, all at once; at the end of a write RENAME and SETATTR.
+    Command,
 }
 
 /// A switch from one cell to the next: for its length nothing gets through.
@@ -57,8 +73,8 @@ pub struct CopyConfig {
     pub link: Option<remora_link::Config>,
     /// The server.
     pub server: ServerConfig,
-    /// Whether the clients know the directory already and need no MNT: the papers copied on a mounted file system.
-    pub mounted: bool,
+    /// What the clients ask beside what must be.
+    pub manner: Manner,
     /// Which way.
     pub direction: Direction,
     /// How much (range: 1 byte to 1 GiB).
@@ -83,7 +99,7 @@ impl CopyConfig {
             channel: remora_channel::Config::default(),
             link: None,
             server: ServerConfig::default(),
-            mounted: false,
+            manner: Manner::default(),
             direction,
             bytes: 1 << 20,
             mobiles: 1,
@@ -168,7 +184,11 @@ pub(crate) fn build<U: User>(
     user: impl Fn(Copier) -> U,
 ) -> Result<World<U>, CopyError> {
     let server = ServerNode::new(config.server.clone(), seed);
-    let root = if config.mounted { Some(root_of(&server)?) } else { None };
+    let start = match config.manner {
+        Manner::Mounting => Start::Mounting,
+        Manner::Mounted => Start::Mounted(root_of(&server)?),
+        Manner::Command => Start::Command(root_of(&server)?),
+    };
     let mut world = World::new(seed, server, trace);
     let mut radio = Radio::new(config.channel(), config.link.as_ref(), seed, config.mobiles)?;
     if let Some(host) = config.host {
@@ -178,7 +198,7 @@ pub(crate) fn build<U: User>(
     for mobile in 0..config.mobiles {
         let copier = Copier::new(Task {
             direction: config.direction,
-            root: root.clone(),
+            start: start.clone(),
             name: format!("file{mobile}"),
             original: random_bytes(config.bytes, Channel::seed_of(seed, mobile)),
             io_max: config.server.limits.io_max(Path::Datagram),

@@ -63,8 +63,7 @@ pub struct SmallResult {
 
 /// Saves small files while a copy runs, in virtual time.
 pub fn run(config: &SmallConfig, seed: u64) -> Result<SmallResult, CopyError> {
-    let bulk = CopyConfig { mounted: true, ..config.bulk.clone() };
-    let mut world = copy::build(&bulk, seed, Trace::quiet(), Desk::copying)?;
+    let mut world = copy::build(&config.bulk, seed, Trace::quiet(), Desk::copying)?;
     let limit = Time::ZERO + config.bulk.limit;
     let root = copy::root_of(&world.server)?;
     let saver = Saver::new(config, root, seed);

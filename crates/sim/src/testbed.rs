@@ -15,7 +15,7 @@ use remora_base::Rate;
 use remora_channel::{ErrorModel, Receiver};
 use remora_client::{BlockSize, RetryPolicy, WindowSize};
 
-use crate::copy::{CopyConfig, Direction};
+use crate::copy::{CopyConfig, Direction, Manner};
 use crate::disk::DiskModel;
 use crate::hosts::SlowHost;
 use crate::server_node::ServerConfig;
@@ -132,7 +132,7 @@ pub fn copy_config(
         channel,
         server: ServerConfig { disk, ..ServerConfig::default() },
         mobiles,
-        mounted: true,
+        manner: Manner::Mounted,
         host: Some(MOBILE),
         ..CopyConfig::new(client, direction)
     }

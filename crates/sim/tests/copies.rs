@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use remora_channel::{Duplex, ErrorModel, Opportunities, PerSide};
 use remora_client::{Config, Transport};
-use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction};
+use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction, Manner};
 use remora_sim::programs::median;
 
 fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> CopyResult {
@@ -155,6 +155,51 @@ fn a_channel_that_holds_and_does_not_lose_is_hardly_probed() {
                 let (ratio, counts) = (result.first().ratio().expect("a floor"), result.first().client);
                 assert!(ratio < ratio_max, "{direction:?}, {bad_mean_ms} ms, seed {seed}: {ratio}");
                 assert!(counts.probes < probes_max && counts.retransmissions <= 1, "{direction:?}: {counts:?}");
+            }
+        }
+    }
+}
+
+/// What is asked beside the rest costs no time of its own, but for RENAME and SETATTR where something was lost.
+#[test]
+fn a_command_asks_at_once_and_names_the_copy_behind_its_last_bytes() {
+    let far = |loss| {
+        let (delay, duplex) = (Duration::from_millis(300), Duplex::Full);
+        remora_channel::Config { delay, duplex, loss, ..Default::default() }
+    };
+    for (direction, more) in [(Direction::Read, 0.0), (Direction::Write, 0.6)] {
+        let seconds = |manner, loss| {
+            let run = |seed| {
+                let config = CopyConfig {
+                    channel: far(loss),
+                    manner,
+                    ..CopyConfig::new(Config::new(Transport::Udp), direction)
+                };
+                copy::run(&config, seed).expect("a copy").first().seconds.expect("an end")
+            };
+            if loss > 0.0 { median((0..30).map(run).collect()) } else { run(0) }
+        };
+        let [mounting, mounted, command] =
+            [Manner::Mounting, Manner::Mounted, Manner::Command].map(|manner| seconds(manner, 0.0));
+        assert!(mounting > mounted + 0.5, "{direction:?}: {mounting} s, {mounted} s");
+        assert!((command - mounted).abs() < 0.05, "{direction:?}: {command} s, {mounted} s");
+        let [mounted, command] = [Manner::Mounted, Manner::Command].map(|manner| seconds(manner, 0.02));
+        assert!(command > mounted + more && command < mounted + more + 0.6, "{direction:?}: {command} s, {mounted} s");
+    }
+}
+
+/// It has its name then, and is what it is to be ([`copy::run`] looks).
+#[test]
+fn a_command_ends_whatever_is_lost() {
+    for direction in [Direction::Read, Direction::Write] {
+        for (delay_ms, loss) in [(1, 0.2), (30, 0.2), (300, 0.2)] {
+            let channel = remora_channel::Config { delay: Duration::from_millis(delay_ms), loss, ..Default::default() };
+            let client = Config::new(Transport::Udp);
+            let config =
+                CopyConfig { channel, bytes: 20_000, manner: Manner::Command, ..CopyConfig::new(client, direction) };
+            for seed in 0..50 {
+                let result = copy::run(&config, seed).unwrap_or_else(|e| panic!("{direction:?}, seed {seed}: {e}"));
+                assert!(result.first().seconds.is_some(), "{direction:?}, {delay_ms} ms, seed {seed}");
             }
         }
     }

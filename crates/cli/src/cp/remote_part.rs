@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remora_host::client::{ClientError, Session, Written};
+use remora_client::Written;
+use remora_host::client::{ClientError, Session};
 use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 
 use super::identity::Identity;
@@ -297,8 +298,7 @@ impl Named {
     /// WRITE, which sets the time, too. A server may do what it got later first, and what was sent
     /// again later may be done a second time.
     pub(crate) fn is_last(&self, seen: &Written, session: &Session) -> bool {
-        let set = self.set.as_ref().map(|attr| (attr.ctime.secs, attr.ctime.nanos));
-        let is_later = seen.changed.is_some_and(|changed| set.is_some_and(|set| set > changed));
+        let is_later = self.set.as_ref().is_some_and(|set| seen.is_before(set));
         is_later && session.stats().retransmissions == self.sent_again
     }
 }

@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use bytes::Bytes;
-use remora_host::client::{self, ClientError, Limits, Progress, Written};
+use remora_client::Written;
+use remora_host::client::{self, ClientError, Limits, Progress};
 use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
 use tokio::sync::oneshot;
 

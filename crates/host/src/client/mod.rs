@@ -25,7 +25,7 @@ pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
 pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};
-pub use transfer::{Downloaded, Limits, Progress, Written, download, receive, send, upload};
+pub use transfer::{Downloaded, Limits, Progress, download, receive, send, upload};
 
 /// For tests: a port of loopback over both transports, which other programs may have over one of them.
 #[cfg(test)]

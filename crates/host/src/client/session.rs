@@ -413,10 +413,10 @@ impl Session {
     }
 
     /// Whether everything asked of it is on its way, in the order in which it was asked, on a
-    /// long path ([`Client::is_long`]).
+    /// long path ([`Client::has_sent_all_far`]).
     pub(super) fn has_sent_all_far(&self) -> bool {
         let core = &self.shared().lock().core;
-        core.is_long() && core.is_all_sent() && self.stream_lines().is_empty()
+        core.has_sent_all_far() && self.stream_lines().is_empty()
     }
 
     /// The shortest round trip of something small, if there was one.

@@ -6,7 +6,7 @@ use remora_base::Time;
 use remora_channel::{Config, ErrorModel};
 use remora_client::BlockSize;
 use remora_sim::PacketKind;
-use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, MobileCopy};
+use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, Manner, MobileCopy};
 use remora_sim::saturation::{self, SaturationConfig};
 use remora_sim::small::{self, SmallConfig};
 use remora_sim::testbed;
@@ -77,8 +77,13 @@ fn config(
     limit: Duration,
 ) -> Result<CopyConfig, RunError> {
     let client = system.client().ok_or(RunError::Unsupported)?;
-    let config =
-        CopyConfig { channel: channel.clone(), mounted: true, bytes, limit, ..CopyConfig::new(client, direction) };
+    let config = CopyConfig {
+        channel: channel.clone(),
+        manner: Manner::Command,
+        bytes,
+        limit,
+        ..CopyConfig::new(client, direction)
+    };
     Ok(if system.has_link() { config.with_link() } else { config })
 }
 

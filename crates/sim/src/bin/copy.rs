@@ -11,7 +11,7 @@ use flags::Flags;
 use remora_base::Time;
 use remora_channel::{Duplex, ErrorModel, Opportunities, Outage, PerSide};
 use remora_client::{BlockSize, WindowSize};
-use remora_sim::copy::{self, CopyConfig, Direction, HandOff, MobileCopy};
+use remora_sim::copy::{self, CopyConfig, Direction, HandOff, Manner, MobileCopy};
 use remora_sim::disk::DiskModel;
 use remora_sim::programs::{duration, median};
 use remora_sim::{ServerConfig, Trace};
@@ -47,9 +47,9 @@ struct Args {
     /// What leaves either end does so as in this Mahimahi trace, instead of at --rate.
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<Arc<Opportunities>>,
-    /// The directory is mounted already: no MNT comes first.
-    #[arg(long)]
-    mounted: bool,
+    /// What is asked beside what must be.
+    #[arg(long, value_enum, default_value_t = How::Mounting)]
+    manner: How,
     /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
@@ -88,6 +88,16 @@ enum Way {
     Write,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    /// MNT before all else.
+    Mounting,
+    /// Nothing, as on a mounted file system.
+    Mounted,
+    /// What `remora cp` asks of a server that it knows from before.
+    Command,
+}
+
 impl Args {
     fn config(&self) -> CopyConfig {
         let mut client = self.flags.client();
@@ -120,7 +130,11 @@ impl Args {
             mobiles: self.mobiles,
             handoffs: self.handoff.iter().map(|(at, length)| signalled(*at, *length)).collect(),
             limit: self.limit,
-            mounted: self.mounted,
+            manner: match self.manner {
+                How::Mounting => Manner::Mounting,
+                How::Mounted => Manner::Mounted,
+                How::Command => Manner::Command,
+            },
             ..CopyConfig::new(client, direction)
         };
         if self.flags.link { config.with_link() } else { config }

@@ -1,12 +1,15 @@
-//! The user of a client that copies one file: MNT, then LOOKUP and READs, or CREATE, WRITEs and COMMIT.
+//! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT, and what else its
+//! [`Manner`](super::Manner) has it ask.
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, CallId, Client, Failure, Request};
+use remora_client::{Answer, Busy, CallId, Client, Failure, Request};
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::mount;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable};
 
+use super::beginning::Beginning;
+use super::closing::Closing;
 use super::{CopyError, Direction};
 use crate::client_node::User;
 use crate::hosts::SlowHost;
@@ -17,8 +20,8 @@ use crate::transfer::Transfer;
 pub(crate) struct Task {
     /// Which way.
     pub(crate) direction: Direction,
-    /// The directory it is in, if it is mounted already.
-    pub(crate) root: Option<Fh>,
+    /// How it is gone about, and what is known.
+    pub(crate) start: Start,
     /// Its name there.
     pub(crate) name: String,
     /// What it holds, or shall hold.
@@ -27,6 +30,17 @@ pub(crate) struct Task {
     pub(crate) io_max: u32,
     /// The slow host it is done on, if it is.
     pub(crate) host: Option<SlowHost>,
+}
+
+/// What a copy begins with.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// MNT.
+    Mounting,
+    /// The directory, and nothing more is asked than what must be.
+    Mounted(Fh),
+    /// The directory as `remora cp` remembers it.
+    Command(Fh),
 }
 
 /// Makes one copy.
@@ -40,7 +54,7 @@ pub(crate) struct Copier {
     progress: Vec<(Time, u64)>,
 }
 
-/// At most one call is out but for [`State::Moving`].
+/// At most one call is out but for [`State::Beginning`], [`State::Moving`] and [`State::Closing`].
 #[derive(Debug)]
 enum State {
     Start,
@@ -53,7 +67,12 @@ enum State {
     Opened(Fh),
     /// GETATTR is out.
     Sizing(CallId, Fh),
-    Moving(Box<Transfer>),
+    /// The first calls of a command are out.
+    Beginning(Beginning),
+    /// The closing, if the manner has one, may overlap with the end.
+    Moving(Box<Transfer>, Option<Closing>),
+    /// All was moved; this is left.
+    Closing(Box<Transfer>, Closing),
     Done(Bytes),
     Failed(String),
 }
@@ -114,15 +133,30 @@ impl Copier {
     pub(crate) fn take(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let own = match &mut self.state {
             State::Mounting(call) | State::Opening(call) | State::Sizing(call, _) => *call == id,
-            State::Moving(transfer) => transfer.on_done(id, result),
+            State::Beginning(beginning) => beginning.has(id),
+            State::Moving(transfer, closing) => {
+                transfer.on_done(id, result) || closing.as_ref().is_some_and(|closing| closing.has(id))
+            }
+            State::Closing(_, closing) => closing.has(id),
             State::Start | State::Mounted(_) | State::Opened(_) | State::Done(_) | State::Failed(_) => false,
         };
         if !own {
             return false;
         }
-        match self.state {
-            State::Moving(_) => self.move_on(now),
-            _ => self.open_on(result),
+        let taken = match &mut self.state {
+            State::Beginning(beginning) => beginning.take(id, result),
+            State::Moving(_, Some(closing)) | State::Closing(_, closing) if closing.has(id) => closing.take(id, result),
+            State::Moving(..) => {
+                self.move_on(now);
+                Ok(())
+            }
+            _ => {
+                self.open_on(result);
+                Ok(())
+            }
+        };
+        if let Err(why) = taken {
+            self.state = State::Failed(why);
         }
         if matches!(self.state, State::Done(_) | State::Failed(_)) {
             self.ended = Some(now);
@@ -143,7 +177,7 @@ impl Copier {
             },
             (State::Sizing(_, fh), Ok(Answer::Nfs(Reply::GetAttr(Ok(attr))))) => self.read(fh, attr.size),
             (State::Opening(_), Ok(Answer::Nfs(Reply::Create(Ok(ok))))) => match &ok.fh {
-                Some(fh) => self.moving(Transfer::write(fh.clone(), self.task.original.clone(), self.task.io_max)),
+                Some(fh) => self.write(fh.clone(), None),
                 None => State::Failed("CREATE brought no handle".into()),
             },
             (_, Ok(Answer::Nfs(reply))) => State::Failed(format!("{:?} failed: {:?}", reply.proc(), reply.status())),
@@ -153,28 +187,34 @@ impl Copier {
     }
 
     fn read(&self, fh: Fh, size: u64) -> State {
-        self.moving(Transfer::read(fh, size, self.task.io_max))
+        self.moving(Transfer::read(fh, size, self.task.io_max), None)
     }
 
-    fn moving(&self, transfer: Transfer) -> State {
-        State::Moving(Box::new(match self.task.host {
+    fn write(&self, fh: Fh, closing: Option<Closing>) -> State {
+        self.moving(Transfer::write(fh, self.task.original.clone(), self.task.io_max), closing)
+    }
+
+    fn moving(&self, transfer: Transfer, closing: Option<Closing>) -> State {
+        let transfer = match self.task.host {
             Some(host) => transfer.on_host(host),
             None => transfer,
-        }))
+        };
+        State::Moving(Box::new(transfer), closing)
     }
 
     /// A piece was moved, or the COMMIT was answered.
     fn move_on(&mut self, now: Time) {
         self.state = match std::mem::replace(&mut self.state, State::Start) {
-            State::Moving(transfer) => {
+            State::Moving(transfer, closing) => {
                 let moved = transfer.moved();
                 if self.progress.last().is_none_or(|(_, before)| *before < moved) {
                     self.progress.push((now, moved));
                 }
-                match transfer.failure() {
-                    _ if !transfer.is_over() => State::Moving(transfer),
-                    Some(why) => State::Failed(why.to_string()),
-                    None => State::Done(transfer.into_bytes()),
+                match (transfer.failure(), closing) {
+                    (_, closing) if !transfer.is_over() => State::Moving(transfer, closing),
+                    (Some(why), _) => State::Failed(why.to_string()),
+                    (None, Some(closing)) => State::Closing(transfer, closing),
+                    (None, None) => State::Done(transfer.into_bytes()),
                 }
             }
             other => other,
@@ -189,39 +229,80 @@ impl Copier {
         }
     }
 
-    /// Submits a call that is not part of a transfer.
-    fn submit(&mut self, now: Time, client: &mut Client, request: Request, then: impl FnOnce(CallId) -> State) {
-        self.state = match client.submit(now, request) {
-            Ok(id) => then(id),
-            Err(busy) => {
-                self.ended = Some(now);
-                State::Failed(busy.to_string())
+    /// What a command calls the file while it grows.
+    fn hidden(&self) -> String {
+        format!(".{}.remora-part-00000000", self.task.name)
+    }
+
+    fn begin(&self, now: Time, client: &mut Client) -> Result<State, Busy> {
+        match &self.task.start {
+            Start::Mounting => {
+                let mnt = Request::Mount(mount::Call::Mnt(Bytes::from_static(b"/")));
+                client.submit(now, mnt).map(State::Mounting)
             }
+            Start::Mounted(root) => self.open(now, client, root),
+            Start::Command(root) => {
+                let names = (&self.task.name[..], &self.hidden()[..]);
+                Beginning::ask(now, client, self.task.direction, root, names).map(State::Beginning)
+            }
+        }
+    }
+
+    fn open(&self, now: Time, client: &mut Client, dir: &Fh) -> Result<State, Busy> {
+        client.submit(now, Request::Nfs(self.open_call(dir.clone()))).map(State::Opening)
+    }
+
+    fn size(now: Time, client: &mut Client, fh: Fh) -> Result<State, Busy> {
+        client.submit(now, Request::Nfs(Call::GetAttr(fh.clone()))).map(|id| State::Sizing(id, fh))
+    }
+
+    /// The first calls of a command may all be answered.
+    fn begun(&self, now: Time, client: &mut Client, beginning: Beginning) -> Result<State, Busy> {
+        match (beginning.found(), self.task.direction) {
+            (None, _) => Ok(State::Beginning(beginning)),
+            (Some((fh, None)), Direction::Read) => Self::size(now, client, fh),
+            (Some((fh, Some(size))), Direction::Read) => Ok(self.read(fh, size)),
+            (Some((fh, _)), Direction::Write) => {
+                let names = (&self.task.name[..], &self.hidden()[..]);
+                let closing = Closing::new(client, beginning.dir(), names, fh.clone());
+                Ok(self.write(fh, Some(closing)))
+            }
+        }
+    }
+
+    /// Does what there is to do until there is nothing for the moment.
+    fn step(&mut self, now: Time, client: &mut Client) -> Result<(), Busy> {
+        self.state = match std::mem::replace(&mut self.state, State::Start) {
+            State::Start => self.begin(now, client)?,
+            State::Mounted(root) => self.open(now, client, &root)?,
+            State::Opened(fh) => Self::size(now, client, fh)?,
+            State::Beginning(beginning) => self.begun(now, client, beginning)?,
+            other => other,
         };
+        match &mut self.state {
+            State::Moving(transfer, closing) => {
+                transfer.drive(now, client);
+                if let Some(closing) = closing.as_mut().filter(|_| transfer.is_all_asked()) {
+                    closing.all_asked(now, client)?;
+                }
+            }
+            State::Closing(transfer, closing) => {
+                if closing.go_on(now, client, &transfer.written())? {
+                    self.ended = Some(now);
+                    self.state = State::Done(self.task.original.clone());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
 impl User for Copier {
     fn drive(&mut self, now: Time, client: &mut Client) {
-        if let (State::Start, Some(root)) = (&self.state, &self.task.root) {
-            self.state = State::Mounted(root.clone());
-        }
-        match &mut self.state {
-            State::Start => {
-                let mnt = Request::Mount(mount::Call::Mnt(Bytes::from_static(b"/")));
-                self.submit(now, client, mnt, State::Mounting);
-            }
-            State::Mounted(root) => {
-                let root = root.clone();
-                let open = Request::Nfs(self.open_call(root));
-                self.submit(now, client, open, State::Opening);
-            }
-            State::Opened(fh) => {
-                let fh = fh.clone();
-                self.submit(now, client, Request::Nfs(Call::GetAttr(fh.clone())), |id| State::Sizing(id, fh));
-            }
-            State::Moving(transfer) => transfer.drive(now, client),
-            State::Mounting(_) | State::Opening(_) | State::Sizing(..) | State::Done(_) | State::Failed(_) => {}
+        if let Err(busy) = self.step(now, client) {
+            self.ended = Some(now);
+            self.state = State::Failed(busy.to_string());
         }
     }
 
@@ -231,7 +312,7 @@ impl User for Copier {
 
     fn poll_timeout(&self) -> Option<Time> {
         match &self.state {
-            State::Moving(transfer) => transfer.poll_timeout(),
+            State::Moving(transfer, _) => transfer.poll_timeout(),
             _ => None,
         }
     }

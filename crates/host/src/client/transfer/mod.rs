@@ -16,7 +16,7 @@ use super::later::Later;
 use super::session::Session;
 use flying::Flying;
 use refused::Refused;
-pub use send::{Progress, Written, send, upload};
+pub use send::{Progress, send, upload};
 
 /// The largest blocks the server takes, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_client::{Answer, Piece, TransferError, Upload};
+use remora_client::{Answer, Piece, TransferError, Upload, Written};
 use remora_wire::nfs3::{self, Fh, Reply};
 use tokio::time::{Instant, timeout_at};
 
@@ -45,24 +45,6 @@ pub trait Progress {
     /// trips, and a second at most.
     fn stopped(&self) -> impl Future<Output = ()> + Send {
         pending()
-    }
-}
-
-/// What the server said of a file while it was written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Written {
-    /// The greatest size it had, if any reply said.
-    pub size: Option<u64>,
-    /// The latest time of change (ctime) in seconds and nanoseconds, if every reply said one.
-    pub changed: Option<(u32, u32)>,
-}
-
-impl Written {
-    /// Takes what a WRITE's reply says; `first`: it is the first.
-    pub(super) fn take(&mut self, after: Option<&nfs3::Attr>, first: bool) {
-        self.size = self.size.max(after.map(|a| a.size));
-        let known = if first { Some((0, 0)) } else { self.changed };
-        self.changed = known.zip(after).map(|(known, a)| known.max((a.ctime.secs, a.ctime.nanos)));
     }
 }
 
@@ -124,7 +106,7 @@ pub async fn send(
         }
     }
     sending.tell_stable()?;
-    Ok(Some(sending.seen.unwrap_or_default()))
+    Ok(Some(sending.file.written()))
 }
 
 /// A file on its way to a server.
@@ -137,7 +119,6 @@ struct Sending<'s, P> {
     refused: Refused,
     /// Bytes that were not answered.
     left: u64,
-    seen: Option<Written>,
     /// What the session had lost when it began.
     lost: u64,
     /// It was told that all is sent.
@@ -164,7 +145,6 @@ impl<'s, P: Progress> Sending<'s, P> {
             file: to_write(fh, ranges),
             flying: Flying::new(session, true),
             refused: Refused::new(session.later()),
-            seen: None,
             lost: session.stats().lost(),
             is_told: false,
             committed: Instant::now(),
@@ -244,8 +224,6 @@ impl<'s, P: Progress> Sending<'s, P> {
             Some(Answer::Nfs(Reply::Write(result))) => {
                 self.refused.done(&piece);
                 let written = result.map_err(|f| f.status)?;
-                let first = self.seen.is_none();
-                self.seen.get_or_insert_default().take(written.wcc.after.as_ref(), first);
                 let bytes = self.file.on_write(piece, &written)?;
                 self.left = self.left.saturating_sub(bytes);
                 self.progress.sent(bytes);

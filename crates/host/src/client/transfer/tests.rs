@@ -173,22 +173,6 @@ async fn the_owner_hears_when_all_is_on_its_way_over_a_long_path_without_loss() 
     }
 }
 
-#[test]
-fn the_latest_change_is_known_if_every_reply_told_one() {
-    let attr = |secs| attr(5, secs);
-    for (replies, changed) in [
-        (vec![Some(attr(7)), Some(attr(6))], Some((7, 3))),
-        (vec![Some(attr(7)), None, Some(attr(9))], None),
-        (vec![None], None),
-    ] {
-        let mut written = Written::default();
-        for (nth, reply) in replies.iter().enumerate() {
-            written.take(reply.as_ref(), nth == 0);
-        }
-        assert_eq!(written.changed, changed, "{replies:?}");
-    }
-}
-
 /// There are some 75 such. When each held up all, a copy took eight seconds and more.
 #[tokio::test]
 async fn a_piece_that_is_refused_for_now_holds_up_no_other() {
