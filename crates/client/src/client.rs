@@ -157,9 +157,12 @@ struct Again {
     /// When it was first sent, and how much later it was answered.
     first: Time,
     trip: Duration,
-    /// How many answers there may be yet, and whether there was one more already.
+    /// How many answers there may be yet,
     left: u32,
+    /// whether the next is the second,
     is_second: bool,
+    /// and whether by the first it was clear already that nothing had been lost.
+    was_clear: bool,
 }
 
 /// What people wait for, and file data.
@@ -389,9 +392,10 @@ impl Client {
     }
 
     /// Whether everything submitted is on its way on a long path, in the order in which it was
-    /// submitted: what is asked for now arrives behind it, and a round trip sooner than if it were waited for.
+    /// submitted: what is asked for now arrives behind it, and a round trip sooner than if it were waited for. Never
+    /// over ATP, whose objects overtake one another.
     pub fn has_sent_all_far(&self) -> bool {
-        self.is_long() && self.is_all_sent()
+        self.is_long() && self.is_all_sent() && self.config.transport != Transport::Atp
     }
 
     /// From now on requests are given up as [`Config::give_up`] says with this value.
@@ -474,6 +478,11 @@ impl Client {
     /// Whether the server has answered anything small, be it a probe.
     pub fn has_answer(&self) -> bool {
         self.adaptive.small_trip().is_some()
+    }
+
+    /// Whether the server has answered any request, probes not counted.
+    pub fn has_replied(&self) -> bool {
+        self.adaptive.has_replied()
     }
 
     /// Whether nothing is unanswered.

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{MS, World, getattr, read, reply_to, server};
+use common::{MS, World, getattr, read, reply_to, server, write};
 use proptest::prelude::*;
 use remora_base::{Core, Peer};
 use remora_client::{Answer, Config, Failure, Transport, WindowSize};
@@ -21,6 +21,25 @@ fn schedule(config: Config, seconds: u64) -> Vec<u128> {
     assert!(sent.iter().all(|s| s.xid == sent[0].xid), "one xid for a request's whole life");
     assert!(sent.iter().all(|s| s.payload == sent[0].payload), "a retransmission is the same to the last byte");
     sent.iter().map(|s| s.at.since(sent[0].at).as_millis()).collect()
+}
+
+/// Objects overtake one another.
+#[test]
+fn nothing_is_behind_the_rest_over_atp() {
+    for (transport, is_behind) in [(Transport::Udp, true), (Transport::Tcp, true), (Transport::Atp, false)] {
+        let mut w = World::new(Config::new(transport));
+        if transport != Transport::Udp {
+            w.client.connected(w.now, server());
+        }
+        w.submit(getattr());
+        let asked = w.sent();
+        w.now += MS * 300;
+        asked.iter().for_each(|s| w.answer(s));
+        w.submit(write(0, 1000));
+        w.sent();
+        assert!(w.client.is_long() && w.client.is_all_sent(), "{transport:?}");
+        assert_eq!(w.client.has_sent_all_far(), is_behind, "{transport:?}");
+    }
 }
 
 #[test]

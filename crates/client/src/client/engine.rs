@@ -209,13 +209,15 @@ impl Client {
 
     fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
         if let Some(sent) = call.sent {
+            let full = !self.waiting.bulk.is_empty() || self.room() == 0;
+            let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
-                self.answered_again.note(call.xid, Again { class, bytes, first, trip, left, is_second: true });
+                let was_clear = seen.spurious;
+                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear };
+                self.answered_again.note(call.xid, again);
             }
-            let full = !self.waiting.bulk.is_empty() || self.room() == 0;
-            let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
                 self.flight.remove(call.bytes());
@@ -233,8 +235,8 @@ impl Client {
     /// first answer is known to be the first one's.
     fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
         if again.is_second {
-            self.stats.spurious += 1;
-            self.adaptive.on_second_reply();
+            self.stats.spurious += u64::from(!again.was_clear);
+            self.adaptive.on_second_reply(again.was_clear);
         }
         match again.left.saturating_sub(1) {
             0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),

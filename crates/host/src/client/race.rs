@@ -1,15 +1,18 @@
 //! Two ways to a server, of which one will do: transports, and addresses (the idea of RFC 8305).
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use remora_atp::session::Refusal;
 use remora_client::{Config, Transport};
 
 use super::line::Line;
 use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys};
+use crate::atp::AtpError;
 
 /// How long a try to mount may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
@@ -71,9 +74,18 @@ pub(super) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>
 ) -> Result<T, ClientError> {
     loop {
         match attempt().await {
-            Err(ClientError::Silent { .. }) if give_up.is_none() => {}
+            Err(e) if give_up.is_none() && is_silence(&e) => {}
             done => return done,
         }
+    }
+}
+
+/// Whether nobody said anything in the time that a try may take.
+fn is_silence(e: &ClientError) -> bool {
+    match e {
+        ClientError::Silent { .. } | ClientError::Atp { source: AtpError::Refused(Refusal::Silent), .. } => true,
+        ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+        _ => false,
     }
 }
 
@@ -140,15 +152,17 @@ mod tests {
     #[tokio::test]
     async fn who_never_gives_up_asks_until_somebody_answers() {
         let tries = Cell::new(0);
+        let server = || "s".to_owned();
         let attempt = || async {
             tries.set(tries.get() + 1);
-            if tries.get() < 3 {
-                Err(ClientError::Silent { server: "s".into(), what: "asked" })
-            } else {
-                Ok(tries.get())
+            match tries.get() {
+                1 => Err(ClientError::Silent { server: server(), what: "asked" }),
+                2 => Err(ClientError::Connect { server: server(), source: io::ErrorKind::TimedOut.into() }),
+                3 => Err(ClientError::Atp { server: server(), source: AtpError::Refused(Refusal::Silent) }),
+                tries => Ok(tries),
             }
         };
-        assert_eq!(until_answered(None, &attempt).await.unwrap(), 3);
+        assert_eq!(until_answered(None, &attempt).await.unwrap(), 4);
         tries.set(0);
         assert!(matches!(until_answered(Some(MOUNT_PATIENCE), &attempt).await, Err(ClientError::Silent { .. })));
         let refused = until_answered(None, || async { Err::<(), _>(ClientError::Closed) }).await;

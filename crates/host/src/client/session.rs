@@ -356,6 +356,11 @@ impl Session {
         }
     }
 
+    /// Whether [`stats`](Session::stats) are of the same client.
+    pub fn counts_with(&self, other: &Session) -> bool {
+        Arc::ptr_eq(&self.line.shared, &other.line.shared)
+    }
+
     /// What the client has done so far.
     pub fn stats(&self) -> Stats {
         let mut sum = self.shared().lock().core.stats();
@@ -415,8 +420,9 @@ impl Session {
     /// Whether everything asked of it is on its way, in the order in which it was asked, on a
     /// long path ([`Client::has_sent_all_far`]).
     pub(super) fn has_sent_all_far(&self) -> bool {
-        let core = &self.shared().lock().core;
-        core.has_sent_all_far() && self.stream_lines().is_empty()
+        // One after the other: whoever opens streams takes these locks in the other order.
+        let has_sent = self.shared().lock().core.has_sent_all_far();
+        has_sent && self.stream_lines().is_empty()
     }
 
     /// The shortest round trip of something small, if there was one.

@@ -100,10 +100,14 @@ impl Streams {
             return;
         }
         let missing = STREAMS.saturating_sub(state.lines.len());
-        if missing == 0 || !Self::is_for(&line.shared.lock().core) {
-            return;
+        {
+            let core = &mut line.shared.lock().core;
+            // While a hand-off goes on nothing is sent.
+            if missing == 0 || core.is_held() || !Self::is_for(core) {
+                return;
+            }
+            core.set_aside(line.shared.now(), state.lines.len());
         }
-        line.shared.lock().core.set_aside(line.shared.now(), state.lines.len());
         let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
         let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
@@ -133,12 +137,14 @@ impl Streams {
     }
 
     /// One is of no use any more: what it carries ends, and it is reset, so that nothing of it
-    /// arrives later. Another may take its place after a while.
+    /// arrives later. Another may take its place after a while: a long one if it was the last, and has never brought an answer.
     pub(super) fn give_up(&self, line: &Arc<Line>) {
+        let has_served = line.shared.lock().core.has_replied();
         line.reset();
         let mut state = self.lock();
         state.lines.retain(|l| !Arc::ptr_eq(l, line));
-        state.not_before = Some(Instant::now() + PAUSE);
+        let pause = if has_served || !state.lines.is_empty() { PAUSE } else { PAUSE_REFUSED };
+        state.not_before = Some(Instant::now() + pause);
     }
 }
 
@@ -229,18 +235,27 @@ mod tests {
         at
     }
 
+    async fn line_to(at: SocketAddr) -> (Options, Line) {
+        let options = Options { config: Config::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
+        let line = Line::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+        (options, line)
+    }
+
+    async fn two_streams(at: SocketAddr, options: &Options) -> Vec<Arc<Line>> {
+        let mut lines = Vec::new();
+        for _ in 0..2 {
+            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
+            lines.push(Arc::new(Line::open_beside(at, config, options).await.unwrap()));
+        }
+        lines
+    }
+
     /// Reads a file over two streams of which so many live; how long it took, and how many
     /// streams were left.
     async fn read(living: usize) -> (Duration, usize) {
-        let at = serve(living).await;
-        let options = Options { config: Config::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
+        let (options, line) = line_to(serve(living).await).await;
         let streams = Streams::new(options.clone());
-        for _ in 0..2 {
-            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
-            let line = Line::open_beside(at, config, &options).await.unwrap();
-            streams.lock().lines.push(Arc::new(line));
-        }
-        let line = Line::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+        streams.lock().lines = two_streams(line.server, &options).await;
         let fh = Fh(Bytes::from_static(b"file"));
         let session = Session::new(line, Some(streams), fh.clone());
         let mut got = vec![0; SIZE as usize];
@@ -296,6 +311,83 @@ mod tests {
             assert!(took < Duration::from_millis(within), "{living} of 2 streams live: {took:?}");
         }
     }
+
+    /// Whoever asks whether all is sent and whoever may open streams take the same two locks.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn transfers_of_one_session_do_not_wait_for_one_another_for_ever() {
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let at = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut buffer = vec![0; 65_536];
+            while let Ok((n, from)) = socket.recv_from(&mut buffer).await {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                let _ = socket.send_to(&answer(Bytes::copy_from_slice(&buffer[..n])), from).await;
+            }
+        });
+        let (options, line) = line_to(at).await;
+        let session = Session::new(line, Some(Streams::new(options)), Fh(Bytes::from_static(b"file")));
+        session.call(Call::Null).await.unwrap();
+        assert!(session.has_sent_all_far(), "a long path, and nothing to send");
+        let (tell, told) = std::sync::mpsc::channel();
+        for asks in [true, false] {
+            let (session, tell) = (session.clone(), tell.clone());
+            std::thread::spawn(move || {
+                for _ in 0..300_000 {
+                    if asks { drop(session.has_sent_all_far()) } else { drop(session.line_with_room(true)) }
+                }
+                tell.send(()).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            told.recv_timeout(Duration::from_secs(60)).expect("both come to an end");
+        }
+    }
+
+    /// As where a full server, or a proxy whose own server is away, takes connections.
+    #[tokio::test]
+    async fn streams_that_are_taken_and_not_served_are_not_tried_again_soon() {
+        for (living, pause) in [(0, PAUSE_REFUSED), (2, PAUSE)] {
+            let (options, own) = line_to(serve(living).await).await;
+            let streams = Streams::new(options.clone());
+            let lines = two_streams(own.server, &options).await;
+            streams.lock().lines.clone_from(&lines);
+            for line in &lines {
+                let read = Call::Read(remora_wire::nfs3::ReadArgs {
+                    fh: Fh(Bytes::from_static(b"file")),
+                    offset: 0,
+                    count: 9,
+                });
+                let asked = line.shared.ask(remora_client::Request::Nfs(read), "");
+                let answered = tokio::time::timeout(Duration::from_millis(300), asked).await;
+                assert_eq!(answered.is_ok_and(|a| a.is_ok()), living > 0);
+                streams.give_up(line);
+            }
+            let left = streams.lock().not_before.unwrap() - Instant::now();
+            assert!(left <= pause && left + Duration::from_millis(500) > pause, "{living} live: {left:?}");
+        }
+    }
+
+    /// What a hand-off silences stands still through no fault of its own.
+    #[tokio::test]
+    async fn streams_outlast_a_hand_off_at_the_end_of_a_file() {
+        let (options, own) = line_to(serve(0).await).await;
+        let streams = Streams::new(options.clone());
+        streams.lock().lines = two_streams(own.server, &options).await;
+        let fh = Fh(Bytes::from_static(b"file"));
+        let session = Session::new(own, Some(streams), fh.clone());
+        let limits = Limits { read_max: 65_536, write_max: 65_536 };
+        let reading = receive(&session, fh, 0..12_000, limits, |_, _| Ok(()));
+        let switching = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            session.hand_off(crate::handoff::Signal::Kept(Duration::from_millis(1500)));
+            tokio::time::sleep(Duration::from_millis(1300)).await;
+            session.stream_lines().len()
+        };
+        let (done, left) = tokio::join!(reading, switching);
+        assert_eq!((left, session.stream_lines().len()), (2, 0), "during the hand-off, and in the end");
+        assert_eq!(done.unwrap().end, 12_000);
+    }
+
     #[tokio::test]
     async fn a_stream_that_is_given_up_is_reset_although_it_is_watched() {
         let (listener, _) = listen().await;

@@ -173,12 +173,21 @@ impl<'s> Flying<'s> {
         })
     }
 
+    /// How long to wait before streams are looked at, if there are any. During a hand-off nothing is to be heard of them.
     fn patience(&self) -> Option<Duration> {
-        self.streams().map(|(_, left)| left.max(Duration::from_millis(1))).min()
+        let least = if self.is_held() { IDLE } else { Duration::from_millis(1) };
+        self.streams().map(|(_, left)| left.max(least)).min()
+    }
+
+    fn is_held(&self) -> bool {
+        self.session.own_line().shared.lock().core.is_held()
     }
 
     /// Whether there were any.
     fn give_up_silent(&self) -> bool {
+        if self.is_held() {
+            return false;
+        }
         let silent: Vec<_> = self.streams().filter(|(_, left)| left.is_zero()).map(|(line, _)| line).collect();
         silent.iter().for_each(|line| self.session.give_up(line));
         !silent.is_empty()
