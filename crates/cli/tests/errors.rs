@@ -160,6 +160,10 @@ fn what_the_server_refuses_is_1() {
         (&["cp", "f", &long], &["name too long"]),
         (&["cp", &s.url("/f"), "/dev/null"], &["not a regular file"]),
         (&["cp", &s.url("/f"), "no/f"], &["no such file"]),
+        (&["cp", &s.url("/f"), "no/"], &["no/: no such directory"]),
+        (&["cp", "-r", &s.url("/f"), "no/"], &["no/: no such directory"]),
+        (&["cp", &s.url("/f"), &"n".repeat(256)], &["file name too long"]),
+        (&["cp", &s.url("/f"), "f/x"], &["f/x: not a directory"]),
         (&["cp", &s.url("/f"), &s.url("/f").replace("nfs:", "./nfs:")], &["no such file"]),
         (&["mkdir", &s.url("/d")], &["file exists"]),
         (&["mkdir", &s.url("/x/y")], &["no such file"]),
@@ -266,6 +270,9 @@ fn full_disks_leave_nothing_behind() {
     let s = p.serve(&[]);
     p.run(&["cp", big.to_str().unwrap(), &s.url("/f")]).expect(1, &["no space left on the server's disk"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
+    // What failed before is no reason not to say it.
+    let why = ["nope: no such file", "no space left on the server's disk"];
+    p.run(&["cp", "nope", big.to_str().unwrap(), &s.url("/")]).expect(1, &why);
     // The room is given back: what is smaller fits, and at once.
     let small = p.state().join("small");
     fs::write(&small, noise(700_000, 2)).unwrap();
@@ -360,6 +367,8 @@ fn what_fails_at_one_url_is_done_at_the_others() {
     let out = p.run(&["stat", &no, &f, bad, "--json", &g]);
     out.expect(2, &["no such file", "host"]);
     assert_eq!(out.stdout.lines().count(), 2);
+    p.run(&["cp", bad, &f, &no, &g, "."]).expect(2, &["no such file", "host"]);
+    assert_eq!(names(&p.here("")), ["f", "g"]);
     p.run(&["mkdir", &f, &s.url("/a"), &no, &s.url("/b")]).expect(1, &["f: file exists", "no such file"]);
     p.run(&["mkdir", "-p", &s.url("/f/x"), &s.url("/c/d")]).expect(1, &["f/x"]);
     assert_eq!(names(&p.srv("")), ["a", "b", "c", "f", "g"]);

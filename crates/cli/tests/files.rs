@@ -92,6 +92,24 @@ fn cp_goes_into_directories_and_replaces_files() {
 }
 
 /// The first stays, and the others are copied.
+/// What is mounted for the first of several URLs serves the others, too.
+#[test]
+fn requests_are_counted_once() {
+    let p = Place::new();
+    fs::create_dir(p.srv("d")).unwrap();
+    ["a", "b", "c"].iter().for_each(|name| fs::write(p.srv("d").join(name), "x").unwrap());
+    let s = p.serve(&[]);
+    let requests = |names: &[&str]| {
+        let urls: Vec<String> = names.iter().map(|name| s.url(&format!("/d/{name}"))).collect();
+        let args: Vec<&str> =
+            ["cp", "--json"].into_iter().chain(urls.iter().map(String::as_str)).chain(["."]).collect();
+        let report: Value = serde_json::from_str(&p.ok(&args)).unwrap();
+        report["requests"].as_u64().unwrap()
+    };
+    let (one, three) = (requests(&["a"]), requests(&["a", "b", "c"]));
+    assert!(three < 3 * one, "{one} for one, {three} for three");
+}
+
 #[test]
 fn of_two_sources_of_the_same_name_one_is_copied() {
     let p = Place::new();

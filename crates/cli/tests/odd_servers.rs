@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -500,6 +500,36 @@ fn a_copy_that_has_its_name_when_trouble_comes_is_hidden_again() {
     assert!(report["resumed_bytes"].as_u64() > Some(0), "{report}");
     assert!(fs::read(p.srv("f")).unwrap() == noise(2_000_000, 5));
     assert_eq!(names(&p.srv("")), ["f"]);
+}
+
+/// The same, and then the server is gone, with the answer to whether it has its name.
+#[test]
+fn a_copy_that_may_have_its_name_when_the_server_is_lost_is_completed() {
+    let p = Place::new();
+    let source = fs::File::create(p.here("f")).unwrap();
+    // With the hole it has its size from the beginning.
+    source.write_all_at(&noise(1_000_000, 5), 0).unwrap();
+    source.write_all_at(&noise(100_000, 6), 1_900_000).unwrap();
+    let s = p.serve(&[]);
+    let mut is_gone = false;
+    let url = between(&s, usize::MAX, move |call| match call {
+        Call::Write(write) if write.offset + u64::from(write.count) == 2_000_000 => {
+            is_gone = true;
+            Fate::Fail(Status::NoSpc)
+        }
+        Call::Rename(_) | Call::SetAttr(_) if is_gone => Fate::Lose(call),
+        _ if is_gone => Fate::Ignore,
+        call => Fate::Pass(call),
+    });
+    let server = url.trim_start_matches("nfs://").split('/').next().unwrap();
+    let far = ["--rate", "8Mbit", "--duplex", "full", "--queue", "1000", "--delay", "110ms"];
+    let relay = ["lab", "relay", "--listen", "127.0.0.1:0", "--server", server, "--json"];
+    let relay = Daemon::start(p.command(&[&relay[..], &far].concat()));
+    p.run(&["cp", "-q", "--timeout", "3", "f", &relay.udp_url("/f")]).expect(3, &[]);
+    assert_eq!(names(&p.srv("")), ["f"]);
+    p.ok(&["cp", "-q", "--resume", "f", &s.udp_url("/f")]);
+    assert!(fs::read(p.srv("f")).unwrap() == fs::read(p.here("f")).unwrap());
+    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".into()], vec![]));
 }
 
 #[test]

@@ -4,12 +4,13 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::copies::{FAST, SIZE, SLOW, journals, resumed};
-use common::{Daemon, Place, names, noise, until};
+use common::{Daemon, Place, Running, is_root, names, noise, until};
 use serde_json::Value;
 
 fn interrupt_and_resume(
@@ -312,6 +313,35 @@ fn a_bursty_link_costs_time_and_nothing_else() {
     // By client; a server that is known is mounted by one of its own.
     let lost = |line: &str| serde_json::from_str::<Value>(line).unwrap()["down"]["frames_lost"].as_u64();
     assert!(numbers.lines().any(|line| lost(line) > Some(0)), "{numbers}");
+}
+
+/// It gets its source's mode just before it gets its name, and may be interrupted in between.
+#[test]
+fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
+    let p = Place::new();
+    fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let command = |args: &[&str]| {
+        let mut command = p.command(args);
+        if is_root() {
+            // Whom modes mean something to.
+            command.uid(65_534).gid(65_534);
+        }
+        Running::start(command)
+    };
+    for dir in [p.here(""), p.state(), p.here("..").canonicalize().unwrap()] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let running = command(&["cp", &relay.udp_url("/f"), "f"]);
+    until("a journal", || !journals(&p).is_empty());
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "--resume"]);
+    fs::set_permissions(p.here(".f.remora-part"), fs::Permissions::from_mode(0o444)).unwrap();
+    let done = command(&["cp", "--json", "--resume", &s.url("/f"), "f"]).finish();
+    done.expect(0, &[]);
+    assert!(resumed(&done.stdout).1 > 0, "{}", done.stdout);
+    assert!(fs::read(p.here("f")).unwrap() == noise(SIZE, 5));
 }
 
 #[test]

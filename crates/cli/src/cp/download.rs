@@ -67,6 +67,8 @@ pub(super) fn check_replaceable(dest: &Path) -> Result {
     match fs::symlink_metadata(dest) {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(named::not_replaced(dest)),
+        // What cannot be looked at could not be given its name either.
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::local(dest.display())(e)),
         _ => Ok(()),
     }
 }

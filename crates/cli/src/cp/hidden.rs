@@ -1,9 +1,9 @@
 //! Files under names that others may know, in directories where others may write: one is taken up only if it is
 //! ours, and nothing is read or written through a link that somebody put there.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -40,17 +40,31 @@ pub(crate) fn open<T>(path: &Path, known: impl Fn(&File) -> io::Result<Option<T>
 fn open_left(path: &Path) -> io::Result<Option<File>> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(meta) if meta.is_file() => {
-            match OpenOptions::new().read(true).write(true).custom_flags(AS_IT_IS).open(path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Ok(file) => return Ok(Some(file)),
-                Err(_) => {}
-            }
-        }
+        Ok(meta) if meta.is_file() => match open_both_ways(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(file) => return Ok(Some(file)),
+            Err(_) => {}
+        },
         _ => {}
     }
     remove_if_there(path)?;
     Ok(None)
+}
+
+/// One that was interrupted just before it got its name may have the mode of a source that nobody may write.
+fn open_both_ways(path: &Path) -> io::Result<File> {
+    let open = |writes| OpenOptions::new().read(true).write(writes).custom_flags(AS_IT_IS).open(path);
+    match open(true) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            let file = open(false)?;
+            if !is_ours(&file.metadata()?) {
+                return Err(e);
+            }
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            open(true)
+        }
+        file => file,
+    }
 }
 
 /// A plain file that nobody but us and root can have made, and that has no other name: through that, what is

@@ -46,6 +46,8 @@ struct Failures {
     count: u64,
     worst: u8,
     texts: Vec<String>,
+    /// It was said why nothing more is tried.
+    is_end_told: bool,
 }
 
 /// What `--json` prints at the end; documented in the help of `cp`.
@@ -117,7 +119,8 @@ impl Job {
             failures.texts.push(error.to_string());
         }
         // One lost link fails many files at once; once is enough.
-        if !fatal || failures.count == 1 {
+        let is_told = fatal && std::mem::replace(&mut failures.is_end_told, true);
+        if !is_told {
             self.progress.suspend(|| exit::show("cp", &error));
         }
         if fatal { Err(Error::Reported(failures.worst)) } else { Ok(()) }

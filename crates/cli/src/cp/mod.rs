@@ -43,12 +43,9 @@ use crate::state;
 use begun::Begun;
 use given::Given;
 use job::Job;
-use named::Dest;
+use named::{Dest, NO_DIRECTORY};
 use remote_part::Early;
 use upload::Destination;
-
-/// Why nothing is copied to a name that ends in a slash, unless it is a directory.
-const NO_DIRECTORY: &str = "no such directory";
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last() else { return Ok(()) };
@@ -96,11 +93,15 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     for url in urls {
         // Of a tree, what is named may be a link, and is copied as one.
         let wanted = if job.recursive { Wanted::Named(0) } else { Wanted::Read };
-        let (place, node) = servers.look(url, wanted, &Source { job }).await?;
-        job.progress.watch(place.remote.session());
-        let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
-        let name = place.name().filter(|_| into).map(str::as_bytes);
-        let done = given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await;
+        let done = match servers.look(url, wanted, &Source { job }).await {
+            Ok((place, node)) => {
+                job.progress.watch(place.remote.session());
+                let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
+                let name = place.name().filter(|_| into).map(str::as_bytes);
+                given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await
+            }
+            Err(e) => Err(e),
+        };
         job.settle(done)?;
     }
     Ok(())

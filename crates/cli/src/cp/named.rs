@@ -3,6 +3,7 @@
 
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Error, Result};
@@ -11,6 +12,8 @@ use crate::exit::{Error, Result};
 const LINKS_MAX: usize = 40;
 /// What the file system is called that /proc is, see statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
+/// Why nothing is copied to a name that ends in a slash, unless it is a directory.
+pub(super) const NO_DIRECTORY: &str = "no such directory";
 /// Why nothing is copied to such a link.
 pub(super) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
 /// What to do instead.
@@ -66,10 +69,10 @@ fn destination(dest: &Path) -> Result<PathBuf> {
         Ok(_) => follow(dest).map_err(failed)?.ok_or_else(|| {
             Error::refused(dest.display(), "stands for a file that is open, and is not replaced").with_hint(CAT)
         }),
-        // There is nothing, or the copy will say what is wrong.
-        Err(_) if !is_link(dest) => Ok(dest.to_owned()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Error::refused(dest.display(), LEADS_NOWHERE)),
-        Err(e) => Err(failed(e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
+        Err(_) if is_link(dest) => Err(Error::refused(dest.display(), LEADS_NOWHERE)),
+        Err(_) if dest.as_os_str().as_bytes().ends_with(b"/") => Err(Error::refused(dest.display(), NO_DIRECTORY)),
+        Err(_) => Ok(dest.to_owned()),
     }
 }
 

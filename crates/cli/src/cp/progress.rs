@@ -68,9 +68,12 @@ impl Progress {
         Progress { shared, ticker }
     }
 
-    /// Counts what this session does.
+    /// Counts what this session does, once.
     pub(crate) fn watch(&self, session: &Session) {
-        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+        let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sessions.iter().any(|known| known.counts_with(session)) {
+            sessions.push(session.clone());
+        }
     }
 
     /// Says since when the link has been silent, where it is no session's; `None` if it is not.

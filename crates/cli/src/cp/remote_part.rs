@@ -254,26 +254,33 @@ impl RemotePart {
             return;
         }
         let dir = &self.dest.dir.fh;
-        let is_named = self.has_name().await;
-        // All of this is best effort: there is nobody to tell.
+        // All of this is best effort: there is nobody to tell. Where it cannot be done what is noted stays, for
+        // something incomplete may have the final name.
+        let Ok(is_named) = self.has_name().await else { return };
         if why.may_pass() && self.saved.load(Ordering::Relaxed) > 0 {
             if is_named {
                 let _ = self.remote.rename(&self.node, (dir, &self.dest.name), (dir, &self.name)).await;
             }
             return;
         }
-        let _ = self.remote.remove(dir, &self.name).await;
-        if is_named {
-            let _ = self.remote.remove(dir, &self.dest.name).await;
+        let hidden = self.remote.remove(dir, &self.name).await;
+        let named = if is_named { self.remote.remove(dir, &self.dest.name).await } else { Ok(()) };
+        let is_gone = |removed: Result<(), ClientError>| match removed {
+            Ok(()) => true,
+            Err(e) => e.status() == Some(Status::NoEnt),
+        };
+        if is_gone(hidden) && is_gone(named) {
+            self.forget();
         }
-        self.forget();
     }
 
     /// Whether it has its final name already.
-    async fn has_name(&self) -> bool {
-        let is_ours = |node: Node| node.fh == self.node.fh;
-        self.is_named.load(Ordering::Relaxed)
-            && self.remote.lookup(&self.dest.dir.fh, &self.dest.name).await.is_ok_and(is_ours)
+    async fn has_name(&self) -> Result<bool, ClientError> {
+        if !self.is_named.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
+        Ok(found.is_some_and(|node| node.fh == self.node.fh))
     }
 
     fn forget(&mut self) {

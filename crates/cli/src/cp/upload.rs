@@ -275,8 +275,11 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
         let Ok(()) = told.await else { return Ok(None) };
         part.give_name(source.attr.clone()).await
     };
-    let (seen, named) = tokio::join!(sending, naming);
-    Ok(Sent { seen: seen?, named: named? })
+    match tokio::join!(sending, naming) {
+        // Whether it has its name is not known, so what is noted of it stays.
+        (Err(e), Err(lost)) if exit::is_lost(&lost) && !exit::is_lost(&e) => Err(lost),
+        (seen, named) => Ok(Sent { seen: seen?, named: named? }),
+    }
 }
 
 /// What of it is missing there. Its holes are not sent where they are holes at the server, too: the hidden file was
