@@ -81,10 +81,10 @@ impl OpenFiles {
     pub(super) fn close_removed(&self) -> bool {
         let mut files = self.lock();
         let before = files.len();
-        files.retain(|_, data| stat::of(&data.fd).is_ok_and(|stat| stat.attr.nlink > 0));
+        files.retain(|_, data| stat::links(&data.fd) != Ok(0));
         let some = files.len() < before;
         drop(files);
-        self.owed.close_removed() | some
+        self.owed.close_removed(|fd| stat::links(fd)) | some
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a

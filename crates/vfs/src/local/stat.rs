@@ -23,6 +23,11 @@ pub(super) fn of(fd: impl AsFd) -> rustix::io::Result<Stat> {
     statx(fd, b"", AtFlags::EMPTY_PATH)
 }
 
+/// How many names an open object has.
+pub(super) fn links(fd: impl AsFd) -> rustix::io::Result<u32> {
+    Ok(of(fd)?.attr.nlink)
+}
+
 /// Of `name` in an open directory; a symbolic link is not followed.
 pub(super) fn at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Stat> {
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
