@@ -41,7 +41,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    fn new(fd: Arc<OwnedFd>, cred: &Cred) -> Data {
+    pub(super) fn new(fd: Arc<OwnedFd>, cred: &Cred) -> Data {
         let now = Instant::now();
         Data { fd, cred: cred.clone(), turn: 0, since: now, used: now }
     }
@@ -79,12 +79,23 @@ impl OpenFiles {
     /// Closes what has no name any more; whether there was any. Somebody else removed it, and its
     /// room is not free before that.
     pub(super) fn close_removed(&self) -> bool {
-        let mut files = self.lock();
-        let before = files.len();
-        files.retain(|_, data| stat::links(&data.fd) != Ok(0));
-        let some = files.len() < before;
-        drop(files);
-        self.owed.close_removed(|fd| stat::links(fd)) | some
+        self.close_without(|fd| stat::links(fd))
+    }
+
+    /// Closes what has no `links`; whether there was any.
+    pub(super) fn close_without(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
+        let mut closed = Vec::new();
+        self.lock().retain(|_, data| {
+            let stays = links(&data.fd) != Ok(0);
+            if !stays {
+                closed.push(data.fd.clone());
+            }
+            stays
+        });
+        // Those are closed here, without the lock, or last of all: it may give back much room.
+        let some = !closed.is_empty();
+        drop(closed);
+        self.owed.close_removed(links) | some
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
@@ -136,7 +147,7 @@ impl OpenFiles {
         [For::Writing, For::Reading].into_iter().find_map(|purpose| files.get(&(key, purpose)).map(|d| d.fd.clone()))
     }
 
-    fn put(&self, key: Key, purpose: For, data: Data) {
+    pub(super) fn put(&self, key: Key, purpose: For, data: Data) {
         self.lock().insert((key, purpose), data);
     }
 

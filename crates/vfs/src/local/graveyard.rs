@@ -48,6 +48,8 @@ pub(super) struct Graveyard {
     /// Held because it pays, by their numbers.
     kept: BTreeMap<u64, Grave>,
     kept_bytes: u64,
+    /// Held no more, and to be closed: see [`Graveyard::take_gone`].
+    gone: Vec<Arc<OwnedFd>>,
     /// When it was last looked which of those have been held for long enough.
     looked: Instant,
     ways: Ways,
@@ -77,16 +79,29 @@ impl Graveyard {
     /// sixteenth of those (range: 1 to [`GRAVES_MAX`]) because it must, beyond which removals wait, and
     /// none because it pays while half of all are open.
     pub(super) fn new(open_max: usize, share: usize, ways: Ways) -> Graveyard {
-        let (graves, kept) = (VecDeque::new(), BTreeMap::new());
+        let (graves, kept, gone) = (VecDeque::new(), BTreeMap::new(), Vec::new());
         let max = (share / 16).clamp(1, GRAVES_MAX);
-        Graveyard { graves, max, keep_below: open_max / 2, kept, kept_bytes: 0, looked: Instant::now(), ways }
+        Graveyard { graves, max, keep_below: open_max / 2, kept, kept_bytes: 0, gone, looked: Instant::now(), ways }
+    }
+
+    /// What has been let go of since this was last asked. Whoever closes a large file without a name waits until the disk
+    /// has taken back its room, seconds perhaps: not while others wait for the graveyard.
+    #[must_use]
+    pub(super) fn take_gone(&mut self) -> Vec<Arc<OwnedFd>> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Lets go of what has been held for long enough; what is held takes up its room on the disk.
     pub(super) fn clear(&mut self) {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            self.kept.retain(|_, grave| grave.since.elapsed() < KEEP_FOR);
+            self.kept.retain(|_, grave| {
+                let stays = grave.since.elapsed() < KEEP_FOR;
+                if !stays {
+                    self.gone.push(grave.fd.clone());
+                }
+                stays
+            });
             self.kept_bytes = self.kept.values().filter_map(|grave| grave.small).sum();
         }
         if self.graves.is_empty() {
@@ -104,7 +119,7 @@ impl Graveyard {
     /// Lets go of all that need not be held.
     pub(super) fn clear_out(&mut self) {
         self.clear();
-        self.kept.clear();
+        self.gone.extend(std::mem::take(&mut self.kept).into_values().map(|grave| grave.fd));
         self.kept_bytes = 0;
     }
 
@@ -134,7 +149,7 @@ impl Graveyard {
         if let Some(newest) = self.graves.back() {
             std::thread::sleep(REST.saturating_sub(newest.since.elapsed()));
         }
-        self.graves.clear();
+        self.gone.extend(self.graves.drain(..).map(|grave| grave.fd));
         self.clear_out();
         some
     }
@@ -161,8 +176,9 @@ impl Graveyard {
 
     /// Holds on to what need not be held any more, if that pays.
     fn keep(&mut self, grave: Grave) {
-        let Some(bytes) = grave.small.filter(|_| self.ways.shuns) else { return };
+        let Some(bytes) = grave.small.filter(|_| self.ways.shuns) else { return self.gone.push(grave.fd) };
         if !self.has_room_for(grave.fd.as_raw_fd()) {
+            self.gone.push(grave.fd);
             return self.drop_highest();
         }
         self.kept_bytes += bytes;
@@ -180,7 +196,10 @@ impl Graveyard {
 
     /// One that was kept is held no more.
     fn forget(&mut self, kept: Option<(u64, Grave)>) {
-        self.kept_bytes -= kept.and_then(|(_, grave)| grave.small).unwrap_or(0);
+        if let Some((_, grave)) = kept {
+            self.kept_bytes -= grave.small.unwrap_or(0);
+            self.gone.push(grave.fd);
+        }
     }
 
     /// Whether nothing that is born from `tick_ns` on is born at `born_ns`.
@@ -224,6 +243,7 @@ mod tests {
     fn bury_number(yard: &mut Graveyard, key: Key, attr: &Attr) {
         let fd = OwnedFd::from(std::fs::File::open("/").unwrap());
         yard.bury(key, Arc::new(fd), attr);
+        drop(yard.take_gone());
     }
 
     fn bury(yard: &mut Graveyard, born_ns: u64) {

@@ -48,6 +48,10 @@ mod refused;
 mod resolve;
 #[expect(clippy::disallowed_methods, reason = "how long a search takes is real time")]
 mod search;
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "how long others wait is real time")]
+#[expect(clippy::disallowed_types, reason = "of what an unprivileged test can have only sockets take long to close")]
+mod slow_close;
 mod stat;
 #[expect(clippy::disallowed_methods, reason = "how fast files are asked for, and made, is real time")]
 mod stock;
@@ -277,9 +281,11 @@ impl LocalDisk {
     /// Gives back the room of what was removed a moment ago. If somebody else is at it, it is
     /// being done.
     fn clear_graves(&self) {
-        if let Ok(mut graveyard) = self.disk.graveyard.try_lock() {
-            graveyard.clear();
-        }
+        let Ok(mut graveyard) = self.disk.graveyard.try_lock() else { return };
+        graveyard.clear();
+        let gone = graveyard.take_gone();
+        drop(graveyard);
+        drop(gone);
     }
 
     /// Does `work`, and where there is no room for it once more when what was removed a moment
@@ -287,38 +293,36 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        if full && (self.disk.stock.clear() | self.disk.files.close_removed() | self.graveyard().outlive()) {
-            work()
-        } else {
-            done
-        }
+        let outlive = || self.disk.with_graveyard(Graveyard::outlive);
+        if full && (self.disk.stock.clear() | self.disk.files.close_removed() | outlive()) { work() } else { done }
     }
 
     /// Takes leave of an object that lost its last name.
     fn bury(&self, object: Object) {
-        self.graveyard().bury(object.key, object.fd, &object.attr);
-    }
-
-    fn graveyard(&self) -> MutexGuard<'_, Graveyard> {
-        self.disk.graveyard()
+        self.disk.with_graveyard(|yard| yard.bury(object.key, object.fd, &object.attr));
     }
 }
 
 impl Disk {
-    fn graveyard(&self) -> MutexGuard<'_, Graveyard> {
-        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Does `work`, and closes what the graveyard lets go of when nobody waits for that any more.
+    fn with_graveyard<T>(&self, work: impl FnOnce(&mut Graveyard) -> T) -> T {
+        let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = work(&mut graveyard);
+        let gone = graveyard.take_gone();
+        drop(graveyard);
+        drop(gone);
+        done
     }
 
     /// Lets go of a number for an object that is about to be made.
     fn release_number(&self) {
-        let released = self.graveyard().release_one();
-        drop(released);
+        drop(self.with_graveyard(Graveyard::release_one));
     }
 
     /// Closes what never had a name, but not its number yet.
     fn keep_number(&self, file: OwnedFd) {
         if let Ok(stat) = stat::of(&file) {
-            self.graveyard().keep_number(stat.key, file);
+            self.with_graveyard(|yard| yard.keep_number(stat.key, file));
         }
     }
 }
@@ -434,7 +438,7 @@ impl Vfs for LocalDisk {
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.disk.on_failure.watch(self.as_server().resolve(id))?;
         self.disk.files.close_removed();
-        self.graveyard().clear_out();
+        self.disk.with_graveyard(Graveyard::clear_out);
         let s = fstatvfs(&self.disk.root).nfs()?;
         // Those will be whoever's makes a file next.
         let ahead = self.disk.stock.len() as u64;

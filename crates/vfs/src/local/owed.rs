@@ -117,15 +117,18 @@ impl Owed {
     pub(super) fn close_removed(&self, links: impl Fn(&OwnedFd) -> Result<u32>) -> bool {
         let mut state = self.lock();
         let State { by_file, unpaid, .. } = &mut *state;
-        let before = by_file.len();
+        let mut closed = Vec::new();
         by_file.retain(|_, debts| {
             let stays = !debts.iter().any(|debt| links(&debt.fd) == Ok(0));
             if !stays {
                 unpaid.retain(|number, _| debts.iter().all(|debt| debt.number != *number));
+                closed.append(debts);
             }
             stays
         });
-        by_file.len() < before
+        drop(state);
+        // Here, without the lock: it may give back much room.
+        !closed.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -33,10 +33,6 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
         self.young.insert(key, value);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.young.len() + self.old.len()
-    }
-
     /// Forgets those that `keep` does not want kept.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
         self.young.retain(|key, value| keep(key, value));

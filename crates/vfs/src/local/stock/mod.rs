@@ -185,7 +185,8 @@ impl Disk {
         let began = Instant::now();
         let file = openat(dir, c".", flags, Mode::from_raw_mode(pattern.mode)).nfs()?;
         let took = began.elapsed();
-        if self.graveyard().has_room_for(file.as_raw_fd()) { Ok((file, took)) } else { Err(Status::Jukebox) }
+        let has_room = self.with_graveyard(|yard| yard.has_room_for(file.as_raw_fd()));
+        if has_room { Ok((file, took)) } else { Err(Status::Jukebox) }
     }
 
     fn shelve(&self, pattern: &Pattern, file: OwnedFd) {

@@ -1,0 +1,72 @@
+//! Closing a large file without a name takes as long as the disk needs to take back its room. Nobody else waits for that.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remora_wire::nfs3::Attr;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::data::{Data, For, OpenFiles};
+use super::flush_failure::{disk, me};
+use super::ids::{Hint, Key};
+use super::resolve::Object;
+
+const KEY: Key = Key { ino: 1, born_ns: 0 };
+/// How long a close takes here, and how long nobody has to wait.
+const CLOSE: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// What takes long to close: a socket that lingers, since the other end takes nothing.
+fn slow() -> (Arc<OwnedFd>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&socket, Some(CLOSE)).unwrap();
+    (Arc::new(socket.into()), listener.accept().unwrap().0)
+}
+
+/// Others can do what they do while `close` does what takes long.
+fn nobody_waits(close: impl FnOnce() + Send, others: impl Fn()) {
+    std::thread::scope(|scope| {
+        let began = Instant::now();
+        let closing = scope.spawn(close);
+        while !closing.is_finished() {
+            let asked = Instant::now();
+            others();
+            assert!(asked.elapsed() < WAIT_MAX, "{:?}", asked.elapsed());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(began.elapsed() > WAIT_MAX, "it did not take long");
+    });
+}
+
+#[test]
+fn the_graveyard_is_free_while_a_removed_file_is_closed() {
+    let (_dir, disk, [a, _]) = disk();
+    let (fd, _other) = slow();
+    // Too large to be kept, wherever this runs.
+    let attr = Attr { used: u64::MAX, ..disk.attr_of(&a).unwrap() };
+    let object = Object { fd, key: KEY, hint: Hint::default(), attr };
+    nobody_waits(|| disk.bury(object), || disk.disk.with_graveyard(|_| ()));
+}
+
+#[test]
+fn open_files_can_be_had_while_a_removed_one_is_closed() {
+    let files = OpenFiles::new(8, 8, Duration::from_secs(1));
+    let (fd, _other) = slow();
+    files.put(KEY, For::Reading, Data::new(fd, &me()));
+    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.held(Key { ino: 2, ..KEY })));
+}
+
+#[test]
+fn flushes_begin_while_a_removed_file_that_owed_one_is_closed() {
+    let files = OpenFiles::new(8, 8, Duration::from_secs(1));
+    let (fd, _other) = slow();
+    assert!(files.owed.note(KEY, &fd).is_none());
+    drop(fd);
+    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.owed.begin(Key { ino: 2, ..KEY })));
+}
