@@ -161,6 +161,7 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
             Old::Ended => b.live.ended(first.peer),
             Old::WentOn => {
                 b.live.heard(first.peer, Some(xid + 1));
+                b.live.answered(first.peer);
                 b.live.ended(first.peer);
             }
         }
@@ -177,6 +178,20 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
         }
         drop(held);
     }
+}
+
+#[test]
+fn a_connection_that_ended_with_a_call_unanswered_says_nothing_of_what_its_client_has() {
+    let mut b = Bench::new(Config::full());
+    let [one, two, three] = [("700", 1), ("701", 2), ("702", 3)].map(|(p, id)| tcp(&format!("10.0.0.1:{p}"), id));
+    let (y, x) = (b.start(&write(one, 1)), b.start(&write(one, 2)));
+    b.live.gone(one);
+    assert_eq!([1, 2].map(|xid| b.begin(&write(two, xid))), [Verdict::InProgress, Verdict::InProgress]);
+    b.live.ended(two);
+    assert_eq!(b.finish(&write(one, 1), y, ok("Y")), None);
+    assert_eq!(b.finish(&write(one, 2), x, ok("X")), None);
+    b.live.heard(three, Some(1));
+    assert_eq!(b.begin(&write(three, 2)), Verdict::Replay("X".into()));
 }
 
 #[test]
