@@ -304,3 +304,19 @@ fn stable_writes_that_come_while_a_flush_runs_share_the_next() {
     assert_eq!(write_stably(&mut tcp, &fh, 16), [None; 16]);
     assert_eq!(serving.shutdown().abandoned, 0);
 }
+
+#[test]
+fn what_a_client_asks_again_behind_a_null_call_is_not_done_again() {
+    let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
+    let root = Udp::connect(addr).mount("/");
+    let before = serving.stats().core.executed;
+    let [null, call] = [nfs_message(0, &Call::Null), nfs_message(77, &create(&root, "f"))];
+    let [mut first, mut second] = [Tcp::connect(addr), Tcp::connect(addr)];
+    first.exchange(&null);
+    first.send(&call);
+    wait_until(&serving, |s| s.core.executed == before + 1 && s.under_way == 0);
+    second.exchange(&null);
+    assert_eq!(nfs_reply(&create(&root, "f"), &second.exchange(&call)).status(), None);
+    assert_eq!(serving.stats().core.executed, before + 1);
+    assert_eq!(first.receive()[..4], call[..4]);
+}

@@ -20,18 +20,29 @@ pub struct Connections {
 
 #[derive(Default, Debug)]
 struct Live {
-    first: Option<u32>,
+    /// With which call it began.
+    first: Option<First>,
+    /// The transaction id of a NULL call before that.
+    null: Option<u32>,
+    /// How many it brought from that one on.
     calls: u64,
     unanswered: u64,
     /// Whether a call came while another was not answered.
     pipelined: bool,
 }
 
+/// How a stream began. NULL is no beginning: who connects anew may ask whether anybody is there before it goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct First {
+    pub(crate) xid: u32,
+    /// The transaction id of a NULL call before it.
+    pub(crate) null: Option<u32>,
+}
+
 /// What is known of a stream that ended with everything delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
-    /// With which transaction id it began.
-    pub(crate) first: u32,
+    pub(crate) first: First,
     /// Whether it brought several calls, each when those before had been answered. Who so asks has read
     /// every answer but the last; who sends calls one behind the other may have read none.
     pub(crate) in_step: bool,
@@ -42,10 +53,20 @@ impl Connections {
     pub fn heard(&mut self, peer: Peer, xid: Option<u32>) {
         let Path::Stream(id) = peer.path else { return };
         let live = self.live.entry(id).or_default();
-        if xid.is_some() {
-            live.first = live.first.or(xid);
-            live.pipelined |= live.unanswered > 0;
-            live.calls += 1;
+        if let Some(xid) = xid {
+            live.first = live.first.or(Some(First { xid, null: live.null }));
+            live.call();
+        }
+    }
+
+    /// A NULL call came in from `peer`.
+    pub fn heard_null(&mut self, peer: Peer, xid: u32) {
+        let Path::Stream(id) = peer.path else { return };
+        let live = self.live.entry(id).or_default();
+        if live.first.is_some() {
+            live.call();
+        } else {
+            live.null = live.null.or(Some(xid));
             live.unanswered += 1;
         }
     }
@@ -86,14 +107,23 @@ impl Connections {
         }
     }
 
-    /// With which transaction id the stream of this number began, if it is there.
-    pub(crate) fn first(&self, stream: u64) -> Option<u32> {
+    /// How the stream of this number began, if it is there.
+    pub(crate) fn first(&self, stream: u64) -> Option<First> {
         self.live.get(&stream)?.first
     }
 
     /// What is known of the stream of this number, if it ended with everything delivered.
     pub(crate) fn of_ended(&self, stream: u64) -> Option<Ended> {
         self.ended.get(&stream).copied()
+    }
+}
+
+impl Live {
+    /// A call came in.
+    fn call(&mut self) {
+        self.pipelined |= self.unanswered > 0;
+        self.calls += 1;
+        self.unanswered += 1;
     }
 }
 
@@ -129,7 +159,7 @@ mod tests {
             connections.heard(tcp(id), None);
             connections.heard(tcp(id), Some(id as u32));
             connections.heard(tcp(id), Some(7));
-            assert_eq!(connections.first(id), Some(id as u32));
+            assert_eq!(connections.first(id), Some(First { xid: id as u32, null: None }));
             (0..2).for_each(|_| connections.answered(tcp(id)));
             connections.ended(tcp(id));
             assert!(!connections.reaches(&tcp(id)));
@@ -137,33 +167,41 @@ mod tests {
         assert_eq!(connections.ended.len(), ENDED_MAX);
         assert_eq!(connections.of_ended(0), None);
         let last = 2 * ENDED_MAX as u64 - 1;
-        assert_eq!(connections.of_ended(last).map(|e| e.first), Some(last as u32));
+        assert_eq!(connections.of_ended(last).map(|e| e.first.xid), Some(last as u32));
     }
 
     #[test]
     fn who_waits_for_each_answer_is_told_from_who_does_not() {
-        // `c` is a call, `a` an answer, `x` no call.
+        // `c` is a call, `n` one of NULL, `a` an answer, `x` no call.
         for (calls, in_step) in [
             ("ca", Some(false)),
             ("caca", Some(true)),
             ("xcacaca", Some(true)),
             ("ccaa", Some(false)),
             ("ccaaca", Some(false)),
+            // What came before the first call tells nothing of its answer, what came behind it does.
+            ("naca", Some(false)),
+            ("nacaca", Some(true)),
+            ("cana", Some(true)),
+            ("cnaa", Some(false)),
             // Not all is answered.
             ("c", None),
             ("cac", None),
             ("cca", None),
+            ("can", None),
         ] {
             let mut connections = Connections::default();
             for step in calls.chars() {
                 match step {
                     'c' => connections.heard(tcp(1), Some(1)),
+                    'n' => connections.heard_null(tcp(1), 9),
                     'a' => connections.answered(tcp(1)),
                     _ => connections.heard(tcp(1), None),
                 }
             }
             connections.ended(tcp(1));
-            assert_eq!(connections.of_ended(1), in_step.map(|in_step| Ended { first: 1, in_step }), "{calls}");
+            let first = First { xid: 1, null: calls.starts_with('n').then_some(9) };
+            assert_eq!(connections.of_ended(1), in_step.map(|in_step| Ended { first, in_step }), "{calls}");
         }
     }
 }

@@ -125,7 +125,10 @@ impl Server {
     pub fn take(&mut self, now: Time, read: Message, arrived: &dyn Fn(u64) -> bool) {
         let Message { from, incoming, request } = read;
         self.stats.messages += 1;
-        self.live.heard(from, incoming.xid());
+        match incoming {
+            Incoming::Null { xid } => self.live.heard_null(from, xid),
+            _ => self.live.heard(from, incoming.xid()),
+        }
         match incoming {
             Incoming::NotACall => self.stats.not_calls += 1,
             Incoming::Refused { xid, outcome } => self.refuse(from, xid, outcome),

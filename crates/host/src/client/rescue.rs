@@ -61,7 +61,10 @@ pub(super) async fn answering_connection(server: SocketAddr, trip: Duration, por
     std::future::pending().await
 }
 
-async fn attempt(server: SocketAddr, port: Option<u16>, xid: u32) -> io::Result<TcpStream> {
+async fn attempt(server: SocketAddr, port: Option<u16>, n: u32) -> io::Result<TcpStream> {
+    // Servers take connections that begin with the same xid for those of a program that starts over, whose calls are
+    // none that come again.
+    let xid = getrandom::u32().unwrap_or(n);
     let mut stream = connect(server, port).await?;
     let none = OpaqueAuth::none();
     let (prog, vers) = (nfs3::PROGRAM, nfs3::VERSION);
@@ -163,6 +166,21 @@ mod tests {
         assert_eq!(again, from);
         drop((second, listener));
         driver.abort();
+    }
+
+    #[tokio::test]
+    async fn no_two_connections_begin_with_the_same_xid() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let mut xids = Vec::new();
+        for _ in 0..2 {
+            let asking = tokio::spawn(attempt(server, None, 0));
+            let mut message = [0; 8];
+            listener.accept().await.unwrap().0.read_exact(&mut message).await.unwrap();
+            xids.push(message[4..].to_vec());
+            asking.abort();
+        }
+        assert_ne!(xids[0], xids[1]);
     }
 
     #[tokio::test]

@@ -104,8 +104,12 @@ impl Entry {
         let known = streams.connections;
         let Some(first) = known.first(new) else { return false };
         match known.first(*old) {
-            Some(then) => then == first && reply.is_unique() && (streams.arrived)(*old),
-            None => known.of_ended(*old).is_some_and(|e| e.first == first && (request.xid != first || e.in_step)),
+            // Whoever asks first whether anybody is there, and then for this, may be at what it was not answered.
+            Some(then) => {
+                let is_asked_first = request.xid == first.xid && first.null.is_some();
+                then == first && !is_asked_first && reply.is_unique() && (streams.arrived)(*old)
+            }
+            None => known.of_ended(*old).is_some_and(|e| e.first == first && (request.xid != first.xid || e.in_step)),
         }
     }
 

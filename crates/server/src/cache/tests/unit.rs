@@ -181,6 +181,35 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
 }
 
 #[test]
+fn who_asks_null_before_it_asks_again_is_no_program_that_starts_over() {
+    // (the NULL calls of both connections, the calls that began them, the request, whether it is done again)
+    for (nulls, began, xid, begins, again) in [
+        (Some([0, 0]), 77, 77, 77, false),
+        (Some([0, 0]), 76, 77, 77, false),
+        (Some([0, 1]), 77, 78, 77, false),
+        (Some([0, 0]), 77, 78, 77, true),
+        (None, 77, 78, 77, true),
+    ] {
+        let mut b = Bench::new(Config::full());
+        let (first, second) = (write(tcp("10.0.0.1:700", 1), xid), write(tcp("10.0.0.1:999", 2), xid));
+        for (n, (peer, xid)) in [(first.peer, began), (second.peer, begins)].into_iter().enumerate() {
+            if let Some(nulls) = nulls {
+                b.live.heard_null(peer, nulls[n]);
+                b.live.answered(peer);
+            }
+            b.live.heard(peer, Some(xid));
+            b.live.answered(peer);
+        }
+        b.run(&first, "done");
+        b.live.answered(first.peer);
+        let streams = Streams { connections: &b.live, arrived: &|_| true };
+        let verdict = b.cache.begin(b.now, &second, streams, true);
+        let is_replay = verdict == Verdict::Replay("done".into());
+        assert_eq!(is_replay, !again, "{nulls:?}, {began}, {xid}, {begins}: {verdict:?}");
+    }
+}
+
+#[test]
 fn a_connection_that_ended_with_a_call_unanswered_says_nothing_of_what_its_client_has() {
     let mut b = Bench::new(Config::full());
     let [one, two, three] = [("700", 1), ("701", 2), ("702", 3)].map(|(p, id)| tcp(&format!("10.0.0.1:{p}"), id));
