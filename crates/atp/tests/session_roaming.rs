@@ -164,6 +164,28 @@ fn addresses_that_never_answer_get_little() {
     }
 }
 
+/// The server looks for the connection that the client has left, and in vain; a new one comes from the same address.
+#[test]
+fn a_client_that_moved_and_connects_again_is_not_taken_for_the_one_in_doubt() {
+    let mut world = World::pair(28, Link::new(100_000, 20 * MS));
+    let old = world.meet();
+    world.run_for(Duration::from_secs(1));
+    let moved = world.now;
+    world.nodes[0].link.blackouts.push((moved, moved + Duration::from_secs(5)));
+    world.nodes[1].addr = addr(40, 4040);
+    world.send(1, old, object(1, 500), Options::default());
+    world.run_for(200 * MS);
+    // The good-bye does not get through.
+    world.nodes[1].link.blackouts.push((world.now, world.now + 10 * MS));
+    world.with(1, |e, now| e.close(now, old));
+    world.run_until(moved + Duration::from_secs(6), |_| false);
+    let again = world.connect(1, 0);
+    let request = world.send(1, again, object(2, 5_000), Options::default());
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(count(&world, 1, |e| matches!(e, Event::Up { .. })), 2);
+    assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}
+
 /// A client that moves during a blackout and only listens afterwards is still found: it says
 /// where it is.
 #[test]
@@ -178,4 +200,23 @@ fn a_client_that_moved_while_the_link_was_out_is_found_again() {
     world.with(1, |e, now| e.rebind(now));
     world.run_for(Duration::from_secs(20));
     assert_eq!(world.outcome(0, request), Some(Outcome::Delivered));
+}
+
+/// QUIC asks the new address in vain, for as long as the link is out in one direction, and would not ask again.
+#[test]
+fn an_address_that_could_not_answer_is_asked_again() {
+    let mut world = World::pair(29, Link::new(100_000, 20 * MS));
+    let client = world.meet();
+    let server = world.with(0, |e, _| e.peers().next().unwrap());
+    world.run_for(Duration::from_secs(1));
+    world.nodes[0].link.blackouts.push((world.now, world.now + Duration::from_secs(5)));
+    world.nodes[1].addr = addr(40, 4040);
+    let requests = [
+        (1, world.send(1, client, object(1, 500), Options::default())),
+        (0, world.send(0, server, object(2, 5_000), Options::default())),
+    ];
+    world.run_for(Duration::from_secs(10));
+    for (n, request) in requests {
+        assert_eq!(world.outcome(n, request), Some(Outcome::Delivered), "of node {n}");
+    }
 }

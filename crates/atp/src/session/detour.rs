@@ -7,7 +7,8 @@
 //! A packet from yet another address makes it ask again. So while a new address has not been
 //! proven for a while, one of the client's packets is passed on as if it came from the port next
 //! to the true one: noq goes there, and comes back with the next packet, asking anew. Nothing is
-//! sent to the decoy.
+//! sent to the decoy. Whose packet it is the connection id tells, and not the address: another
+//! connection may come from the same one, and its handshake would be answered at the decoy.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,21 +54,23 @@ impl Detour {
         self.doubt.is_some()
     }
 
-    /// Where to say that a packet from `from` came from.
-    pub(super) fn way_in(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
-        if self.is_decoy(from) {
-            self.decoy = None; // somebody is there after all, perhaps the peer
+    /// Whether the peer's next packet from `from` is to be passed on as if it came from elsewhere.
+    pub(super) fn is_due(&self, now: Time, from: SocketAddr) -> bool {
+        self.doubt.is_some_and(|doubt| doubt.addr == from && doubt.asked + PATIENCE <= now)
+    }
+
+    /// Where to say that such a packet came from.
+    pub(super) fn begin(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.asked = now;
         }
-        match &mut self.doubt {
-            Some(doubt) if doubt.addr == from && doubt.asked + PATIENCE <= now => {
-                doubt.asked = now;
-                let port = from.port();
-                let decoy = SocketAddr::new(from.ip(), port.checked_add(1).unwrap_or(port - 1));
-                self.decoy = Some(decoy);
-                decoy
-            }
-            _ => from,
-        }
+        let port = from.port();
+        *self.decoy.insert(SocketAddr::new(from.ip(), port.checked_add(1).unwrap_or(port - 1)))
+    }
+
+    /// A packet of the peer's came from `from`, which so is not only made up.
+    pub(super) fn came(&mut self, from: SocketAddr) {
+        self.decoy.take_if(|decoy| *decoy == from);
     }
 
     /// Whether `addr` was only made up.
@@ -84,20 +87,20 @@ mod tests {
     fn an_address_in_doubt_is_asked_again_once_a_second_until_it_answers() {
         let (home, away): (SocketAddr, SocketAddr) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
         let mut detour = Detour::default();
-        assert_eq!(detour.way_in(Time::from_secs(9), home), home);
+        let is_due = |detour: &Detour, ms, from| detour.is_due(Time::from_millis(ms), from);
+        assert!(!is_due(&detour, 9_000, home));
         detour.moved(Time::from_secs(10), away, 5);
-        let told = |detour: &mut Detour, ms| detour.way_in(Time::from_millis(ms), away);
-        assert_eq!(told(&mut detour, 10_999), away);
-        let decoy = told(&mut detour, 11_000);
+        assert!(!is_due(&detour, 10_999, away) && is_due(&detour, 11_000, away) && !is_due(&detour, 11_000, home));
+        let decoy = detour.begin(Time::from_secs(11), away);
         assert!(decoy != away && decoy.ip() == away.ip() && detour.is_decoy(decoy) && !detour.is_decoy(away));
-        assert_eq!(told(&mut detour, 11_010), away);
-        assert_eq!(told(&mut detour, 12_500), decoy);
-        assert_eq!(detour.way_in(Time::from_secs(30), home), home, "somebody else's packet");
-        assert_eq!(detour.way_in(Time::from_secs(30), decoy), decoy);
+        detour.came(away);
+        assert!(detour.is_decoy(decoy) && !is_due(&detour, 11_010, away) && is_due(&detour, 12_500, away));
+        assert_eq!(detour.begin(Time::from_millis(12_500), away), decoy);
+        detour.came(decoy);
         assert!(!detour.is_decoy(decoy), "it exists");
         assert_eq!(detour.sent(5), None);
         assert!(detour.is_unproven());
         assert_eq!((detour.sent(6), detour.sent(7)), (Some(away), None));
-        assert_eq!(told(&mut detour, 60_000), away);
+        assert!(!is_due(&detour, 60_000, away));
     }
 }

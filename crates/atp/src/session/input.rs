@@ -1,11 +1,12 @@
 //! What comes in: datagrams and timeouts, and what QUIC makes of them.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionError, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent, StreamId,
-    TransportErrorCode,
+    ConnectionError, ConnectionEvent, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent,
+    StreamId, TransportErrorCode,
 };
 use remora_base::{Peer as From, Time, Transmit};
 use rustls::{AlertDescription, CertificateError};
@@ -52,8 +53,8 @@ impl Endpoint {
         let len = datagram.len();
         let foreign = self.settings.is_foreign(&datagram);
         let mut reply = Vec::new();
-        let path = FourTuple::from_remote(self.way_in(now, from));
-        match self.quic.handle(at, path, None, datagram, &mut reply) {
+        let spare = self.may_go_round(now, from, &datagram).then(|| datagram.clone());
+        match self.quic.handle(at, FourTuple::from_remote(from), None, datagram, &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let id = *self.handles.get(&handle.0)?;
                 if foreign {
@@ -64,6 +65,10 @@ impl Endpoint {
                 if !p.admits(now, from) {
                     return None;
                 }
+                let event = match spare.filter(|_| p.goes_round(now, from)) {
+                    Some(spare) => as_from(&mut self.quic, at, p.detour.begin(now, from), spare).unwrap_or(event),
+                    None => event,
+                };
                 p.received(now, len);
                 p.handle_datagram(now, from, len, event);
                 p.absorb(now, self.epoch);
@@ -86,12 +91,13 @@ impl Endpoint {
         self.drop_connection(id);
     }
 
-    /// The address QUIC is told a datagram came from: the true one, but for [`Detour`]s.
+    /// Whether a datagram may be one that is to take a [`Detour`], if it is that peer's own.
     ///
     /// [`Detour`]: super::detour::Detour
-    fn way_in(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
-        let unproven = self.peers.values_mut().filter(|p| p.detour.is_unproven());
-        unproven.map(|p| p.detour.way_in(now, from)).find(|told| *told != from).unwrap_or(from)
+    fn may_go_round(&self, now: Time, from: SocketAddr, datagram: &[u8]) -> bool {
+        // Who may move has done with long headers.
+        let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
+        is_short && self.peers.values().any(|p| p.goes_round(now, from))
     }
 
     /// Somebody wants a connection.
@@ -351,6 +357,19 @@ impl Endpoint {
         for (request, bytes) in shares {
             lane.acknowledged(now, request, bytes);
         }
+    }
+}
+
+/// What the connection whose `datagram` it is is to be told of it, as if it came from `from`.
+fn as_from(
+    quic: &mut noq_proto::Endpoint,
+    at: Instant,
+    from: SocketAddr,
+    datagram: BytesMut,
+) -> Option<ConnectionEvent> {
+    match quic.handle(at, FourTuple::from_remote(from), None, datagram, &mut Vec::new()) {
+        Some(DatagramEvent::ConnectionEvent(_, event)) => Some(event),
+        _ => None,
     }
 }
 

@@ -174,11 +174,17 @@ impl Peer {
     pub(super) fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: usize, event: ConnectionEvent) {
         let is_strange = self.may_move() && self.whereabouts.is_strange(from);
         let before = is_strange.then(|| self.conn.stats().frame_rx);
+        self.detour.came(from);
         self.conn.handle_event(event);
         // What nobody but the peer could have made has frames in it; anything else says nothing about it.
         if before.is_none_or(|before| before != self.conn.stats().frame_rx) {
             self.whereabouts.came(now, from, bytes as u64);
         }
+    }
+
+    /// Whether its next packet from `from` is to take a [`Detour`].
+    pub(super) fn goes_round(&self, now: Time, from: SocketAddr) -> bool {
+        self.phase != Phase::Over && self.detour.is_due(now, from)
     }
 
     /// Whether QUIC follows it to other addresses.
