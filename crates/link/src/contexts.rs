@@ -4,8 +4,8 @@
 //!
 //! A context is *offered* with a packet whose headers are in full, until one that offered it is
 //! acknowledged; then packets are brief. What cannot be read is not acknowledged, and whatever is
-//! sent again has its headers in full and offers them: so nothing depends on the other end
-//! remembering what it said it knows.
+//! sent again has its headers in full and offers them, if it had a name at first: so nothing
+//! depends on the other end remembering what it said it knows.
 
 use std::time::Duration;
 
