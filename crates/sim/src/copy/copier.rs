@@ -287,7 +287,8 @@ impl Copier {
                 }
             }
             State::Closing(transfer, closing) => {
-                if closing.go_on(now, client, &transfer.written())? {
+                let is_over = closing.go_on(now, client, &transfer.written())?;
+                if is_over {
                     self.ended = Some(now);
                     self.state = State::Done(self.task.original.clone());
                 }
