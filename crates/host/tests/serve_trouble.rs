@@ -2,7 +2,7 @@
 
 mod serve_kit;
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,6 +83,24 @@ fn a_client_that_never_reads_is_dropped_and_others_are_served() {
     assert_eq!(good.read(&fh, 1 << 20).len(), 1 << 20);
     wait_until(&serving, |s| s.sockets.closed_stalled == 1 && s.connections == 1 && s.under_way == 0);
     assert_eq!(good.read(&fh, 1 << 20).len(), 1 << 20);
+}
+
+#[test]
+fn a_client_that_reads_slowly_and_without_pause_is_not_stalled() {
+    let (serving, addr) = start(limited(memory(), |l| l.stall_max = Duration::from_millis(300)));
+    let mut good = Tcp::connect(addr);
+    let root = good.mount("/");
+    let fh = good.create(&root, "f");
+    good.write(&fh, &Bytes::from(vec![1; 1 << 20]));
+
+    let mut slow = Tcp::connect_narrow(addr, 64 << 10);
+    (0..8).for_each(|_| slow.send(&nfs_message(xid(), &read(&fh, 1 << 20))));
+    let mut part = vec![0; 32 << 10];
+    for _ in 0..80 {
+        slow.stream.read_exact(&mut part).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(serving.stats().sockets.closed_stalled, 0);
+    }
 }
 
 #[test]

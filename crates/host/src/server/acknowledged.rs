@@ -11,6 +11,11 @@ pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
     info(socket).is_some_and(|info| info.tcpi_unacked == 0 && info.tcpi_probes == 0)
 }
 
+/// How many bytes the other end has acknowledged.
+pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
+    info(socket).map(|info| info.tcpi_bytes_acked)
+}
+
 /// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.
 pub(super) fn is_none_overdue(socket: &impl AsFd) -> bool {
     info(socket).is_some_and(|info| info.tcpi_retransmits == 0 && info.tcpi_probes == 0)

@@ -101,10 +101,15 @@ impl Connection {
     async fn write_on(&self, hub: &Hub) -> End {
         loop {
             self.outbox.halted().await;
+            self.outbox.look();
             loop {
                 let max = hub.stall_max(&self.share);
                 let pause = (max / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
-                let flow = match timeout(pause, self.outbox.writable()).await {
+                let writable = timeout(pause, self.outbox.writable()).await;
+                if writable.is_err() {
+                    self.outbox.look();
+                }
+                let flow = match writable {
                     Ok(Ok(())) => self.outbox.resume(),
                     Ok(Err(_)) => return End::Broken,
                     Err(_) if self.outbox.stalled_for() >= max => return End::Stalled,

@@ -15,7 +15,7 @@ use remora_wire::record;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use super::acknowledged::{is_all_acknowledged, is_none_overdue};
+use super::acknowledged::{acknowledged, is_all_acknowledged, is_none_overdue};
 use super::admission::Permit;
 use crate::Clock;
 
@@ -38,8 +38,10 @@ struct Queue {
     flow: Flow,
     /// Whether whoever reads from the socket is at it, and writes afterwards.
     held: bool,
-    /// When the socket last took something, or something began to wait.
+    /// When the socket last took something, or something began to wait, or was seen to have arrived.
     progress: Time,
+    /// How many bytes the other end had acknowledged when it was last looked.
+    acknowledged: Option<u64>,
 }
 
 /// A reply, and the permit that it is sent under.
@@ -74,7 +76,8 @@ struct Item {
 impl Outbox {
     /// Sends on `socket`.
     pub(super) fn new(socket: OwnedWriteHalf, clock: Clock) -> Outbox {
-        let queue = Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO };
+        let queue =
+            Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO, acknowledged: None };
         Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new() }
     }
 
@@ -121,6 +124,17 @@ impl Outbox {
         match queue.flow {
             Flow::Blocked => self.pump(queue),
             flow => flow,
+        }
+    }
+
+    /// Looks what the other end has acknowledged; what is more than last time is progress. The system says that
+    /// a socket takes bytes again when a third of its buffer is free, and a slow client takes long to read that much.
+    pub(super) fn look(&self) {
+        let acknowledged = acknowledged(self.socket.as_ref());
+        let mut queue = self.lock();
+        if acknowledged > queue.acknowledged {
+            queue.acknowledged = acknowledged;
+            queue.progress = self.clock.now();
         }
     }
 

@@ -238,6 +238,15 @@ impl Tcp {
         Tcp::over(socket.into())
     }
 
+    /// As one that takes no more than about so many bytes before they are read.
+    pub(crate) fn connect_narrow(addr: SocketAddr, window: usize) -> Tcp {
+        let (inet, stream) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+        let socket = rustix::net::socket(inet, stream, None).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, window).unwrap();
+        rustix::net::connect(&socket, &addr).unwrap();
+        Tcp::over(socket.into())
+    }
+
     fn over(stream: TcpStream) -> Tcp {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
