@@ -23,6 +23,11 @@ const ESTABLISHED: u8 = 1;
 /// The other end sends no more.
 const CLOSE_WAIT: u8 = 8;
 
+/// Those in which this end has said that it sends no more, and the other one has not acknowledged that.
+pub(crate) const FIN_WAIT1: u8 = 4;
+pub(crate) const LAST_ACK: u8 = 9;
+pub(crate) const CLOSING: u8 = 11;
+
 /// When a connection on which nothing has come is asked whether its other end still is there.
 pub(crate) struct KeepAlive {
     /// After so long,
@@ -47,6 +52,11 @@ pub(crate) fn harden(stream: &TcpStream, keep_alive: &KeepAlive) -> io::Result<(
 pub(crate) fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
     let is_there = |info: &libc::tcp_info| [ESTABLISHED, CLOSE_WAIT].contains(&info.tcpi_state);
     getsockopt(socket, TcpInfo).ok().filter(is_there)
+}
+
+/// The state of a connection.
+pub(crate) fn state(socket: &impl AsFd) -> Option<u8> {
+    getsockopt(socket, TcpInfo).ok().map(|info| info.tcpi_state)
 }
 
 /// How long the other end has acknowledged nothing, in steps of the kernel's tick, although there is something that it has not

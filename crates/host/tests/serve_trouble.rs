@@ -283,6 +283,33 @@ fn a_shutdown_lets_what_executes_finish() {
 }
 
 #[test]
+fn a_shutdown_throws_no_reply_away_that_its_client_has_not_read() {
+    let (serving, addr) = start(limited(memory(), |l| l.shutdown_max = Duration::from_secs(1)));
+    let mut good = Tcp::connect(addr);
+    let root = good.mount("/");
+    let fh = good.create(&root, "f");
+    good.write(&fh, &Bytes::from(vec![1; 4 << 10]));
+    drop(good);
+
+    let mut tcp = Tcp::connect_narrow(addr, 4 << 10);
+    let before = serving.stats().core.executed;
+    (0..20).for_each(|_| tcp.send(&nfs_message(xid(), &read(&fh, 4 << 10))));
+    wait_until(&serving, |s| s.core.executed == before + 20 && s.under_way == 0);
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| serving.shutdown());
+        std::thread::sleep(Duration::from_millis(200));
+        // It may be refused by now.
+        let late = nfs_message(xid(), &read(&fh, 4 << 10));
+        let _ = tcp.stream.write_all(&[&mark(late.len()), &late[..]].concat());
+        assert_eq!(ending.join().unwrap().abandoned, 0);
+    });
+    for n in 0..20 {
+        assert!(tcp.try_receive().is_some_and(|reply| reply.len() > 4 << 10), "{n} replies came");
+    }
+    assert_eq!(tcp.try_receive(), None);
+}
+
+#[test]
 fn a_shutdown_counts_what_is_still_fetched() {
     for _ in 0..50 {
         let (serving, addr) = start(options(memory()));

@@ -131,10 +131,26 @@ impl Connection {
             end = inbound.run(self, hub) => end,
             () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
         };
-        if matches!(end, End::Closed | End::Stopped | End::Idle) {
-            self.share.room.all_free().await;
+        match end {
+            End::Closed | End::Idle => self.share.room.all_free().await,
+            // Who is cut off at the end of it asks again, as whenever a server goes.
+            End::Stopped => _ = timeout(hub.limits.shutdown_max, self.take_leave()).await,
+            End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
         }
         end
+    }
+
+    /// Waits until all is answered and the answers are there. Requests that come meanwhile are thrown away, not left in the
+    /// socket: answers would be thrown away with them, and after a restart their calls be executed again.
+    async fn take_leave(&self) {
+        let mut arrive = pin!(async {
+            self.share.room.all_free().await;
+            self.outbox.arrive().await;
+        });
+        tokio::select! {
+            () = &mut arrive => {}
+            () = self.outbox.discard_input() => arrive.await,
+        }
     }
 }
 

@@ -112,7 +112,7 @@ pub struct Limits {
     /// How long a connection may bring nothing while nothing is under way; `None` for ever
     /// (dead peers are found by TCP's keep-alive). Default `None`.
     pub idle_max: Option<Duration>,
-    /// How long a shutdown waits for what executes and for replies to leave. Default 10 s.
+    /// How long a shutdown waits for what executes and for replies to arrive. Default 10 s.
     pub shutdown_max: Duration,
 }
 

@@ -12,15 +12,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::record;
+use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use super::acknowledged::{acknowledged, is_all_acknowledged, is_none_overdue};
+use super::acknowledged::{acknowledged, is_all_acknowledged, is_end_acknowledged, is_none_overdue};
 use super::admission::Permit;
 use crate::Clock;
 
 /// Most replies in a system call.
 const BATCH: usize = 16;
+/// Bytes that are thrown away at once.
+const DISCARD: usize = 16 << 10;
+/// How often it is looked whether what was sent has arrived, at the end.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The way out of a connection.
 #[derive(Debug)]
@@ -152,6 +157,32 @@ impl Outbox {
     /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
     pub(super) fn seems_arrived(&self) -> bool {
         is_none_overdue(self.socket.as_ref())
+    }
+
+    /// Waits until all that the socket was given has arrived, and says that no more will come.
+    pub(super) async fn arrive(&self) {
+        if self.has_arrived() {
+            return;
+        }
+        // If this fails the connection is gone.
+        let _ = rustix::net::shutdown(self.socket.as_ref(), rustix::net::Shutdown::Write);
+        while !is_end_acknowledged(self.socket.as_ref()) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Throws away what comes in, until nothing more does: of a socket that is closed with something in it, or gets more
+    /// then, the system also throws away what has not gone out.
+    pub(super) async fn discard_input(&self) {
+        let socket: &TcpStream = self.socket.as_ref();
+        let mut into = vec![0; DISCARD];
+        while socket.readable().await.is_ok() {
+            match socket.try_read(&mut into) {
+                Ok(1..) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
     }
 
     /// Drops what waits and takes no more. With `reset`, what the system has not sent yet is
