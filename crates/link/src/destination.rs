@@ -398,19 +398,21 @@ impl Destination {
         let life = self.receiver.life().filter(|life| before != Some(*life))?;
         if before.is_some() {
             self.queue.begin_anew(now, config);
+            self.sender.peer_restarted();
         }
         self.handoffs.peer_lives(Some(life)).then_some(HandOffPhase::End)
     }
 
-    /// The layer below knows that the peer has begun anew: it is told everything again that it
-    /// has not acknowledged, and what it was about to do is over.
+    /// The layer below knows that the peer has begun anew: what was under way to it is lost, and what it was
+    /// about to do is over.
     pub(crate) fn restarted(&mut self, now: Time, config: &Config) -> Option<HandOffPhase> {
         let ended = self.handoffs.peer_lives(None);
         self.queue.begin_anew(now, config);
         self.receiver.restarted();
+        let was_under_way = self.sender.unacknowledged() > 0;
         self.sender.peer_restarted();
         self.owes_cts = false;
-        if ended || self.sender.unacknowledged() > 0 {
+        if ended || was_under_way {
             self.suspect(now);
         }
         ended.then_some(HandOffPhase::End)
@@ -455,6 +457,7 @@ impl Destination {
             sum.attempts += gave_up.attempts;
             sum.lifetime += gave_up.lifetime;
             sum.unsent += gave_up.unsent;
+            sum.restart += gave_up.restart;
         }
         self.stats.hold_timeouts = self.receiver.hold_timeouts();
     }

@@ -111,8 +111,14 @@ impl Sender {
         self.epoch
     }
 
-    /// The peer has begun anew and knows nothing: everything is said in full until it answers.
+    /// The peer has begun anew and knows nothing: everything is said in full until it answers. What was sent is given
+    /// up, for its last life may have delivered it.
     pub(crate) fn peer_restarted(&mut self) {
+        let sent = |(seq, sent): (&u64, &Sent)| (sent.attempts > 0 && sent.packet.is_some()).then_some(*seq);
+        for seq in self.outstanding.iter().filter_map(sent).collect::<Vec<_>>() {
+            self.gave_up.restart += u64::from(self.give_up(seq));
+        }
+        self.sink();
         self.known = false;
         self.told = 0;
         self.compressor.forgotten();
@@ -351,7 +357,7 @@ impl Sender {
     }
 
     fn give_up_if_due(&mut self, now: Time, seq: u64) {
-        let Some(sent) = self.outstanding.get_mut(&seq).filter(|s| s.packet.is_some()) else { return };
+        let Some(sent) = self.outstanding.get(&seq).filter(|s| s.packet.is_some()) else { return };
         if now > sent.expires {
             self.gave_up.lifetime += 1;
         } else if sent.attempts >= sent.attempts_max {
@@ -359,11 +365,18 @@ impl Sender {
         } else {
             return;
         }
+        self.give_up(seq);
+    }
+
+    /// Gives up the packet of chunk `seq`; true unless it was given up before.
+    fn give_up(&mut self, seq: u64) -> bool {
+        let Some(sent) = self.outstanding.get(&seq).filter(|s| s.packet.is_some()) else { return false };
         let (index, last) = (u64::from(sent.part.index()), u64::from(sent.part.last()));
         let first = seq - index;
         for (_, chunk) in self.outstanding.range_mut(first..=first + last) {
             chunk.packet = None;
         }
+        true
     }
 
     /// Lets the floor rise over what was given up.

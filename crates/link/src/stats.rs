@@ -24,12 +24,14 @@ pub struct GaveUp {
     pub lifetime: u64,
     /// Too old before they were ever sent.
     pub unsent: u64,
+    /// Sent to a life of the other end that is over, which may have delivered them.
+    pub restart: u64,
 }
 
 impl GaveUp {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.attempts + self.lifetime + self.unsent
+        self.attempts + self.lifetime + self.unsent + self.restart
     }
 }
 
