@@ -7,7 +7,7 @@ use bytes::Bytes;
 use remora_atp::session::{Config, Ending, Guests, Identity, PublicKey, Refusal};
 use remora_atp::{Options, Outcome, Priority, State};
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
-use remora_host::atp::{AtpEndpoint, AtpError, Settings, keys};
+use remora_host::atp::{AtpEndpoint, AtpError, Notice, Settings, keys};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -195,6 +195,30 @@ async fn another_address_in_mid_object_loses_nothing() {
     assert_ne!(in_time(from.rebind(loopback())).await.unwrap(), before);
     assert_eq!(in_time(to.recv()).await.unwrap().object, object(3_000_000));
     assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
+}
+
+/// More than are told before what has come is looked at.
+#[tokio::test]
+async fn an_endpoint_that_ends_tells_all_its_peers() {
+    const PEERS: usize = 100;
+    let identities: Vec<_> = (0..PEERS).map(|_| keys::generate().unwrap()).collect();
+    let to = receiver(Guests::Only(identities.iter().map(Identity::public).collect()));
+    let senders: Vec<_> = identities.into_iter().map(sender).collect();
+    let peers: Vec<_> = senders.iter().map(|s| s.connect(to.local_addr(), to.public_key()).unwrap()).collect();
+    for peer in &peers {
+        in_time(peer.up()).await.unwrap();
+    }
+    // What comes up at last is up at the other end, too.
+    for _ in &peers {
+        in_time(async { while !matches!(to.notice().await.unwrap(), Notice::Up { .. }) {} }).await;
+    }
+    in_time(to.close()).await;
+    let told = || peers.iter().filter(|p| matches!(p.ended(), Some(AtpError::Down(Ending::ClosedByPeer)))).count();
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while told() < PEERS && tokio::time::Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(told(), PEERS);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Worker {
             let due = state.core.poll_timeout();
             drop(state);
             if let Some(end) = farewell
-                && (due.is_none() || shared.now() >= end || self.said_good_bye())
+                && (shared.now() >= end || (!more && (due.is_none() || self.said_good_bye())))
             {
                 break;
             }
