@@ -197,6 +197,14 @@ async fn another_address_in_mid_object_loses_nothing() {
     assert_eq!(in_time(request).await.unwrap().outcome, Outcome::Delivered);
 }
 
+#[tokio::test]
+async fn an_endpoint_that_has_ended_binds_to_no_other_address() {
+    let a = sender(keys::generate().unwrap());
+    let b = a.clone();
+    in_time(a.close()).await;
+    assert!(matches!(in_time(b.rebind(loopback())).await, Err(AtpError::Closed)));
+}
+
 /// More than are told before what has come is looked at.
 #[tokio::test]
 async fn an_endpoint_that_ends_tells_all_its_peers() {

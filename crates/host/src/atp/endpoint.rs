@@ -209,7 +209,14 @@ impl AtpEndpoint {
     /// second. Gives the new local address.
     pub async fn rebind(&self, addr: SocketAddr) -> Result<SocketAddr, AtpError> {
         let (told, hear) = oneshot::channel();
-        self.shared().lock().rebind = Some((addr, told));
+        {
+            let mut state = self.shared().lock();
+            // Nobody would take it from there.
+            if self.shared().is_closed() {
+                return Err(AtpError::Closed);
+            }
+            state.rebind = Some((addr, told));
+        }
         self.shared().ring();
         let bound = hear.await.map_err(|_| AtpError::Closed)?;
         bound.map_err(|source| AtpError::Bind { addr, source })
