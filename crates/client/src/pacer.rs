@@ -69,7 +69,8 @@ impl Pacer {
         let wait = spacing.mul_f64(NO_QUEUE_FRAMES / frames(seen.bytes).max(1.0)) + seen.jitter;
         if rtt > shortest + wait {
             (self.gain, self.since) = (GAIN, now);
-        } else if now.since(self.since) > rtt {
+        } else if seen.full && now.since(self.since) > rtt {
+            // While less is sent than may be no queue is no wonder.
             (self.gain, self.since) = ((self.gain * SEARCH).min(SEARCH_MAX), now);
         }
     }
@@ -150,6 +151,16 @@ mod tests {
         assert_eq!(eight(&mut pacer, 100, 105), GAIN * SEARCH);
         assert_eq!(eight(&mut pacer, 200, 105), GAIN * SEARCH * SEARCH);
         assert_eq!(eight(&mut pacer, 300, 115), GAIN, "none of them came without a wait");
+    }
+
+    #[test]
+    fn that_there_is_no_queue_says_nothing_while_less_is_sent_than_may_be() {
+        let mut pacer = Pacer::default();
+        for n in 0..40 {
+            let seen = Seen { full: false, ..reply(Duration::from_millis(101)) };
+            pacer.on_reply(Time::from_secs(100 + n), &seen);
+        }
+        assert_eq!(pacer.gain, GAIN);
     }
 
     #[test]

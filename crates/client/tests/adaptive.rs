@@ -4,7 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, Sent, World, getattr, read};
+use common::{MS, Sent, World, getattr, read, read_of, refusal, server};
+use remora_base::Core;
 use remora_client::{BlockSize, Config, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
@@ -133,6 +134,40 @@ fn where_frames_are_lost_one_by_one_blocks_are_short_even_after_a_long_pause() {
     w.submit(getattr());
     let block = w.client.read_block(1 << 20);
     assert!(remora_client::fragments(block + 128) <= 2, "{block} bytes");
+}
+
+/// A disk that is not ready yet (JUKEBOX), say: a slow path is not taken for one of no pace at all for that.
+#[test]
+fn a_refusal_says_nothing_of_how_long_file_data_takes() {
+    let mut w = World::new(Config::new(Transport::Udp));
+    w.submit(getattr());
+    let small = w.sent();
+    w.now += MS * 5;
+    small.iter().for_each(|s| w.answer(s));
+    w.submit(read_of(0, 5600));
+    let refused = w.sent();
+    w.now += MS * 6;
+    w.client.handle_input(w.now, server(), refusal(refused[0].xid, Proc::Read));
+    // 64 kbit/s: a frame takes 190 ms.
+    let (mut waiting, mut free_at, mut offset) = (std::collections::VecDeque::new(), w.now, 0);
+    for _ in 0..3000 {
+        for _ in 0..w.client.room() {
+            let block = w.client.read_block(1 << 20);
+            w.submit(read_of(offset, block));
+            offset += u64::from(block);
+        }
+        for sent in w.pass(MS * 10) {
+            free_at = free_at.max(sent.at) + MS * (sent.reply_len() as u32 / 8);
+            waiting.push_back((free_at, sent));
+        }
+        while let Some((_, sent)) = waiting.pop_front_if(|(at, _)| *at <= w.now) {
+            w.answer(&sent);
+        }
+    }
+    let pace = w.client.frames_per_second();
+    assert!(pace.is_some_and(|pace| (4.0..7.0).contains(&pace)), "{pace:?} frames a second");
+    let block = w.client.read_block(1 << 20);
+    assert!(block <= 2 * 1472, "{block} bytes");
 }
 
 #[test]

@@ -121,12 +121,14 @@ impl Adaptive {
         Adaptive { began: now, infers: config.infers_losses(), is_stream, probes, ..Adaptive::default() }
     }
 
-    /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it.
+    /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it. Whether that `is_telling`
+    /// how long such calls take.
     pub(crate) fn on_reply<'a>(
         &mut self,
         now: Time,
         call: &'a Pending,
         sent: Sent,
+        is_telling: bool,
         flying: impl Iterator<Item = (&'a Pending, Sent)> + Clone,
     ) -> Observed {
         self.note_repair(now, call, sent, flying.clone().map(|(c, _)| c));
@@ -140,7 +142,7 @@ impl Adaptive {
         let spurious = sent.retries > 0 && shortest.is_some_and(|s| age < (s * 7 / 8).max(queued));
         // What a silence held back says nothing of the path without one.
         let is_held = self.probes.held_until(sent.at).is_some() || self.probes.kept(sent.at) > sent.at;
-        let rtt = if sent.retries == 0 && !is_held { Some(age) } else { None };
+        let rtt = if sent.retries == 0 && !is_held && is_telling { Some(age) } else { None };
         if let Some(rtt) = rtt {
             self.sample(now, call, rtt, sent.alone);
             self.always_again = 0;

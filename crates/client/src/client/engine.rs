@@ -4,15 +4,25 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
+use remora_wire::nfs3::Reply;
 use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Again, Client, Event};
-use crate::block::{BlockSize, fragments, frames};
+use crate::block::{BlockSize, FRAME_PAYLOAD, fragments, frames};
 use crate::fragments::{Guess, LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
 use crate::window::{Flight, Seen};
+
+/// Bytes of data that the answer to `call` brought, at most what was asked for.
+fn brought(call: &Pending, result: &Result<Answer, Failure>) -> u32 {
+    match result {
+        Ok(Answer::Nfs(Reply::Read(Ok(read)))) => call.reply_data.min(read.data.len() as u32),
+        Ok(Answer::Nfs(Reply::Read(Err(_)))) | Err(_) => 0,
+        Ok(_) => call.reply_data,
+    }
+}
 
 impl Client {
     fn send(&mut self, now: Time, mut call: Pending) -> Transmit {
@@ -207,10 +217,15 @@ impl Client {
         (prog, vers, 0)
     }
 
-    fn on_reply(&mut self, now: Time, call: Pending, result: Result<Answer, Failure>) {
+    fn on_reply(&mut self, now: Time, mut call: Pending, result: Result<Answer, Failure>) {
+        let counted = call.bytes();
+        let asked = call.reply_data;
+        call.reply_data = brought(&call, &result);
         if let Some(sent) = call.sent {
+            // Of how long file data takes an answer that brought next to none of it says nothing.
+            let is_telling = call.reply_data == asked || call.reply_data >= FRAME_PAYLOAD;
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
-            let seen = self.adaptive.on_reply(now, &call, sent, flying_sent(&self.flying));
+            let seen = self.adaptive.on_reply(now, &call, sent, is_telling, flying_sent(&self.flying));
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
@@ -220,7 +235,7 @@ impl Client {
             }
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
-                self.flight.remove(call.bytes());
+                self.flight.remove(counted);
                 let seen = Seen { bytes: call.bytes(), full, ..seen.seen };
                 self.pacer.on_reply(now, &seen);
                 self.window.on_reply(seen);

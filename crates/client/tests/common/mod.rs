@@ -114,14 +114,29 @@ impl World {
 
     /// Answers `call` now, with an empty success of its procedure.
     pub(crate) fn answer(&mut self, call: &Sent) {
-        self.client.handle_input(self.now, server(), reply_to(call.xid, call.proc));
+        let data = call.reply_len() - 128;
+        self.client.handle_input(self.now, server(), reply_of(call.xid, call.proc, data));
     }
 }
 
 pub(crate) fn reply_to(xid: u32, proc: Proc) -> Bytes {
+    reply_of(xid, proc, 4096)
+}
+
+/// The server is not ready for that.
+pub(crate) fn refusal(xid: u32, proc: Proc) -> Bytes {
+    let mut out = Vec::new();
+    ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut out);
+    nfs3::Reply::failed(proc, nfs3::Status::Jukebox).encode(&mut out);
+    Bytes::from(out)
+}
+
+/// The same, to a READ with so many bytes.
+fn reply_of(xid: u32, proc: Proc, bytes: usize) -> Bytes {
     let reply = match proc {
         Proc::Read => {
-            nfs3::Reply::Read(Ok(ReadOk { attr: None, count: 4096, eof: false, data: Bytes::from_static(&[0; 4096]) }))
+            let (count, data) = (bytes as u32, Bytes::from(vec![0; bytes]));
+            nfs3::Reply::Read(Ok(ReadOk { attr: None, count, eof: false, data }))
         }
         other => nfs3::Reply::failed(other, nfs3::Status::NoEnt),
     };
