@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     /// So many operations a run instead (a create-remove or commit is a pair of calls)
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warm_up"], value_parser = at_most(u64::MAX))]
     pub(crate) count: Option<u64>,
-    /// Runs of each operation on each server [default: 1, with --vs 7]
+    /// Runs of each operation on each server [default: 1, with --vs and --atp 7]
     #[arg(long, value_name = "N", value_parser = at_most(ROUNDS_MAX as u64))]
     pub(crate) rounds: Option<u64>,
     /// Files in the directory that readdirplus lists

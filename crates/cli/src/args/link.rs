@@ -16,7 +16,7 @@ pub(crate) struct LinkArgs {
     /// Transport, whatever the URL says [default: auto]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
-    /// Give up when the server has given no sign of life for so long; 0: never
+    /// Give up when the server has answered no request for so long; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     /// When to send a request again (UDP)

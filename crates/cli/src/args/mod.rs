@@ -169,7 +169,8 @@ link as destination is followed to a file or directory, and nothing that leads
 to a pipe or a device (/dev/stdout) is replaced: use remora cat. One in a local
 directory that is copied into gives way to a file or link of its name, and to no
 directory. With -r symbolic links are copied as links; devices, pipes and
-sockets in a directory are skipped. Without -r a link is followed; a device,
+sockets in a directory are skipped, and what unfinished copies left
+(.NAME.remora-part). Without -r a link is followed; a device,
 pipe or socket that is named is an error.
 
 A source that changes while it is copied is an error; the copy stays, with the
@@ -244,7 +245,7 @@ pub(crate) struct Ls {
     #[arg(short)]
     pub(crate) long: bool,
     /// Print an object for each entry: name, type, mode, nlink, uid, gid, size, used, fsid,
-    /// fileid, mtime_ns, ctime_ns
+    /// fileid, mtime_ns, ctime_ns; target of a link; name_hex of a name that is not UTF-8
     #[arg(long)]
     pub(crate) json: bool,
     #[arg(value_name = "URL")]
@@ -417,7 +418,8 @@ pub(crate) struct Relay {
     pub(crate) server: SocketAddr,
     #[command(flatten)]
     pub(crate) channel: ChannelArgs,
-    /// Print an object each second, and one for each client at the end
+    /// Print an object for each client whose figures changed each second, and one for each at
+    /// the end
     #[arg(long)]
     pub(crate) json: bool,
 }

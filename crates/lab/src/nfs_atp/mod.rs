@@ -187,6 +187,10 @@ fn channel(options: &Options) -> Result<Config, Error> {
         let Some(at) = at.filter(|at| *at < Time::ZERO + end) else { break };
         text += &format!("{}\n", at.since(Time::ZERO + options.from).as_millis().max(1));
     }
+    if !text.is_empty() {
+        // Such a list begins anew after its last moment, and the trace may end with a time in which nothing crosses.
+        text += &format!("{}\n", (options.length + workload::AFTER).as_millis() + 1);
+    }
     let crossing = Arc::new(Opportunities::parse(&text).map_err(failed("the trace"))?);
     let trace = PerSide { base: Some(crossing.clone()), mobile: Some(crossing) };
     Ok(Config { trace, delay: DELAY, queue_frames: QUEUE, ..Config::default() })

@@ -129,8 +129,11 @@ impl Trace {
     }
 
     fn between(points: impl IntoIterator<Item = (f64, f64)>) -> Trace {
+        let mut points = points.into_iter().peekable();
+        // Before the first point the rate is the first one's.
+        let begin = points.peek().filter(|(at, _)| *at > 0.0).map(|(_, rate)| (0.0, *rate));
         let mut knots: Vec<Knot> = Vec::new();
-        for (at, rate) in points {
+        for (at, rate) in begin.into_iter().chain(points) {
             let carried = knots.last().map_or(0.0, |k| k.carried + (k.rate + rate) / 2.0 * (at - k.at));
             knots.push(Knot { at, rate, carried });
         }
@@ -173,7 +176,7 @@ impl Trace {
         let next = self.knots.partition_point(|k| k.at <= at);
         match next.checked_sub(1).and_then(|n| self.knots.get(n)) {
             Some(a) => a.carried + (a.rate + self.rate(by)) / 2.0 * (at - a.at),
-            None => self.knots.first().map_or(0.0, |k| k.rate * at - k.rate * k.at),
+            None => 0.0,
         }
     }
 
@@ -220,6 +223,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn before_its_first_line_a_trace_has_the_rate_of_that() {
+        let trace = Trace::parse("2,100\n3,100\n").unwrap();
+        assert_eq!((trace.carried(Time::ZERO), trace.carried(Time::from_secs(1))), (0.0, 100.0));
+        assert_eq!(trace.when(50.0), Some(Time::from_millis(500)));
+        assert_eq!((trace.rate(Time::ZERO), trace.length()), (100.0, Duration::from_secs(3)));
+    }
 
     #[test]
     fn the_paper_s_trace_is_what_its_text_says() {

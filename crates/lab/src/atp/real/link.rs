@@ -40,6 +40,10 @@ pub(super) fn varying(trace: &Trace, until: Time, round_trip: Duration) -> Resul
         let Some(at) = trace.when((n * OPPORTUNITY) as f64).filter(|at| *at < until) else { break };
         moments += &format!("{}\n", at.since(Time::ZERO).as_millis().max(1));
     }
+    if !moments.is_empty() {
+        // Such a list begins anew after its last moment, and the trace may end with a time in which nothing crosses.
+        moments += &format!("{}\n", until.since(Time::ZERO).as_millis() + 1);
+    }
     let crossing = Arc::new(Opportunities::parse(&moments).map_err(|e| format!("the trace: {e}"))?);
     let trace = PerSide { base: Some(crossing.clone()), mobile: Some(crossing) };
     Ok(Weathers { real: Config { trace, ..fair.clone() }, fair })
@@ -60,12 +64,16 @@ mod tests {
         let trace = Trace::parse("0,15000\n1,15000\n1,0\n2,0\n2,30000\n3,30000\n").unwrap();
         let made = varying(&trace, Time::from_secs(3), Duration::from_millis(10)).unwrap();
         let moments = made.real.trace.base.as_ref().unwrap().times_ms().to_vec();
-        // Ten a second, then none, then twenty; the last is past the end.
+        // Ten a second, then none, then twenty; the last is past the end, and so is that with which the list ends.
         assert_eq!(moments.iter().filter(|ms| **ms <= 1000).count(), 10);
         assert_eq!(moments.iter().filter(|ms| (1001..=2000).contains(*ms)).count(), 0);
-        assert_eq!(moments.iter().filter(|ms| **ms > 2000).count(), 19);
+        assert_eq!(moments.iter().filter(|ms| **ms > 2000).count(), 20);
         assert_eq!((made.real.delay, made.fair.rate.bits()), (Duration::from_millis(5), 400_000));
         assert_eq!((made.real.validate(), made.fair.validate()), (Ok(()), Ok(())));
+        let silent = Trace::parse("0,15000\n1,15000\n1,0\n3,0\n").unwrap();
+        let made = varying(&silent, Time::from_secs(3), Duration::ZERO).unwrap();
+        let round = made.real.trace.base.as_ref().unwrap().round_ms();
+        assert!(round > 3000, "what it begins with comes again after {round} ms");
         assert!(varying(&Trace::constant(0.0), Time::from_secs(3), Duration::ZERO).is_err(), "nothing ever crosses");
     }
 }

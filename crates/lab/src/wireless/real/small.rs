@@ -76,6 +76,10 @@ impl Saver {
         let mut next = tokio::time::interval(EVERY);
         while !over.load(Ordering::Acquire) && Instant::now() < deadline {
             next.tick().await;
+            // As in the guest: none is begun when the copy has ended meanwhile.
+            if over.load(Ordering::Acquire) {
+                break;
+            }
             let (session, name) = (session.clone(), format!("{}-{begun}", self.prefix));
             under_way.spawn(async move { save(&session, name).await });
             begun += 1;
