@@ -108,6 +108,11 @@ impl Carrier {
         self.lock().streams.len()
     }
 
+    /// Whether the session has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
     /// Asks for a connection.
     pub(crate) fn open(self: &Arc<Self>, target: Target, terms: Terms) -> Result<Arc<Door>, OpenError> {
         let mut state = self.lock();

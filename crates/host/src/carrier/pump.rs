@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use remora_atp::stream::{End, Taken};
 use rustix::net::sockopt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
@@ -35,11 +35,26 @@ impl Tcp {
         Ok(Tcp { stream })
     }
 
+    /// Waits until the connection is reset, or its other end has gone without a word; for ever if it had sent its end.
+    pub(crate) async fn broken(&self) {
+        if broken(&self.stream).await.kind() == io::ErrorKind::BrokenPipe {
+            std::future::pending().await
+        }
+    }
+
     /// It came to its end in good order.
     fn close(self) {
         // Fails if the connection has gone, and then there is nothing to close.
         let _ = sockopt::set_socket_linger(&self.stream, None);
     }
+}
+
+/// Waits until the connection is reset, or its other end has gone without a word; the end of what it sends is neither.
+async fn broken(stream: &TcpStream) -> io::Error {
+    let failed = stream.ready(Interest::ERROR).await.err();
+    // Whoever sent just then may have been told already.
+    let told = failed.or_else(|| stream.take_error().unwrap_or_else(Some));
+    told.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
 }
 
 /// Moves bytes both ways until the connection is over; says how it ended. `accepted`: whether the

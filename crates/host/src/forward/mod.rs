@@ -13,19 +13,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use remora_atp::session::{Identity, PublicKey, Refusal};
-use remora_atp::stream::{Config, End, Stats, Target, Terms};
+use remora_atp::stream::{Config, End, OpenError, Refused, Stats, Target, Terms};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::atp::AtpError;
-use crate::carrier::{Carrier, Tcp, pump};
+use crate::carrier::{Carrier, Door, Tcp, pump};
 use link::Link;
 
 /// News that nobody has read yet; more are dropped.
 const NEWS_MAX: usize = 256;
 /// How long a listener rests when the system has no descriptors left.
 const REST: Duration = Duration::from_millis(200);
+/// How often a connection for which the session had no room is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What a forward is to be.
 #[derive(Debug)]
@@ -233,7 +235,6 @@ impl Shared {
 /// Takes connections at a local port, one more than there is room for; the others wait with the
 /// system.
 async fn listen(shared: Shared, listener: TcpListener, route: Route, room: Arc<Semaphore>) {
-    let mut current = shared.current.subscribe();
     let mut open = JoinSet::new();
     loop {
         let tcp = tokio::select! {
@@ -249,9 +250,6 @@ async fn listen(shared: Shared, listener: TcpListener, route: Route, room: Arc<S
         // One that has gone already is none.
         let Ok(tcp) = tcp else { continue };
         let Ok(permit) = room.clone().acquire_owned().await else { return };
-        if current.wait_for(Option::is_some).await.is_err() {
-            return;
-        }
         let (shared, route) = (shared.clone(), route.clone());
         open.spawn(async move {
             carry(&shared, &route, tcp).await;
@@ -262,11 +260,33 @@ async fn listen(shared: Shared, listener: TcpListener, route: Route, room: Arc<S
 
 /// Carries a connection to its end.
 async fn carry(shared: &Shared, route: &Route, tcp: Tcp) {
-    let carrier = shared.current.borrow().clone();
-    let opened = carrier.as_ref().and_then(|c| Some((c, c.open(route.target.clone(), route.terms).ok()?)));
-    let Some((carrier, door)) = opened else { return };
-    let end = pump(carrier, &door, tcp, false).await;
+    let opened = tokio::select! {
+        biased;
+        // Nobody is left to be carried.
+        () = tcp.broken() => return,
+        opened = open(shared, route) => opened,
+    };
+    let end = match opened {
+        Ok((carrier, door)) => pump(&carrier, &door, tcp, false).await,
+        Err(end) => end,
+    };
     if end != End::Done {
         shared.say(News::Failed { target: route.target.clone(), end });
+    }
+}
+
+/// Waits for a session, and for room in it: connections that were cut off here take theirs until the other end has
+/// heard of that, which an outage delays.
+async fn open(shared: &Shared, route: &Route) -> Result<(Arc<Carrier>, Arc<Door>), End> {
+    let mut current = shared.current.subscribe();
+    loop {
+        let found = current.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        let carrier = found.ok_or(End::Refused(Refused::Failed))?;
+        match carrier.open(route.target.clone(), route.terms) {
+            Ok(door) => return Ok((carrier, door)),
+            Err(OpenError::NoNumbers) if !carrier.is_over() => return Err(End::Refused(Refused::Failed)),
+            // The session has gone meanwhile, or there will be room.
+            Err(OpenError::NoNumbers | OpenError::TooMany) => tokio::time::sleep(AGAIN).await,
+        }
     }
 }

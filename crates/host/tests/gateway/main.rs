@@ -27,7 +27,7 @@ use remora_host::server::Serving;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Reply, SetAttr};
 use remora_wire::record::mark;
 use serve_kit::{TempDir, options};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -211,6 +211,11 @@ async fn exchange(tcp: TcpStream, sent: &[u8], answer: usize) {
     assert!(got[answer..] == *sent, "what was sent differs");
 }
 
+/// Resets it.
+fn cut_off(tcp: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO)).unwrap();
+}
+
 async fn is_reset(mut tcp: TcpStream) {
     let mut rest = Vec::new();
     let end = timeout(PATIENCE, tcp.read_to_end(&mut rest)).await.expect("neither an end nor a reset");
@@ -269,6 +274,33 @@ async fn two_ports_share_the_room_for_a_single_connection() {
     }
 }
 
+/// A connection that was cut off here keeps its place until the other end has heard of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_connection_waits_for_the_place_of_one_that_was_cut_off() {
+    let to = answering(10).await;
+    let gateway = Running::to(&[to]);
+    let path = Translator::towards(gateway.at);
+    let route = Route { listen: any(), target: target(to), terms: Terms::default() };
+    let one = Config { streams: 1, window: WINDOW };
+    let mobile = Mobile::with(path.at, gateway.key, 2, vec![route], one).await;
+    exchange(mobile.connect().await, b"hello", 10).await;
+    let mut first = mobile.connect().await;
+    first.write_all(b"half of it").await.unwrap();
+    until("the bytes", || (gateway.report)().stats.received == 15).await;
+    path.cut.store(true, Relaxed);
+    cut_off(first);
+    until("its end", || (mobile.report)().stats.reset == 1).await;
+    // This one does not wait for longer than its program.
+    cut_off(mobile.connect().await);
+    let second = mobile.connect().await;
+    let waits = timeout(Duration::from_secs(1), second.ready(Interest::ERROR)).await.is_err();
+    assert!(waits, "a connection that can wait was reset");
+    path.cut.store(false, Relaxed);
+    exchange(second, b"hello again", 10).await;
+    until("the figures", || (mobile.report)().stats.done == 2).await;
+    assert_eq!((mobile.report)().stats.asked, 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_had_is_reset_and_told() {
     let free = TcpListener::bind(any()).await.unwrap().local_addr().unwrap();
@@ -307,8 +339,7 @@ async fn resets_cross_both_ways() {
         near.write_all(b"ping").await.unwrap();
         far.read_exact(&mut [0; 4]).await.unwrap();
         let (cut, other) = if from_mobile { (near, far) } else { (far, near) };
-        rustix::net::sockopt::set_socket_linger(&cut, Some(Duration::ZERO)).unwrap();
-        drop(cut);
+        cut_off(cut);
         is_reset(other).await;
     }
 }
