@@ -23,6 +23,9 @@ const ESTABLISHED: u8 = 1;
 /// The other end sends no more.
 const CLOSE_WAIT: u8 = 8;
 
+/// The connection is over.
+pub(crate) const CLOSE: u8 = 7;
+
 /// Those in which this end has said that it sends no more, and the other one has not acknowledged that.
 pub(crate) const FIN_WAIT1: u8 = 4;
 pub(crate) const LAST_ACK: u8 = 9;

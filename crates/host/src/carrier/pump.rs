@@ -10,9 +10,10 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::Notify;
 
 use super::{Carrier, Door};
-use crate::tcp::{KeepAlive, harden};
+use crate::tcp::{CLOSE, KeepAlive, harden, state};
 
 /// A connection on which nothing has come for so long is asked whether its other end still is there,
 /// every so often, and so many times. The answer is the kernel's over there; the mobile link has no
@@ -64,7 +65,10 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
         carrier.accept(door);
     }
     let (read, write) = tcp.stream.split();
-    let both = async { tokio::try_join!(send_on(carrier, door, read), write_on(carrier, door, write)) };
+    let both = async {
+        let written = Notify::new();
+        tokio::try_join!(send_on(carrier, door, read, &written), write_on(carrier, door, write, &written))
+    };
     let end = tokio::select! {
         biased;
         end = door.ended() => end,
@@ -82,15 +86,14 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
     end
 }
 
-/// From TCP to the other end.
-async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>) -> io::Result<()> {
+/// From TCP to the other end, and then waits for a reset until the other direction has ended, too.
+async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>, written: &Notify) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {
         let room = room(carrier, door).await;
         buffer.reserve(room);
         if (&mut from).take(room as u64).read_buf(&mut buffer).await? == 0 {
-            carrier.finish(door);
-            return Ok(());
+            break;
         }
         let mut rest = carrier.send(door, buffer.split().freeze());
         // Room does not shrink but for a forecast that fell meanwhile.
@@ -98,6 +101,19 @@ async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>) ->
             self::room(carrier, door).await;
             rest = carrier.send(door, left);
         }
+    }
+    carrier.finish(door);
+    let tcp = from.as_ref();
+    // Who has closed altogether is forgotten by its kernel after a minute. Then a question, or our end, is answered
+    // with a reset that means nothing, and what was sent may still be on its way.
+    if state(tcp) == Some(CLOSE) {
+        return Ok(());
+    }
+    sockopt::set_socket_keepalive(tcp, false)?;
+    tokio::select! {
+        biased;
+        () = written.notified() => Ok(()),
+        e = broken(tcp) => Err(e),
     }
 }
 
@@ -113,11 +129,15 @@ async fn room(carrier: &Arc<Carrier>, door: &Door) -> usize {
 }
 
 /// From the other end to TCP.
-async fn write_on(carrier: &Arc<Carrier>, door: &Door, mut to: WriteHalf<'_>) -> io::Result<()> {
+async fn write_on(carrier: &Arc<Carrier>, door: &Door, mut to: WriteHalf<'_>, written: &Notify) -> io::Result<()> {
     loop {
         match carrier.take(door) {
             Some(Taken::Bytes(bytes)) => to.write_all(&bytes).await?,
-            Some(Taken::End) => return to.shutdown().await,
+            Some(Taken::End) => {
+                to.shutdown().await?;
+                written.notify_one();
+                return Ok(());
+            }
             Some(Taken::Nothing) => door.readable.notified().await,
             // The stream is over: whoever waits for its end is told.
             None => std::future::pending().await,

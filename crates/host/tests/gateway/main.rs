@@ -345,6 +345,55 @@ async fn resets_cross_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn resets_cross_both_ways_after_a_half_close() {
+    let listener = TcpListener::bind(any()).await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let gateway = Running::to(&[to]);
+    let mobile = Mobile::via(&gateway, to).await;
+    for from_mobile in [true, false] {
+        let mut near = mobile.connect().await;
+        let (mut far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        near.write_all(b"ping").await.unwrap();
+        far.read_exact(&mut [0; 4]).await.unwrap();
+        let (mut cut, mut other) = if from_mobile { (near, far) } else { (far, near) };
+        cut.shutdown().await.unwrap();
+        assert_eq!(timeout(PATIENCE, other.read(&mut [0; 1])).await.unwrap().unwrap(), 0);
+        let early = timeout(Duration::from_millis(200), other.ready(Interest::ERROR)).await;
+        assert!(early.is_err(), "an end is no reset");
+        cut_off(cut);
+        // Reading goes on to tell of the end.
+        timeout(PATIENCE, other.ready(Interest::ERROR)).await.expect("no reset").unwrap();
+        assert!(other.take_error().unwrap().is_some());
+    }
+}
+
+/// A kernel that has forgotten its connection answers so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
+    let listener = TcpListener::bind(any()).await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let gateway = Running::to(&[to]);
+    let path = Translator::towards(gateway.at);
+    let mobile = Mobile::start(path.at, gateway.key, 2, to, Terms::default()).await;
+    let mut near = mobile.connect().await;
+    let (mut far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    far.write_all(b"hello").await.unwrap();
+    near.read_exact(&mut [0; 5]).await.unwrap();
+    path.cut.store(true, Relaxed);
+    let sent = bytes(WINDOW as usize + 20_000, 3);
+    near.write_all(&sent).await.unwrap();
+    near.shutdown().await.unwrap();
+    until("a full window", || (mobile.report)().stats.sent == u64::from(WINDOW)).await;
+    sleep(Duration::from_millis(200)).await;
+    cut_off(near);
+    sleep(Duration::from_millis(200)).await;
+    path.cut.store(false, Relaxed);
+    let mut got = Vec::new();
+    timeout(PATIENCE, far.read_to_end(&mut got)).await.unwrap().unwrap();
+    assert!(got == sent, "{} bytes", got.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
