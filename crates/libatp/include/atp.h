@@ -213,10 +213,12 @@ int32_t atp_recv(atp_eid_t from, atp_data_t *object, int32_t timeout_ms);
 
 /* Calls `callback` once, when the bandwidth towards `to` is below `low` or above `high` bytes per
  * second; 0: no such bound. To hear more, call it again (from the callback, too). One registration
- * at a time: a new one takes the place of the old, which is not called. Against cascades a bound
- * counts as crossed a sixteenth beyond it, and upcalls are half a second apart. The program has one
- * link, whose bandwidth all endpoints share: that is the figure, and the registration is for all of
- * them. ATP_EDOWN, ATP_EREFUSED: `to` is over, and what was registered before stays. */
+ * at a time: a new one takes the place of the old, which is not called once this has returned. If it is
+ * being called just then (this runs in another thread), that call goes on to its end, and needs its
+ * context until then. Against cascades a bound counts as crossed a sixteenth beyond it, and upcalls are
+ * half a second apart. The program has one link, whose bandwidth all endpoints share: that is the
+ * figure, and the registration is for all of them. ATP_EDOWN, ATP_EREFUSED: `to` is over, and what was
+ * registered before stays. */
 int32_t atp_callback(atp_eid_t to, atp_callback_t callback, void *context, uint64_t low, uint64_t high);
 
 /* ---- Requests ---- */

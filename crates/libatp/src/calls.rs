@@ -137,7 +137,9 @@ pub(crate) fn bounds(eid: i32, callback: Callback, low: u64, high: u64) -> Resul
         return Err(Code::INVALID);
     }
     let library = library::current()?;
-    let remote = library.table().peer(eid)?.remote.clone();
+    // One lock for all: whoever comes later finds these registered, by their number too.
+    let mut table = library.table();
+    let remote = table.peer(eid)?.remote.clone();
     if !library.count_bounds(BOUNDS_MAX) {
         return Err(Code::FULL);
     }
@@ -150,6 +152,9 @@ pub(crate) fn bounds(eid: i32, callback: Callback, low: u64, high: u64) -> Resul
         // Gone: why is of interest.
         return Err(ended(&remote).unwrap_or(e).into());
     }
+    table.bounds += 1;
+    let number = table.bounds;
+    drop(table);
     let of_task: Arc<Library> = library.clone();
     library.spawn(async move {
         let crossing = match first {
@@ -157,8 +162,10 @@ pub(crate) fn bounds(eid: i32, callback: Callback, low: u64, high: u64) -> Resul
             Poll::Pending => pin!(wait).await,
         };
         of_task.bounds.fetch_sub(1, Ordering::Relaxed);
+        // They may have been crossed first and replaced then, before this came to run: their context may be gone.
+        let stands = of_task.table().bounds == number;
         // Replaced, or the end of the library: nobody is called.
-        if let Ok(Crossing { rate, side }) = crossing {
+        if let (Ok(Crossing { rate, side }), true) = (crossing, stands) {
             callback.call(Told::Bandwidth { rate: rate.map_or(0, |r| r.bits() / 8), side });
         }
     });

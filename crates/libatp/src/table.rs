@@ -36,6 +36,8 @@ pub(crate) struct Table {
     numbers: BTreeMap<RequestId, i64>,
     objects: usize,
     bytes: usize,
+    /// The number of the registration of bounds that stands, or stood last.
+    pub(crate) bounds: u64,
     pub(crate) is_closing: bool,
 }
 

@@ -227,7 +227,7 @@ pub(crate) unsafe extern "C" fn atp_recv(from: i32, object: *mut Data, timeout_m
 ///
 /// # Safety
 /// See the module's first lines; the callback may be called with its context until another is
-/// registered or the library ends.
+/// registered and it does not run any more, or the library ends.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_callback(
     to: i32,

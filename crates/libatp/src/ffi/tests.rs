@@ -224,10 +224,43 @@ fn check_bounds() -> (i32, i64) {
         assert_eq!(atp_callback(refused, Some(tell), context, 1, 0), Code::REFUSED.0);
         assert_eq!(atp_send_sync(eid, &object, null(), null_mut()), 0);
         assert_eq!(hear.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), (4, -1));
+        check_replaced_bounds(eid);
         let request = atp_send_async(eid, &object, null(), None, null_mut());
         assert!(request > 0);
         (eid, request)
     }
+}
+
+/// Bounds that were crossed while a callback ran, and then replaced by it: the old callback is not
+/// called any more, for its context may be gone.
+fn check_replaced_bounds(eid: i32) {
+    struct Heard {
+        eid: i32,
+        old: Sender<()>,
+        new: Sender<()>,
+    }
+    unsafe extern "C" fn tell(_: *const Upcall, context: *mut c_void) {
+        // SAFETY: a sender that lives as long as the test's process.
+        unsafe { &*context.cast::<Sender<()>>() }.send(()).unwrap();
+    }
+    unsafe extern "C" fn replace(_: *const Upcall, context: *mut c_void) {
+        // SAFETY: what is pointed to lives as long as the test's process.
+        unsafe {
+            let heard = &*context.cast::<Heard>();
+            let context = |told: &Sender<()>| std::ptr::from_ref(told).cast_mut().cast();
+            assert_eq!(atp_callback(heard.eid, Some(tell), context(&heard.old), u64::MAX, 0), 0);
+            // Upcalls are half a second apart: then they have been crossed.
+            std::thread::sleep(std::time::Duration::from_millis(1200));
+            assert_eq!(atp_callback(heard.eid, Some(tell), context(&heard.new), u64::MAX, 0), 0);
+        }
+    }
+    let ((old, hear_old), (new, hear_new)) = (channel(), channel());
+    let heard = std::ptr::from_ref(Box::leak(Box::new(Heard { eid, old, new }))).cast_mut().cast();
+    // SAFETY: pointers to what lives here, or is leaked.
+    let request = unsafe { atp_send_async(eid, &data(null_mut(), 0), null(), Some(replace), heard) };
+    assert!(request > 0);
+    hear_new.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    assert!(hear_old.try_recv().is_err(), "called although replaced");
 }
 
 #[test]
