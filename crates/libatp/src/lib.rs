@@ -21,3 +21,5 @@ mod code;
 mod ffi;
 mod library;
 mod table;
+#[cfg(test)]
+mod tests;

@@ -234,13 +234,13 @@ impl Library {
     }
 
     /// Sees which connections are over. What came from them is placed first, whether or not there
-    /// is room: it is no more than [`BELOW_MAX`] objects.
+    /// is room: it is no more than [`BELOW_MAX`] objects, for their ends came behind them. Taking
+    /// one lets in the next, so they are counted before.
     fn look_around(&self) {
         let mut table = self.table();
         let over = table.over();
-        while !over.is_empty()
-            && let Some(received) = self.endpoint.try_recv()
-        {
+        for _ in 0..self.endpoint.waiting(|peer| over.iter().any(|(id, _)| *id == peer)) {
+            let Some(received) = self.endpoint.try_recv() else { break };
             table.place(received);
         }
         for (id, why) in over {

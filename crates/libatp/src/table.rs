@@ -136,6 +136,12 @@ impl Table {
         self.objects == 0 || (self.objects < objects && self.bytes < bytes)
     }
 
+    /// Objects that wait to be taken.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.objects
+    }
+
     /// The next object of an endpoint: taken if it has at most `capacity` bytes. `Ok(None)` when
     /// there is none yet.
     pub(crate) fn take(&mut self, eid: i32, capacity: usize) -> Result<Option<Object>, Refused> {

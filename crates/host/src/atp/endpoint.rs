@@ -183,6 +183,13 @@ impl AtpEndpoint {
         Some(Received { from, priority, object })
     }
 
+    /// How many objects that came in are to be taken until none of those that wait here now is from
+    /// one of `peers`.
+    pub fn waiting(&self, peers: impl Fn(PeerId) -> bool) -> usize {
+        let state = self.shared().lock();
+        state.received.iter().rposition(|arrived| peers(arrived.from)).map_or(0, |last| last + 1)
+    }
+
     /// The next thing worth knowing. Notices not taken in time are dropped, the oldest first.
     pub async fn notice(&self) -> Result<Notice, AtpError> {
         let shared = self.shared();

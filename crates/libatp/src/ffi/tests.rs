@@ -141,6 +141,7 @@ fn check_numbers(expected: Code) {
 
 #[test]
 fn wrong_arguments_and_wrong_numbers_are_codes_at_any_time() {
+    let _alone = crate::tests::alone();
     check_arguments();
     check_numbers(Code::NOT_INIT);
     assert_eq!(atp_shutdown(), Code::NOT_INIT.0);

@@ -1,0 +1,116 @@
+//! The library as it runs, against ATP in Rust.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_atp::Options;
+use remora_atp::session::{Config, Guests, Identity};
+use remora_host::atp::blocking::BlockingEndpoint;
+use remora_host::atp::{Remote, Settings, keys};
+
+use crate::calls;
+use crate::code::Code;
+use crate::library::{self, Start};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// There is one library in a process, and tests are threads of one.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The library, for as long as a test has it for itself.
+struct Running {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Running {
+    /// It takes objects from anyone, and keeps one that nobody has asked for.
+    fn start() -> Running {
+        let alone = alone();
+        library::start(Start {
+            listen: Some(anywhere()),
+            identity: keys::generate().unwrap(),
+            guests: Guests::Anyone,
+            received_max: 1,
+            received_bytes_max: 1,
+        })
+        .unwrap();
+        Running { _alone: alone }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        library::stop().unwrap();
+    }
+}
+
+fn anywhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn peer(listen: SocketAddr, identity: Identity) -> BlockingEndpoint {
+    let begin = Instant::now();
+    loop {
+        let session = Config { guests: Guests::Anyone, ..Config::default() };
+        match BlockingEndpoint::bind(Settings { session, ..Settings::receiver(listen) }, identity.clone()) {
+            Ok(peer) => return peer,
+            // The socket of the one that was there before goes with its thread.
+            Err(e) => assert!(begin.elapsed() < PATIENCE, "{e}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A peer whose objects the library has, and nobody takes.
+fn flood(count: usize, size: usize) -> (BlockingEndpoint, Remote) {
+    let peer = peer(anywhere(), keys::generate().unwrap());
+    let library = library::current().unwrap();
+    let to = library.endpoint.local_addr();
+    let remote = peer.connect(to, library.endpoint.public_key(), PATIENCE).unwrap().unwrap();
+    let object = Bytes::from(vec![7; size]);
+    let sent: Vec<_> = (0..count).map(|_| remote.send(object.clone(), Options::default()).unwrap()).collect();
+    for request in sent {
+        assert_eq!(remora_host::atp::blocking::wait(request).unwrap().outcome, remora_atp::Outcome::Delivered);
+    }
+    (peer, remote)
+}
+
+/// How many objects the table holds; one is what it was told to.
+fn held() -> usize {
+    library::current().unwrap().table().held()
+}
+
+#[test]
+fn the_end_of_a_connection_does_not_bring_in_what_nobody_takes() {
+    let _running = Running::start();
+    let (peer, _remote) = flood(200, 64 << 10);
+    let addr = peer.endpoint().local_addr();
+    let refused = calls::endpoint("127.0.0.1", addr.port(), keys::generate().unwrap().public()).unwrap();
+    let begin = Instant::now();
+    while calls::recv(refused, 0, 0).is_err_and(|e| e == crate::table::Refused::Code(Code::TIMED_OUT)) {
+        assert!(begin.elapsed() < PATIENCE, "never refused");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(held() <= 1, "{}", held());
+    peer.close();
+}
+
+/// Objects without bytes, for of those several wait below the table when the end comes.
+#[test]
+fn what_came_before_the_end_of_a_connection_is_given_before_it() {
+    let _running = Running::start();
+    let (peer, remote) = flood(5, 0);
+    let eid = calls::accept(20_000).unwrap();
+    remote.close();
+    peer.close();
+    std::thread::sleep(Duration::from_millis(300)); // the end is heard of meanwhile
+    for n in 0..5 {
+        assert!(calls::recv(eid, 0, 20_000).is_ok(), "{n}");
+    }
+    assert!(calls::recv(eid, 0, 20_000).is_err_and(|e| e == crate::table::Refused::Code(Code::DOWN)));
+}
