@@ -125,7 +125,8 @@ int32_t atp_local_port(void);
 /* An endpoint for the owner of `key` at `host` (a name or an address) and `port`: at the first address
  * that the socket can send to (IPv6 and IPv4, or what `listen` is), else ATP_ENAME. The connection
  * is made meanwhile; objects may be sent at once. Idle connections end by themselves after ten
- * minutes; the next object makes a new one. The endpoint stays until atp_close(). */
+ * minutes; the next object makes a new one, as after any end but ATP_EREFUSED. The endpoint stays until
+ * atp_close(). */
 atp_eid_t atp_endpoint(const char *host, uint16_t port, const atp_key_t *key);
 
 /* Waits for a peer to begin communicating: the endpoint of one whose first object has come.

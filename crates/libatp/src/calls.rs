@@ -103,17 +103,20 @@ fn submit(library: &Library, table: &mut Table, eid: i32, object: Bytes, options
         return Err(Code::FULL);
     }
     let peer = table.peer(eid)?;
-    match (peer.remote.ended(), peer.origin) {
-        (None, _) => {}
-        (Some(AtpError::Down(_)), Some((addr, key))) => {
+    let gone = match peer.remote.send(object.clone(), options) {
+        Ok(request) => return Ok(request),
+        Err(e) => e,
+    };
+    match (ended(&peer.remote), peer.origin) {
+        // Why it is over may not be known yet: that waits behind objects that nobody takes, those of
+        // others, too. A refusal waits behind nothing.
+        (None | Some(AtpError::Down(_)), Some((addr, key))) => {
             let remote = library.endpoint.connect(addr, key)?;
-            table.reconnect(eid, remote)?;
+            table.reconnect(eid, remote.clone())?;
+            Ok(remote.send(object, options)?)
         }
-        (Some(why), _) => return Err(why.into()),
+        (why, _) => Err(why.unwrap_or(gone).into()),
     }
-    let remote = &table.peer(eid)?.remote;
-    // It may have ended since it was looked at: why is of interest, not that.
-    remote.send(object, options).map_err(|e| ended(remote).unwrap_or(e).into())
 }
 
 /// `atp_recv`: an object of at most `capacity` bytes.

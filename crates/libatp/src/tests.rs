@@ -85,6 +85,15 @@ fn held() -> usize {
     library::current().unwrap().table().held()
 }
 
+fn endpoint(to: &BlockingEndpoint) -> i32 {
+    let (addr, key) = (to.endpoint().local_addr(), to.endpoint().public_key());
+    calls::endpoint(&addr.ip().to_string(), addr.port(), key).unwrap()
+}
+
+fn send(eid: i32) -> Result<(), Code> {
+    calls::send_sync(eid, Bytes::from_static(b"hello"), Options::default(), |_| {})
+}
+
 #[test]
 fn the_end_of_a_connection_does_not_bring_in_what_nobody_takes() {
     let _running = Running::start();
@@ -113,4 +122,21 @@ fn what_came_before_the_end_of_a_connection_is_given_before_it() {
         assert!(calls::recv(eid, 0, 20_000).is_ok(), "{n}");
     }
     assert!(calls::recv(eid, 0, 20_000).is_err_and(|e| e == crate::table::Refused::Code(Code::DOWN)));
+}
+
+#[test]
+fn an_endpoint_that_is_back_is_connected_anew_whatever_waits_of_others() {
+    let _running = Running::start();
+    let (peer_a, _remote) = flood(5, 1000);
+    let identity = keys::generate().unwrap();
+    let listener = peer(anywhere(), identity.clone());
+    let (addr, eid) = (listener.endpoint().local_addr(), endpoint(&listener));
+    assert_eq!(send(eid), Ok(()));
+    listener.close();
+    drop(listener);
+    let listener = peer(addr, identity);
+    assert_eq!(send(eid), Ok(()));
+    assert!(held() <= 1, "{}", held());
+    peer_a.close();
+    listener.close();
 }
