@@ -410,12 +410,9 @@ impl Adaptive {
         true
     }
 
-    /// A request that had been sent again was answered twice: nothing of it had been lost. `was_clear`: its first
-    /// answer came so soon that this was learned then.
-    pub(crate) fn on_second_reply(&mut self, was_clear: bool) {
-        if !was_clear {
-            self.reorder.on_spurious();
-        }
+    /// A request that had been sent again was answered twice: nothing of it had been lost.
+    pub(crate) fn on_second_reply(&mut self) {
+        self.reorder.on_spurious();
         self.loss.take_back();
     }
 

@@ -251,7 +251,7 @@ impl Client {
     fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
-            self.adaptive.on_second_reply(again.was_clear);
+            self.adaptive.on_second_reply();
         }
         match again.left.saturating_sub(1) {
             0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
