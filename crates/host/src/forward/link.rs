@@ -1,11 +1,13 @@
 //! The session with the gateway, made again whenever it ends.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
 use remora_atp::session::{Config as Session, Identity, PublicKey, Refusal};
 use remora_atp::stream::{Config, Target};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{ForwardError, News, Shared};
@@ -18,13 +20,25 @@ use crate::gateway::{IDLE_MAX, stream_object_max};
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often it is looked what the link carries.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often the name of a gateway that does not answer is looked up again.
+const LOOK_UP: Duration = Duration::from_secs(30);
 
 /// An endpoint of ours, and whom it talks to.
 pub(super) struct Link {
     endpoint: AtpEndpoint,
-    gateway: Target,
+    settings: Settings,
+    identity: Identity,
+    gateway: Name,
     key: PublicKey,
     streams: Config,
+    look_up: Duration,
+}
+
+/// The gateway's name, and how its addresses are found.
+#[derive(Clone)]
+struct Name {
+    target: Target,
+    find: fn(&Target) -> io::Result<Vec<SocketAddr>>,
 }
 
 impl Link {
@@ -41,10 +55,11 @@ impl Link {
         let each = 2 * u64::from(streams.window);
         session.buffer_peer = session.buffer_peer.max(each * streams.streams as u64);
         session.buffer_total = session.buffer_total.max(session.buffer_peer);
-        let addrs = resolve(&gateway).await?;
+        let gateway = Name { target: gateway, find };
+        let addrs = gateway.resolve().await?;
         let settings = Settings { session, ..Settings::receiver(SocketAddr::from(([0u16; 8], 0))) };
-        let endpoint = AtpEndpoint::bind_towards(&addrs, settings, identity)?;
-        Ok(Link { endpoint, gateway, key, streams })
+        let endpoint = AtpEndpoint::bind_towards(&addrs, settings.clone(), identity.clone())?;
+        Ok(Link { endpoint, settings, identity, gateway, key, streams, look_up: LOOK_UP })
     }
 
     pub(super) fn public_key(&self) -> PublicKey {
@@ -56,12 +71,19 @@ impl Link {
     }
 
     /// Keeps a session until a key is in the way, which waiting does not mend.
-    pub(super) async fn run(&self, shared: &Shared) -> ForwardError {
+    pub(super) async fn run(&mut self, shared: &Shared) -> ForwardError {
         let mut pause = RECONNECT.0;
         loop {
             // A name that is not found now may be found when the network is back.
-            if let Ok(addrs) = resolve(&self.gateway).await {
-                match self.session(shared, &addrs).await {
+            if let Ok(addrs) = self.gateway.resolve().await {
+                let ended = tokio::select! {
+                    ended = self.session(shared, &addrs) => ended,
+                    found = self.elsewhere(shared, &addrs) => {
+                        self.begin_anew(&found);
+                        Ok(false)
+                    }
+                };
+                match ended {
                     Ok(true) => pause = RECONNECT.0,
                     Ok(false) => {}
                     Err(e) => return e,
@@ -69,6 +91,30 @@ impl Link {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RECONNECT.1);
+        }
+    }
+
+    /// Waits until the gateway, which does not answer at `tried`, has an address that was not tried.
+    async fn elsewhere(&self, shared: &Shared, tried: &[SocketAddr]) -> Vec<SocketAddr> {
+        loop {
+            tokio::time::sleep(self.look_up).await;
+            if shared.current.borrow().is_some() {
+                continue;
+            }
+            // If it is not found now, the attempt goes on.
+            let Ok(found) = self.gateway.resolve().await else { continue };
+            // It may have answered meanwhile.
+            if shared.current.borrow().is_none() && found.iter().any(|addr| !tried.contains(addr)) {
+                return found;
+            }
+        }
+    }
+
+    /// Gives up all attempts, with the endpoint that made them. The next may be towards another kind of address.
+    fn begin_anew(&mut self, addrs: &[SocketAddr]) {
+        // Where the system gives no other one the one that is there has to do.
+        if let Ok(endpoint) = AtpEndpoint::bind_towards(addrs, self.settings.clone(), self.identity.clone()) {
+            self.endpoint = endpoint;
         }
     }
 
@@ -139,10 +185,22 @@ fn notify(shared: &Shared, carrier: &Arc<Carrier>, notice: Notice) {
     shared.say(news);
 }
 
-/// All addresses of the gateway, of which there is at least one.
-async fn resolve(gateway: &Target) -> Result<Vec<SocketAddr>, ForwardError> {
-    let failed = |source| ForwardError::Resolve { host: gateway.host().to_owned(), source };
-    let found = tokio::net::lookup_host((gateway.host(), gateway.port())).await.map_err(failed)?;
-    let found: Vec<_> = found.collect();
-    if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
+impl Name {
+    /// All addresses of the gateway, of which there is at least one.
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, ForwardError> {
+        let failed = |source| ForwardError::Resolve { host: self.target.host().to_owned(), source };
+        let Name { target, find } = self.clone();
+        let found = spawn_blocking(move || find(&target)).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+        let found = found.map_err(failed)?;
+        if found.is_empty() { Err(failed(io::ErrorKind::NotFound.into())) } else { Ok(found) }
+    }
 }
+
+/// What the system knows of a name.
+fn find(target: &Target) -> io::Result<Vec<SocketAddr>> {
+    (target.host(), target.port()).to_socket_addrs().map(Iterator::collect)
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

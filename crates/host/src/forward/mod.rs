@@ -32,7 +32,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// What a forward is to be.
 #[derive(Debug)]
 pub struct Settings {
-    /// The gateway, over UDP. Its name is looked up for each session.
+    /// The gateway, over UDP. Its name is looked up for each session, and again while nobody answers.
     pub gateway: Target,
     /// The gateway's key: who has another is not talked to.
     pub key: PublicKey,
