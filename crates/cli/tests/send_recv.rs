@@ -106,6 +106,23 @@ fn a_receiver_can_end_after_a_file() {
     assert_eq!(fs::read(place.srv("a")).unwrap(), b"hello");
 }
 
+/// A file counts once, asked about or sent again; one that was there at the start counts, too.
+#[test]
+fn a_receiver_ends_after_so_many_files_not_answers() {
+    let to = Receiver::start(&["--from-anyone", "--once", "3"]);
+    fs::write(to.place.srv("there"), b"before").unwrap();
+    let files = [("a", noise(10, 1)), ("there", b"before".to_vec()), ("b", noise(100_000, 2))];
+    files.iter().for_each(|(name, bytes)| to.file(name, bytes));
+    for file in ["a", "a", "there", "there", "b"] {
+        to.sent(&[file], &[]).expect(0, &[]);
+    }
+    let Receiver { place, daemon, .. } = to;
+    assert_eq!(daemon.wait(), 0);
+    for (name, bytes) in files {
+        assert_eq!(fs::read(place.srv(name)).unwrap(), bytes, "{name}");
+    }
+}
+
 #[test]
 fn keys_are_checked_on_both_sides() {
     let friend = keys::generate().unwrap().public().to_string();

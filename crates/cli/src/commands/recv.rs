@@ -6,6 +6,7 @@ mod store;
 mod unfinished;
 mod work;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -89,7 +90,7 @@ fn announce(args: &Recv, endpoint: &AtpEndpoint) -> Result {
 /// Takes files until there were enough, or a signal comes.
 async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Output = u8>) -> Result {
     let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max: args.max_size.unwrap_or(u64::MAX) };
-    let (mut desk, mut left) = (Desk::new(rules), args.once);
+    let (mut desk, mut left) = (Desk::new(rules), Left { files: args.once, counted: BTreeSet::new() });
     tokio::pin!(stop);
     loop {
         let told = tokio::select! {
@@ -102,9 +103,9 @@ async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Outpu
         };
         for Told { to, from, said, verdict } in told {
             tell(args, from, &said, &verdict)?;
-            left = left.map(|n| n - u64::from(verdict == Verdict::Stored));
+            let is_enough = verdict == Verdict::Stored && left.is_last(&said);
             let answer = answer(&to, said.file, verdict);
-            if left == Some(0) {
+            if is_enough {
                 // The last answer is to get there, unless somebody is in a hurry.
                 tokio::select! {
                     _ = &mut stop => {}
@@ -113,6 +114,21 @@ async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Outpu
                 return Ok(());
             }
         }
+    }
+}
+
+/// How many files are to be stored before it ends, and those that were: a sender may ask about one again.
+struct Left {
+    files: Option<u64>,
+    counted: BTreeSet<(String, [u8; 32])>,
+}
+
+impl Left {
+    /// Whether this file, which is there now, is the last.
+    fn is_last(&mut self, said: &Announcement) -> bool {
+        let Some(left) = &mut self.files else { return false };
+        *left -= u64::from(self.counted.insert((said.name.clone(), *said.hash.as_bytes())));
+        *left == 0
     }
 }
 
