@@ -194,11 +194,20 @@ impl Shared {
         }
     }
 
-    /// The thread is awake.
+    /// The thread is awake, and looks at everything next.
     pub(super) fn unring(&self) {
-        if self.is_rung.swap(false, Ordering::AcqRel) {
-            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        if self.is_rung.load(Ordering::Acquire) {
+            self.silence();
         }
+    }
+
+    /// The same when the bell sounds, which it may although it does not count as rung: when `unring`
+    /// came between the two steps of `ring`. Left so, it would wake the thread for ever.
+    pub(super) fn silence(&self) {
+        // In this order: the other way round a ring in between would count, but make no sound any
+        // more, and nor would those after it.
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        self.is_rung.swap(false, Ordering::AcqRel);
     }
 
     pub(super) fn close(&self) {
@@ -306,5 +315,42 @@ impl State {
         if let Some(place) = self.peers.remove(&id) {
             place.send_replace(line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use remora_atp::session::Config;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+    use super::*;
+
+    fn shared() -> Arc<Shared> {
+        let identity = crate::atp::keys::generate().unwrap();
+        let core = Endpoint::new(Config::default(), identity, Instant::now(), Time::ZERO, 7).unwrap();
+        let state = State::new(core, Limits { objects: 0, bytes: 0 }, "127.0.0.1:1".parse().unwrap());
+        Shared::new(state, Clock::start(), eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
+    }
+
+    /// Whether the bell sounds within so many seconds.
+    fn sounds(shared: &Shared, seconds: i64) -> bool {
+        let mut fds = [PollFd::new(shared.bell(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(1)
+    }
+
+    #[test]
+    fn a_bell_that_was_looked_at_while_it_was_rung_sounds_once() {
+        let shared = shared();
+        // `ring`, with `unring` between its two steps.
+        assert!(!shared.is_rung.swap(true, Ordering::AcqRel));
+        shared.unring();
+        rustix::io::write(shared.bell(), &1u64.to_ne_bytes()).unwrap();
+        assert!(sounds(&shared, 0));
+        shared.silence();
+        assert!(!sounds(&shared, 0), "it sounds for ever");
+        shared.ring();
+        assert!(sounds(&shared, 0), "it still can be rung");
     }
 }

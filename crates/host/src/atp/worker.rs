@@ -182,5 +182,8 @@ impl Worker {
         let mut fds = [PollFd::new(self.socket.udp(), readiness), PollFd::new(self.shared.bell(), PollFlags::IN)];
         // Interrupted: then there is a look at everything, and another sleep.
         let _ = poll(&mut fds, wait.as_ref());
+        if fds[1].revents().contains(PollFlags::IN) {
+            self.shared.silence();
+        }
     }
 }
