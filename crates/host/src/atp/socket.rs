@@ -57,7 +57,7 @@ impl Batch {
             && self.to == next.to
             && self.size > 0
             && self.bytes.len().is_multiple_of(self.size)
-            && (next.size == self.size || next.bytes.len() <= self.size)
+            && (next.size == self.size || next.bytes.len() <= next.size.min(self.size))
             && all.div_ceil(self.size) <= count_max
             && all <= BATCH_MAX;
         if joins {
@@ -230,6 +230,7 @@ mod tests {
             (batch(a, 100, 300), batch(a, 60, 60), true, "a shorter one ends it"),
             (batch(a, 100, 250), batch(a, 100, 300), false, "after a shorter one there is no other"),
             (batch(a, 100, 300), batch(a, 60, 120), false, "two shorter ones"),
+            (batch(a, 100, 300), batch(a, 40, 80), false, "two shorter ones that would be one"),
             (batch(a, 100, 300), batch(b, 100, 300), false, "one peer a batch"),
             (Batch::default(), batch(a, 100, 100), false, "nothing to join"),
         ] {
