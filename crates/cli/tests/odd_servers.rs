@@ -169,6 +169,16 @@ fn a_server_without_readdirplus_and_fsinfo() {
     }
 }
 
+#[test]
+fn a_getattr_that_fsinfo_makes_needless_is_not_waited_for() {
+    let p = Place::new();
+    let (s, began) = (p.serve(&[]), Instant::now());
+    let url =
+        between(&s, usize::MAX, |call| if call.proc() == Proc::GetAttr { Fate::Ignore } else { Fate::Pass(call) });
+    p.ok(&["ls", "--timeout", "20", &at(&url, "/")]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
 /// One entry of which the server says nothing but its name does not hide the others. They are looked
 /// up side by side, or this would take a minute.
 #[test]
