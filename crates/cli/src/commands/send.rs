@@ -1,6 +1,7 @@
 //! `remora send`: files as ATP objects, with priorities and deadlines.
 
 mod line;
+mod patience;
 mod shipment;
 
 use std::cell::RefCell;
@@ -23,6 +24,7 @@ use crate::cp::progress::Progress;
 use crate::exit::{self, Error, Result};
 use crate::parcel::PART_MAX;
 use crate::{address, interrupt, out, units};
+use patience::Unanswered;
 use shipment::{Failure, Kind, Lane, Sent, Source};
 
 /// Parts in memory at once, in KiB: two of the largest, and less than a receiver keeps of a peer.
@@ -215,6 +217,7 @@ async fn send_all(
         part: args.part,
         room: Arc::new(Semaphore::new(ROOM_KIB)),
         silent,
+        unanswered: Unanswered::default(),
         progress: progress.clone(),
     };
     let (verdicts, files): (Vec<_>, Vec<_>) = sources.iter().map(|_| mpsc::channel(line::ANSWERS_MAX)).unzip();

@@ -15,6 +15,7 @@ use remora_host::atp::{AtpError, Remote, Request};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
+use super::patience::{Unanswered, Wait};
 use crate::cp::progress::Progress;
 use crate::exit::io_text;
 use crate::parcel::{Announcement, Verdict};
@@ -23,8 +24,6 @@ use crate::parcel::{Announcement, Verdict};
 const ASK_FROM: u64 = 64 << 10;
 /// How often a request is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long an answer may take, not counting the time the link is silent.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// How often a part is sent again that the receiver had no room for, and how long after.
 const RETRIES: u32 = 20;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -101,6 +100,7 @@ pub(super) struct Lane {
     pub(super) room: Arc<Semaphore>,
     /// Since when the link is silent.
     pub(super) silent: watch::Receiver<Option<Instant>>,
+    pub(super) unanswered: Unanswered,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn ship(
     let mut missing = if said.size == 0 { vec![(0, 0)] } else { vec![(0, said.size)] };
     if said.size > ASK_FROM {
         lane.deliver(object(said.question())?).await?;
-        match lane.verdict(&mut verdicts, lane.deadline).await? {
+        match lane.verdict(&mut verdicts, said.size, lane.deadline).await? {
             Verdict::Missing { missing: ranges } => missing = ranges,
             Verdict::Stored => missing.clear(),
             Verdict::Refused { why } => return Err(Failure::new(Kind::Refused, why)),
@@ -137,6 +137,7 @@ pub(super) async fn ship(
     if missing.is_empty() {
         return Ok(sent);
     }
+    let size = said.size;
     let parts = missing.into_iter().flat_map(|(from, to)| cut(from, to, lane.part));
     tokio::select! {
         done = lane.send_parts(Arc::new(file), said, parts) => done?,
@@ -147,7 +148,7 @@ pub(super) async fn ship(
             _ => return Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
         },
     }
-    match lane.verdict(&mut verdicts, None).await? {
+    match lane.verdict(&mut verdicts, size, None).await? {
         Verdict::Stored => Ok(sent),
         Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
         Verdict::Missing { .. } => Err(Failure::new(Kind::Refused, "the receiver lost a part of it")),
@@ -315,14 +316,15 @@ impl Lane {
         }
     }
 
-    /// Waits for the receiver's word, through silence of the link as long as it takes.
+    /// Waits for the receiver's word on a file of so many bytes, through silence of the link as long as it takes.
     async fn verdict(
         &self,
         verdicts: &mut mpsc::Receiver<Verdict>,
+        size: u64,
         deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
-        let mut waited = Duration::ZERO;
-        while waited < ANSWER_MAX {
+        let mut wait = Wait::new(&self.unanswered, size);
+        while !wait.is_over() {
             tokio::select! {
                 verdict = verdicts.recv() => return verdict.ok_or_else(|| self.lost()),
                 () = tokio::time::sleep(LOOK) => {}
@@ -334,7 +336,7 @@ impl Lane {
                 return Err(Failure::expired());
             }
             if self.silent.borrow().is_none() {
-                waited += LOOK;
+                wait.add(LOOK);
             }
         }
         Err(Failure::new(Kind::Lost, "it arrived, but the receiver does not say what became of it"))
