@@ -335,9 +335,12 @@ fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
     }
     let running = command(&["cp", &relay.udp_url("/f"), "f"]);
     until("a journal", || !journals(&p).is_empty());
+    let part = p.here(".f.remora-part");
+    fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).unwrap();
+    command(&["cp", &s.url("/f"), "f"]).finish().expect(1, &["another copy to this file is under way"]);
+    assert_eq!(fs::metadata(&part).unwrap().mode() & 0o777, 0o444, "the first one's, which is about to name it");
     running.signal("INT");
     running.finish().expect(130, &["interrupted", "--resume"]);
-    fs::set_permissions(p.here(".f.remora-part"), fs::Permissions::from_mode(0o444)).unwrap();
     let done = command(&["cp", "--json", "--resume", &s.url("/f"), "f"]).finish();
     done.expect(0, &[]);
     assert!(resumed(&done.stdout).1 > 0, "{}", done.stdout);

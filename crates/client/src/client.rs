@@ -393,9 +393,9 @@ impl Client {
 
     /// Whether everything submitted is on its way on a long path, in the order in which it was
     /// submitted: what is asked for now arrives behind it, and a round trip sooner than if it were waited for. Never
-    /// over ATP, whose objects overtake one another.
+    /// over ATP, whose objects overtake one another, nor during a hand-off, behind which what is small goes first.
     pub fn has_sent_all_far(&self) -> bool {
-        self.is_long() && self.is_all_sent() && self.config.transport != Transport::Atp
+        self.is_long() && self.is_all_sent() && !self.is_held() && self.config.transport != Transport::Atp
     }
 
     /// From now on requests are given up as [`Config::give_up`] says with this value.

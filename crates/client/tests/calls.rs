@@ -39,6 +39,11 @@ fn nothing_is_behind_the_rest_over_atp() {
         w.sent();
         assert!(w.client.is_long() && w.client.is_all_sent(), "{transport:?}");
         assert_eq!(w.client.has_sent_all_far(), is_behind, "{transport:?}");
+        w.client.hold(w.now, w.now + MS * 500);
+        assert!(
+            !w.client.has_sent_all_far(),
+            "{transport:?}: what the hand-off costs is sent again, behind what is small"
+        );
     }
 }
 

@@ -199,7 +199,7 @@ impl Inbound {
 
     /// Whether [`take`](Inbound::take) has more than nothing.
     pub(super) fn has_something(&self) -> bool {
-        !self.ready.is_empty() || !self.small.is_empty() || (self.end == Some(self.next) && !self.has_ended)
+        !self.ready.is_empty() || !self.small.is_empty() || (self.is_complete() && !self.has_ended)
     }
 
     /// What comes next; its place is free for more.
@@ -208,11 +208,16 @@ impl Inbound {
             self.taken += bytes.len() as u64;
             return Taken::Bytes(bytes);
         }
-        if self.end == Some(self.next) {
+        if self.is_complete() {
             self.has_ended = true;
             return Taken::End;
         }
         Taken::Nothing
+    }
+
+    /// Whether all of it has come, its end too, and can be taken, or was.
+    pub(super) fn is_complete(&self) -> bool {
+        self.end == Some(self.next)
     }
 
     /// Whether its end was taken.

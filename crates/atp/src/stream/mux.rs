@@ -40,6 +40,14 @@ struct Stream {
     credits: usize,
     /// Somebody waits for room.
     wants_room: bool,
+    /// It broke behind its end, at either end: it is over once all that came before has arrived there.
+    broke: Option<Broke>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Broke {
+    Here(Reset),
+    There(Reset),
 }
 
 /// A frame that was given out or is about to be.
@@ -185,6 +193,18 @@ impl Streams {
         self.push_last(id, Frame::Reset(why), first(terms));
     }
 
+    /// The connection broke here. It is cut off; but if it had sent its end, then what was sent before arrives first:
+    /// whoever has closed altogether answers what comes later with a reset, and takes nothing back by that.
+    pub fn broke(&mut self, id: StreamId, why: Reset) {
+        match self.streams.get_mut(&id) {
+            Some(stream) if stream.out.is_finished() => {
+                stream.broke = Some(Broke::Here(why));
+                self.end_if_done(id);
+            }
+            _ => self.reset(id, why),
+        }
+    }
+
     /// What has come of the connection; `None` if it is over. Bytes that were taken make room for more.
     /// After [`Taken::Nothing`] there will be an [`Event::Readable`].
     pub fn take(&mut self, id: StreamId) -> Option<Taken> {
@@ -233,7 +253,14 @@ impl Streams {
                 self.wake_writer(id);
             }
             Frame::Refused(why) => self.end(id, End::Refused(why)),
-            Frame::Reset(why) => self.end(id, End::Reset(why)),
+            Frame::Reset(why) => match self.streams.get_mut(&id) {
+                // All of it is here, and somebody is about to take it.
+                Some(stream) if stream.inn.is_complete() => {
+                    stream.broke = Some(Broke::There(why));
+                    self.end_if_done(id);
+                }
+                _ => self.end(id, End::Reset(why)),
+            },
             Frame::Credit { limit } => {
                 let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
                 stream.out.credit(limit);
@@ -377,7 +404,8 @@ impl Streams {
         };
         let (out, inn) = (Outbound::new(out.into()), Inbound::new(inn));
         let under_max = self.config.window.into();
-        self.streams.insert(id, Stream { phase, terms, out, inn, under_max, credits: 0, wants_room: false });
+        let stream = Stream { phase, terms, out, inn, under_max, credits: 0, wants_room: false, broke: None };
+        self.streams.insert(id, stream);
     }
 
     fn send_data(&mut self, id: StreamId, bytes: Bytes, last: bool) {
@@ -425,8 +453,12 @@ impl Streams {
     }
 
     fn end_if_done(&mut self, id: StreamId) {
-        if self.streams.get(&id).is_some_and(|s| s.out.is_done() && s.inn.is_done()) {
-            self.end(id, End::Done);
+        let Some(stream) = self.streams.get(&id) else { return };
+        match (stream.out.is_done(), stream.inn.is_done(), stream.broke) {
+            (true, true, _) => self.end(id, End::Done),
+            (true, _, Some(Broke::Here(why))) => self.reset(id, why),
+            (_, true, Some(Broke::There(why))) => self.end(id, End::Reset(why)),
+            _ => {}
         }
     }
 

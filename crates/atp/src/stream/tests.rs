@@ -145,7 +145,11 @@ fn run(seed: u64, lengths: &[(usize, usize)], cut: bool) -> (Vec<StreamId>, Side
         if cut && rng.chance(0.01) {
             let id = ids[rng.below(ids.len() as u64) as usize];
             let side = if rng.chance(0.5) { &mut one } else { &mut other };
-            side.streams.reset(id, Reset::Broken);
+            if rng.chance(0.5) {
+                side.streams.reset(id, Reset::Broken);
+            } else {
+                side.streams.broke(id, Reset::Broken);
+            }
             side.drain(&answer);
         }
         let trouble = step < 2_000;
@@ -311,6 +315,41 @@ fn a_reader_that_takes_nothing_stops_the_writer() {
     pass(&mut other, &mut one);
     assert_eq!(events(&mut one), [Event::Room(id)]);
     assert!(one.room(id) > Some(0));
+}
+
+#[test]
+fn what_breaks_behind_its_end_takes_nothing_back() {
+    for finishes in [true, false] {
+        let (mut one, mut other) = pair();
+        let id = one.open(target(), Terms::default()).unwrap();
+        pass(&mut one, &mut other);
+        other.accept(id);
+        pass(&mut other, &mut one);
+        one.send(id, Bytes::from_static(b"all of it"));
+        if finishes {
+            one.finish(id);
+        }
+        events(&mut one);
+        let sent = objects(&mut one);
+        one.broke(id, Reset::Broken);
+        let ended = Event::Ended(id, End::Reset(Reset::Broken));
+        assert_eq!(events(&mut one).contains(&ended), !finishes);
+        assert_eq!(one.poll_cancel().is_none(), finishes);
+        for object in sent {
+            other.handle_object(object.bytes).unwrap();
+            one.ended(object.id, Fate::Delivered);
+        }
+        pass(&mut one, &mut other);
+        assert!(one.is_empty());
+        assert_eq!(events(&mut other).contains(&ended), !finishes);
+        if finishes {
+            assert_eq!(other.take(id), Some(Taken::Bytes(Bytes::from_static(b"all of it"))));
+            assert!(events(&mut other).is_empty());
+            assert_eq!(other.take(id), Some(Taken::End));
+            assert_eq!(events(&mut other), [ended]);
+        }
+        assert!(other.is_empty());
+    }
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn open_left(path: &Path) -> io::Result<Option<File>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(meta) if meta.is_file() => match open_both_ways(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e),
             Ok(file) => return Ok(Some(file)),
             Err(_) => {}
         },
@@ -51,7 +52,8 @@ fn open_left(path: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// One that was interrupted just before it got its name may have the mode of a source that nobody may write.
+/// One that was interrupted just before it got its name may have the mode of a source that nobody may write. Fails if
+/// another copy has such a one.
 fn open_both_ways(path: &Path) -> io::Result<File> {
     let open = |writes| OpenOptions::new().read(true).write(writes).custom_flags(AS_IT_IS).open(path);
     match open(true) {
@@ -59,6 +61,10 @@ fn open_both_ways(path: &Path) -> io::Result<File> {
             let file = open(false)?;
             if !is_ours(&file.metadata()?) {
                 return Err(e);
+            }
+            // Another copy may be about to give it its name, and then it keeps this mode.
+            if !is_owned(path, &file)? {
+                return Err(io::ErrorKind::NotFound.into());
             }
             file.set_permissions(Permissions::from_mode(0o600))?;
             open(true)

@@ -160,8 +160,8 @@ impl Carrier {
         self.with(|streams| streams.refuse(door.id, why));
     }
 
-    fn reset(self: &Arc<Self>, door: &Door) {
-        self.with(|streams| streams.reset(door.id, Reset::Broken));
+    fn broke(self: &Arc<Self>, door: &Door) {
+        self.with(|streams| streams.broke(door.id, Reset::Broken));
     }
 
     fn room(self: &Arc<Self>, door: &Door) -> Option<usize> {

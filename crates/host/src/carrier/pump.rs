@@ -74,7 +74,7 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
         end = door.ended() => end,
         moved = both => {
             if moved.is_err() {
-                carrier.reset(door);
+                carrier.broke(door);
             }
             // After both ends the last bytes may still be on their way to the other side.
             door.ended().await

@@ -62,9 +62,7 @@ fn listen(line: &Line, streams: Option<Arc<Streams>>) -> Option<(Arc<Listener>, 
 
 fn hand_off(shared: &Shared, streams: Option<&Streams>, signal: Signal) {
     shared.hand_off(signal);
-    for line in streams.map(Streams::lines).unwrap_or_default() {
-        line.shared.hand_off(signal);
-    }
+    streams.into_iter().for_each(|streams| streams.hand_off(signal));
 }
 
 /// What sessions and their driver share.
@@ -181,7 +179,7 @@ impl Shared {
     }
 
     /// The link is about to go, or is back.
-    fn hand_off(&self, signal: Signal) {
+    pub(super) fn hand_off(&self, signal: Signal) {
         {
             let mut state = self.lock();
             let now = self.now();

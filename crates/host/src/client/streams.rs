@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::line::Line;
 use super::mount::Options;
+use crate::handoff::Signal;
 
 /// How many streams.
 const STREAMS: usize = 4;
@@ -48,6 +49,10 @@ pub(super) struct Streams {
 #[derive(Debug, Default)]
 struct State {
     lines: Vec<Arc<Line>>,
+    /// Whether one has brought an answer since there were none.
+    have_served: bool,
+    /// The last word of a hand-off that goes on, and since when, for lines that are still to come.
+    hand_off: Option<(Signal, Instant)>,
     opening: Option<JoinHandle<()>>,
     not_before: Option<Instant>,
     /// Seeds used, beside the session's own.
@@ -61,6 +66,27 @@ impl State {
         let first = self.drawn + 1;
         self.drawn += streams;
         first..=self.drawn
+    }
+
+    /// One more stands, and knows what the others were told.
+    fn add(&mut self, line: Line) {
+        let left = |at: Instant, all: Duration| Some(all.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
+        let told = self.hand_off.and_then(|(signal, at)| match signal {
+            Signal::Begin(all) => left(at, all).map(Signal::Begin),
+            Signal::Kept(all) => left(at, all).map(Signal::Kept),
+            Signal::End => None,
+        });
+        told.into_iter().for_each(|signal| line.shared.hand_off(signal));
+        self.lines.push(Arc::new(line));
+    }
+
+    /// One is there no more, which `has_served` or not; whether it was there.
+    fn remove(&mut self, line: &Arc<Line>, has_served: bool) -> bool {
+        let before = self.lines.len();
+        self.lines.retain(|l| !Arc::ptr_eq(l, line));
+        let removed = self.lines.len() < before;
+        self.have_served |= removed && has_served;
+        removed
     }
 }
 
@@ -77,6 +103,13 @@ impl Streams {
     /// Those that stand.
     pub(super) fn lines(&self) -> Vec<Arc<Line>> {
         self.lock().lines.clone()
+    }
+
+    /// A link under them all goes away, or is back.
+    pub(super) fn hand_off(&self, signal: Signal) {
+        let mut state = self.lock();
+        state.hand_off = Some((signal, Instant::now()));
+        state.lines.iter().for_each(|line| line.shared.hand_off(signal));
     }
 
     /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
@@ -110,6 +143,7 @@ impl Streams {
         }
         let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
+        state.have_served &= !state.lines.is_empty();
         let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
         state.opening = Some(tokio::spawn(async move {
             let give_up = options.config.give_up.map_or(SILENCE_MAX, |t| t.min(SILENCE_MAX));
@@ -124,26 +158,30 @@ impl Streams {
                 let open = async move { Line::open_beside(server, config, &options).await };
                 opening.spawn(tokio::time::timeout(CONNECT_MAX, open));
             }
+            let lock = || to.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(done) = opening.join_next().await {
                 if let Ok(Ok(Ok(line))) = done {
-                    to.lock().unwrap_or_else(PoisonError::into_inner).lines.push(Arc::new(line));
+                    lock().add(line);
                 }
             }
-            let mut state = to.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.lines.is_empty() {
+            let mut state = lock();
+            if state.lines.is_empty() && !state.have_served {
                 state.not_before = Some(Instant::now() + PAUSE_REFUSED);
             }
         }));
     }
 
     /// One is of no use any more: what it carries ends, and it is reset, so that nothing of it
-    /// arrives later. Another may take its place after a while: a long one if it was the last, and has never brought an answer.
+    /// arrives later. Another may take its place after a while: a long one if it was the last, and none of them has brought
+    /// an answer. Whoever waits for one that is reset may come here, too.
     pub(super) fn give_up(&self, line: &Arc<Line>) {
         let has_served = line.shared.lock().core.has_replied();
         line.reset();
         let mut state = self.lock();
-        state.lines.retain(|l| !Arc::ptr_eq(l, line));
-        let pause = if has_served || !state.lines.is_empty() { PAUSE } else { PAUSE_REFUSED };
+        if !state.remove(line, has_served) {
+            return;
+        }
+        let pause = if state.have_served || !state.lines.is_empty() { PAUSE } else { PAUSE_REFUSED };
         state.not_before = Some(Instant::now() + pause);
     }
 }
@@ -350,12 +388,12 @@ mod tests {
     /// As where a full server, or a proxy whose own server is away, takes connections.
     #[tokio::test]
     async fn streams_that_are_taken_and_not_served_are_not_tried_again_soon() {
-        for (living, pause) in [(0, PAUSE_REFUSED), (2, PAUSE)] {
+        for (living, pause) in [(0, PAUSE_REFUSED), (1, PAUSE), (2, PAUSE)] {
             let (options, own) = line_to(serve(living).await).await;
             let streams = Streams::new(options.clone());
             let lines = two_streams(own.server, &options).await;
             streams.lock().lines.clone_from(&lines);
-            for line in &lines {
+            for (nth, line) in lines.iter().enumerate() {
                 let read = Call::Read(remora_wire::nfs3::ReadArgs {
                     fh: Fh(Bytes::from_static(b"file")),
                     offset: 0,
@@ -363,12 +401,29 @@ mod tests {
                 });
                 let asked = line.shared.ask(remora_client::Request::Nfs(read), "");
                 let answered = tokio::time::timeout(Duration::from_millis(300), asked).await;
-                assert_eq!(answered.is_ok_and(|a| a.is_ok()), living > 0);
+                assert_eq!(answered.is_ok_and(|a| a.is_ok()), nth < living);
                 streams.give_up(line);
             }
+            // By all that they carried.
+            streams.give_up(&lines[1]);
+            assert!(streams.lines().is_empty());
             let left = streams.lock().not_before.unwrap() - Instant::now();
             assert!(left <= pause && left + Duration::from_millis(500) > pause, "{living} live: {left:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_made_during_a_hand_off_is_silent_too() {
+        let (options, own) = line_to(serve(1).await).await;
+        let streams = Streams::new(options.clone());
+        for (signal, is_held) in [(Signal::Begin(CONNECT_MAX), true), (Signal::End, false)] {
+            streams.hand_off(signal);
+            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
+            let line = Line::open_beside(own.server, config, &options).await.unwrap();
+            streams.lock().add(line);
+            assert_eq!(streams.lines().last().unwrap().shared.lock().core.is_held(), is_held, "{signal:?}");
+        }
+        assert!(streams.lines().iter().all(|line| !line.shared.lock().core.is_held()));
     }
 
     /// What a hand-off silences stands still through no fault of its own.
@@ -383,7 +438,7 @@ mod tests {
         let reading = receive(&session, fh, 0..12_000, limits, |_, _| Ok(()));
         let switching = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            session.hand_off(crate::handoff::Signal::Kept(Duration::from_millis(1500)));
+            session.hand_off(Signal::Kept(Duration::from_millis(1500)));
             tokio::time::sleep(Duration::from_millis(1300)).await;
             session.stream_lines().len()
         };

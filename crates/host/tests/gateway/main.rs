@@ -393,6 +393,34 @@ async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
     assert!(got == sent, "{} bytes", got.len());
 }
 
+/// Who has closed altogether is answered for what comes later with a reset, while the answer may still be on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_too_late_costs_nothing_of_the_answer() {
+    let listener = TcpListener::bind(any()).await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let gateway = Running::to(&[to]);
+    let path = Translator::towards(gateway.at);
+    let mobile = Mobile::start(path.at, gateway.key, 2, to, Terms::default()).await;
+    let mut near = mobile.connect().await;
+    let (mut far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    near.write_all(b"question").await.unwrap();
+    far.read_exact(&mut [0; 8]).await.unwrap();
+    path.deaf.store(true, Relaxed);
+    let sent = bytes(20_000, 3);
+    far.write_all(&sent).await.unwrap();
+    drop(far);
+    for _ in 0..3 {
+        sleep(Duration::from_millis(100)).await;
+        near.write_all(b"and more").await.unwrap();
+    }
+    sleep(Duration::from_millis(200)).await;
+    path.deaf.store(false, Relaxed);
+    let mut got = Vec::new();
+    // A reset behind it is as good an end.
+    let _ = timeout(PATIENCE, near.read_to_end(&mut got)).await.expect("no end");
+    assert!(got == sent, "{} bytes", got.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
     let to = answering(10).await;

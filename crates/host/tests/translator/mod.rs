@@ -14,6 +14,8 @@ pub(crate) struct Translator {
     pub(crate) moved: Arc<AtomicBool>,
     /// Nothing passes.
     pub(crate) cut: Arc<AtomicBool>,
+    /// Nothing of the server's passes.
+    pub(crate) deaf: Arc<AtomicBool>,
     /// Datagrams of the client's that passed after it had moved.
     pub(crate) passed_after: Arc<AtomicU64>,
 }
@@ -23,18 +25,19 @@ impl Translator {
         let front = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
         let backs: Vec<_> = (0..2).map(|_| Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap())).collect();
         let (moved, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let deaf = Arc::new(AtomicBool::new(false));
         let passed_after = Arc::new(AtomicU64::new(0));
         let client = Arc::new(Mutex::new(None));
         let at = front.local_addr().unwrap();
         for (nth, back) in backs.iter().enumerate() {
             let (back, front, client) = (back.clone(), front.clone(), client.clone());
-            let (moved, cut) = (moved.clone(), cut.clone());
+            let (moved, cut, deaf) = (moved.clone(), cut.clone(), deaf.clone());
             thread::spawn(move || {
                 let mut buffer = [0; 65_536];
                 while let Ok((n, _)) = back.recv_from(&mut buffer) {
                     let to = *client.lock().unwrap();
                     // Where one has moved away from nothing is heard any more.
-                    let passes = moved.load(Relaxed) == (nth == 1) && !cut.load(Relaxed);
+                    let passes = moved.load(Relaxed) == (nth == 1) && !cut.load(Relaxed) && !deaf.load(Relaxed);
                     if let Some(to) = to.filter(|_| passes) {
                         let _ = front.send_to(&buffer[..n], to);
                     }
@@ -53,6 +56,6 @@ impl Translator {
                 }
             }
         });
-        Translator { at, moved, cut, passed_after }
+        Translator { at, moved, cut, deaf, passed_after }
     }
 }
