@@ -142,6 +142,10 @@ async fn ask_null(line: &Line) -> Result<(), ClientError> {
 /// The paths that the target's server exports, as it lists them; those that are not UTF-8
 /// are left out. MOUNT is found as [`mount`] finds it.
 pub async fn exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
+    until_answered(options.config.give_up, || Box::pin(ask_for_exports(target, options))).await
+}
+
+async fn ask_for_exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
     let ips = resolve(&target.host).await?;
     match ask_mount_program(target, &ips, &Question::Exports, options).await?.found {
         Found::Exports(list) => Ok(list),
