@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::server::Options;
+use remora_host::server::{Options, Serving};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
+use remora_wire::mount;
 use remora_wire::nfs3::Call;
 use remora_wire::record::mark;
 use remora_wire::rpc::Outcome;
@@ -242,9 +243,14 @@ fn a_job_that_panics_fails_alone() {
 
 /// A file system whose FSSTAT takes this long.
 fn slow(delay: Duration) -> Arc<MemFs> {
+    slow_at(OpKind::FsStat, delay)
+}
+
+/// One where this takes that long.
+fn slow_at(what: OpKind, delay: Duration) -> Arc<MemFs> {
     let fs = memory();
     fs.set_fault(move |kind| {
-        if kind == OpKind::FsStat {
+        if kind == what {
             std::thread::sleep(delay);
         }
         None
@@ -280,6 +286,49 @@ fn a_shutdown_lets_what_executes_finish() {
     assert_eq!(nfs_reply(&Call::FsStat(root.clone()), &tcp.receive()).status(), None);
     assert_eq!(nfs_reply(&Call::FsStat(root), &udp.receive()).status(), None);
     assert_eq!(tcp.try_receive(), None);
+}
+
+/// A server, a call that it is executing for a connection that its client has given up, and the one on which that client
+/// has asked for it again.
+fn asked_again(set: impl FnOnce(&mut remora_host::server::Limits)) -> (Serving, Call, Tcp) {
+    let (serving, addr) = start(limited(slow_at(OpKind::Create, Duration::from_secs(1)), set));
+    let (mut first, mut second) = (Tcp::connect(addr), Tcp::connect(addr));
+    let call = create(&first.mount("/"), "f");
+    let message = nfs_message(xid(), &call);
+    let before = serving.stats().core.executed;
+    first.send(&message);
+    wait_until(&serving, |s| s.core.executed == before + 1);
+    second.send(&message);
+    wait_until(&serving, |s| s.core.cache.in_progress_parked == 1);
+    (serving, call, second)
+}
+
+#[test]
+fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
+    let (serving, call, mut tcp) = asked_again(|_| ());
+    assert_eq!(serving.shutdown().abandoned, 0);
+    assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
+    assert_eq!(tcp.try_receive(), None);
+}
+
+#[test]
+fn who_asked_again_and_sends_no_more_gets_its_reply() {
+    let (serving, call, mut tcp) = asked_again(|_| ());
+    tcp.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
+    assert_eq!(tcp.try_receive(), None);
+    wait_until(&serving, |s| s.connections == 0);
+}
+
+#[test]
+fn who_asked_again_and_waits_is_not_idle() {
+    let (serving, call, mut tcp) = asked_again(|l| l.idle_max = Some(Duration::from_millis(100)));
+    std::thread::sleep(Duration::from_millis(500));
+    let ping = mount_message(xid(), &mount::Call::Null);
+    assert_eq!(tcp.exchange(&ping)[..4], ping[..4]);
+    assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
+    assert_eq!(tcp.try_receive(), None);
+    wait_until(&serving, |s| s.sockets.closed_idle == 1);
 }
 
 #[test]

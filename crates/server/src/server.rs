@@ -228,6 +228,15 @@ impl Server {
         self.in_flight.requests()
     }
 
+    /// Whether a call is being executed whose reply goes to the stream `peer`, be it that it came on another one first.
+    pub fn owes(&self, peer: Peer) -> bool {
+        let client = peer.addr.ip().to_canonical();
+        self.pending.values().filter(|pending| pending.client == client).any(|pending| match pending.kind {
+            Kind::Cached { entry: Some(entry), .. } => self.cache.goes_to(entry, &self.live) == Some(peer),
+            _ => false,
+        })
+    }
+
     /// Whether another request from `client`, of the largest size, could be executed now.
     pub fn has_room(&self, client: IpAddr) -> bool {
         let largest = JOB_OVERHEAD + self.config.limits.stream_io_max as usize;

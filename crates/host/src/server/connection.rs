@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -21,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::admission::{Permit, Receiving, Share};
 use super::cost;
@@ -34,6 +35,8 @@ const SCRATCH: usize = 16 << 10;
 /// Most records that are handed to the core together, and the bytes with which they are enough.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 256 << 10;
+/// How often it is looked whether what is left to answer has been answered: less and less often.
+const ASK_EVERY: Range<Duration> = Duration::from_millis(5)..Duration::from_millis(100);
 /// Bytes of a record's mark.
 const MARK: usize = 4;
 /// A record's bytes beside the data of a WRITE: headers, credentials, handle.
@@ -132,19 +135,36 @@ impl Connection {
             () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
         };
         match end {
-            End::Closed | End::Idle => self.share.room.all_free().await,
+            End::Closed | End::Idle => self.all_answered(hub).await,
             // Who is cut off at the end of it asks again, as whenever a server goes.
-            End::Stopped => _ = timeout(hub.limits.shutdown_max, self.take_leave()).await,
+            End::Stopped => _ = timeout(hub.limits.shutdown_max, self.take_leave(hub)).await,
             End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
         }
         end
     }
 
+    /// Waits until all is answered, and the socket has the answers. Those to calls that also came on another connection
+    /// before go out under that one's permits.
+    async fn all_answered(&self, hub: &Hub) {
+        self.share.room.all_free().await;
+        let mut pause = ASK_EVERY.start;
+        // In this order: what is owed no more is in the outbox by now, or expected there.
+        while hub.owes(self.peer) || !self.outbox.is_empty() {
+            sleep(pause).await;
+            pause = (2 * pause).min(ASK_EVERY.end);
+        }
+    }
+
+    /// Whether nothing is under way, and no reply is on its way here from another connection's call.
+    fn is_at_rest(&self, hub: &Hub) -> bool {
+        self.share.room.is_free() && !hub.owes(self.peer)
+    }
+
     /// Waits until all is answered and the answers are there. Requests that come meanwhile are thrown away, not left in the
     /// socket: answers would be thrown away with them, and after a restart their calls be executed again.
-    async fn take_leave(&self) {
+    async fn take_leave(&self, hub: &Hub) {
         let mut arrive = pin!(async {
-            self.share.room.all_free().await;
+            self.all_answered(hub).await;
             self.outbox.arrive().await;
         });
         tokio::select! {
@@ -233,7 +253,7 @@ impl Inbound {
                 Some(left) => match timeout(left, admitted.before_waiting(self.receive(&connection.outbox))).await {
                     Ok(received) => received,
                     Err(_) if self.partial_since.is_some() => return End::Partial,
-                    Err(_) if connection.share.room.is_free() => return End::Idle,
+                    Err(_) if connection.is_at_rest(hub) => return End::Idle,
                     Err(_) => continue,
                 },
             };

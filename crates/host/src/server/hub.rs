@@ -166,6 +166,11 @@ impl Hub {
         });
     }
 
+    /// Whether a call is being executed whose reply is to go to the connection `peer`.
+    pub(super) fn owes(&self, peer: Peer) -> bool {
+        self.lock(self.shard_of(peer.addr)).core.owes(peer)
+    }
+
     /// Gives the cores other exports; see [`Server::set_exports`].
     pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
         let last = std::mem::replace(&mut *self.lock_exports(), exports.clone());

@@ -6,6 +6,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +39,8 @@ pub(super) struct Outbox {
     queue: Mutex<Queue>,
     /// Told when the flow becomes [`Flow::Blocked`] or [`Flow::Closed`].
     halted: Notify,
+    /// How many times replies have left the core that have not come here yet.
+    expected: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -83,7 +89,7 @@ impl Outbox {
     pub(super) fn new(socket: OwnedWriteHalf, clock: Clock) -> Outbox {
         let queue =
             Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO, acknowledged: None };
-        Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new() }
+        Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new(), expected: AtomicUsize::new(0) }
     }
 
     /// Sends replies, or queues them. Each one's permit is given back when the socket has all
@@ -102,6 +108,26 @@ impl Outbox {
             if !queue.held {
                 self.pump(queue);
             }
+        }
+    }
+
+    /// Replies are about to come that were in the core until now, whose lock the caller has.
+    pub(super) fn expect(&self) {
+        self.expected.fetch_add(1, Relaxed);
+    }
+
+    /// They are here.
+    pub(super) fn send_expected(&self, replies: Vec<Reply>) {
+        self.send(replies);
+        self.expected.fetch_sub(1, Release);
+    }
+
+    /// Whether all that left the core has been given to the socket, or never will be.
+    pub(super) fn is_empty(&self) -> bool {
+        // In this order: what is expected no more is in the queue by now.
+        self.expected.load(Acquire) == 0 && {
+            let queue = self.lock();
+            queue.flow == Flow::Closed || (queue.flow == Flow::Open && queue.items.is_empty())
         }
     }
 
@@ -159,7 +185,7 @@ impl Outbox {
         is_none_overdue(self.socket.as_ref())
     }
 
-    /// Waits until all that the socket was given has arrived, and says that no more will come.
+    /// Waits until all that the socket was given has arrived, nothing else waiting here, and says that no more will come.
     pub(super) async fn arrive(&self) {
         if self.has_arrived() {
             return;
@@ -347,5 +373,33 @@ mod tests {
         let mut all = [0; 23];
         tokio::time::timeout(Duration::from_secs(20), other.read_exact(&mut all)).await.unwrap().unwrap();
         assert_eq!(all, *b"\x80\0\0\x03one\x80\0\0\x03two\x80\0\0\x05three");
+    }
+
+    #[tokio::test]
+    async fn it_is_empty_when_the_socket_has_all_that_left_the_core() {
+        use tokio::io::AsyncReadExt;
+
+        let (outbox, mut other) = connected().await;
+        outbox.expect();
+        assert!(!outbox.is_empty(), "it is on its way here");
+        outbox.send_expected(reply("one"));
+        assert!(outbox.is_empty());
+        outbox.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
+        assert!(!outbox.is_empty(), "more than the socket takes");
+        let mut all = vec![0; 7 + 4 + (16 << 20)];
+        let reading = other.read_exact(&mut all);
+        let writing = async {
+            while outbox.resume() == Flow::Blocked {
+                outbox.writable().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(writing, reading).1 })
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(outbox.is_empty());
+        outbox.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
+        outbox.close(false);
+        assert!(outbox.is_empty(), "nothing more is given to it");
     }
 }

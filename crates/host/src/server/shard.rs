@@ -68,7 +68,7 @@ impl State {
                     let reply = Reply { payload, permit: permit.take() };
                     match work.streams.iter_mut().find(|(connection, _)| connection.id() == id) {
                         Some((_, replies)) => replies.push(reply),
-                        None => work.streams.extend(self.connections.get(&id).map(|c| (c.clone(), vec![reply]))),
+                        None => work.streams.extend(self.connections.get(&id).map(|c| (c.expecting(), vec![reply]))),
                     }
                 }
             }

@@ -39,10 +39,18 @@ impl Way {
         }
     }
 
-    /// Sends replies, or queues them.
+    /// Another one of it, that has replies for it which have left the core. They are to be [sent](Way::send) together.
+    pub(super) fn expecting(&self) -> Way {
+        if let Way::Stream(connection) = self {
+            connection.outbox.expect();
+        }
+        self.clone()
+    }
+
+    /// Sends the replies that it was [expecting](Way::expecting), or queues them.
     pub(super) fn send(&self, replies: Vec<Reply>) {
         match self {
-            Way::Stream(connection) => connection.outbox.send(replies),
+            Way::Stream(connection) => connection.outbox.send_expected(replies),
             Way::Objects(guest) => guest.send(replies),
         }
     }

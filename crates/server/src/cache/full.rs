@@ -122,6 +122,11 @@ impl Entry {
         !self.paths().any(|p| live.reaches(p))
     }
 
+    /// The newest of its paths that still exists.
+    fn goes_to(&self, live: &Connections) -> Option<Peer> {
+        self.paths().find(|p| live.reaches(p)).copied()
+    }
+
     /// The paths it is known to have come in on, the newest first.
     fn paths(&self) -> impl Iterator<Item = &Peer> {
         let (path, former) = match &self.state {
@@ -233,7 +238,7 @@ impl Full {
     ) -> Option<Finished> {
         let entry = self.entries.get_mut(id)?;
         let State::InProgress { path, .. } = &entry.state else { return None };
-        let to = entry.paths().find(|p| live.reaches(p)).copied();
+        let to = entry.goes_to(live);
         let path = to.unwrap_or(*path);
         self.bytes -= entry.charge();
         entry.state = State::Done { path, reply: reply.clone(), since: now, at: now };
@@ -243,6 +248,10 @@ impl Full {
         self.clients.add(&mut self.entries, client, id, charge);
         self.make_room(stats);
         to.map(|to| Finished { to, reply })
+    }
+
+    pub(super) fn goes_to(&self, id: EntryId, live: &Connections) -> Option<Peer> {
+        self.entries.get(id)?.goes_to(live)
     }
 
     fn make_room(&mut self, stats: &mut Stats) {

@@ -263,6 +263,14 @@ impl Cache {
         live.reaches(&finished.to).then_some(finished)
     }
 
+    /// Where the reply of a request that is being executed would go now, if duplicates of it wait for that.
+    pub fn goes_to(&self, entry: EntryId, live: &Connections) -> Option<Peer> {
+        match &self.form {
+            Form::Full(c) => c.goes_to(entry, live),
+            Form::Off | Form::Reference(_) | Form::Juszczak(_) => None,
+        }
+    }
+
     /// The present times of a target that [`Verdict::Check`] asked about; `None` if it has
     /// none any more. Returns the reply to repeat, or `None` if the request is to be executed
     /// again.

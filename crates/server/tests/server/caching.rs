@@ -52,6 +52,25 @@ fn a_client_that_reconnects_is_answered_on_its_new_connection() {
 }
 
 #[test]
+fn a_reply_is_owed_to_the_newest_connection_that_is_left() {
+    let mut w = World::new(cache::Config::full());
+    let root = w.root();
+    let connections = [1, 2, 3].map(|id| remora_base::Peer::stream(([10, 0, 0, 1], 700 + id as u16).into(), id));
+    let owed = |w: &World| connections.map(|peer| w.server.owes(peer));
+    for peer in connections {
+        w.send(peer, 1, &create(&root, "f"));
+    }
+    let job = w.take_job();
+    assert_eq!(owed(&w), [false, false, true]);
+    w.server.disconnected(connections[2]);
+    assert_eq!(owed(&w), [false, true, false]);
+    w.server.disconnected(connections[0]);
+    w.run(job);
+    assert_eq!(owed(&w), [false; 3]);
+    assert_eq!(w.sent.iter().map(|t| t.to).collect::<Vec<_>>(), [connections[1]]);
+}
+
+#[test]
 fn replies_for_a_connection_that_is_gone_are_dropped_but_remembered() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
