@@ -71,7 +71,7 @@ impl OpenFiles {
 
     /// The way to it has been gone again.
     fn trust_again(&self, key: Key, purpose: For) {
-        if let Some(data) = self.lock().get(&(key, purpose)) {
+        if let Some(data) = self.lock().get((key, purpose)) {
             data.since = Instant::now();
         }
     }
@@ -84,41 +84,25 @@ impl OpenFiles {
 
     /// Closes what has no `links`; whether there was any.
     pub(super) fn close_without(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
-        let mut closed = Vec::new();
-        self.lock().retain(|_, data| {
-            let stays = links(&data.fd) != Ok(0);
-            if !stays {
-                closed.push(data.fd.clone());
-            }
-            stays
-        });
-        // Those are closed here, without the lock, or last of all: it may give back much room.
-        let some = !closed.is_empty();
-        drop(closed);
+        // What owes is closed last of all: it may give back much room.
+        let some = self.lock().retain(|_, data| links(&data.fd) != Ok(0));
         self.owed.close_removed(links) | some
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
     /// program, nor make its file system read-only. What `opens_again` does not hold for, by its mode, stays.
     pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(u32) -> bool) {
-        let mut closed = Vec::new();
-        self.lock().retain(|(_, purpose), data| {
-            let stays = *purpose == For::Reading
+        self.lock().retain(|purpose, data| {
+            purpose == For::Reading
                 || data.used.elapsed() < idle
                 || Arc::strong_count(&data.fd) > 1
-                || stat::of(&data.fd).is_ok_and(|stat| !opens_again(stat.attr.mode));
-            if !stays {
-                closed.push(data.fd.clone());
-            }
-            stays
+                || stat::of(&data.fd).is_ok_and(|stat| !opens_again(stat.attr.mode))
         });
-        // Here, without the lock: a file system may have something to do.
-        drop(closed);
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
         let mut files = self.lock();
-        let data = files.get(&(key, purpose)).filter(|data| data.cred == *cred)?;
+        let data = files.get((key, purpose)).filter(|data| data.cred == *cred)?;
         data.turn += 1;
         data.used = Instant::now();
         Some(data.clone())
@@ -128,23 +112,23 @@ impl OpenFiles {
     /// have written and wait for its flush, or flush it. Who takes it from now on makes that more.
     pub(super) fn idle(&self, key: Key, data: &Data, sharing: usize) -> Option<u64> {
         let mut files = self.lock();
-        let cached = files.get(&(key, For::Writing)).filter(|d| Arc::ptr_eq(&d.fd, &data.fd))?;
+        let cached = files.get((key, For::Writing)).filter(|d| Arc::ptr_eq(&d.fd, &data.fd))?;
         (Arc::strong_count(&cached.fd) <= 1 + sharing).then_some(cached.turn)
     }
 
     /// Closes the file if nobody has taken it since that was its `turn`.
     pub(super) fn close_unless_taken(&self, key: Key, data: &Data, turn: u64) {
         let mut files = self.lock();
-        let last = files.get(&(key, For::Writing)).is_some_and(|d| Arc::ptr_eq(&d.fd, &data.fd) && d.turn == turn);
+        let last = files.get((key, For::Writing)).is_some_and(|d| Arc::ptr_eq(&d.fd, &data.fd) && d.turn == turn);
         if last {
-            files.remove(&(key, For::Writing));
+            files.remove((key, For::Writing));
         }
     }
 
     /// The file, if it is open for whatever purpose: to know it by, not to use.
     pub(super) fn held(&self, key: Key) -> Option<Arc<OwnedFd>> {
         let mut files = self.lock();
-        [For::Writing, For::Reading].into_iter().find_map(|purpose| files.get(&(key, purpose)).map(|d| d.fd.clone()))
+        [For::Writing, For::Reading].into_iter().find_map(|purpose| files.get((key, purpose)).map(|d| d.fd.clone()))
     }
 
     pub(super) fn put(&self, key: Key, purpose: For, data: Data) {
@@ -160,12 +144,48 @@ impl OpenFiles {
     /// Closes the file, as soon as nobody is using it and it owes nothing.
     pub(super) fn close(&self, key: Key) {
         let mut files = self.lock();
-        files.remove(&(key, For::Reading));
-        files.remove(&(key, For::Writing));
+        files.remove((key, For::Reading));
+        files.remove((key, For::Writing));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recent<(Key, For), Data>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked { kept: self.kept.lock().unwrap_or_else(PoisonError::into_inner), leaving: Vec::new() }
+    }
+}
+
+/// The open files, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
+/// large file that was removed may take seconds.
+struct Locked<'a> {
+    kept: MutexGuard<'a, Recent<(Key, For), Data>>,
+    leaving: Vec<Data>,
+}
+
+impl Locked<'_> {
+    fn get(&mut self, file: (Key, For)) -> Option<&mut Data> {
+        let (data, forgotten) = self.kept.get_and_forget(&file);
+        self.leaving.extend(forgotten.into_values());
+        data
+    }
+
+    fn insert(&mut self, file: (Key, For), data: Data) {
+        self.leaving.extend(self.kept.insert(file, data).into_values());
+    }
+
+    fn remove(&mut self, file: (Key, For)) {
+        self.leaving.extend(self.kept.remove(&file));
+    }
+
+    /// Has those leave that `keep` does not want kept; whether there were any.
+    fn retain(&mut self, keep: impl Fn(For, &Data) -> bool) -> bool {
+        let Locked { kept, leaving } = self;
+        kept.retain(|(_, purpose), data| {
+            let stays = keep(*purpose, data);
+            if !stays {
+                leaving.push(data.clone());
+            }
+            stays
+        });
+        !leaving.is_empty()
     }
 }
 

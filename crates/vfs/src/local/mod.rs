@@ -41,7 +41,7 @@ mod numbers;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 #[expect(clippy::disallowed_methods, reason = "how long ago a file was written to is real time")]
 mod owed;
-#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
+#[expect(clippy::disallowed_types, reason = "looked up by key, and forgotten in any order")]
 mod recent;
 mod refused;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]

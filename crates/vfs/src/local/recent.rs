@@ -12,6 +12,20 @@ pub(super) struct Recent<K, V> {
     half: usize,
 }
 
+/// What was forgotten. It is handed to whoever must not drop it while others wait.
+pub(super) struct Forgotten<K, V> {
+    /// What another one replaced.
+    same: Option<V>,
+    /// Those that there was no room for.
+    oldest: Option<HashMap<K, V>>,
+}
+
+impl<K, V> Forgotten<K, V> {
+    pub(super) fn into_values(self) -> impl Iterator<Item = V> {
+        self.same.into_iter().chain(self.oldest.into_iter().flat_map(HashMap::into_values))
+    }
+}
+
 impl<K: Hash + Eq + Copy, V> Recent<K, V> {
     /// Holds at most `limit` entries (at least 2).
     pub(super) fn new(limit: usize) -> Recent<K, V> {
@@ -19,18 +33,24 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
     }
 
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
-        if let Some(value) = self.old.remove(key) {
-            self.insert(*key, value);
-        }
-        self.young.get_mut(key)
+        self.get_and_forget(key).0
     }
 
-    pub(super) fn insert(&mut self, key: K, value: V) {
-        self.old.remove(&key);
-        if self.young.len() >= self.half && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, value);
+    /// The entry, and what was forgotten for it.
+    pub(super) fn get_and_forget(&mut self, key: &K) -> (Option<&mut V>, Forgotten<K, V>) {
+        let forgotten = match self.old.remove(key) {
+            Some(value) => self.insert(*key, value),
+            None => Forgotten { same: None, oldest: None },
+        };
+        (self.young.get_mut(key), forgotten)
+    }
+
+    /// Returns what was forgotten for it.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Forgotten<K, V> {
+        let same = self.old.remove(&key);
+        let full = self.young.len() >= self.half && !self.young.contains_key(&key);
+        let oldest = full.then(|| std::mem::replace(&mut self.old, std::mem::take(&mut self.young)));
+        Forgotten { same: self.young.insert(key, value).or(same), oldest }
     }
 
     /// Forgets those that `keep` does not want kept.

@@ -59,7 +59,46 @@ fn open_files_can_be_had_while_a_removed_one_is_closed() {
     let files = OpenFiles::new(8, 8, Duration::from_secs(1));
     let (fd, _other) = slow();
     files.put(KEY, For::Reading, Data::new(fd, &me()));
-    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.held(Key { ino: 2, ..KEY })));
+    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.held(other(2))));
+}
+
+/// Another file than [`KEY`].
+fn other(ino: u64) -> Key {
+    Key { ino, ..KEY }
+}
+
+/// Nobody waits who wants an open file while `close` makes a file leave those that are kept, of which there are so
+/// many at most. It was the first one, and `files` others were opened then.
+fn open_files_can_be_had_while(limit: usize, files: u64, close: impl FnOnce(&OpenFiles) + Send) {
+    let open = OpenFiles::new(limit, 8, Duration::from_secs(1));
+    let (fd, _other) = slow();
+    open.put(KEY, For::Reading, Data::new(fd, &me()));
+    (2..2 + files).for_each(|ino| open.put(other(ino), For::Reading, quick()));
+    nobody_waits(|| close(&open), || drop(open.held(other(99))));
+}
+
+fn quick() -> Data {
+    Data::new(Arc::new(std::fs::File::open("/").unwrap().into()), &me())
+}
+
+#[test]
+fn open_files_can_be_had_while_one_makes_room() {
+    open_files_can_be_had_while(2, 1, |open| open.put(other(3), For::Reading, quick()));
+}
+
+#[test]
+fn open_files_can_be_had_while_one_makes_room_for_what_is_used_again() {
+    open_files_can_be_had_while(4, 3, |open| drop(open.held(other(2))));
+}
+
+#[test]
+fn open_files_can_be_had_while_one_is_opened_anew() {
+    open_files_can_be_had_while(8, 0, |open| open.put(KEY, For::Reading, quick()));
+}
+
+#[test]
+fn open_files_can_be_had_while_one_is_given_up() {
+    open_files_can_be_had_while(8, 0, |open| open.close(KEY));
 }
 
 #[test]
@@ -68,5 +107,5 @@ fn flushes_begin_while_a_removed_file_that_owed_one_is_closed() {
     let (fd, _other) = slow();
     assert!(files.owed.note(KEY, &fd).is_none());
     drop(fd);
-    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.owed.begin(Key { ino: 2, ..KEY })));
+    nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.owed.begin(other(2))));
 }
