@@ -90,13 +90,13 @@ impl OpenFiles {
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
-    /// program, nor make its file system read-only. What `opens_again` does not hold for, by its mode, stays.
-    pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(u32) -> bool) {
+    /// program, nor make its file system read-only. What could perhaps not be opened so again stays.
+    pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(&OwnedFd) -> rustix::io::Result<bool>) {
         self.lock().retain(|purpose, data| {
             purpose == For::Reading
                 || data.used.elapsed() < idle
                 || Arc::strong_count(&data.fd) > 1
-                || stat::of(&data.fd).is_ok_and(|stat| !opens_again(stat.attr.mode))
+                || opens_again(&data.fd) != Ok(true)
         });
     }
 
@@ -244,7 +244,7 @@ impl LocalDisk {
 
     /// Closes files that were made, or cut short, and that nobody has written to since.
     pub(super) fn close_idle(&self, idle: Duration) {
-        self.disk.files.close_idle(idle, |mode| self.opens_again(mode));
+        self.disk.files.close_idle(idle, |fd| Ok(self.opens_again(stat::of(fd)?.attr.mode)));
     }
 
     fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {

@@ -248,6 +248,10 @@ fn what_nobody_writes_to_is_closed_unless_it_owes_or_could_not_be_opened_again()
     disk.close_idle(Duration::ZERO);
     assert!(!is_open(&disk, &files[0]), "it was cut short and not written to");
 
+    disk.setattr(&me(), &files[1], &SetAttr { size: Some(0), ..SetAttr::NONE }, None).unwrap();
+    disk.disk.files.close_idle(Duration::ZERO, |_| Err(Errno::IO));
+    assert!(is_open(&disk, &files[1]), "it cannot be looked at: perhaps it could not be opened again");
+
     let how = CreateHow::Guarded(SetAttr { mode: Some(0o444), ..SetAttr::NONE });
     let made = disk.create(&me(), &disk.root(), b"read-only", &how).unwrap().id;
     disk.close_idle(Duration::ZERO);
