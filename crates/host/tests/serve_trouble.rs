@@ -115,15 +115,37 @@ fn a_slow_reader_gets_all_of_its_replies() {
     for _ in 0..24 {
         tcp.send(&nfs_message(xid(), &read(&fh, 1 << 20)));
     }
-    // More than 2 can be seen only once there are 2.
-    wait_until(&serving, |s| s.under_way == 2);
-    let until = Instant::now() + Duration::from_millis(200);
-    while Instant::now() < until {
-        assert!(serving.stats().under_way <= 2, "two replies of 1 MiB fill the connection's room");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    two_are_under_way(&serving);
     for _ in 0..24 {
         assert!(tcp.receive().len() > 1 << 20);
+    }
+}
+
+/// And never more for a while, since two replies of 1 MiB fill the connection's room.
+fn two_are_under_way(serving: &Serving) {
+    // More than 2 can be seen only once there are 2.
+    wait_until(serving, |s| s.under_way == 2);
+    let until = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < until {
+        assert!(serving.stats().under_way <= 2);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn lists_of_mount_that_are_not_read_fill_the_room_of_their_connection() {
+    let fs = memory();
+    let names: Vec<String> = (0..1100).map(|n| format!("/{n:0>1000}")).collect();
+    let mut opts = sharing(names.iter().map(|name| (&name[..], fs.clone() as Arc<dyn Vfs>)).collect());
+    opts.limits.connection_bytes_max = (2 << 20) + (16 << 10);
+    let (serving, addr) = start(opts);
+    let mut tcp = Tcp::connect(addr);
+    for _ in 0..24 {
+        tcp.send(&mount_message(xid(), &mount::Call::Export));
+    }
+    two_are_under_way(&serving);
+    for _ in 0..24 {
+        assert!(tcp.receive().len() > 1_000_000);
     }
 }
 

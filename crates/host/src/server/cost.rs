@@ -3,10 +3,13 @@
 use bytes::Bytes;
 use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
-use remora_wire::{Reader, Xdr, nfs2};
+use remora_wire::{Reader, Xdr, mount, nfs2};
 
 /// What any reply may take, in bytes.
 const REPLY: usize = 1024;
+/// The procedures of MOUNT that bring lists (RFC 1813, appendix I).
+const DUMP: u32 = 2;
+const EXPORT: u32 = 5;
 
 /// Bytes of the message and of the reply it asks for; no reply has more than `io_max` bytes
 /// of data. What cannot be read gets a small answer, if any.
@@ -18,7 +21,16 @@ pub(super) fn of(message: &Bytes, io_max: u32) -> usize {
 /// How many bytes of data the reply may have; `None` for a call that brings none.
 fn reply_data(message: &Bytes) -> Option<u32> {
     let mut r = Reader::new(message.clone());
-    let header = CallHeader::decode(&mut r).ok().filter(|h| h.prog == PROGRAM)?;
+    let header = CallHeader::decode(&mut r).ok()?;
+    match header.prog {
+        PROGRAM => nfs_data(&header, r),
+        // The lists of MOUNT, in whichever version, are as long as is allowed.
+        mount::PROGRAM => [DUMP, EXPORT].contains(&header.proc).then_some(u32::MAX),
+        _ => None,
+    }
+}
+
+fn nfs_data(header: &CallHeader, mut r: Reader) -> Option<u32> {
     if header.vers == nfs2::VERSION {
         // More than this is never sent, whatever is asked for.
         let brings_data = matches!(nfs2::Proc::from_number(header.proc)?, nfs2::Proc::Read | nfs2::Proc::ReadDir);
@@ -55,6 +67,21 @@ mod tests {
             header.encode(&mut out);
             let m = Bytes::from(out);
             assert_eq!(of(&m, 9000), m.len() + REPLY + data, "{proc:?}");
+        }
+    }
+
+    #[test]
+    fn the_lists_of_mount_count_with_all_that_may_be_told() {
+        for vers in 1..=3 {
+            for proc in 0..=6 {
+                let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
+                let mut out = Vec::new();
+                CallHeader { xid: 1, prog: mount::PROGRAM, vers, proc, cred, verf }.encode(&mut out);
+                let m = Bytes::from(out);
+                let is_list = [mount::Call::Dump.proc(), mount::Call::Export.proc()].contains(&proc);
+                let data = if is_list { 9000 } else { 0 };
+                assert_eq!(of(&m, 9000), m.len() + REPLY + data, "procedure {proc} of version {vers}");
+            }
         }
     }
 
