@@ -12,6 +12,7 @@ use remora_wire::nfs3::{Fh, Status};
 use siphasher::sip::SipHasher24;
 
 use crate::handle::Signer;
+use crate::paths::{Tree, components};
 use crate::{Access, Terms, Version};
 
 /// A file system and how it is shared.
@@ -64,6 +65,8 @@ pub enum ExportsError {
 /// All that a server exports, and the key that signs its handles.
 pub struct Exports {
     list: Vec<Exported>,
+    /// Where in the list what is of each name.
+    names: Tree,
     signer: Signer,
 }
 
@@ -77,16 +80,16 @@ impl Exports {
     /// Serves `list`. Handles stay good across restarts while `key` and the exports' first
     /// names stay.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
-        let mut seen: BTreeSet<Vec<&[u8]>> = BTreeSet::new();
-        for name in list.iter().flat_map(Export::paths) {
+        let mut names = Tree::default();
+        for (n, name) in list.iter().enumerate().flat_map(|(n, e)| e.paths().map(move |name| (n, name))) {
             let usable = name.starts_with('/') && name.len() <= mount::PATH_MAX as usize;
             let parts =
                 components(name.as_bytes()).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
-            if !seen.insert(parts) {
+            if !names.insert(&parts, n) {
                 return Err(ExportsError::Twice(name.clone()));
             }
         }
-        let mut exports = Exports { list: Vec::with_capacity(list.len()), signer: Signer::new(key) };
+        let mut exports = Exports { list: Vec::with_capacity(list.len()), names, signer: Signer::new(key) };
         let mut ids = BTreeSet::new();
         for export in list {
             let id = export_id(export.names.first().ok_or(ExportsError::NoName)?);
@@ -135,10 +138,8 @@ impl Exports {
     /// The export whose name is the longest head of `path`, and the components behind it.
     pub(crate) fn find<'p>(&self, path: &'p [u8]) -> Option<(&Exported, Vec<&'p [u8]>)> {
         let parts = components(path)?;
-        let names = self.list.iter().flat_map(|e| e.export.paths().map(move |n| (e, n)));
-        let heads =
-            names.filter_map(|(e, n)| components(n.as_bytes()).filter(|n| parts.starts_with(n)).map(|n| (e, n.len())));
-        let (exported, len) = heads.max_by_key(|(_, len)| *len)?;
+        let (n, len) = self.names.longest_head(&parts)?;
+        let exported = self.list.get(n)?;
         Some((exported, parts.get(len..).unwrap_or_default().to_vec()))
     }
 }
@@ -147,18 +148,6 @@ impl fmt::Debug for Exports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
-}
-
-/// The parts of a path without empty ones and `.`; `None` if one of them is `..`.
-fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
-    let parts = path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".");
-    parts.map(|c| (c != b"..").then_some(c)).collect()
-}
-
-/// The one spelling of `path` that all others come to; `None` for those that no client can mount.
-pub(crate) fn plain_path(path: &[u8]) -> Option<Vec<u8>> {
-    let parts = components(path)?;
-    Some([b"/", &parts.join(&b'/')[..]].concat())
 }
 
 /// An export's number in handles: a hash with a fixed key, because it must never change.
@@ -201,14 +190,6 @@ mod tests {
             assert_eq!(found, want, "{path}");
         }
         assert!(Exports::new(vec![export("/a")], &[0; 16]).unwrap().find(b"/b").is_none());
-    }
-
-    #[test]
-    fn a_path_has_one_spelling() {
-        for (path, want) in [("", "/"), ("/.//", "/"), ("//a/./c/", "/a/c"), ("a/.c", "/a/.c")] {
-            assert_eq!(plain_path(path.as_bytes()).as_deref(), Some(want.as_bytes()), "{path}");
-        }
-        assert_eq!(plain_path(b"/a/.."), None);
     }
 
     #[test]

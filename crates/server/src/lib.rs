@@ -28,6 +28,7 @@ mod job;
 mod limits;
 mod mounts;
 mod network;
+mod paths;
 mod portmap;
 mod programs;
 mod server;

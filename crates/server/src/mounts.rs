@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use remora_wire::mount::{self, MountEntry};
 
-use crate::exports::plain_path;
+use crate::paths::plain_path;
 use crate::{Clients, Exports, Rule};
 
 /// The list; when it is full the oldest line goes.

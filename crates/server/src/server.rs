@@ -39,7 +39,8 @@ pub struct Server {
     in_flight: InFlight,
     pending: BTreeMap<Ticket, Pending>,
     next_ticket: u64,
-    /// Whose lines are here, and whether it is this server that accounts for them.
+    /// Whose lines are here, and whether it is this server that accounts for them: the last of
+    /// those that share them.
     mounts: Arc<Mutex<Mounts>>,
     mounts_mine: bool,
     cookies: Arc<Cookies>,
@@ -100,17 +101,19 @@ impl Server {
 
     /// `n` servers (at least one) that are one to their clients, as long as all that comes from
     /// an address goes to the same one of them. Each keeps to the configured bounds by itself.
+    /// Other [exports](Server::set_exports) each is to be given in this order.
     pub fn split(config: Config, seed: u64, now: Time, n: usize) -> Vec<Server> {
-        let first = Server::new(config.clone(), seed, now);
-        let (mounts, cookies) = (first.mounts.clone(), first.cookies.clone());
+        let last = Server::new(config.clone(), seed, now);
+        let (mounts, cookies) = (last.mounts.clone(), last.cookies.clone());
         let other = |_| Server {
             mounts: mounts.clone(),
             mounts_mine: false,
             cookies: cookies.clone(),
             ..Server::new(config.clone(), seed, now)
         };
-        let others: Vec<Server> = (1..n).map(other).collect();
-        std::iter::once(first).chain(others).collect()
+        let mut all: Vec<Server> = (1..n).map(other).collect();
+        all.push(last);
+        all
     }
 
     /// What reads messages for [`take`](Server::take), of this server and those split off with
@@ -154,7 +157,10 @@ impl Server {
     /// exports that stay, by their first name and the key, stay good. Returns the old ones: to
     /// let go of them may take the system a while.
     pub fn set_exports(&mut self, exports: Arc<Exports>) -> Arc<Exports> {
-        self.mounts().keep(|path| exports.exports(path));
+        // Once for all that share the lines, when there is none any more that serves the old ones.
+        if self.mounts_mine {
+            self.mounts().keep(|path| exports.exports(path));
+        }
         std::mem::replace(&mut self.config.exports, exports)
     }
 

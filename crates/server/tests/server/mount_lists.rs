@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remora_base::{Peer, Time};
 use remora_server::{Access, Config, Export, Exports, Limits, Rule, Server, Terms, cache};
-use remora_vfs::MemFs;
+use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount::{self, Call, Reply};
 use remora_wire::nfs3::{self, MkDirArgs, SetAttr};
 use remora_wire::rpc::Outcome;
@@ -47,6 +47,31 @@ fn a_mount_is_one_line_however_its_path_is_spelt() {
     w.mount(udp(), &Call::Umnt("share/./d".into()));
     w.mount(udp(), &Call::Umnt("/share/..".into()));
     assert_eq!(dump(&mut w, tcp(1)), [line("/share")]);
+}
+
+#[test]
+fn a_line_stays_until_none_of_the_servers_that_are_one_exports_it() {
+    let mut w = World::new(cache::Config::full());
+    let fs: Arc<dyn Vfs> = w.fs.clone();
+    let exports = |names: &[&str]| {
+        Arc::new(Exports::new(names.iter().map(|name| Export::new(*name, fs.clone())).collect(), &KEY).unwrap())
+    };
+    // As the clients of one of them see it.
+    let mut others = Server::split(Config::new(exports(&["/a", "/b", "/b/c"])), 1, Time::ZERO, 3);
+    w.server = others.remove(0);
+    let paths = ["/a", "/b", "/b/c"];
+    for path in paths {
+        assert!(matches!(w.mount(udp(), &Call::Mnt(path.into())), Reply::Mnt(Ok(_))));
+    }
+    let told = |w: &mut World| dump(w, tcp(1)).into_iter().map(|(_, path)| path).collect::<Vec<_>>();
+    w.server.set_exports(exports(&["//b/"]));
+    assert_eq!(told(&mut w), paths);
+    others[0].set_exports(exports(&["//b/"]));
+    assert_eq!(told(&mut w), paths, "the last one still serves it");
+    others[1].set_exports(exports(&["//b/"]));
+    assert_eq!(told(&mut w), ["/b", "/b/c"]);
+    w.mount(udp(), &Call::UmntAll);
+    assert_eq!(told(&mut w), [""; 0]);
 }
 
 #[test]
