@@ -12,7 +12,7 @@ use remora_wire::nfs3::{Fh, Status};
 use siphasher::sip::SipHasher24;
 
 use crate::handle::Signer;
-use crate::paths::{Tree, components};
+use crate::paths::{Tree, components, plain_path};
 use crate::{Access, Terms, Version};
 
 /// A file system and how it is shared.
@@ -78,7 +78,7 @@ pub(crate) struct Exported {
 
 impl Exports {
     /// Serves `list`. Handles stay good across restarts while `key` and the exports' first
-    /// names stay.
+    /// names stay, however these are spelt.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
         let mut names = Tree::default();
         for (n, name) in list.iter().enumerate().flat_map(|(n, e)| e.paths().map(move |name| (n, name))) {
@@ -92,7 +92,8 @@ impl Exports {
         let mut exports = Exports { list: Vec::with_capacity(list.len()), names, signer: Signer::new(key) };
         let mut ids = BTreeSet::new();
         for export in list {
-            let id = export_id(export.names.first().ok_or(ExportsError::NoName)?);
+            let name = export.names.first().ok_or(ExportsError::NoName)?;
+            let id = export_id(name).ok_or_else(|| ExportsError::BadName(name.clone()))?;
             if !ids.insert(id) {
                 return Err(ExportsError::Twice(export.names.join(", ")));
             }
@@ -150,11 +151,12 @@ impl fmt::Debug for Exports {
     }
 }
 
-/// An export's number in handles: a hash with a fixed key, because it must never change.
-fn export_id(name: &str) -> u64 {
+/// An export's number in handles: a hash with a fixed key, because it must never change, of its name
+/// in its plain spelling, because it is the same one in any other.
+fn export_id(name: &str) -> Option<u64> {
     let mut h = SipHasher24::new_with_keys(0, 0);
-    h.write(name.as_bytes());
-    h.finish()
+    h.write(&plain_path(name.as_bytes())?);
+    Some(h.finish())
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub use intake::{Intake, Message};
 pub use job::{Answer, Execute, Job, Started, Ticket, Unflushed};
 pub use limits::Limits;
 pub use network::Network;
+pub use paths::plain_path;
 pub use programs::Programs;
 pub use server::Server;
 pub use stats::Stats;

@@ -9,7 +9,7 @@ pub(crate) fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
 }
 
 /// The one spelling of `path` that all others come to; `None` for those that no client can mount.
-pub(crate) fn plain_path(path: &[u8]) -> Option<Vec<u8>> {
+pub fn plain_path(path: &[u8]) -> Option<Vec<u8>> {
     let parts = components(path)?;
     Some([b"/", &parts.join(&b'/')[..]].concat())
 }

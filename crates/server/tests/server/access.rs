@@ -227,3 +227,20 @@ fn new_exports_hold_for_the_next_request_and_not_for_those_under_way() {
     serve(&mut w, vec![Export { access: only(&["192.0.2.1"]), ..kept }]);
     assert_eq!(w.call(&Call::GetAttr(root)).status(), Some(Status::Access));
 }
+
+#[test]
+fn handles_stay_good_when_the_name_is_spelt_another_way() {
+    let mut w = World::new(cache::Config::full());
+    let exports = |name: &str| {
+        let export = Export { access: everybody(|_| {}), ..Export::new(name, w.fs.clone()) };
+        Arc::new(Exports::new(vec![export], &KEY).unwrap())
+    };
+    let spelt = ["/a", "/a/", "//a", "/./a"].map(exports);
+    w.server.set_exports(spelt[0].clone());
+    let root = mnt(&mut w, udp(), "/a").unwrap().fh;
+    for exports in spelt {
+        w.server.set_exports(exports.clone());
+        assert_eq!(w.call(&Call::GetAttr(root.clone())).status(), None, "{exports:?}");
+        assert_eq!(mnt(&mut w, udp(), "/a").unwrap().fh, root, "{exports:?}");
+    }
+}

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use remora_host::exports::Entry;
-use remora_server::{Access, Clients, ExportsError, Terms};
+use remora_server::{Access, Clients, ExportsError, Terms, plain_path};
 
 use super::file::{self, Pipes};
 use super::notes;
@@ -141,15 +141,21 @@ fn aliases(dir: &Path) -> Vec<String> {
     last.into_iter().chain(["/".to_owned()]).collect()
 }
 
+/// A name in the spelling that stands for all others, or as it is where that will be refused.
+pub(super) fn plain(name: &str) -> Vec<u8> {
+    plain_path(name.as_bytes()).unwrap_or_else(|| name.into())
+}
+
 /// Gives each share the aliases that are no other's name or alias.
 fn settle(shares: &mut [Share]) {
-    let names: HashSet<String> = shares.iter().flat_map(|s| s.names.iter().cloned()).collect();
+    let names: HashSet<Vec<u8>> = shares.iter().flat_map(|s| &s.names).map(|name| plain(name)).collect();
     let mut claims: HashMap<String, usize> = HashMap::new();
     for alias in shares.iter().flat_map(|s| s.aliases.iter().chain(&s.unlisted)) {
         *claims.entry(alias.clone()).or_default() += 1;
     }
     let alone = shares.len() == 1;
-    let is_free = |alias: &String| claims.get(alias) == Some(&1) && !names.contains(alias) && (alone || alias != "/");
+    let is_free =
+        |alias: &String| claims.get(alias) == Some(&1) && !names.contains(&plain(alias)) && (alone || alias != "/");
     for share in shares {
         share.names.extend(std::mem::take(&mut share.aliases).into_iter().filter(is_free));
         share.unlisted.retain(is_free);

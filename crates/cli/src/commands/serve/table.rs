@@ -8,7 +8,7 @@ use remora_server::{Rule, Squash};
 use serde::Serialize;
 
 use super::load::Loaded;
-use super::share::{Share, list, shown};
+use super::share::{Share, list, plain, shown};
 use crate::out;
 
 /// An export.
@@ -98,14 +98,14 @@ fn rules(rules: &[Rule]) -> String {
 }
 
 impl Changes {
-    /// From `before` to `now`. Exports are the same if their first names are.
+    /// From `before` to `now`. Exports are the same if their first names are, however spelt.
     pub(super) fn between(before: &Loaded, now: &Loaded) -> Changes {
         let (old, new) = (&before.plan.shares, &now.plan.shares);
         let mut changes = Changes::default();
         let known = by_name(old);
         for (i, share) in new.iter().enumerate() {
             let Some(name) = share.names.first().cloned() else { continue };
-            match known.get(&name).copied() {
+            match known.get(&plain(&name)).copied() {
                 None => changes.added.push(name),
                 Some(was) if same(&old[was], share) && now.same_directory(before, i, was) => changes.kept += 1,
                 Some(_) => changes.changed.push(name),
@@ -113,14 +113,14 @@ impl Changes {
         }
         let known = by_name(new);
         changes.removed =
-            old.iter().filter_map(|s| s.names.first()).filter(|n| !known.contains_key(n)).cloned().collect();
+            old.iter().filter_map(|s| s.names.first()).filter(|n| !known.contains_key(&plain(n))).cloned().collect();
         changes
     }
 }
 
 /// Where the shares of these first names are.
-fn by_name(shares: &[Share]) -> HashMap<&String, usize> {
-    shares.iter().enumerate().filter_map(|(i, share)| Some((share.names.first()?, i))).collect()
+fn by_name(shares: &[Share]) -> HashMap<Vec<u8>, usize> {
+    shares.iter().enumerate().filter_map(|(i, share)| Some((plain(share.names.first()?), i))).collect()
 }
 
 /// Whether two shares of a name mean the same to clients, wherever they are written.

@@ -51,6 +51,49 @@ fn shares_have_the_names_people_expect() {
 }
 
 #[test]
+fn an_alias_gives_way_to_a_name_that_is_spelt_another_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let path = |sub: &str| root.join(sub).to_str().unwrap().to_owned();
+    for sub in ["photos", "x"] {
+        std::fs::create_dir(path(sub)).unwrap();
+    }
+    let names = |line: &[&str]| {
+        let plan = plan(&args(line), Pipes::Read).unwrap();
+        let loaded = load::open(plan, &[0; 16], None).map_err(|e| e.to_string()).unwrap();
+        loaded.plan.shares.into_iter().map(|s| s.names).collect::<Vec<_>>()
+    };
+    for name in ["/photos", "/photos/", "//photos", "/./photos"] {
+        let export = format!("{name}={}", path("x"));
+        assert_eq!(names(&[&path("photos"), "--export", &export]), [[path("photos")], [name.to_owned()]], "{name}");
+    }
+}
+
+#[test]
+fn a_share_has_no_name_twice_in_two_spellings() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("exports.toml");
+    std::fs::write(&file, "[[export]]\npath = \"/usr/\"\n").unwrap();
+    assert_eq!(shares(&["--exports", file.to_str().unwrap()]).unwrap().remove(0).names, ["/usr/", "/"]);
+}
+
+#[test]
+fn an_export_is_the_same_when_its_first_name_is_spelt_another_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = |name: &str, before: Option<&load::Loaded>| {
+        let export = format!("{name}={}", dir.path().display());
+        load::open(plan(&args(&["--export", &export]), Pipes::Read).unwrap(), &[0; 16], before).ok().unwrap()
+    };
+    let first = load("/x/", None);
+    let next = load("//x", Some(&first));
+    let changes = super::super::table::Changes::between(&first, &next);
+    assert_eq!(changes.to_string(), "changed //x; 0 as before");
+    let other = load("/y", Some(&next));
+    let changes = super::super::table::Changes::between(&next, &other);
+    assert_eq!(changes.to_string(), "added /y; removed //x; 0 as before");
+}
+
+#[test]
 fn wrong_names_are_refused_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let (a, file) = (dir.path().to_str().unwrap(), dir.path().join("exports.toml"));
