@@ -31,7 +31,9 @@ impl Mounts {
     /// `ip` mounted `path`. However that is spelt it is one line: the same directory under a
     /// thousand names would push all others out, and fill the list with whatever they say.
     pub(crate) fn add(&mut self, ip: IpAddr, path: &[u8]) {
-        let Some(path) = plain_path(path).map(Bytes::from) else { return };
+        // A longer one, by the slash it came without, would make the whole list unreadable.
+        let fits = |path: &Vec<u8>| path.len() <= mount::PATH_MAX as usize;
+        let Some(path) = plain_path(path).filter(fits).map(Bytes::from) else { return };
         if self.list.iter().any(|(i, p)| *i == ip && *p == path) {
             return;
         }

@@ -50,6 +50,23 @@ fn a_mount_is_one_line_however_its_path_is_spelt() {
 }
 
 #[test]
+fn a_path_that_is_too_long_with_its_slash_spoils_no_list() {
+    let mut w = World::new(cache::Config::full());
+    let mut dir = w.root();
+    let names = [255, 255, 255, 200, 55].map(|len| "x".repeat(len));
+    for name in &names {
+        let reply = w.call(&nfs3::Call::MkDir(MkDirArgs { at: at(&dir, name), attr: SetAttr::NONE }));
+        let nfs3::Reply::MkDir(Ok(made)) = reply else { panic!("{reply:?}") };
+        dir = made.fh.unwrap();
+    }
+    let path = names.join("/");
+    assert_eq!(path.len(), mount::PATH_MAX as usize);
+    assert!(matches!(w.mount(udp(), &Call::Mnt(path.clone().into())), Reply::Mnt(Ok(_))));
+    let lines: Vec<String> = dump(&mut w, tcp(1)).into_iter().map(|(_, dir)| dir).collect();
+    assert_eq!(lines, ["/"]);
+}
+
+#[test]
 fn a_line_stays_until_none_of_the_servers_that_are_one_exports_it() {
     let mut w = World::new(cache::Config::full());
     let fs: Arc<dyn Vfs> = w.fs.clone();
