@@ -8,6 +8,7 @@ use remora_wire::nfs3::{
 };
 
 use super::Exec;
+use crate::Version;
 
 /// What sizes of READ and WRITE should be a multiple of, in bytes.
 const IO_MULTIPLE: u32 = 4096;
@@ -58,7 +59,12 @@ impl Exec<'_> {
                 data.truncate(count as usize);
                 eof = false;
             }
-            Ok(ReadOk { attr: o.attr(), count: data.len() as u32, eof, data })
+            let attr = match self.version {
+                // It has no success without them: then it is told why there are none.
+                Version::V2 => Some(o.vfs().getattr(&o.id)?),
+                Version::V3 => o.attr(),
+            };
+            Ok(ReadOk { attr, count: data.len() as u32, eof, data })
         })
     }
 

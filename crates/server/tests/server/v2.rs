@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use remora_base::Peer;
 use remora_server::{Limits, cache};
 use remora_vfs::Vfs;
+use remora_vfs::memory::OpKind;
 use remora_wire::nfs2::*;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, mount, nfs3, portmap};
@@ -428,4 +429,15 @@ fn a_portmapper_answers_only_where_it_was_asked_to_be_one() {
     assert_eq!(ask(&mut w, udp(), portmap::Call::Dump), (Outcome::ProcUnavail, None));
     assert_eq!(ask(&mut w, tcp(1), portmap::Call::Dump), ok(portmap::Reply::Dump(vec![nfs])));
     assert_eq!(w.server.stats().portmap_calls, 4);
+}
+
+#[test]
+fn a_file_that_goes_while_it_is_read_is_stale() {
+    let (mut w, root) = world();
+    let f = file(&mut w, root, "f");
+    for (status, want) in [(nfs3::Status::Stale, Status::Stale), (nfs3::Status::Io, Status::Io)] {
+        w.fs.fail_next(OpKind::GetAttr, status, 1);
+        assert_eq!(call(&mut w, &read(f, 0, 100)), Reply::Read(Err(want)));
+    }
+    assert!(matches!(call(&mut w, &read(f, 0, 100)), Reply::Read(Ok(_))));
 }
