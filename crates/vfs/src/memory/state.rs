@@ -226,12 +226,15 @@ impl State {
             self.check_size(size)?;
         }
         let number = self.insert(cred, attr.mode.unwrap_or(0), body);
-        if before.mode & 0o2000 != 0 {
-            let node = self.node_mut(number)?;
-            node.gid = before.gid;
-            node.mode |= if is_dir { 0o2000 } else { 0 };
+        let inherits = before.mode & 0o2000 != 0;
+        if inherits {
+            self.node_mut(number)?.gid = before.gid;
         }
         self.apply(number, attr)?;
+        if inherits && is_dir {
+            // Whatever mode is asked for, as on Linux.
+            self.node_mut(number)?.mode |= 0o2000;
+        }
         let now = self.tick();
         let parent = self.node_mut(dir)?;
         parent.dir_mut()?.insert(name, number);

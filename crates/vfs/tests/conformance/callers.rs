@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, DirQuery, Vfs};
+use remora_vfs::{Cred, DirQuery, MemFs, Vfs};
 use remora_wire::nfs3::{
     ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr, SetTime, SpecData,
     Stable, Status,
@@ -225,17 +225,32 @@ fn an_acl_counts_as_it_does_for_a_local_process() {
 }
 
 #[test]
-fn what_a_directory_gives_to_what_is_made_in_it_stays() {
+fn what_is_made_in_a_set_gid_directory_has_its_group() {
+    fn test(fs: &dyn Vfs) {
+        let shared = SetAttr { gid: Some(6001), ..mode(0o2777) };
+        let shared = fs.mkdir(&me(), &fs.root(), b"shared", &shared).unwrap();
+        assert_eq!((shared.attr.mode, shared.attr.gid), (0o2777, 6001));
+        let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
+        for (name, wish) in [("a", 0o755), ("b", 0o775), ("c", 0o1777)] {
+            let made = fs.mkdir(&maker, &shared.id, name.as_bytes(), &mode(wish)).unwrap();
+            assert_eq!((made.attr.mode, made.attr.gid), (0o2000 | wish, 6001), "{wish:o}");
+        }
+        let f = fs.create(&maker, &shared.id, b"f", &CreateHow::Guarded(mode(0o644))).unwrap();
+        assert_eq!((f.attr.mode, f.attr.gid), (0o644, 6001));
+    }
+    test(&MemFs::new(1));
+    let dir = TempDir::new();
+    if let Some(fs) = honouring(&dir) {
+        test(&fs);
+    }
+}
+
+#[test]
+fn a_default_acl_counts_for_what_is_made_in_its_directory() {
     let dir = TempDir::new();
     let Some(fs) = honouring(&dir) else { return };
     let root = fs.root();
-    let shared = fs.mkdir(&me(), &root, b"shared", &SetAttr { gid: Some(6001), ..mode(0o2777) }).unwrap();
-    assert_eq!((shared.attr.mode, shared.attr.gid), (0o2777, 6001));
     let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
-    for (name, wish) in [("a", 0o755), ("b", 0o775), ("c", 0o1777)] {
-        let made = fs.mkdir(&maker, &shared.id, name.as_bytes(), &mode(wish)).unwrap();
-        assert_eq!((made.attr.mode, made.attr.gid), (0o2000 | wish, 6001), "{wish:o}");
-    }
     let private = fs.mkdir(&me(), &root, b"private", &mode(0o777)).unwrap();
     let acl = [(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 0, NO_ID), (OTHER, 0, NO_ID)];
     if !set_acl(&dir.path().join("private"), "system.posix_acl_default", &acl) {
