@@ -6,17 +6,18 @@
 //! only their owner may enter; whoever announces sends a line of text to every socket there.
 
 use std::fmt;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram as Sender;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use tokio::net::UnixDatagram;
 
 /// The longest switch that may be announced.
@@ -86,6 +87,8 @@ impl FromStr for Signal {
 pub struct Listener {
     socket: UnixDatagram,
     path: PathBuf,
+    /// Whether the name is still its own.
+    is_there: AtomicBool,
     ignored: AtomicU64,
 }
 
@@ -104,16 +107,27 @@ impl Listener {
             return Err(not_private(dir));
         }
         remove_stale(dir);
-        let name = format!("{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = dir.join(name);
-        // Of an earlier process with our number.
-        let _ = fs::remove_file(&path);
-        Ok(Listener { socket: UnixDatagram::bind(&path)?, path, ignored: AtomicU64::new(0) })
+        for _ in 0..SOCKETS_MAX {
+            let name = format!("{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = dir.join(name);
+            match UnixDatagram::bind(&path) {
+                // In another container a process has our number.
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                bound => {
+                    let (socket, is_there, ignored) = (bound?, AtomicBool::new(true), AtomicU64::new(0));
+                    return Ok(Listener { socket, path, is_there, ignored });
+                }
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     /// Takes the socket out of the directory: nobody is told any more.
     pub fn unlink(&self) {
-        let _ = fs::remove_file(&self.path);
+        // Once: then another may take the name.
+        if self.is_there.swap(false, Ordering::Relaxed) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// The next signal. Anything else is counted and passed over.
@@ -220,6 +234,11 @@ fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Removes the sockets of processes that are gone.
 fn remove_stale(dir: &Path) {
+    // One at a time: what another has removed may be there anew, and live.
+    let Ok(turn) = File::open(dir) else { return };
+    if flock(&turn, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
     let (Ok(sockets), Ok(sender)) = (sockets(dir), Sender::unbound()) else { return };
     for path in sockets {
         let refused = sender.connect(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
@@ -342,6 +361,27 @@ mod tests {
         assert_eq!(heard.last().unwrap().1, Signal::End);
         let bound = began.elapsed().as_millis() / ANNOUNCE_EVERY.as_millis() + 1;
         assert!(heard.len() as u128 <= bound, "{} announcements in {:?}", heard.len(), began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_process_with_our_number_in_another_container_keeps_its_socket() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("handoff");
+        DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        let theirs = |n| Sender::bind(dir.join(format!("{}-{n}.sock", std::process::id()))).unwrap();
+        let others: Vec<_> = (0..100).map(theirs).collect();
+        let ear = Listener::open_in(&dir).unwrap();
+        assert_eq!(announce_in(&dir, Signal::End).unwrap(), others.len() + 1);
+        assert_eq!(ear.next().await.unwrap(), Signal::End);
+        for other in &others {
+            other.set_nonblocking(true).unwrap();
+            assert_eq!(other.recv(&mut [0; MESSAGE_MAX]).unwrap(), "end\n".len());
+        }
+        ear.unlink();
+        let heir = Sender::bind(&ear.path).unwrap();
+        drop(ear);
+        assert_eq!(announce_in(&dir, Signal::End).unwrap(), others.len() + 1, "the name was another's by then");
+        drop(heir);
     }
 
     #[tokio::test]
