@@ -76,6 +76,9 @@ impl Link {
         loop {
             // A name that is not found now may be found when the network is back.
             if let Ok(addrs) = self.gateway.resolve().await {
+                if !addrs.iter().all(|addr| self.endpoint.can_reach(*addr)) {
+                    self.begin_anew(&addrs);
+                }
                 let ended = tokio::select! {
                     ended = self.session(shared, &addrs) => ended,
                     found = self.elsewhere(shared, &addrs) => {
@@ -110,7 +113,7 @@ impl Link {
         }
     }
 
-    /// Gives up all attempts, with the endpoint that made them. The next may be towards another kind of address.
+    /// Gives up all attempts, with the endpoint that made them. The next may be towards another family of addresses.
     fn begin_anew(&mut self, addrs: &[SocketAddr]) {
         // Where the system gives no other one the one that is there has to do.
         if let Ok(endpoint) = AtpEndpoint::bind_towards(addrs, self.settings.clone(), self.identity.clone()) {
@@ -122,7 +125,9 @@ impl Link {
     async fn session(&self, shared: &Shared, addrs: &[SocketAddr]) -> Result<bool, ForwardError> {
         let remote = match self.endpoint.connect_any(addrs, self.key).await {
             Ok(remote) => remote,
-            Err(why @ (AtpError::Refused(_) | AtpError::Down(_))) => return over(shared, why, 0),
+            Err(why @ (AtpError::Connect(_) | AtpError::Refused(_) | AtpError::Down(_))) => {
+                return over(shared, why, 0);
+            }
             Err(e) => return Err(e.into()),
         };
         let carrier = Carrier::opener(remote, self.streams);
@@ -186,13 +191,16 @@ fn notify(shared: &Shared, carrier: &Arc<Carrier>, notice: Notice) {
 }
 
 impl Name {
-    /// All addresses of the gateway, of which there is at least one.
+    /// All addresses that the gateway may have, of which there is at least one.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, ForwardError> {
         let failed = |source| ForwardError::Resolve { host: self.target.host().to_owned(), source };
         let Name { target, find } = self.clone();
         let found = spawn_blocking(move || find(&target)).await.unwrap_or_else(|e| Err(io::Error::other(e)));
-        let found = found.map_err(failed)?;
-        if found.is_empty() { Err(failed(io::ErrorKind::NotFound.into())) } else { Ok(found) }
+        let mut found = found.map_err(failed)?;
+        // What name servers say of names that they block; it is nobody's.
+        found.retain(|addr| !addr.ip().is_unspecified());
+        let none = || io::Error::new(io::ErrorKind::NotFound, "it has no address that one can send to");
+        if found.is_empty() { Err(failed(none())) } else { Ok(found) }
     }
 }
 

@@ -1,6 +1,6 @@
-//! A gateway that moves while nobody answers at the addresses that its name had.
+//! A gateway whose name leads elsewhere, or nowhere for a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -19,10 +19,10 @@ fn identity(n: u8) -> Identity {
 }
 
 /// A gateway's own runtime ends with the test.
-fn gateway() -> Gateway {
+fn gateway(listen: &str) -> Gateway {
     let (targets, streams) = (BTreeSet::new(), Config::default());
     Gateway::bind(There {
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: listen.parse().unwrap(),
         identity: identity(1),
         guests: Guests::Only([identity(2).public()].into()),
         mobiles_max: 8,
@@ -37,10 +37,24 @@ fn shared() -> (Shared, mpsc::Receiver<News>) {
     (Shared { current: watch::Sender::new(None), tell, report: Arc::default() }, hear)
 }
 
-static KNOWN: Mutex<Vec<SocketAddr>> = Mutex::new(Vec::new());
+/// By the gateway's port.
+static KNOWN: Mutex<BTreeMap<u16, Vec<SocketAddr>>> = Mutex::new(BTreeMap::new());
 
-fn known() -> std::sync::MutexGuard<'static, Vec<SocketAddr>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn know(at: SocketAddr, addrs: &[SocketAddr]) {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(at.port(), addrs.to_vec());
+}
+
+/// Towards the gateway `at`, whose name has the address of this machine at first, and then what is known.
+async fn link(at: SocketAddr, key: PublicKey, look_up: Duration) -> Link {
+    let target = Target::new("127.0.0.1", at.port()).unwrap();
+    let hold = Duration::from_secs(3600);
+    let mut link = Link::bind(target, key, identity(2), Config::default(), hold).await.unwrap();
+    link.gateway.find = |target| {
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(known.get(&target.port()).cloned().unwrap_or_default())
+    };
+    link.look_up = look_up;
+    link
 }
 
 /// One address is tried, or two side by side; then the name is not found for a while, and then it has moved.
@@ -48,15 +62,11 @@ fn known() -> std::sync::MutexGuard<'static, Vec<SocketAddr>> {
 async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
     let silent: Vec<_> = (0..2).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     for nobody in [&silent[..1], &silent] {
-        let mut gateway = gateway();
+        let mut gateway = gateway("127.0.0.1:0");
         let (at, key) = (gateway.local_addr(), gateway.public_key());
         let there = tokio::spawn(async move { gateway.run(|_| {}).await });
-        let target = Target::new("127.0.0.1", at.port()).unwrap();
-        let hold = Duration::from_secs(3600);
-        let mut link = Link::bind(target, key, identity(2), Config::default(), hold).await.unwrap();
-        link.gateway.find = |_| Ok(known().clone());
-        link.look_up = Duration::from_millis(50);
-        *known() = nobody.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let mut link = link(at, key, Duration::from_millis(50)).await;
+        know(at, &nobody.iter().map(|socket| socket.local_addr().unwrap()).collect::<Vec<_>>());
         let (shared, _news) = shared();
         let mut up = shared.current.subscribe();
         let here = tokio::spawn(async move { link.run(&shared).await });
@@ -64,13 +74,55 @@ async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             tokio::task::block_in_place(|| socket.recv_from(&mut [0; 1 << 16])).unwrap();
         }
-        known().clear();
+        know(at, &[]);
         tokio::time::sleep(Duration::from_millis(200)).await;
-        *known() = vec![at];
+        know(at, &[at]);
         let started = Instant::now();
         let found = tokio::time::timeout(PATIENCE, up.wait_for(Option::is_some)).await;
         assert!(found.is_ok_and(|found| found.is_ok()), "nobody is found after {:?}", started.elapsed());
         here.abort();
         there.abort();
     }
+}
+
+/// What the name servers of an access point say until somebody has signed in, and of names that they block.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_nobody_can_have_is_waited_out() {
+    let mut gateway = gateway("127.0.0.1:0");
+    let (at, key) = (gateway.local_addr(), gateway.public_key());
+    let there = tokio::spawn(async move { gateway.run(|_| {}).await });
+    let mut link = link(at, key, PATIENCE).await;
+    let nowhere = ["0.0.0.0", "::"].map(|ip| SocketAddr::new(ip.parse().unwrap(), at.port()));
+    know(at, &nowhere[..1]);
+    let (shared, _news) = shared();
+    let mut up = shared.current.subscribe();
+    let here = tokio::spawn(async move { link.run(&shared).await });
+    for addrs in [&nowhere[..], &[at]] {
+        tokio::time::sleep(RECONNECT.0).await;
+        know(at, addrs);
+    }
+    let found = tokio::time::timeout(PATIENCE, up.wait_for(Option::is_some)).await;
+    let ended = here.is_finished();
+    assert!(found.is_ok_and(|found| found.is_ok()), "ended: {ended}");
+    here.abort();
+    there.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_turns_from_ipv4_to_ipv6_is_reached() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        return skip::skipped(&skip::this_test(), "needs IPv6");
+    }
+    let mut gateway = gateway("[::1]:0");
+    let (at, key) = (gateway.local_addr(), gateway.public_key());
+    let there = tokio::spawn(async move { gateway.run(|_| {}).await });
+    let mut link = link(at, key, PATIENCE * 2).await;
+    know(at, &[at]);
+    let (shared, _news) = shared();
+    let mut up = shared.current.subscribe();
+    let here = tokio::spawn(async move { link.run(&shared).await });
+    let found = tokio::time::timeout(PATIENCE, up.wait_for(Option::is_some)).await;
+    assert!(found.is_ok_and(|found| found.is_ok()));
+    here.abort();
+    there.abort();
 }
