@@ -16,7 +16,7 @@ use crate::exit::{Error, Result};
 const TIDY_MAX: Duration = Duration::from_millis(500);
 /// How long it may take before that to make safe what it has done.
 const SAFE_MAX: Duration = Duration::from_secs(1);
-/// A signal so soon after the first is the same: timeout(1) sends each twice.
+/// A signal so soon after the first is the same: timeout(1) sends each twice, and so does a terminal that is closed.
 const SAME: Duration = Duration::from_millis(50);
 
 /// Tells how many bytes of unfinished copies `cp --resume` can start from. Each copy has one.
@@ -67,13 +67,9 @@ impl Ending {
         self.is_due.send_replace(true);
         let mut copies = self.copies.subscribe();
         let all = copies.wait_for(|copies| *copies == 0);
-        let again = async {
-            tokio::time::sleep(SAME).await;
-            wait().await
-        };
         tokio::select! {
             _ = tokio::time::timeout(SAFE_MAX, all) => {}
-            _ = again => {}
+            _ = again() => {}
         }
     }
 }
@@ -143,6 +139,12 @@ pub(crate) async fn interruptible_safely(
 /// Waits for Ctrl-C, termination or hang-up; returns the signal's number.
 pub(crate) async fn wait() -> u8 {
     catch().await
+}
+
+/// Waits for another signal after that which has just ended a wait.
+pub(crate) async fn again() -> u8 {
+    tokio::time::sleep(SAME).await;
+    wait().await
 }
 
 /// From the call on, not only once it is waited for, these signals do nothing but end the wait.

@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 
 use common::{Place, names, until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Runs it with `--json`.
@@ -93,7 +94,7 @@ fn interrupted_it_removes_what_it_made() {
         scratch.is_some_and(|d| fs::read_dir(d.unwrap().path().join("new")).is_ok_and(|mut d| d.next().is_some()))
     };
     until("files made while measuring", made);
-    running.signal("INT");
+    running.signal_twice(Signal::INT);
     running.finish().expect(130, &["removing what was made"]);
     assert!(names(&p.srv("")).is_empty());
 }

@@ -21,6 +21,7 @@ use remora_base::Rate;
 use remora_channel::{Config, Duplex, ErrorModel, Fate, Side};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket, sockopt};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn main() {
@@ -53,6 +54,7 @@ fn main() {
         trial("nothing_is_left_after_ctrl_c", || nothing_is_left_after("INT", 130)),
         trial("nothing_is_left_after_the_command", nothing_is_left_after_the_command),
         trial("a_second_signal_ends_a_report_that_nobody_reads", a_second_signal_ends_it),
+        trial("a_signal_that_comes_twice_is_one", a_signal_that_comes_twice_is_one),
         trial("a_pipe_or_a_link_is_no_capture", a_pipe_or_a_link_is_no_capture),
         trial("without_rights_it_says_so", without_rights_it_says_so),
     ];
@@ -536,6 +538,20 @@ fn a_second_signal_ends_it() {
     assert_eq!(running.finish().code, 143);
     until_gone(marker, &ours);
     drop(unread);
+}
+
+fn a_signal_that_comes_twice_is_one() {
+    let p = Place::new();
+    let marker = &format!("7{}", std::process::id());
+    // It has to be killed, which takes longer than the second comes after the first.
+    let program = format!("trap '' TERM INT HUP; sleep {marker}; sleep {marker}");
+    let running = p.start(&["lab", "emulate", "--json", "--", "sh", "-c", &program]);
+    until("its program", || marked(marker).count() >= 1);
+    running.signal_twice(Signal::TERM);
+    let out = running.finish();
+    assert_eq!(out.code, 143);
+    let report: Value = serde_json::from_str(out.stdout.lines().last().expect("a report")).unwrap();
+    assert_eq!(report["exit_code"], 143);
 }
 
 /// Whoever opens a pipe waits for a reader, and who writes to it, too; who writes to a link writes elsewhere.

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Bench) -> Result {
             tokio::select! {
                 // The signal is what ended it.
                 done = work => drop(say_left(&done.map_err(crashed)?.1)),
-                _ = interrupt::wait() => {}
+                _ = interrupt::again() => {}
             }
             Err(Error::Interrupted(number))
         }

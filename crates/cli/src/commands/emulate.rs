@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Emulate) -> Result {
     let end = tokio::spawn(end(emulator, beside, code, args.json));
     tokio::select! {
         done = end => done.map_err(cut_short)??,
-        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+        number = interrupt::again() => return Err(Error::Interrupted(number)),
     }
     match ended? {
         0 => Ok(()),

@@ -88,7 +88,7 @@ async fn work<R: Runner + Send + 'static>(
     let shown = tokio::task::spawn_blocking(move || show(&work, printed, json, page));
     let failures = tokio::select! {
         done = shown => done.map_err(|e| Error::refused("no results", e.to_string()))??,
-        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+        number = interrupt::again() => return Err(Error::Interrupted(number)),
     };
     match (interrupted, failures) {
         (Some(number), _) => Err(Error::Interrupted(number)),

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// No command takes longer, or it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// No command takes longer until it has a handler for signals.
@@ -183,6 +185,14 @@ impl Running {
         while !catches_ctrl_c(&fs::read_to_string(&status).unwrap()) {
             assert!(started.elapsed() < HANDLER_MAX, "waited in vain for a handler of SIGINT");
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// As timeout(1) and a terminal that is closed send it.
+    pub(crate) fn signal_twice(&self, signal: Signal) {
+        for pause_ms in [5, 0] {
+            kill_process(Pid::from_child(&self.child), signal).unwrap();
+            std::thread::sleep(Duration::from_millis(pause_ms));
         }
     }
 
