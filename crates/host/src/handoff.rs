@@ -5,6 +5,7 @@
 //! Each client binds a datagram socket `PID-N.sock` in one of a few known directories that
 //! only their owner may enter; whoever announces sends a line of text to every socket there.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,9 +14,9 @@ use std::os::unix::net::UnixDatagram as Sender;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use tokio::net::UnixDatagram;
@@ -34,6 +35,8 @@ const NAMES_MAX: usize = 16_384;
 const DIRS_MAX: usize = 1024;
 /// The least time between two announcements of a [`Herald`].
 const ANNOUNCE_EVERY: Duration = Duration::from_millis(20);
+/// How long its last one is waited for: directories may hang.
+const FINISH_MAX: Duration = Duration::from_millis(500);
 
 /// What is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,6 +176,10 @@ pub fn announce(signal: Signal) -> io::Result<usize> {
 pub struct Herald {
     latest: SyncSender<()>,
     signal: Arc<Mutex<Option<Signal>>>,
+    /// Until when clients wait for the end of a switch.
+    held_until: Mutex<Option<Instant>>,
+    /// Ends with the thread.
+    thread: Receiver<Infallible>,
 }
 
 impl Herald {
@@ -185,8 +192,9 @@ impl Herald {
         let (latest, news) = sync_channel(1);
         let signal = Arc::new(Mutex::new(None));
         let shared = signal.clone();
-        let thread = std::thread::Builder::new().name("hand-off".into());
-        thread.spawn(move || {
+        let (at_work, thread) = channel();
+        std::thread::Builder::new().name("hand-off".into()).spawn(move || {
+            let _at_work = at_work;
             while news.recv().is_ok() {
                 let signal = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(signal) = signal {
@@ -195,14 +203,29 @@ impl Herald {
                 }
             }
         })?;
-        Ok(Herald { latest, signal })
+        Ok(Herald { latest, signal, held_until: Mutex::new(None), thread })
     }
 
     /// Has it announced soon, unless another takes its place before: then that one alone.
     pub fn tell(&self, signal: Signal) {
+        *self.held_until.lock().unwrap_or_else(PoisonError::into_inner) = match signal {
+            Signal::Begin(expected) | Signal::Kept(expected) => Some(Instant::now() + expected.min(EXPECTED_MAX)),
+            Signal::End => None,
+        };
         *self.signal.lock().unwrap_or_else(PoisonError::into_inner) = Some(signal);
         // Full: it is about to look anyway.
         let _ = self.latest.try_send(());
+    }
+
+    /// Ends a switch that was told of and is not over: who told of it goes. Waits until that is announced, for a process
+    /// that ends takes the thread with it.
+    pub fn finish(self) {
+        let until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if until.is_some_and(|until| until > Instant::now()) {
+            self.tell(Signal::End);
+            drop(self.latest);
+            let _ = self.thread.recv_timeout(FINISH_MAX);
+        }
     }
 }
 
@@ -348,8 +371,8 @@ mod tests {
 
     #[test]
     fn a_herald_skips_what_is_out_of_date_and_ends_with_the_latest() {
-        let (told, heard) = std::sync::mpsc::channel();
-        let began = std::time::Instant::now();
+        let (told, heard) = channel();
+        let began = Instant::now();
         let herald = Herald::start_with(move |signal| told.send((began.elapsed(), signal)).unwrap()).unwrap();
         let signal = |ms| Signal::Begin(Duration::from_millis(ms));
         for ms in 1..10_000 {
@@ -361,6 +384,25 @@ mod tests {
         assert_eq!(heard.last().unwrap().1, Signal::End);
         let bound = began.elapsed().as_millis() / ANNOUNCE_EVERY.as_millis() + 1;
         assert!(heard.len() as u128 <= bound, "{} announcements in {:?}", heard.len(), began.elapsed());
+    }
+
+    #[test]
+    fn a_herald_that_goes_ends_the_switch_that_it_told_of() {
+        let begin = Signal::Kept(EXPECTED_MAX);
+        let soon_over = Signal::Begin(Duration::from_millis(1));
+        for (told, is_on) in [(vec![begin], true), (vec![begin, Signal::End], false), (vec![soon_over], false)] {
+            let (tell, heard) = channel();
+            let herald = Herald::start_with(move |signal| {
+                std::thread::sleep(Duration::from_millis(50));
+                // Too late for this test.
+                let _ = tell.send(signal);
+            });
+            let herald = herald.unwrap();
+            told.iter().for_each(|signal| herald.tell(*signal));
+            std::thread::sleep(Duration::from_millis(10));
+            herald.finish();
+            assert_eq!(heard.try_iter().last() == Some(Signal::End), is_on, "{told:?}");
+        }
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ pub enum Event {
         /// What it is now.
         state: State,
     },
-    /// A peer announces a cell switch or its end, or its end is overdue.
+    /// A peer announces a cell switch or its end, or its end is overdue, or the peer is gone before that.
     HandOff {
         /// Who switches.
         peer: Peer,

@@ -76,11 +76,15 @@ impl Link {
         });
     }
 
-    /// Forgets a destination and what waits for it. Added again, it begins a new life.
+    /// Forgets a destination and what waits for it; a switch that it had announced is over. Added again, it
+    /// begins a new life.
     pub fn remove_peer(&mut self, _now: Time, peer: Peer) {
         self.settled = None;
-        if let Some(gone) = self.peers.remove(&peer) {
+        if let Some(mut gone) = self.peers.remove(&peer) {
             self.turns.remove(peer);
+            if gone.handoffs.peer_lives(None) {
+                self.events.push_back(Event::HandOff { peer, phase: HandOffPhase::End });
+            }
             if let Some(departure) = gone.latest() {
                 self.pacer.passed(&departure);
             }

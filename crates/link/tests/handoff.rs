@@ -146,6 +146,22 @@ fn a_mobile_that_is_killed_in_a_switch_is_not_waited_for() {
 }
 
 #[test]
+fn the_switch_of_a_mobile_that_leaves_is_over() {
+    for switches in [true, false] {
+        let mut world = world(&[]);
+        if switches {
+            world.links[1].announce_handoff(world.now, HELD);
+        }
+        world.run(Time::from_secs(1), |_| {});
+        assert_eq!(world.view(0, 1).state == State::HandOff, switches);
+        world.links[0].remove_peer(world.now, common::peer(1));
+        let told = std::iter::from_fn(|| world.links[0].poll_event()).collect::<Vec<_>>();
+        let end = Event::HandOff { peer: common::peer(1), phase: HandOffPhase::End };
+        assert_eq!(told, if switches { vec![end] } else { vec![] });
+    }
+}
+
+#[test]
 fn a_signal_of_a_past_life_is_not_believed() {
     let mut world = killed(false);
     world.send(1, 0, packet(2, 0, 100, Class::Default));

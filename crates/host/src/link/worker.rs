@@ -146,9 +146,10 @@ impl Worker {
     }
 
     /// Says good-bye.
-    fn leave(&mut self, turn: &mut Turn) {
+    fn leave(mut self, turn: &mut Turn) {
         self.party.leave(self.clock.now());
         self.send(turn);
+        self.herald.finish();
     }
 
     fn take_datagrams(&mut self, turn: &mut Turn) {
