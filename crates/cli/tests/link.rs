@@ -433,7 +433,10 @@ fn a_device_that_was_down_has_its_routes_again() {
         // And so briefly that nothing was read from it meanwhile.
         net.ip("link set rlink0 down");
     }
+    net.ip("route add 128.0.0.0/1 dev wire");
     net.ip("link set rlink0 up");
+    mobile.says("128.0.0.0/1: another interface has just that network");
+    net.ip("route del 128.0.0.0/1 dev wire");
     until("the routes", || state() == before);
     assert!(w.answers(0, 100, SOON));
 }
@@ -509,13 +512,12 @@ fn a_hand_off_is_announced() {
     assert!(w.answers(0, 100, SOON));
     w.place.ok(&["link", "handoff", "begin", "--for", "2s", "--device", "mobile0"]);
     base.says("10.78.0.2 switches cells, for about 2.0 s");
-    w.place.ok(&["link", "handoff", "end", "--device", "mobile0"]);
+    let end = ["link", "handoff", "end", "--device", "mobile0"];
+    w.place.ok(&end);
     base.says("10.78.0.2 has switched cells");
     assert!(w.answers(0, 100, SOON));
     drop(mobile);
-    w.place
-        .run(&["link", "handoff", "end", "--device", "mobile0"])
-        .expect(1, &["mobile0: no link: none runs here", "base0"]);
+    w.place.run(&end).expect(1, &["mobile0: no link: none runs here", "base0"]);
     w.place.run(&["link", "status", "--device", "zz"]).expect(1, &["zz: no link: none runs here", "base0"]);
     w.place.run(&["link", "handoff", "begin", "--for", "2h", "--device", "base0"]).expect(2, &["at most 60s"]);
 }

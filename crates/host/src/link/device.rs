@@ -71,7 +71,7 @@ impl Device {
     }
 
     /// Gives it what it lost when it was taken down: IPv4's addresses and their networks come back by themselves.
-    /// Whether it lacked anything; an error names the first that it did not take.
+    /// Whether it lacked anything; an error names the first that it did not take, or that another device has.
     pub(super) fn restore(&self) -> Result<bool, String> {
         let v6 = self.addresses.iter().map(|n| (IpNet::V6(*n), self.tun.add_address_v6(n.addr(), n.prefix_len())));
         let routes = self.routes.iter().map(|prefix| (*prefix, add_route(*prefix, self.index)));
@@ -83,7 +83,10 @@ impl Device {
                 Err(e) => failed = failed.or_else(|| Some(format!("{net}: {e}"))),
             }
         }
-        failed.map_or(Ok(lacked), Err)
+        let all = list().map_err(|e| e.to_string())?;
+        let taken = taken(&all, &self.routes, self.index);
+        let taken = taken.map(|net| format!("{net}: another interface has just that network"));
+        failed.or(taken).map_or(Ok(lacked), Err)
     }
 
     /// Whether it is down, as far as the system says.
@@ -149,29 +152,45 @@ fn add_route(prefix: IpNet, index: u32) -> io::Result<()> {
     RouteManager::new()?.add(&Route::new(prefix.network(), prefix.prefix_len()).with_if_index(index))
 }
 
+fn list() -> io::Result<Vec<Route>> {
+    RouteManager::new()?.list()
+}
+
 /// Refuses to start where packets for the tunnel would go elsewhere, past its seal: the system takes two
 /// routes to one network, and the older of two equal ones counts.
 fn no_better_route(own: &[IpNet], index: u32) -> Result<(), LinkError> {
-    let all = RouteManager::new().and_then(|mut m| m.list()).map_err(LinkError::System)?;
-    match beaten(&all, index) {
+    match beaten(&list().map_err(LinkError::System)?, index) {
         None => Ok(()),
         Some(network) if own.iter().any(|n| n.trunc() == network) => Err(LinkError::NetworkTaken { network }),
         Some(prefix) => Err(LinkError::RouteTaken { prefix }),
     }
 }
 
+/// One of `routes` that device `index` does not have, for of equal ones the system takes only the first; or a
+/// network that it does not get.
+fn taken(all: &[Route], routes: &BTreeSet<IpNet>, index: u32) -> Option<IpNet> {
+    let ours = of_main_table(all).filter(|r| r.if_index() == Some(index)).filter_map(place).collect();
+    routes.difference(&ours).next().copied().or_else(|| beaten(all, index))
+}
+
+fn of_main_table(all: &[Route]) -> impl Iterator<Item = &Route> {
+    all.iter().filter(|r| r.table() == MAIN_TABLE)
+}
+
+fn place(route: &Route) -> Option<IpNet> {
+    IpNet::new(route.destination(), route.prefix()).ok()
+}
+
 /// A network that device `index` has a route to and does not get, as another one has a route to it that
 /// costs no more. Each device has a route to its own link.
 fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
-    let main = || all.iter().filter(|r| r.table() == MAIN_TABLE);
-    let place = |r: &Route| IpNet::new(r.destination(), r.prefix()).ok();
     let cost = |r: &Route| r.metric().unwrap_or(0);
     let is_beaten = |ours: &&Route| {
-        let mut others = main().filter(|r| r.if_index() != Some(index));
+        let mut others = of_main_table(all).filter(|r| r.if_index() != Some(index));
         others.any(|other| place(other) == place(ours) && cost(other) <= cost(ours))
     };
     let is_of_link = |r: &&Route| matches!(r.destination(), IpAddr::V6(at) if at.is_unicast_link_local());
-    main().filter(|r| r.if_index() == Some(index) && !is_of_link(r)).find(is_beaten).and_then(place)
+    of_main_table(all).filter(|r| r.if_index() == Some(index) && !is_of_link(r)).find(is_beaten).and_then(place)
 }
 
 #[cfg(test)]
