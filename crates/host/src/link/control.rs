@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::daemon::Control;
 use super::report::Report;
@@ -245,14 +246,26 @@ fn scan(dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         if path.extension().is_none_or(|e| e != "sock") {
             continue;
         }
-        match UnixStream::connect(&path) {
+        match connect(&path) {
             Ok(_) => live.push(path),
+            // It has no room for another who asks: it lives.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => live.push(path),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => dead.push(path),
             Err(_) => {}
         }
     }
     live.sort();
     Ok((live, dead))
+}
+
+/// Connects if that takes no waiting: a link that stands still has room for so many who ask it, and no more.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The figures of the link that listens at `path`.
@@ -269,7 +282,7 @@ pub fn hand_off(path: &Path, signal: Signal) -> io::Result<()> {
 }
 
 fn ask(path: &Path, question: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = connect(path)?;
     stream.set_read_timeout(Some(PATIENCE * 3))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{question}\n").as_bytes())?;
@@ -302,6 +315,23 @@ mod tests {
         drop(socket);
         assert!(began.elapsed() < PATIENCE / 2, "the end waits for whoever asks slowly");
         assert_eq!(sockets(dir.path()).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    /// More have asked it than the system lets in.
+    #[test]
+    fn a_link_that_stands_still_for_long_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rlink0.sock");
+        let still = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&still, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&still, 0).unwrap();
+        let _first = UnixStream::connect(&path).unwrap();
+        let (tell, hear) = std::sync::mpsc::channel();
+        let (at, dir_path) = (path.clone(), dir.path().to_owned());
+        std::thread::spawn(move || tell.send((sockets(&dir_path).unwrap(), status(&at).unwrap_err().kind())));
+        let answer = hear.recv_timeout(PATIENCE * 10).expect("asking takes for ever");
+        assert_eq!(answer, (vec![path], io::ErrorKind::WouldBlock));
+        let _running = open(dir.path());
     }
 
     #[test]
