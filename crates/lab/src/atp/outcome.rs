@@ -216,8 +216,9 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
     };
     let summary = |of: fn(&Counts) -> usize| Summary::of(&counts.iter().map(|c| of(c) as f64).collect::<Vec<_>>());
     let best: Vec<f64> = counts.iter().filter_map(|c| oracle(c.seed)).map(|n| n as f64).collect();
-    let ratios: Vec<f64> =
-        counts.iter().zip(&best).filter(|(_, best)| **best > 0.0).map(|(c, best)| c.delivered as f64 / best).collect();
+    // Seed by seed: an oracle may have failed.
+    let of_best = |c: &Counts| Some(c.delivered as f64 / oracle(c.seed).filter(|best| *best > 0)? as f64);
+    let ratios: Vec<f64> = counts.iter().filter_map(of_best).collect();
     Row {
         workload: workload.name(),
         class: class.name(),
@@ -337,6 +338,8 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::time::Duration;
 
+    use remora_base::Time;
+
     use super::super::real::Setup;
     use super::*;
 
@@ -375,5 +378,24 @@ mod tests {
             assert_eq!(high, is_there.then_some(524), "{name:?} {real:?}");
             assert!(report.rows.iter().all(|r| r.class == Class::High.name() || r.paper.is_none()));
         }
+    }
+
+    /// An oracle may have too many choices to make.
+    #[test]
+    fn each_seed_is_measured_by_its_own_oracle() {
+        let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };
+        let fates = |arrived: usize| {
+            let fate = |n| Fate { arrived: (n < arrived).then_some(Time::ZERO), ..Fate::default() };
+            Done::Fates(vec![object; 4], (0..4).map(fate).collect())
+        };
+        let cell = |seed| Job::Cell(Workload::Equal, Protocol::Atp, seed);
+        let done = [
+            (Job::Oracle(Workload::Equal, 1), Done::Failed("too many choices".into())),
+            (Job::Oracle(Workload::Equal, 2), Done::Oracle(vec![object; 4], vec![true; 4])),
+            (cell(1), fates(4)),
+            (cell(2), fates(1)),
+        ];
+        let row = row(Workload::Equal, Class::High, Protocol::Atp, &done);
+        assert_eq!(row.of_oracle.map(|r| (r.runs, r.median)), Some((1, 0.25)));
     }
 }

@@ -100,8 +100,10 @@ impl Report {
             let mut verdict = Verdict { by, good: 0, all: 0, out: Vec::new(), worst_percent: 0.0 };
             for cell in self.cells.iter().filter(|c| c.is_to_be_predicted()) {
                 let Some(predicted) = pick(cell) else {
+                    // What does not end was not foreseen by anybody.
+                    let why = if cell.has_ended() { "none" } else { "cut off" };
                     verdict.all += 1;
-                    verdict.out.push(format!("{} (none)", cell.cell));
+                    verdict.out.push(format!("{} ({why})", cell.cell));
                     continue;
                 };
                 if predicted.fitted {
@@ -122,10 +124,14 @@ impl Report {
 }
 
 impl CellOutcome {
-    /// Whether there are copies over the network that ended, of more than next to nothing.
+    /// Whether there are copies over the network, of more than next to nothing.
     fn is_to_be_predicted(&self) -> bool {
-        let has_ended = self.seconds.is_some_and(|s| s.median.is_finite());
-        self.cell.system.has_network() && !self.cell.is_setup() && has_ended
+        self.cell.system.has_network() && !self.cell.is_setup() && self.seconds.is_some()
+    }
+
+    /// Whether most copies came to their end.
+    fn has_ended(&self) -> bool {
+        self.seconds.is_some_and(|s| s.median.is_finite())
     }
 
     /// What model and simulator say of this cell.
@@ -201,5 +207,18 @@ mod tests {
         let verdicts = report.verdicts();
         assert_eq!((verdicts[0].good, &verdicts[0].out[..]), (0, &["scp 1 MB at 60 % (-11 %)".to_owned()][..]));
         assert_eq!(verdicts[1].good, 1);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_in_no_band() {
+        let mut report = report();
+        for cell in report.cells.iter_mut().filter(|c| c.cell.load_percent > 0.0) {
+            (cell.predicted, cell.simulated) = (None, None);
+            cell.seconds.iter_mut().for_each(|s| s.median = f64::INFINITY);
+        }
+        for verdict in report.verdicts() {
+            assert_eq!((verdict.all, &verdict.out[..]), (1, &["scp 1 MB at 60 % (cut off)".to_owned()][..]));
+        }
+        assert!(report.objections(false, true).contains(&"2 predictions are out of band".to_owned()));
     }
 }

@@ -74,7 +74,7 @@ impl Report {
     /// Time over size, a line for each system; circles are what the bare bits take.
     fn by_size(&self, title: String, paper: &'static str, load: f64, sizes: &[u64]) -> Result<Drawing, String> {
         let x_levels: Vec<String> = sizes.iter().map(|s| megabytes(*s)).collect();
-        // Six marks: the copy from memory is in the table.
+        // For fewer lines: the copy from memory is in the table.
         let systems = System::ALL.into_iter().filter(|s| *s != System::FromMemory);
         let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
         let line = |system: &System| {

@@ -116,7 +116,7 @@ pub fn run(options: &Options) -> Report {
             rows.push(Row::new(*group, cell, seeds.iter().copied().zip(made.by_ref().take(seeds.len())).collect()));
         }
     }
-    outcome::compare(&mut rows);
+    outcome::compare(&mut rows, options.way == Way::Simulated);
     Report::new(options, rows, timeline::all(options.way))
 }
 

@@ -287,20 +287,26 @@ pub(super) fn mean(summary: Option<Summary>) -> Option<f64> {
 
 /// Compares the speeds of rows with the mean of the unmodified servers' beside them, with and without the
 /// reference port's cache, which writes make no use of: in real time those are two samples of one thing.
-pub(super) fn compare(rows: &mut [Row]) {
+/// `one_run`: they are the same runs (simulated).
+pub(super) fn compare(rows: &mut [Row], one_run: bool) {
+    // What a row's speed is divided by, and its margin as a share of it.
     let base = |rows: &[Row], row: &Row| {
-        let unmodified = rows.iter().filter(|r| r.is_beside(row) && !r.cache.is_modified());
-        let speeds: Vec<f64> = unmodified.filter_map(|r| mean(r.speed)).collect();
-        (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+        let unmodified: Vec<&Row> = rows.iter().filter(|r| r.is_beside(row) && !r.cache.is_modified()).collect();
+        let speeds: Vec<f64> = unmodified.iter().filter_map(|r| mean(r.speed)).collect();
+        let speed = (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)?;
+        let margins: Option<Vec<f64>> = unmodified.iter().map(|r| r.margins.speed).collect();
+        let of_all = |m: Vec<f64>| m.iter().fold(0.0, |all: f64, m| all.hypot(*m)) / m.len() as f64;
+        let margin = if one_run { unmodified.first()?.margins.speed } else { margins.map(of_all) };
+        Some((speed, margin.map(|m| m / speed)))
     };
     let changes: Vec<Option<(f64, Option<f64>)>> = rows
         .iter()
         .map(|row| {
-            let ratio = mean(row.speed)? / base(rows, row)?;
-            let beside = rows.iter().find(|r| r.is_beside(row) && !r.cache.is_modified())?;
+            let (base, base_margin) = base(rows, row)?;
+            let ratio = mean(row.speed)? / base;
+            let margin = row.margins.speed.zip(mean(row.speed)).map(|(m, speed)| m / speed);
             // Of two means that know nothing of each other.
-            let share = |row: &Row| Some(row.margins.speed? / mean(row.speed)?);
-            let margin = share(row).zip(share(beside)).map(|(a, b)| 100.0 * ratio * a.hypot(b));
+            let margin = margin.zip(base_margin).map(|(a, b)| 100.0 * ratio * a.hypot(b));
             Some((100.0 * (ratio - 1.0), margin))
         })
         .collect();
@@ -326,5 +332,28 @@ mod tests {
         // 1 to 5: a standard deviation of 1.581, and 2.776 of its fifth's root.
         assert!((margin(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 1.963).abs() < 0.01);
         assert_eq!(margin(&[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn a_change_is_as_sure_as_both_rows_that_it_is_measured_by() {
+        let row = |mode, seconds: [f64; 3]| {
+            let outcome =
+                |seconds| Outcome { sent: 128, duplicates_sent: 0, duplicates_processed: 0, seconds, intact: true };
+            let cell = Cell { server: Server::Small, patience: Patience::Reference, mode, variation: None };
+            Row::new(Group::Tables, &cell, (1..).zip(seconds.map(|s| Ok(outcome(s)))).collect())
+        };
+        let margin = |of: [[f64; 3]; 3], one_run| {
+            let [off, reference, full] = of;
+            let mut rows = [row(Mode::Off, off), row(Mode::Reference, reference), row(Mode::Full, full)];
+            compare(&mut rows, one_run);
+            rows[2].margins.change_percent.unwrap()
+        };
+        let (sure, unsure) = ([1.0; 3], [0.8, 1.0, 1.2]);
+        assert_eq!(margin([sure, sure, sure], false), 0.0);
+        let one = margin([unsure, sure, sure], false);
+        assert!(one > 1.0 && (margin([sure, unsure, sure], false) / one - 1.0).abs() < 1e-9, "whichever it is");
+        assert!(
+            (margin([unsure, unsure, sure], true) / margin([unsure, unsure, sure], false) - 2f64.sqrt()).abs() < 1e-9
+        );
     }
 }

@@ -19,20 +19,21 @@ const ASIDE: f64 = 0.07;
 const CAP: f64 = 0.03;
 
 /// Colours of Okabe and Ito, and grey, that can be told apart by everybody, on white and on black.
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xcc, 0x79, 0xa7),
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0x80, 0x80, 0x80),
+    RGBColor(0x00, 0x72, 0xb2),
 ];
-const SIGNS: [char; 6] = ['●', '▲', '■', '◆', '✚', '▼'];
+const SIGNS: [char; 7] = ['●', '▲', '■', '◆', '✚', '▼', '✖'];
 
 type Fallible<T = ()> = Result<T, Box<dyn std::error::Error>>;
 type Canvas<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// What a line looks like: one of six.
+/// What a line looks like: one of seven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark(usize);
 
@@ -65,8 +66,8 @@ impl Mark {
             2 => vec![(-4, -4), (4, -4), (4, 4), (-4, 4)],
             3 => vec![(0, -6), (6, 0), (0, 6), (-6, 0)],
             5 => vec![(0, 6), (5, -4), (-5, -4)],
-            _ => {
-                let quarter = [(-2, -6), (2, -6), (2, -2)];
+            sign => {
+                let quarter = if sign == 4 { [(-2, -6), (2, -6), (2, -2)] } else { [(0, -3), (3, -6), (6, -3)] };
                 let turn = |(x, y): (i32, i32), times| (0..times).fold((x, y), |(x, y), _| (-y, x));
                 (0..4).flat_map(|times| quarter.map(|p| turn(p, times))).collect()
             }
@@ -93,7 +94,8 @@ impl Point {
     /// A median, and whether it is only known to be above that; ends that are infinite were cut off at `limit`.
     pub(crate) fn new(x: usize, (y, is_beyond): (f64, bool), interval: Option<(f64, f64)>, limit: f64) -> Point {
         let is_open = interval.is_some_and(|(_, high)| high.is_infinite());
-        Point { x, y, interval: interval.map(|(low, high)| (low.min(limit), high.min(limit))), is_beyond, is_open }
+        let ended = |end: f64| if end.is_finite() { end } else { limit };
+        Point { x, y, interval: interval.map(|(low, high)| (ended(low), ended(high))), is_beyond, is_open }
     }
 }
 
@@ -357,6 +359,14 @@ mod tests {
         let (measured, cut) = (drawn(300.0), drawn(f64::INFINITY));
         assert!(!measured.contains('↑') && cut.contains('↑'));
         assert_eq!(measured.matches("<polyline").count(), cut.matches("<polyline").count() + 1, "a cap less");
+    }
+
+    /// The runs of a cell need not have one limit.
+    #[test]
+    fn only_what_was_cut_off_lies_at_the_limit() {
+        let interval = |low, high| Point::new(0, (20.0, false), Some((low, high)), 3.0).interval;
+        assert_eq!(interval(5.0, 30.0), Some((5.0, 30.0)));
+        assert_eq!(interval(2.0, f64::INFINITY), Some((2.0, 3.0)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::experiments::{Experiment, Origin};
 use super::job::Settings;
 use super::real::Peer;
 use super::runner::{RunError, Source};
-use super::stats::{self, Summary};
+use super::stats::{self, AtLeast, Summary};
 
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]
@@ -74,6 +74,9 @@ pub struct CellOutcome {
     pub floor_seconds: Vec<Option<f64>>,
     /// How many times the floor the runs took.
     pub ratio: Option<Summary>,
+    /// What its median is above, where that is not known: each run that was cut off is above the limit over its own floor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_above: Option<f64>,
     /// What the paper has.
     pub paper: Option<Paper>,
     /// By how many percent the mean lies below that of the baseline's cell.
@@ -237,7 +240,9 @@ impl CellOutcome {
             }
         }
         let floor_seconds: Vec<Option<f64>> = samples.iter().map(|(_, s)| s.floor_seconds).collect();
-        let ratios: Vec<f64> = samples.iter().filter_map(|(_, s)| ratio(s)).collect();
+        let limit_seconds = cell.limit.as_secs_f64();
+        let ratios: Vec<AtLeast> = samples.iter().filter_map(|(_, s)| ratio(s, limit_seconds)).collect();
+        let ratio = Summary::of_bounded(&ratios);
         let simulated: Vec<f64> = samples.iter().filter_map(|(_, s)| s.simulated).collect();
         let simulated = Summary::of(&simulated);
         let results: Vec<Measured> = experiment.measures.iter().filter_map(|m| measured(*m, &samples)).collect();
@@ -247,11 +252,12 @@ impl CellOutcome {
             labels: cell.labels.clone(),
             source,
             settings: Settings::of(&cell.job),
-            limit_seconds: cell.limit.as_secs_f64(),
+            limit_seconds,
             seeds: samples.iter().map(|(seed, _)| *seed).collect(),
             results,
             floor_seconds,
-            ratio: Summary::of(&ratios),
+            ratio: ratio.map(|(ratio, _)| ratio),
+            ratio_above: ratio.filter(|(ratio, _)| ratio.median.is_infinite()).map(|(_, above)| above),
             paper: cell.paper.clone(),
             reduction_percent: None,
             reduction_interval_percent: None,
@@ -284,17 +290,12 @@ impl CellOutcome {
         let at = self.seeds.iter().position(|s| *s == seed)?;
         self.results.first()?.values.get(at).copied().flatten()
     }
-
-    /// What the ratio of a run that was cut off is above, whatever its seed.
-    pub(crate) fn ratio_limit(&self) -> Option<f64> {
-        let longest = self.floor_seconds.iter().copied().flatten().reduce(f64::max)?;
-        Some(self.limit_seconds / longest)
-    }
 }
 
-fn ratio(sample: &Sample) -> Option<f64> {
+fn ratio(sample: &Sample, limit_seconds: f64) -> Option<AtLeast> {
     let floor = sample.floor_seconds.filter(|f| *f > 0.0)?;
-    sample.value(Measure::Seconds).map(|seconds| seconds / floor)
+    let seconds = sample.value(Measure::Seconds)?;
+    Some(AtLeast { value: seconds.min(limit_seconds) / floor, is_all: seconds.is_finite() })
 }
 
 fn measured(measure: Measure, samples: &[(u64, Sample)]) -> Option<Measured> {

@@ -103,11 +103,19 @@ fn line(figure: &Figure, x_levels: &[String], cells: &[&CellOutcome]) -> Line {
 }
 
 fn point(y: Vertical, x: usize, cell: &CellOutcome) -> Option<Point> {
-    let (summary, limit): (&Summary, f64) = match y {
-        Vertical::Linear(measure) | Vertical::Logarithmic(measure) => (cell.summary(measure)?, cell.limit_seconds),
-        Vertical::Ratio => (cell.ratio.as_ref()?, cell.ratio_limit()?),
+    let (summary, above, limit): (&Summary, f64, f64) = match y {
+        Vertical::Linear(measure) | Vertical::Logarithmic(measure) => {
+            let (summary, limit) = (cell.summary(measure)?, cell.limit_seconds);
+            (summary, summary.median_above(limit), limit)
+        }
+        Vertical::Ratio => {
+            let summary = cell.ratio.as_ref()?;
+            let above = cell.ratio_above.unwrap_or(summary.median);
+            let shortest = cell.floor_seconds.iter().copied().flatten().reduce(f64::min)?;
+            (summary, above, cell.limit_seconds / shortest)
+        }
         Vertical::Packets => return None,
     };
-    let median = if summary.median.is_finite() { summary.median } else { summary.median_above(limit) };
+    let median = if summary.median.is_finite() { summary.median } else { above };
     Some(Point::new(x, (median, summary.median.is_infinite()), summary.low.zip(summary.high), limit))
 }

@@ -66,7 +66,24 @@ impl Summary {
     }
 }
 
+/// What a run came to: a figure, or something that it is above.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct AtLeast {
+    pub(crate) value: f64,
+    pub(crate) is_all: bool,
+}
+
 impl Summary {
+    /// Sums up runs of which each that was cut off is above something of its own, and what the median is above if it
+    /// is not known. It is infinite then, as are the ends of its interval that are not.
+    pub(crate) fn of_bounded(runs: &[AtLeast]) -> Option<(Summary, f64)> {
+        let least: Vec<f64> = runs.iter().map(|r| r.value).collect();
+        let most: Vec<f64> = runs.iter().map(|r| if r.is_all { r.value } else { f64::INFINITY }).collect();
+        let (least, most) = (Summary::of(&least)?, Summary::of(&most)?);
+        let median = if least.median == most.median { most.median } else { f64::INFINITY };
+        Some((Summary { median, lower_middle: None, low: least.low, ..most }, least.median))
+    }
+
     /// What the median is above, if it is infinite, of runs that were cut off at `limit`.
     pub(crate) fn median_above(&self, limit: f64) -> f64 {
         self.lower_middle.map_or(limit, |below| (below + limit) / 2.0)
@@ -167,6 +184,22 @@ mod tests {
         assert_eq!((summary.median, summary.low, summary.high), (5.5, Some(2.0), Some(9.0)));
         assert_eq!((summary.min, summary.max, summary.mean), (1.0, 10.0, Some(5.5)));
         assert_eq!((summary.runs, summary.censored), (10, 0));
+    }
+
+    #[test]
+    fn runs_that_are_above_different_things_leave_the_median_open_until_it_is_known() {
+        let of = |ended: &[f64], cut: &[f64]| {
+            let run = |is_all| move |value: &f64| AtLeast { value: *value, is_all };
+            let runs: Vec<_> = ended.iter().map(run(true)).chain(cut.iter().map(run(false))).collect();
+            let (summary, above) = Summary::of_bounded(&runs).unwrap();
+            (summary.median, above)
+        };
+        let open = f64::INFINITY;
+        assert_eq!(of(&[1.0, 20.0], &[3.0]), (open, 3.0), "it may be 3.1");
+        assert_eq!(of(&[1.0, 20.0], &[30.0]), (20.0, 20.0));
+        assert_eq!(of(&[1.0, 20.0], &[3.0, 3.0]), (open, 3.0));
+        assert_eq!(of(&[1.0, 2.0, 3.0], &[2.5]), (open, 2.25));
+        assert_eq!(of(&[], &[4.0, 2.0]), (open, 3.0));
     }
 
     #[test]

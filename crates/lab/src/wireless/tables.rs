@@ -147,7 +147,10 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
     let mean = move |c: &CellOutcome| c.summary(compared?)?.mean;
     let percent = |v: f64| format!("{:.0} %", v.round() + 0.0); // no minus before a zero
     vec![
-        Column::new("x floor", |c| Some(middle(&c.ratio?, c.ratio_limit()?, 2))),
+        Column::new("x floor", |c| {
+            let median = c.ratio?.median;
+            Some(c.ratio_above.map_or_else(|| format!("{median:.2}"), above))
+        }),
         Column::new("fastest", |c| c.fastest.filter(|f| *f).map(|_| "*".to_owned())),
         Column::new("simulated", |c| Some(middle(&c.simulated?, c.limit_seconds, 2))),
         Column::new("off by", |c| c.difference_percent.map(|d| format!("{d:+.1} %"))),
@@ -171,5 +174,10 @@ fn middle(summary: &Summary, limit: f64, digits: usize) -> String {
 
 /// A figure, or `>limit` for what was cut off there.
 fn show(value: f64, limit: f64, digits: usize) -> String {
-    if value.is_finite() { format!("{value:.digits$}") } else { format!(">{limit:.0}") }
+    if value.is_finite() { format!("{value:.digits$}") } else { format!(">{:.0}", limit.floor()) }
+}
+
+/// What a ratio is above, and no more than that.
+fn above(ratio: f64) -> String {
+    format!(">{:.1}", (ratio * 10.0).floor() / 10.0)
 }

@@ -19,6 +19,8 @@ const LENGTH_MAX_S: f64 = 86_400.0;
 /// Opportunities are counted over so long, to have a rate.
 const BIN_MS: u32 = 100;
 const OPPORTUNITY_BYTES: f64 = 1500.0;
+/// As long as the workloads take.
+const ROUNDS_MS: u32 = 300_000;
 
 /// Time in seconds, rate in bytes a second. ATP 02: the estimates of Figure 5 from 136 to 150 s;
 /// nothing from about 150 to 180 s; 50 KB/s to 210 s; "has jumped to 140 KB/s from 48 KB/s" near
@@ -110,22 +112,38 @@ impl Trace {
         Ok(Trace::between(points))
     }
 
-    /// One round of a recorded link: its rate in tenths of a second.
+    /// A recorded link: its rate in tenths of a second, round after round for as long as the workloads take, and whole
+    /// rounds.
     fn from_opportunities(recorded: &Opportunities) -> Trace {
-        let bins = recorded.round_ms().div_ceil(BIN_MS).max(1).min(KNOTS_MAX as u32 / 2);
-        let mut counts = vec![0u32; bins as usize];
+        let round_ms = recorded.round_ms();
+        let mut counts = vec![0u32; round_ms.div_ceil(BIN_MS).clamp(1, KNOTS_MAX as u32 / 2) as usize];
         for ms in recorded.times_ms() {
             // A round's first moment ends the round before.
             if let Some(count) = counts.get_mut((ms.saturating_sub(1) / BIN_MS) as usize) {
                 *count += 1;
             }
         }
-        let bin_s = f64::from(BIN_MS) / 1e3;
-        let step = |(n, count): (usize, &u32)| {
-            let rate = f64::from(*count) * OPPORTUNITY_BYTES / bin_s;
-            [(n as f64 * bin_s, rate), ((n + 1) as f64 * bin_s, rate)]
-        };
-        Trace::between(counts.iter().enumerate().flat_map(step))
+        let round: Vec<_> = (0u32..)
+            .zip(counts)
+            .map(|(n, count)| {
+                let (from_ms, to_ms) = (n * BIN_MS, ((n + 1) * BIN_MS).min(round_ms));
+                (to_ms, f64::from(count) * OPPORTUNITY_BYTES * 1e3 / f64::from(to_ms - from_ms))
+            })
+            .collect();
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for n in 0..ROUNDS_MS.div_ceil(round_ms).max(1) {
+            for (to_ms, rate) in &round {
+                let to = (f64::from(n) * f64::from(round_ms) + f64::from(*to_ms)) / 1e3;
+                match points.last_mut() {
+                    Some((end, last)) if last == rate => *end = to,
+                    last => {
+                        let from = last.map_or(0.0, |(end, _)| *end);
+                        points.extend([(from, *rate), (to, *rate)]);
+                    }
+                }
+            }
+        }
+        Trace::between(points)
     }
 
     fn between(points: impl IntoIterator<Item = (f64, f64)>) -> Trace {
@@ -264,12 +282,28 @@ mod tests {
     }
 
     #[test]
-    fn mahimahi_traces_are_read() {
-        let text: String = (1..=1000).map(|ms| format!("{ms}\n")).collect();
+    fn mahimahi_traces_are_read_round_after_round() {
+        let every_ms = |last: u32| (1..=last).map(|ms| format!("{ms}\n")).collect::<String>();
+        for (text, length) in
+            [(every_ms(1000), 300.0), ("1\n".into(), 300.0), (every_ms(150), 300.0), (every_ms(301_007), 301.007)]
+        {
+            let trace = Trace::parse(&text).unwrap();
+            assert_eq!(trace.length().as_secs_f64(), length);
+            for ms in [1, 140, 500, 299_999] {
+                assert!((trace.rate(Time::from_millis(ms)) - 1.5e6).abs() < 1e-6, "{ms}");
+            }
+            assert!((trace.carried(Time::from_secs(10)) - 15e6).abs() < 1e-3);
+        }
+        // 12 kB in the first tenth, 1.5 in the last fiftieth of a second.
+        let text: String = [1, 2, 3, 4, 5, 6, 7, 8, 120].map(|ms| format!("{ms}\n")).concat();
         let trace = Trace::parse(&text).unwrap();
-        assert_eq!(trace.length(), Duration::from_secs(1));
-        assert!((trace.rate(Time::from_millis(500)) - 1.5e6).abs() < 1e-6);
-        assert!((trace.carried(Time::from_secs(1)) - 1.5e6).abs() < 1e-6);
+        for (ms, rate) in [(50, 120e3), (110, 75e3), (120 + 50, 120e3), (120 + 110, 75e3)] {
+            assert!(
+                (trace.rate(Time::from_millis(ms)) - rate).abs() < 1e-6,
+                "{ms}: {}",
+                trace.rate(Time::from_millis(ms))
+            );
+        }
     }
 
     #[test]
