@@ -143,8 +143,13 @@ pub(crate) async fn wait() -> u8 {
 
 /// Waits for another signal after that which has just ended a wait.
 pub(crate) async fn again() -> u8 {
+    again_some(true).await
+}
+
+/// As [`again`], but for a hang-up only where that counts.
+pub(crate) async fn again_some(hangup_counts: bool) -> u8 {
     tokio::time::sleep(SAME).await;
-    wait().await
+    catch_some(hangup_counts).await
 }
 
 /// From the call on, not only once it is waited for, these signals do nothing but end the wait.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
 use remora_host::client::{self, ClientError, Known, Options, Session, Target};
+use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
 use tokio::time::timeout;
 
 use crate::args::{Auto, LinkArgs, Proto, Retry};
 use crate::exit::{Error, Result};
-use crate::remote::Remote;
+use crate::remote::{Node, Remote};
 use crate::roots::Roots;
 use crate::silence::{Watch, until_mounted};
 
@@ -97,6 +98,12 @@ impl Place {
     /// The last name in the path, whether below what is mounted or part of it.
     pub(crate) fn name(&self) -> Option<&str> {
         self.path.rsplit('/').next().filter(|name| !name.is_empty())
+    }
+
+    /// What is there; a symbolic link is what it leads to if `follow`, or if the place is to be a directory.
+    pub(crate) async fn look(&self, follow: bool) -> Result<Node, ClientError> {
+        let node = self.remote.walk(&self.parts, follow || self.is_dir).await?;
+        if self.is_dir && !node.is_dir() { Err(Status::NotDir.into()) } else { Ok(node) }
     }
 
     /// Whether it is found at the same server, in the same directory, by the same names.

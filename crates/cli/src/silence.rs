@@ -1,7 +1,7 @@
 //! A line on standard error for whoever waits and sees nothing happen.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remora_host::client::Session;
 use tokio::task::JoinHandle;
@@ -49,14 +49,17 @@ async fn watch(session: Session) {
     }
 }
 
-/// Waits for `server` to be mounted, and says so if that takes long.
-pub(crate) async fn until_mounted<T>(server: &str, mounted: impl Future<Output = T>) -> T {
+/// Waits for `server` to be mounted, and says so if that takes long, and when it is.
+pub(crate) async fn until_mounted<T, E>(server: &str, mounted: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     tokio::pin!(mounted);
+    let began = Instant::now();
     tokio::select! {
         biased;
         mounted = &mut mounted => return mounted,
         () = sleep(SILENCE) => {}
     }
     out::say(format_args!("{server} is not mounted after {} s; waiting", SILENCE.as_secs()));
-    mounted.await
+    let mounted = mounted.await?;
+    out::say(format_args!("{server} is mounted after {} s", began.elapsed().as_secs()));
+    Ok(mounted)
 }

@@ -92,6 +92,9 @@ fn whoever_waits_is_told() {
         assert_eq!((out.code, out.stderr.contains("silent for 3 s")), (0, is_told), "{args:?}: {}", out.stderr);
         assert_eq!(out.stderr.contains("back after"), is_told, "{args:?}: {}", out.stderr);
     }
+    let late = p.relay_at(0, &s, &["--outage", "0s+4500ms"]);
+    p.run(&["stat", &late.udp_url("/f")])
+        .expect(0, &["127.0.0.1 is not mounted after 3 s", "127.0.0.1 is mounted after"]);
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
     p.run(&["df", "--timeout", "5", &url]).expect(3, &["127.0.0.1 is not mounted after 3 s", "does not answer"]);
@@ -497,6 +500,17 @@ fn a_server_that_nobody_listens_to_can_be_ended() {
         server.signal("USR1");
         std::thread::sleep(Duration::from_millis(2));
     }
+    server.signal("TERM");
+    assert_eq!(server.wait(), 0);
+}
+
+/// timeout(1) sends each twice.
+#[test]
+fn a_server_is_told_to_end_at_once_by_a_later_signal_only() {
+    let p = Place::new();
+    let server = p.serve(&[]);
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(1));
     server.signal("TERM");
     assert_eq!(server.wait(), 0);
 }

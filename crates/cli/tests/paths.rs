@@ -272,3 +272,20 @@ fn a_link_on_a_server_is_followed_to_a_file_and_never_replaced_by_one() {
         assert_eq!(fs::read_link(p.srv(dest)).unwrap(), Path::new("elsewhere"));
     }
 }
+
+#[test]
+fn a_slash_at_the_end_means_a_directory() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "x").unwrap();
+    fs::create_dir(p.srv("d")).unwrap();
+    symlink("d", p.srv("link")).unwrap();
+    let s = p.serve(&[]);
+    for args in [&["cat"][..], &["stat"], &["ls"], &["ls", "-l"], &["df"], &["cp", "-q"]] {
+        let to = if args[0] == "cp" { &["copy"][..] } else { &[] };
+        p.run(&[args, &[&s.url("/f/")], to].concat()).expect(1, &["not a directory"]);
+    }
+    assert!(!p.here("copy").exists());
+    let seen = p.run(&["stat", &s.url("/link/")]);
+    assert!(seen.code == 0 && seen.stdout.contains("directory"), "{seen:?}");
+    assert!(p.run(&["stat", &s.url("/link")]).stdout.contains("link"));
+}

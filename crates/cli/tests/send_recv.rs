@@ -197,9 +197,16 @@ fn files_that_nobody_takes_are_told_one_by_one() {
     let out = to.send(&nowhere, &files, &["--json", "--timeout", "0.5"]).finish();
     out.expect(3, &["nobody has answered for 0.5 s", "hint:"]);
     assert_eq!(outcomes(&out), ["lost"; 2], "{out:?}");
+    let out = to.send("nobody.invalid:4100", &["a", "absent", "b"], &["--json"]).finish();
+    out.expect(3, &["nobody.invalid"]);
+    assert_eq!(outcomes(&out), ["unreadable", "lost", "lost"], "{out:?}");
     to.key = keys::generate().unwrap().public().to_string();
     let out = to.sent(&files, &["--json"]);
     out.expect(1, &["another key"]);
+    assert_eq!(outcomes(&out), ["refused"; 2], "{out:?}");
+    fs::set_permissions(to.place.state().join("send.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let out = to.sent(&files, &["--json"]);
+    out.expect(1, &["chmod 600"]);
     assert_eq!(outcomes(&out), ["refused"; 2], "{out:?}");
 }
 

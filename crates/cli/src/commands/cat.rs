@@ -20,7 +20,7 @@ pub(crate) async fn run(args: Cat) -> Result {
 
 async fn print(servers: &mut Servers, url: &str) -> Result {
     let place = servers.source(url).await?;
-    let node = place.remote.walk(&place.parts, true).await.map_err(Error::remote(url))?;
+    let node = place.look(true).await.map_err(Error::remote(url))?;
     match node.attr.kind {
         FileType::Regular => {}
         FileType::Directory => return Err(Error::remote(url)(Status::IsDir.into())),

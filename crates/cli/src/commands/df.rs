@@ -21,7 +21,7 @@ struct Room {
 pub(crate) async fn run(args: Df) -> Result {
     let place = Servers::new(args.link).place(&args.url).await?;
     let failed = |e| Error::remote(&args.url)(e);
-    let node = place.remote.walk(&place.parts, true).await.map_err(failed)?;
+    let node = place.look(true).await.map_err(failed)?;
     let s = place.remote.fsstat(&node.fh).await.map_err(failed)?;
     if args.json {
         return out::json(&Room {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{Fh, FileType, Status};
+use remora_wire::nfs3::{Fh, FileType};
 
 use crate::ahead::Ahead;
 use crate::args::Ls;
@@ -16,11 +16,9 @@ use crate::servers::Servers;
 pub(crate) async fn run(args: Ls) -> Result {
     let place = Servers::new(args.link).place(&args.url).await?;
     let failed = |e| Error::remote(&args.url)(e);
-    let node = place.remote.walk(&place.parts, !args.long || place.is_dir).await.map_err(failed)?;
+    let node = place.look(!args.long).await.map_err(failed)?;
     let Listing { mut entries, unknown } = if node.is_dir() {
         place.remote.list(&node.fh).await.map_err(failed)?
-    } else if place.is_dir {
-        return Err(failed(Status::NotDir.into()));
     } else {
         let name = place.name().unwrap_or_default().to_owned();
         Listing { entries: vec![Entry { name: name.into(), node }], unknown: Vec::new() }

@@ -70,8 +70,11 @@ pub(crate) async fn run(args: Send) -> Result {
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
     let to = &to.to_string_lossy();
     let (sources, nameless) = sources(paths)?;
-    let identity = keys::identity(args.identity.as_deref())?;
-    let (_, addrs) = tokio::task::block_in_place(|| address::resolve_all(to, || no_receiver(to)))?;
+    let identity = keys::identity(args.identity.as_deref());
+    let resolved = tokio::task::block_in_place(|| address::resolve_all(to, || no_receiver(to)));
+    if let Err(e @ Error::Usage(_)) = resolved {
+        return Err(e);
+    }
     let given = sources.len();
     for path in &nameless {
         let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
@@ -79,6 +82,10 @@ pub(crate) async fn run(args: Send) -> Result {
     }
     let sources = tokio::task::block_in_place(|| readable(&args, sources))?;
     let all_sent = nameless.is_empty() && sources.len() == given;
+    let (identity, addrs) = match identity.and_then(|identity| Ok((identity, resolved?.1))) {
+        Ok(both) => both,
+        Err(e) => return none_tried(&args, &sources, e, started),
+    };
     if sources.is_empty() {
         return and_others(Ok(()), all_sent);
     }
@@ -184,18 +191,31 @@ async fn connect(
     }
 }
 
+/// It could not even begin: tells programs of each file, and whoever has called us why.
+fn none_tried(args: &Send, sources: &[Source], e: Error, started: Instant) -> Result {
+    let kind = if e.code() == Kind::Lost.code() { Kind::Lost } else { Kind::Refused };
+    none_of(args, sources, &Failure::new(kind, e.to_string()), started)?;
+    Err(e)
+}
+
 /// There was nobody to send the files to: says so once to people, and of each file to programs.
 fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, started: Instant) -> Result {
     exit::show("send", &Error::refused(to, why.why.as_str()));
     if why.kind == Kind::Lost {
         out::say("hint: is remora recv running there, on this port, and does UDP get through?");
     }
+    none_of(args, sources, why, started)?;
+    Err(Error::Reported(why.kind.code()))
+}
+
+/// Tells programs of each file that it has failed.
+fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     for Source { name, .. } in sources.iter().filter(|_| args.json) {
         let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
         out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds })?;
     }
-    Err(Error::Reported(why.kind.code()))
+    Ok(())
 }
 
 /// Sends all files, some at once; the scheduler knows which go first.

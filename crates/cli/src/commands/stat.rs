@@ -21,7 +21,7 @@ pub(crate) async fn run(args: Stat) -> Result {
 async fn show(servers: &mut Servers, url: &str, json: bool) -> Result {
     let place = servers.place(url).await?;
     let failed = |e| Error::remote(url)(e);
-    let node = place.remote.walk(&place.parts, false).await.map_err(failed)?;
+    let node = place.look(false).await.map_err(failed)?;
     let target = match node.attr.kind {
         FileType::SymLink => Some(place.remote.readlink(&node.fh).await.map_err(failed)?),
         _ => None,

@@ -117,7 +117,7 @@ impl Look for Source<'_> {
 
     async fn look(&self, place: &Place) -> Self::Found {
         self.job.mounted();
-        place.remote.walk(&place.parts, !self.job.recursive || place.is_dir).await
+        place.look(!self.job.recursive).await
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn run(args: Serve) -> Result {
         failed = work => match failed? {},
         _ = end => {}
     }
-    let once_more = self::end(&args);
+    let once_more = interrupt::again_some(hangup_ends(&args));
     if !args.json {
         voice.say("remora: serve: shutting down; once more ends it at once".into());
     }
@@ -162,7 +162,11 @@ fn hangups(args: &Serve) -> Result<Option<Signal>> {
 
 /// The next signal that ends the server. See [`hangups`].
 fn end(args: &Serve) -> impl Future<Output = u8> + use<> {
-    interrupt::catch_some(args.exports.is_empty())
+    interrupt::catch_some(hangup_ends(args))
+}
+
+fn hangup_ends(args: &Serve) -> bool {
+    args.exports.is_empty()
 }
 
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
