@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use common::copies::{SIZE, SLOW, journals, resumed};
 use common::{Daemon, Place, Running, names, noise, until};
@@ -19,9 +19,15 @@ fn named_too_early(p: &Place, s: &Daemon) {
     until("a journal", || !journals(p).is_empty());
     running.signal("KILL");
     running.finish();
-    // And what it had sent is lost with the link.
+    // And what it had sent is lost with the link, but for what the server has and is about to write.
     relay.kill();
     let hidden = names(&p.srv("")).pop().unwrap();
+    let changed = || fs::metadata(p.srv(&hidden)).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
+    until("the last WRITE", || {
+        let before = changed();
+        std::thread::sleep(Duration::from_secs(1));
+        changed() == before
+    });
     fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
     let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
     copy.set_len(SIZE as u64).unwrap();
