@@ -6,7 +6,7 @@ mod session_world;
 use std::time::Duration;
 
 use remora_atp::estimate::{self, Kind};
-use remora_atp::session::{Config, Ending, Event, Guests, Refusal};
+use remora_atp::session::{Config, Ending, Event, Guests, PeerId, Refusal};
 use remora_atp::{Options, Outcome, Policy, Rejection, scheduler};
 use remora_base::{Rate, Time};
 use session_world::{Link, World, addr, config, identity, object};
@@ -233,4 +233,42 @@ fn what_came_is_answered_before_the_good_bye() {
     world.with(0, |e, now| e.close(now, client));
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}
+
+/// What is known of the link they share goes with the peer that it was known from: to another, nothing is
+/// rejected for lack of a rate that nobody has seen.
+#[test]
+fn the_rate_to_a_peer_that_is_gone_is_forgotten() {
+    let mut world = World::new(37);
+    let slow = Link::new(5_000, 20 * MS);
+    world.add(server(), slow.clone());
+    for n in [1, 2] {
+        world.add(config(), Link::new(1_000_000, 20 * MS));
+        world.connect(n, 0);
+        assert!(world.run_until(world.now + Duration::from_secs(30), |w| w.is_up(n) && ups(w).len() == n));
+    }
+    let [gone, other] = ups(&world)[..] else { panic!("two are up") };
+    let first = world.send(0, gone, object(1, 60_000), Options::default());
+    assert!(world.run_until(world.now + Duration::from_secs(60), |w| w.outcome(0, first).is_some()));
+    assert_eq!(world.outcome(0, first), Some(Outcome::Delivered));
+    let timed = Options { deadline: Some(Duration::from_secs(5)), ..Options::default() };
+    let known = world.send(0, gone, object(2, 100_000), timed);
+    assert!(matches!(world.outcome(0, known), Some(Outcome::Rejected(Rejection::InsufficientBandwidth { .. }))));
+    world.with(0, |e, now| e.close(now, gone));
+    let now = world.now;
+    world.nodes[0].link.rate.push((now, 1_000_000));
+    for second in 0..5 {
+        let request = world.send(0, other, object(3, 100_000), timed);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.outcome(0, request), Some(Outcome::Delivered), "after {second} s");
+    }
+}
+
+/// The peers that node 0 was told are up, in order.
+fn ups(world: &World) -> Vec<PeerId> {
+    let peers = world.nodes[0].events.iter().filter_map(|(_, e)| match e {
+        Event::Up { peer, .. } => Some(*peer),
+        _ => None,
+    });
+    peers.collect()
 }

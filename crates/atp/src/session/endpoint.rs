@@ -314,10 +314,13 @@ impl Endpoint {
         let was = std::mem::replace(&mut p.phase, Phase::Over);
         let asked = p.conn.side().is_client();
         p.inbox.clear(&mut self.buffers);
-        if let Some(lane) = self.lanes.get_mut(&lane_number(&self.config, id)) {
+        let number = lane_number(&self.config, id);
+        if let Some(lane) = self.lanes.get_mut(&number) {
             lane.forget(now, id.dest());
         }
-        self.pump(now, lane_number(&self.config, id));
+        // What it said of the link counts no more, though nobody who stays has news.
+        self.combine_forecasts(now, number);
+        self.pump(now, number);
         Some((was, asked))
     }
 
@@ -405,11 +408,10 @@ impl Endpoint {
     fn tell_forecast(&mut self, now: Time, number: u32) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let shared = self.config.bottleneck == Bottleneck::Shared;
-        let mine = |p: &&mut Peer| p.phase != Phase::Over && (shared || p.id.0 == number);
         let (waiting, rejected) = (lane.waiting(), lane.take_rejected());
         let several = shared && self.peers.len() > 1;
-        let (mut changed, mut used) = (false, false);
-        for p in members(&mut self.peers, shared, number).filter(mine) {
+        let mut changed = false;
+        for p in members(&mut self.peers, shared, number) {
             // With several peers, the rate to those that nobody sends to is of no interest.
             let waiting = waiting && (!several || !p.outbox.is_empty());
             if p.demand != waiting || rejected > 0 {
@@ -417,16 +419,20 @@ impl Endpoint {
                 p.estimator.demand(now, Demand { waiting, rejected });
             }
             changed |= p.estimator.poll_forecast().is_some();
-            used |= p.is_used();
         }
-        if !changed {
-            return;
+        if changed {
+            self.combine_forecasts(now, number);
         }
-        let forecasts = members(&mut self.peers, shared, number)
-            .filter(mine)
-            .filter(|p| !used || p.is_used())
-            .map(|p| p.estimator.forecast());
-        if let Some(forecast) = combine(forecasts) {
+    }
+
+    /// Tells a lane's scheduler what its estimators expect by now: those of the peers in use, if any is.
+    fn combine_forecasts(&mut self, now: Time, number: u32) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let shared = self.config.bottleneck == Bottleneck::Shared;
+        let all: Vec<&mut Peer> = members(&mut self.peers, shared, number).collect();
+        let used = all.iter().any(|p| p.is_used());
+        let counted = all.iter().filter(|p| !used || p.is_used());
+        if let Some(forecast) = combine(counted.map(|p| p.estimator.forecast())) {
             lane.forecast(now, forecast);
         }
     }
@@ -447,10 +453,10 @@ impl Endpoint {
     }
 }
 
-/// The peers of lane `number`: one, or all.
+/// The peers of lane `number` that are not over: one, or all.
 fn members(peers: &mut BTreeMap<PeerId, Peer>, shared: bool, number: u32) -> impl Iterator<Item = &mut Peer> {
     let range = if shared { PeerId(0)..=PeerId(u32::MAX) } else { PeerId(number)..=PeerId(number) };
-    peers.range_mut(range).map(|(_, p)| p)
+    peers.range_mut(range).map(|(_, p)| p).filter(|p| p.phase != Phase::Over)
 }
 
 /// The lane a peer is in.
