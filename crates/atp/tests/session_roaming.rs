@@ -4,7 +4,7 @@ mod session_world;
 
 use std::time::Duration;
 
-use remora_atp::session::Event;
+use remora_atp::session::{Event, PeerId};
 use remora_atp::{Options, Outcome, Priority};
 use session_world::{Link, World, addr, object, options};
 
@@ -218,5 +218,48 @@ fn an_address_that_could_not_answer_is_asked_again() {
     world.run_for(Duration::from_secs(10));
     for (n, request) in requests {
         assert_eq!(world.outcome(n, request), Some(Outcome::Delivered), "of node {n}");
+    }
+}
+
+/// Nothing is known of the link that a client has come to, or of one that carried only signs of life for
+/// hours. What leaves at once stands in front of all that is urgent, for seconds where the link is slow: a
+/// few packets, whatever other links, or small packets one at a time, have carried.
+#[test]
+fn on_a_link_that_is_not_known_a_few_packets_leave_at_first() {
+    type Before = fn(&mut World, PeerId);
+    let moved: Before = |world, peer| {
+        let request = world.send(1, peer, object(1, 200_000), options(Priority::LOW));
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+        world.nodes[1].addr = addr(40, 4040);
+        world.with(1, |e, now| e.rebind(now));
+    };
+    let idle: Before = |world, peer| {
+        // What comes now and then keeps the connection, and is reported.
+        let server = world.with(0, |e, _| e.peers().next().unwrap());
+        for k in 0..24u8 {
+            world.send(0, server, object(k, 100_000), options(Priority::LOW));
+            world.run_for(Duration::from_secs(540));
+        }
+        assert_eq!((world.received(1).len(), world.with(1, |e, _| e.status(peer).is_some())), (24, true));
+    };
+    for (name, before) in [("moved", moved), ("idle", idle)] {
+        let mut world = World::pair(30, Link::new(1_000_000, 20 * MS));
+        let peer = world.meet();
+        before(&mut world, peer);
+        let now = world.now;
+        world.nodes[1].link.rate.push((now, 8_000));
+        world.run_for(Duration::from_secs(2));
+        let (_, left) = world.nodes[1].wire;
+        let bulk = world.send(1, peer, object(1, 200_000), options(Priority::LOW));
+        let first = world.nodes[1].wire.1 - left;
+        assert!((4..=6).contains(&first), "{name}: {first} packets at once");
+        world.run_for(20 * MS);
+        let urgent = world.send(1, peer, object(2, 500), options(Priority::HIGH));
+        let sent = world.now;
+        assert!(world.run_until(sent + Duration::from_secs(9), |w| w.outcome(1, urgent).is_some()));
+        let took = world.now.since(sent);
+        assert!(took <= Duration::from_millis(1500), "{name}: {took:?}");
+        assert_eq!(world.outcome(1, bulk), None);
     }
 }

@@ -42,11 +42,23 @@ const RECOVERY: Duration = Duration::from_millis(200);
 /// A link is slow on which a full packet takes so long: 58 KB/s.
 const SLOW: Duration = Duration::from_millis(25);
 
+/// How the window grows while no rate is known of the link.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    /// Since when it is this link.
+    since: Time,
+    /// The most bytes that were under way at once.
+    most: u64,
+    /// By how much the window is larger than the first.
+    grown: u64,
+}
+
 /// The estimator.
 #[derive(Clone, Debug)]
 pub(super) struct Rate {
     config: Config,
     flight: Flight,
+    opening: Opening,
     stall: Stall,
     pacer: Pacer,
     dispersal: Dispersal,
@@ -60,11 +72,28 @@ pub(super) struct Rate {
     comes: Duration,
 }
 
+impl Opening {
+    fn new(now: Time) -> Opening {
+        Opening { since: now, most: 0, grown: 0 }
+    }
+
+    /// A packet that left at `sent` was acknowledged; the first window was of `first` bytes. The window
+    /// doubles each round, for each acknowledged packet makes room for two; but only where it is used: that
+    /// small packets came through one at a time, however many, says little of more (RFC 9002, section 7.8).
+    fn acknowledged(&mut self, sent: Time, bytes: u64, first: u64) {
+        let shown = self.most.saturating_add(self.most.max(first));
+        if sent >= self.since && first.saturating_add(self.grown) < shown {
+            self.grown = self.grown.saturating_add(bytes);
+        }
+    }
+}
+
 impl Rate {
     pub(super) fn new(config: Config, now: Time) -> Rate {
         Rate {
             config,
             flight: Flight::new(now),
+            opening: Opening::new(now),
             stall: Stall::new(),
             pacer: Pacer::default(),
             dispersal: Dispersal::default(),
@@ -78,6 +107,7 @@ impl Rate {
 
     pub(super) fn sent(&mut self, now: Time, bytes: u64) {
         self.flight.sent(now, bytes);
+        self.opening.most = self.opening.most.max(self.flight.bytes());
         let slowness = self.slowness.get().unwrap_or(0.0);
         let quantum = match self.recovers_until {
             Some(_) => self.first_burst(),
@@ -89,6 +119,7 @@ impl Rate {
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.heard(now);
         self.flight.acknowledged(now, sent, bytes);
+        self.opening.acknowledged(sent, bytes, self.first_burst());
     }
 
     pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
@@ -177,6 +208,7 @@ impl Rate {
         if self.stall.heard() {
             self.flight.resume(now);
         }
+        self.opening = Opening::new(now);
         (self.dispersal, self.slowness, self.pacer) = Default::default();
         (self.blind, self.recovers_until, self.comes) = (0, None, Duration::ZERO);
         self.pairs.put_off(now);
@@ -267,9 +299,7 @@ impl Rate {
             return self.first_burst();
         }
         let (Some(slowness), Some(trip)) = (self.slowness.get(), self.flight.round_trip_min()) else {
-            // Doubles each round, for each acknowledged packet makes room for two.
-            let acknowledged = self.flight.stats().acknowledged;
-            return self.first_burst().saturating_add(acknowledged).min(FIRST_PACKETS_MAX * mtu);
+            return self.first_burst().saturating_add(self.opening.grown).min(FIRST_PACKETS_MAX * mtu);
         };
         let on_the_way = (trip.as_nanos() as f64 / slowness) as u64;
         let slack = ((SLACK.as_nanos() as f64 / slowness) as u64).max(2 * mtu);
