@@ -29,6 +29,8 @@ pub(crate) struct Promise {
 pub(crate) struct Disk {
     root: String,
     has_journal: bool,
+    /// Whether syncfs(2) does anything for names.
+    syncs_all: bool,
 }
 
 impl Disk {
@@ -42,12 +44,13 @@ impl Disk {
             let name = link.file_name()?.to_str()?.to_owned();
             Some(Path::new(&format!("/proc/fs/jbd2/{name}-8")).is_dir())
         };
-        let has_journal = match String::from_utf8_lossy(&kind.stdout).trim() {
-            "xfs" => true,
-            "ext2/ext3" => journal().unwrap_or_default(),
-            _ => false,
+        let (has_journal, syncs_all) = match String::from_utf8_lossy(&kind.stdout).trim() {
+            "xfs" => (true, true),
+            "ext2/ext3" => (journal().unwrap_or_default(), true),
+            "fuseblk" | "ecryptfs" | "v9fs" => (false, false),
+            _ => (false, true),
         };
-        Disk { root: root.to_str().unwrap().to_owned(), has_journal }
+        Disk { root: root.to_str().unwrap().to_owned(), has_journal, syncs_all }
     }
 }
 
@@ -97,7 +100,7 @@ impl<'a> Client<'a> {
             let sub = self.make_directories(&root, &mine);
             self.write_a_file(&root, &mine);
             self.set_attributes(&root, &mine, round);
-            self.make_special(&root, &mine);
+            self.make_special(&sub, &mine);
             self.create_exclusively(&root, &mine);
             self.move_across(&root, &sub, &mine);
         }
@@ -161,14 +164,14 @@ impl<'a> Client<'a> {
     }
 
     /// What has no data.
-    fn make_special(&mut self, root: &Dir, mine: &str) {
+    fn make_special(&mut self, dir: &Dir, mine: &str) {
         let [link, pipe] = ["l", "p"].map(|kind| format!("{kind}{mine}"));
         let target = Bytes::from_static(b"somewhere");
-        let symlink = Call::SymLink(SymLinkArgs { at: root.at(&link), attr: SetAttr::NONE, target });
-        self.made("SYMLINK", symlink, (makes_link, quoted(&link)), root, &link);
-        let mknod = Call::MkNod(MkNodArgs { at: root.at(&pipe), what: NodeKind::Fifo(ATTR) });
-        self.made("MKNOD", mknod, (makes_node, quoted(&pipe)), root, &pipe);
-        self.promise("REMOVE", Call::Remove(root.at(&pipe)), (unlinks, quoted(&pipe)), &[&root.path]);
+        let symlink = Call::SymLink(SymLinkArgs { at: dir.at(&link), attr: SetAttr::NONE, target });
+        self.made("SYMLINK", symlink, (makes_link, quoted(&link)), dir, &link);
+        let mknod = Call::MkNod(MkNodArgs { at: dir.at(&pipe), what: NodeKind::Fifo(ATTR) });
+        self.made("MKNOD", mknod, (makes_node, quoted(&pipe)), dir, &pipe);
+        self.promise("REMOVE", Call::Remove(dir.at(&pipe)), (unlinks, quoted(&pipe)), &[&dir.path]);
     }
 
     /// `x…`, twice with the same verifier: whoever asks again may not know that the first reply was sent.
@@ -213,7 +216,9 @@ impl<'a> Client<'a> {
     fn made(&mut self, what: &'static str, call: Call, shows: Shows, dir: &Dir, name: &str) -> Fh {
         let own = dir.path_of(name);
         let objects = [&dir.path[..], &own];
-        let reply = self.promise(what, call, shows, if self.disk.has_journal { &objects[..1] } else { &objects });
+        // What cannot be opened is flushed with all, or not at all.
+        let alone = self.disk.has_journal || (!self.disk.syncs_all && matches!(what, "SYMLINK" | "MKNOD"));
+        let reply = self.promise(what, call, shows, if alone { &objects[..1] } else { &objects });
         let (Reply::Create(Ok(ok)) | Reply::MkDir(Ok(ok)) | Reply::SymLink(Ok(ok)) | Reply::MkNod(Ok(ok))) = reply
         else {
             panic!("{reply:?}")
@@ -225,9 +230,10 @@ impl<'a> Client<'a> {
         let (xid, answer) = self.call(&call);
         // A reply begins with the call's xid and the word for a reply.
         let head = [xid.to_be_bytes(), 1u32.to_be_bytes()].concat();
-        let (objects, has_journal) = (objects.iter().map(|&o| o.to_owned()).collect(), self.disk.has_journal);
-        let (root, data_will_do, reply) = (self.disk.root.clone(), false, hex(&head));
-        let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, reply };
+        let Disk { has_journal, syncs_all, ref root } = *self.disk;
+        let objects = objects.iter().map(|&o| o.to_owned()).collect();
+        let (root, data_will_do, reply) = (root.clone(), false, hex(&head));
+        let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, syncs_all, reply };
         self.promises.push(Promise { what, wanted });
         answer
     }

@@ -68,7 +68,7 @@ impl Event {
     /// Whether it puts on the disk what `wanted` says of `object`.
     fn flushes(&self, object: &str, wanted: &Wanted, all: &[Event], before: usize) -> bool {
         match self.name.as_str() {
-            "syncfs" => wanted.has_journal || self.is_flushed_again(all, before),
+            "syncfs" => wanted.syncs_all && (wanted.has_journal || self.is_flushed_again(all, before)),
             "fsync" => self.is_on(object, &wanted.root),
             "fdatasync" => wanted.data_will_do && self.is_on(object, &wanted.root),
             _ => false,
@@ -108,6 +108,8 @@ pub(crate) struct Wanted {
     /// fdatasync(2) is enough: nothing but data is promised.
     pub(crate) data_will_do: bool,
     pub(crate) has_journal: bool,
+    /// syncfs(2) puts names and attributes on the disk, too.
+    pub(crate) syncs_all: bool,
     /// What is in the reply.
     pub(crate) reply: String,
 }
@@ -138,12 +140,12 @@ pub(crate) fn is_send(event: &Event) -> bool {
 
 #[test]
 fn a_reply_before_the_flush_is_found() {
-    let check = |lines: &[&str], objects: &[&str], [data_will_do, has_journal]: [bool; 2]| {
+    let check = |lines: &[&str], objects: &[&str], [data_will_do, has_journal, syncs_all]: [bool; 3]| {
         let objects = objects.iter().map(|&o| o.to_owned()).collect();
         let is_change: fn(&Event) -> bool = |e| e.name == "pwrite64";
         let [change, reply] = ["\\xaa", "\\xbb"].map(str::to_owned);
         let root = "/srv".to_owned();
-        let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, reply };
+        let wanted = Wanted { is_change, change, objects, root, data_will_do, has_journal, syncs_all, reply };
         check(&parse(&lines.join("\n")), &wanted)
     };
     let (write, sync) = (r#"1 pwrite64(7</f>, "\xaa", 1, 0) = 1"#, "2 fsync(8</f>) = 0");
@@ -151,14 +153,14 @@ fn a_reply_before_the_flush_is_found() {
     let [sync_dir, sync_root] = [r"2 fsync(5<\x2f\x64>) = 0", "2 fsync(5</srv>) = 0"];
     let [sync_begins, sync_ends] = ["2 fsync(8</f> <unfinished ...>", "2 <... fsync resumed>) = 0"];
     let (all, root) = ("2 syncfs(6</>) = 0", "2 fsync(6</>) = 0");
-    let (f, both, neither) = (&["/f"][..], &["/f", "/d"][..], [false; 2]);
+    let (f, both, neither) = (&["/f"][..], &["/f", "/d"][..], [false, false, true]);
     assert_eq!(check(&[write, sync, send], f, neither), Ok(()));
     assert_eq!(check(&[write, sync_begins, sync_ends, send], f, neither), Ok(()));
     assert_eq!(check(&[write, sync_dir, sync, send], both, neither), Ok(()));
     assert_eq!(check(&[write, all, root, send], both, neither), Ok(()));
     assert_eq!(check(&[write, "2 fsync(8</srv/f>) = 0", sync_root, send], &["/f", ""], neither), Ok(()));
-    assert_eq!(check(&[write, all, send], both, [false, true]), Ok(()));
-    assert_eq!(check(&[write, "2 fdatasync(8</f>) = 0", send], f, [true, false]), Ok(()));
+    assert_eq!(check(&[write, all, send], both, [false, true, true]), Ok(()));
+    assert_eq!(check(&[write, "2 fdatasync(8</f>) = 0", send], f, [true, false, true]), Ok(()));
     for wrong in [
         &[write, all, send][..],
         &[write, root, all, send],
@@ -177,4 +179,5 @@ fn a_reply_before_the_flush_is_found() {
     for wrong in [&[write, sync, send][..], &[write, sync_dir, send], &[sync_dir, write, sync, send]] {
         assert!(check(wrong, both, neither).is_err(), "{wrong:?}");
     }
+    assert!(check(&[write, all, root, send], f, [false; 3]).is_err(), "names were not told of");
 }

@@ -160,7 +160,7 @@ impl LocalDisk {
     }
 
     /// The directory, opened by the names that lead to it unless it is open.
-    fn way(&self, key: Key) -> rustix::io::Result<Way> {
+    pub(super) fn way(&self, key: Key) -> rustix::io::Result<Way> {
         if let Some(way) = self.kept(key) {
             return Ok(way);
         }

@@ -1,21 +1,19 @@
 //! Stable storage, and the verifier that tells when it failed.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use remora_wire::nfs3::{FileType, Stable, Status};
-use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
 use super::acting;
 use super::data::Data;
 use super::errno;
 use super::failure::Failure;
-use super::graveyard::{REST, Ways};
-use super::ids::Key;
+use super::ids::{Hint, Key};
+use super::kind::Kind;
 use super::owed::Payment;
 use super::resolve::{Folder, Object};
 use super::syscalls::{fdatasync, fsync, syncfs};
@@ -77,10 +75,14 @@ impl LocalDisk {
 
     /// Makes an object's attributes stable.
     pub(super) fn sync_object(&self, object: &Object) -> Result<()> {
-        match object.attr.kind {
-            FileType::Directory => self.sync_dir(&object.folder()),
-            FileType::Regular => self.sync_shared(object.key, self.open_for_sync(object).map(Arc::new)),
-            _ => self.sync_unopenable(),
+        let own = match object.attr.kind {
+            FileType::Directory => return self.sync_dir(&object.folder()),
+            FileType::Regular => self.open_for_sync(object).map(Arc::new),
+            _ => None,
+        };
+        match own {
+            Some(own) => self.sync_shared(object.key, Some(own)),
+            None => self.sync_unopenable(|| self.names_with(object.key)),
         }
     }
 
@@ -102,7 +104,7 @@ impl LocalDisk {
                 self.sync_fd(made.key, Some(own))?;
                 self.sync_shared(dir.key, names)
             }
-            (None, _) => self.sync_unopenable(),
+            (None, names) => self.sync_unopenable(|| Some((dir.key, names?))),
         }
     }
 
@@ -115,7 +117,7 @@ impl LocalDisk {
             }
             // Its number of names goes with the name.
             _ if self.disk.kind.has_journal => self.sync_dir(dir),
-            _ => self.sync_unopenable(),
+            _ => self.sync_unopenable(|| Some((dir.key, self.open_to_sync(dir)?))),
         }
     }
 
@@ -141,20 +143,34 @@ impl LocalDisk {
 
     /// Whether changes of names that wait together are flushed with everything else.
     fn shares_everything(&self) -> bool {
-        !self.disk.kind.has_journal && self.later.is_some() && self.disk.together.is_promising()
+        let Kind { has_journal, syncs_all, .. } = self.disk.kind;
+        !has_journal && syncs_all && self.later.is_some() && self.disk.together.is_promising()
     }
 
     fn sync_fd(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
         match fd {
             Some(fd) => self.sync(key, What::Object(fd)),
-            None => self.sync_unopenable(),
+            None => self.sync_unopenable(|| None),
         }
     }
 
     /// What cannot be opened cannot be synced by itself, as symbolic links, pipes and devices: it
-    /// goes with everything else, its name too.
-    fn sync_unopenable(&self) -> Result<()> {
+    /// goes with everything else, its name too. Where that does not take everything the directory that it is in
+    /// is all that can be asked for beside.
+    fn sync_unopenable(&self, names: impl FnOnce() -> Option<(Key, Arc<OwnedFd>)>) -> Result<()> {
+        if !self.disk.kind.syncs_all
+            && let Some((dir, names)) = names()
+        {
+            self.sync(dir, What::Object(names))?;
+        }
         self.sync(self.disk.root_key, What::Everything)
+    }
+
+    /// The directory in which `key` was last seen.
+    fn names_with(&self, key: Key) -> Option<(Key, Arc<OwnedFd>)> {
+        let (dir, _) = self.table().place(key)?;
+        let fd = self.way(dir).ok()?.fd;
+        Some((dir, self.open_to_sync(&Folder { fd, key: dir, hint: Hint::default() })?))
     }
 
     fn sync(&self, key: Key, what: What) -> Result<()> {
@@ -295,42 +311,6 @@ impl Disk {
     }
 }
 
-/// What the disk is, as far as it matters here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Kind {
-    /// Whether it has a journal that takes a new object and its name in one step, so that syncing
-    /// the directory makes both stable: ext4 with a journal of its own, and XFS. What cannot be
-    /// told counts as none.
-    pub(super) has_journal: bool,
-    /// How it does with inode numbers.
-    pub(super) ways: Ways,
-}
-
-impl Kind {
-    /// Of the disk that `root` is on.
-    pub(super) fn of(root: impl AsFd, device: u64) -> Kind {
-        const EXT: i64 = 0xef53;
-        const XFS: i64 = 0x5846_5342;
-        let exact = Ways { grain: Duration::ZERO, shuns: false };
-        match fstatfs(root).map(|s| s.f_type) {
-            Ok(XFS) => Kind { has_journal: true, ways: exact },
-            Ok(EXT) => {
-                let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
-                Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact } }
-            }
-            _ => Kind { has_journal: false, ways: Ways { grain: REST, shuns: false } },
-        }
-    }
-}
-
-/// Where the kernel tells of the journal inside an ext4 file system.
-fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {
-    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    let name = device.file_name()?.to_str()?;
-    // 8 is the journal's inode.
-    Some(PathBuf::from(format!("/proc/fs/jbd2/{name}-8"))).filter(|path| path.is_dir())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -339,9 +319,10 @@ mod tests {
     use remora_wire::nfs3::{CreateHow, SetAttr};
 
     use super::super::flush_failure::{disk, me};
-    use super::super::{LocalDisk, Options, identity};
-    use super::{EVERYTHING, Kind, Ways};
-    use crate::{Flush, Ledger, NodeKind, Vfs};
+    use super::super::graveyard::Ways;
+    use super::super::{LocalDisk, Options, identity, ids};
+    use super::{EVERYTHING, Kind};
+    use crate::{FileId, Flush, Ledger, NodeKind, Vfs};
 
     #[test]
     fn names_and_attributes_share_a_flush_unless_a_journal_makes_their_own_cheap() {
@@ -367,7 +348,7 @@ mod tests {
             return skip::skipped(&skip::this_test(), "needs a umask");
         }
         let dir = tempfile::tempdir().unwrap();
-        let kind = Kind { has_journal: true, ways: Ways { grain: Duration::ZERO, shuns: false } };
+        let kind = Kind { has_journal: true, syncs_all: true, ways: Ways { grain: Duration::ZERO, shuns: false } };
         let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), |_, _| kind).unwrap();
         let ledger = Arc::<Ledger>::default();
         let view = disk.deferring(&ledger).unwrap();
@@ -399,5 +380,43 @@ mod tests {
         assert_eq!(owed(), !at_once, "its number of names");
         view.remove(&me(), &root, b"another").unwrap();
         assert!(!owed(), "a name that is gone leads nowhere");
+    }
+
+    /// In each of these something is left that no flush of everything would bring to the disk.
+    #[test]
+    fn where_a_flush_of_all_leaves_names_out_each_directory_is_flushed_by_itself() {
+        let top = tempfile::tempdir().unwrap();
+        let kind = |root: &_, device| Kind { has_journal: false, syncs_all: false, ..Kind::of(root, device) };
+        let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), kind).unwrap();
+        let attr = SetAttr { mode: Some(0o755), ..SetAttr::NONE };
+        let dir = disk.mkdir(&me(), &disk.root(), b"dir", &attr).unwrap().id;
+        let ledger = Arc::<Ledger>::default();
+        let view = disk.deferring(&ledger).unwrap();
+        let object = |id: &FileId| {
+            let key = ids::decode(id).unwrap().0;
+            u128::from(key.ino) << 64 | u128::from(key.born_ns)
+        };
+        let flushed = |sharing| -> Vec<u128> {
+            let owed = ledger.take();
+            let run = |flush: &Flush| flush.verdict(flush.run(sharing));
+            owed.iter().for_each(|flush| assert_eq!(run(flush), Ok(())));
+            owed.iter().map(|flush| flush.key().object).collect()
+        };
+        let make = |name: &[u8]| view.create(&me(), &dir, name, &CreateHow::Guarded(attr.clone())).unwrap().id;
+        let (a, b) = (make(b"a"), make(b"b"));
+        assert_eq!(flushed(2), [object(&a), object(&dir), object(&b), object(&dir)]);
+        view.remove(&me(), &dir, b"b").unwrap();
+        view.setattr(&me(), &a, &attr, None).unwrap();
+        assert_eq!(flushed(2), [object(&dir), object(&a)]);
+
+        const ALL: u128 = 0;
+        let link = view.symlink(&me(), &dir, b"link", &SetAttr::NONE, b"a").unwrap().id;
+        assert_eq!(flushed(1), [object(&dir), ALL], "a symbolic link");
+        let pipe = view.mknod(&me(), &dir, b"pipe", &NodeKind::Fifo(attr.clone())).unwrap().id;
+        assert_eq!(flushed(1), [object(&dir), ALL], "a pipe");
+        view.setattr(&me(), &pipe, &attr, None).unwrap();
+        assert_eq!(flushed(1), [object(&dir), ALL], "its mode");
+        view.link(&me(), &link, &disk.root(), b"another").unwrap();
+        assert_eq!(flushed(1), [object(&disk.root()), ALL], "its new name");
     }
 }

@@ -7,8 +7,7 @@ use remora_wire::nfs3::{CreateHow, SetAttr};
 use rustix::fs::{XattrFlags, setxattr};
 
 use super::super::flush_failure::me;
-use super::super::sync::Kind;
-use super::super::{Options, graveyard::Ways};
+use super::super::{Options, graveyard::Ways, kind::Kind};
 use super::*;
 use crate::{FileId, Vfs};
 
@@ -17,7 +16,7 @@ fn disk(honour: bool) -> (tempfile::TempDir, LocalDisk, FileId) {
     let top = tempfile::tempdir().unwrap();
     std::fs::set_permissions(top.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let options = Options { honour_credentials: honour, ..Options::new([1; 8]) };
-    let kind = Kind { has_journal: false, ways: Ways { grain: Duration::ZERO, shuns: true } };
+    let kind = Kind { has_journal: false, syncs_all: true, ways: Ways { grain: Duration::ZERO, shuns: true } };
     let disk = LocalDisk::open_as(top.path(), options, |_, _| kind).unwrap();
     slow_down(&disk);
     std::fs::create_dir(top.path().join("dir")).unwrap();
