@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
 
+use crate::exit::io_text;
+
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
 pub(crate) fn user_dir() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -23,19 +25,55 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// What sets the user's directory here apart from all others: random, and kept in it. Where it cannot be, each run
-/// has another.
-pub(crate) fn own_id() -> &'static [u8] {
-    static ID: OnceLock<Vec<u8>> = OnceLock::new();
+/// What sets the user's directory here apart from all others.
+#[derive(Debug)]
+pub(crate) struct OwnId {
+    /// Random bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// Why they could not be kept in the directory: then each run has others.
+    pub(crate) unkept: Option<String>,
+}
+
+/// That of this user here.
+pub(crate) fn own_id() -> &'static OwnId {
+    static ID: OnceLock<OwnId> = OnceLock::new();
     ID.get_or_init(|| {
         // Without random numbers what else tells runs apart must do.
         let fresh = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())).to_le_bytes();
-        let keep = |dir: PathBuf| {
-            make_private(&dir)?;
-            secret(&dir.join("id"), &fresh)
+        let Some(dir) = user_dir() else {
+            return OwnId { bytes: fresh.to_vec(), unkept: Some("there is no home directory".into()) };
         };
-        user_dir().and_then(|dir| keep(dir).ok()).filter(|id| id.len() == fresh.len()).unwrap_or_else(|| fresh.to_vec())
+        let path = dir.join("id");
+        match make_private(&dir).and_then(|()| kept_id(&path, &fresh)) {
+            Ok(bytes) => OwnId { bytes, unkept: None },
+            Err(e) => OwnId { bytes: fresh.to_vec(), unkept: Some(format!("{}: {}", path.display(), io_text(&e))) },
+        }
     })
+}
+
+/// The id kept at `path`. It is no secret, for the names that are made with it are seen on servers: one that can be
+/// read will do, and what cannot be one makes room for `fresh`.
+fn kept_id(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
+    if let Some(id) = read_id(path, fresh.len())? {
+        return Ok(id);
+    }
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => make(path, fresh)?,
+    }
+    let another = || io::Error::other("something else is put in its place");
+    read_id(path, fresh.len())?.ok_or_else(another)
+}
+
+/// `None` if what is there is none of this length, or cannot be read.
+fn read_id(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let (file, _) = match open_regular(path) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => return Ok(None),
+        opened => opened?,
+    };
+    let mut id = Vec::new();
+    file.take(length as u64 + 1).read_to_end(&mut id)?;
+    Ok(Some(id).filter(|id| id.len() == length))
 }
 
 /// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the
@@ -45,20 +83,44 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         known => return known,
     }
+    make(path, fresh)?;
+    read_private(path)
+}
+
+/// Makes a file of these bytes, for its owner only, at `path`, unless another run is faster.
+fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_linked(path, bytes, |new| fs::hard_link(new, path))
+}
+
+fn make_linked(path: &Path, bytes: &[u8], link: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     // Written apart and linked, so that of two that start at once one wins and none is torn.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     // One that is there already is left over, or another's, who would read along.
     let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(fresh)?;
-    file.sync_all()?;
-    let linked = fs::hard_link(&new, path);
+    write_new(&new, bytes)?;
+    let linked = link(&new);
     // Somebody who was faster may have swept it away.
     let _ = fs::remove_file(&new);
-    match linked {
-        Err(e) if !matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => Err(e),
-        _ => read_private(path),
+    let made = match linked {
+        // A file system on which no file has two names. Here, too, one wins.
+        Err(e) if !is_lost_race(&e) => write_new(path, bytes),
+        linked => linked,
+    };
+    made.or_else(|e| if is_lost_race(&e) { Ok(()) } else { Err(e) })
+}
+
+fn is_lost_race(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound)
+}
+
+/// A file with these bytes, or none.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(path);
     }
+    written
 }
 
 /// Removes what runs have left that died while they made the secret which is at `path` by now.
@@ -125,16 +187,7 @@ fn owned_by_us(found: &Metadata) -> io::Result<()> {
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe that nobody writes to would be waited for without end.
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-    let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        let what = if found.is_dir() { "a directory" } else { "no regular file" };
-        return Err(io::Error::other(format!(
-            "is {what}, where a secret is kept in a file: move it away, and a new one is made"
-        )));
-    }
+    let (mut file, found) = open_regular(path)?;
     owned_by_us(&found)?;
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -143,6 +196,18 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     let mut secret = Vec::new();
     file.read_to_end(&mut secret)?;
     Ok(secret)
+}
+
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    // A pipe that nobody writes to would be waited for without end.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        let what = if found.is_dir() { "a directory" } else { "no regular file" };
+        return Err(io::Error::other(format!("is {what}, where a file is kept: move it away, and a new one is made")));
+    }
+    Ok((file, found))
 }
 
 #[cfg(test)]
@@ -162,6 +227,40 @@ mod tests {
         sweep(&path);
         assert!(others.iter().all(|name| dir.path().join(name).exists()));
         assert!(!dir.path().join(dead).exists());
+    }
+
+    #[test]
+    fn an_id_that_can_be_none_is_made_anew_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("id");
+        for (old, want) in [
+            (None, b"1st fresh"),
+            (Some(&b""[..]), b"2nd fresh"),
+            (Some(b"short"), b"3rd fresh"),
+            (Some(b"much too long"), b"4th fresh"),
+            (Some(b"usable as"), b"usable as"),
+        ] {
+            old.iter().for_each(|old| fs::write(&path, old).unwrap());
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap_or_default();
+            assert_eq!(kept_id(&path, want).unwrap(), want);
+            assert_eq!(kept_id(&path, b"of no use").unwrap(), want);
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(kept_id(&path, b"1st fresh").unwrap_err().to_string().contains("is a directory"));
+    }
+
+    #[test]
+    fn where_no_file_has_two_names_the_first_that_makes_it_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let unable = |_: &Path| Err(rustix::io::Errno::PERM.into());
+        for bytes in [b"first", b"later"] {
+            make_linked(&path, bytes, unable).unwrap();
+            assert_eq!(read_private(&path).unwrap(), b"first");
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        }
     }
 
     #[test]

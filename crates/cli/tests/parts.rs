@@ -147,3 +147,51 @@ fn two_clients_with_the_same_name_do_not_meet() {
     Running::start(again).finish().expect(0, &[]);
     assert_eq!(names(&p.srv("")), ["f"]);
 }
+
+/// What sets this client's names apart is no secret, and worth no refusal: one that cannot be used is made anew, and
+/// stays as it then is.
+#[test]
+fn a_client_whose_id_was_damaged_goes_on_with_its_uploads() {
+    use std::os::unix::fs::PermissionsExt;
+    for (id, mode) in [(&b"readable"[..], 0o644), (b"", 0o600), (b"short", 0o600), (b"of twenty bytes, long", 0o600)] {
+        let p = Place::new();
+        fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+        fs::create_dir(p.state().join("remora")).unwrap();
+        let path = p.state().join("remora/id");
+        fs::write(&path, id).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let s = p.serve(&[]);
+        let relay = p.relay_at(0, &s, SLOW);
+        let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+        until("a journal", || !journals(&p).is_empty());
+        running.signal("INT");
+        running.finish().expect(130, &["kept", "--resume"]);
+        let (_, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
+        assert!(before > 0, "{id:?} {mode:o}");
+        assert_eq!(names(&p.srv("")), ["f"], "{id:?} {mode:o}");
+    }
+}
+
+/// The next run would not know what this one leaves.
+#[test]
+fn a_client_that_can_keep_no_id_says_so_once_and_promises_nothing() {
+    let p = Place::new();
+    fs::create_dir(p.here("d")).unwrap();
+    ["f", "g"].iter().for_each(|name| fs::write(p.here("d").join(name), noise(SIZE, 5)).unwrap());
+    fs::create_dir_all(p.state().join("remora/id")).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", "-r", "d", &relay.udp_url("/")]);
+    let has_some = |name: &String| fs::metadata(p.srv("d").join(name)).is_ok_and(|meta| meta.len() > 300_000);
+    until("some of both", || {
+        p.srv("d").exists() && names(&p.srv("d")).iter().filter(|name| has_some(name)).count() == 2
+    });
+    running.signal("INT");
+    let out = running.finish();
+    out.expect(130, &["could not be noted here", "remora/id: is a directory"]);
+    assert_eq!(out.stderr.matches("remora/id").count(), 1, "{}", out.stderr);
+    assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
+    // Whole copies are none the worse.
+    p.ok(&["cp", "-q", "d/f", &s.udp_url("/f")]);
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+}

@@ -1,6 +1,7 @@
 //! What all parts of one `cp` share: its flags, its counts and its failures.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::progress::{Progress, summary};
 use crate::args::Cp;
-use crate::exit::{self, Error, Result};
+use crate::exit::{self, Error, Result, io_text};
 use crate::interrupt::Kept;
 use crate::out;
 
@@ -26,6 +27,8 @@ pub(crate) struct Job {
     pub(crate) kept: Kept,
     pub(crate) counts: Counts,
     failures: Mutex<Failures>,
+    /// That what has arrived cannot be noted was said.
+    is_unnoted_told: AtomicBool,
     began: Instant,
     /// Until the first server was mounted.
     mounting: OnceLock<Duration>,
@@ -93,6 +96,7 @@ impl Job {
             kept,
             counts: Counts::default(),
             failures: Mutex::default(),
+            is_unnoted_told: AtomicBool::new(false),
             began: Instant::now(),
             mounting: OnceLock::new(),
         }
@@ -135,6 +139,15 @@ impl Job {
     pub(crate) fn note(&self, text: &str) {
         let text = out::shown(text.as_bytes());
         self.progress.suspend(|| out::say(format_args!("remora: cp: {text}")));
+    }
+
+    /// What has arrived of uploads cannot be noted here, and why. The copies are worth more than that they can be
+    /// resumed; said once, for it will be the same for all.
+    pub(crate) fn cannot_note(&self, why: &io::Error) {
+        if !self.is_unnoted_told.swap(true, Ordering::Relaxed) {
+            let what = "if the copy is interrupted it begins anew: what has arrived could not be noted here";
+            self.note(&format!("{what}: {}", io_text(why)));
+        }
     }
 
     /// The end: prints the report and says how it went.

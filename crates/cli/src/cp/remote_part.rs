@@ -187,15 +187,24 @@ impl RemotePart {
         }
     }
 
+    /// Where what has arrived is noted. Where the next run would have another hidden name that is an error.
+    fn noted_in(&self) -> io::Result<Option<&JournalFile>> {
+        match &state::own_id().unkept {
+            Some(why) => Err(io::Error::other(why.as_str())),
+            None => Ok(self.journal_file.as_ref()),
+        }
+    }
+
     /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`.
     pub(crate) fn committed(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
         let mut journal = self.journal();
         ranges.into_iter().for_each(|range| journal.done.insert(range));
         let saved = self.saved.load(Ordering::Relaxed);
         // What went in one piece is copied again as fast as a journal is read.
-        let Some(file) = self.journal_file.as_ref().filter(|_| saved > 0 || !journal.is_complete()) else {
+        if saved == 0 && journal.is_complete() {
             return Ok(());
-        };
+        }
+        let Some(file) = self.noted_in()? else { return Ok(()) };
         file.store(&journal)?;
         self.saved.store(journal.done.bytes(), Ordering::Relaxed);
         Ok(())
@@ -205,7 +214,7 @@ impl RemotePart {
     /// ahead on the same path. What is missing is noted first, for `--resume`; where that is
     /// impossible nothing happens.
     pub(crate) async fn give_name(&self, attr: SetAttr) -> Result<Option<Named>, ClientError> {
-        let Some(file) = &self.journal_file else { return Ok(None) };
+        let Ok(Some(file)) = self.noted_in() else { return Ok(None) };
         let mut journal = self.journal().clone();
         journal.is_named = true;
         if file.store_safely(&journal).is_err() {
@@ -322,7 +331,7 @@ impl Drop for RemotePart {
 /// other ones, and so have those that no lock here keeps apart, though user, host and source be called the same:
 /// RENAME takes a name's word for what it gives the final one.
 fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
-    let id: String = state::own_id().iter().map(|byte| format!("{byte:02x}")).collect();
+    let id: String = state::own_id().bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     part_name(name, &format!("-{}", &hash(remote, source, name, &id)[..8]))
 }
 

@@ -18,7 +18,7 @@ use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
-use crate::exit::{self, Error, Result, io_text};
+use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
 use crate::remote::{Node, Remote};
 
@@ -201,9 +201,8 @@ async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &N
             _ => break,
         };
         verify::tell(job, part.url(), &ranges);
-        let mut sending = Sending::begin(job, source, part).await.map_err(failed)?;
-        // These were counted when they were sent first, and what could not be noted was told.
-        sending.is_warned = true;
+        // These were counted when they were sent first.
+        let sending = Sending::begin(job, source, part).await.map_err(failed)?;
         sending.send(ranges.clone()).await.map_err(failed)?;
     }
     Err(Error::Mismatch(source.path.display().to_string()))
@@ -307,8 +306,6 @@ struct Sending<'a> {
     uncounted: u64,
     /// Told when the copy may get its name.
     all_sent: Option<oneshot::Sender<()>>,
-    /// That it cannot be resumed was said.
-    is_warned: bool,
     /// What the server has not on its disk yet.
     at_risk: AtRisk,
 }
@@ -318,7 +315,7 @@ impl<'a> Sending<'a> {
         let limits = part.remote.limits().await?;
         job.kept.go_on().await;
         let (file, at_risk) = (&source.file, job.kept.at_risk());
-        Ok(Sending { job, file, part, limits, uncounted: 0, all_sent: None, is_warned: false, at_risk })
+        Ok(Sending { job, file, part, limits, uncounted: 0, all_sent: None, at_risk })
     }
 
     async fn send(mut self, ranges: Vec<Range<u64>>) -> Result<Written, ClientError> {
@@ -346,12 +343,7 @@ impl Progress for Sending<'_> {
     }
 
     fn stable(&mut self, pieces: Vec<Range<u64>>) -> io::Result<()> {
-        let Err(why) = self.part.committed(pieces) else { return Ok(()) };
-        // The copy is worth more than that it can be resumed.
-        if !std::mem::replace(&mut self.is_warned, true) {
-            let what = "if it is interrupted, it begins anew: what has arrived could not be noted here";
-            self.job.note(&format!("{}: {what}: {}", self.part.url(), io_text(&why)));
-        }
+        self.part.committed(pieces).unwrap_or_else(|why| self.job.cannot_note(&why));
         Ok(())
     }
 
