@@ -169,11 +169,12 @@ impl Library {
     pub(crate) fn end(&self, number: i64, end: Result<Final, AtpError>) -> Result<(), Code> {
         let mut table = self.table();
         let asked = table.remove_request(number);
-        let mut lost = |eid| ended(&table.peer(eid).ok()?.remote);
         let outcome = match end.as_ref().map(|end| Code::of_outcome(end.outcome)) {
             Ok(None) => Ok(()),
+            // The library's end closes the connections, and what was under way on them is lost by that.
+            Ok(Some(Code::LOST)) if table.is_closing => Err(Code::CLOSED),
             // Why it is lost is of interest if there never was a connection.
-            Ok(Some(Code::LOST)) => Err(match asked.as_ref().and_then(|a| lost(a.eid)) {
+            Ok(Some(Code::LOST)) => Err(match asked.as_ref().and_then(|a| ended(&table.peer(a.eid).ok()?.remote)) {
                 Some(AtpError::Refused(_)) => Code::REFUSED,
                 _ => Code::LOST,
             }),

@@ -264,6 +264,42 @@ fn check_replaced_bounds(eid: i32) {
     assert!(hear_old.try_recv().is_err(), "called although replaced");
 }
 
+/// Whether the peer is there or never answered: what has not ended when the library does, ends by that.
+#[test]
+fn requests_that_have_not_ended_end_with_the_library() {
+    unsafe extern "C" fn tell(upcall: *const Upcall, context: *mut c_void) {
+        // SAFETY: the library's promise, and the sender lives as long as the test's process.
+        let (upcall, told) = unsafe { (&*upcall, &*context.cast::<Sender<(i32, i32)>>()) };
+        told.send((upcall.kind, upcall.outcome)).unwrap();
+    }
+    let _alone = crate::tests::alone();
+    let session = SessionConfig { guests: Guests::Anyone, ..SessionConfig::default() };
+    let settings = HostSettings { session, ..HostSettings::receiver("127.0.0.1:0".parse().unwrap()) };
+    let peer = AtpEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut content = vec![7u8; 10_000_000];
+    for (port, has_peer) in [(silent.local_addr().unwrap().port(), false), (peer.local_addr().port(), true)] {
+        let (told, hear) = channel::<(i32, i32)>();
+        let context = std::ptr::from_ref(Box::leak(Box::new(told))).cast_mut().cast();
+        let mut key = Key { text: [0; 45] };
+        let object = data(content.as_mut_ptr().cast(), content.len());
+        // SAFETY: pointers to what lives here, or is leaked.
+        unsafe {
+            assert_eq!(atp_init(null()), 0);
+            read::give_key(&mut key, peer.public_key());
+            let eid = atp_endpoint(c"127.0.0.1".as_ptr(), port, &key);
+            if has_peer {
+                assert_eq!(atp_send_sync(eid, &data(null_mut(), 0), null(), null_mut()), 0);
+            }
+            let request = atp_send_async(eid, &object, null(), Some(tell), context);
+            let mut suspend = Command { op: 2, state: 0, size: 0, written: 0, acknowledged: 0 };
+            assert_eq!(atp_reqctl(request, &mut suspend, null()), 0);
+        }
+        assert_eq!(atp_shutdown(), 0);
+        assert_eq!(hear.try_recv(), Ok((1, Code::CLOSED.0)), "connected: {has_peer}");
+    }
+}
+
 #[test]
 fn a_panic_stays_here() {
     assert_eq!(guard(|| -> Result<i32, Code> { panic!("on purpose") }), Code::INTERNAL.0);
