@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_atp::estimate::{self, Kind};
 use remora_atp::session::{Config, Ending, Event, Guests, PeerId, Refusal};
-use remora_atp::{Options, Outcome, Policy, Rejection, scheduler};
+use remora_atp::{Options, Outcome, Policy, Priority, Rejection, scheduler};
 use remora_base::{Rate, Time};
 use session_world::{Link, World, addr, config, identity, object};
 
@@ -233,6 +233,25 @@ fn what_came_is_answered_before_the_good_bye() {
     world.with(0, |e, now| e.close(now, client));
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+}
+
+/// Of an object without bytes a part of its head may be all for which the peer has room: it is not sent yet.
+#[test]
+fn an_empty_object_ends_although_its_head_had_room_only_in_part() {
+    for size in 1985..=1996 {
+        let mut world = World::new(38);
+        let link = Link::new(100_000, 20 * MS);
+        world.add(Config { window: 2_000, ..server() }, link.clone());
+        world.add(config(), link);
+        let peer = world.meet();
+        let full = Options { priority: Priority::HIGH, ..Options::default() };
+        let none = Options { priority: Priority::LOW, ..Options::default() };
+        let requests = [(size, full), (0, none)];
+        let requests = world.with(1, |e, now| requests.map(|(size, how)| e.send(now, peer, object(1, size), how)));
+        world.run_for(Duration::from_secs(60));
+        let ends = requests.map(|request| world.outcome(1, request.unwrap()));
+        assert_eq!(ends, [Some(Outcome::Delivered); 2], "beside {size} bytes");
+    }
 }
 
 /// What is known of the link they share goes with the peer that it was known from: to another, nothing is

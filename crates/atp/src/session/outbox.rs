@@ -80,6 +80,11 @@ impl Outbox {
         self.unwritten == 0
     }
 
+    /// Whether QUIC was given all of this one.
+    pub(super) fn is_written_of(&self, request: RequestId) -> bool {
+        self.requests.get(&request).is_some_and(Outgoing::is_written)
+    }
+
     pub(super) fn contains(&self, request: RequestId) -> bool {
         self.requests.contains_key(&request)
     }

@@ -185,7 +185,10 @@ impl Endpoint {
             p.blocked = true;
             return None;
         };
-        lane.written(now, request, bytes);
+        // Of an object without bytes there is more to be sent until its head is written.
+        if bytes > 0 || p.outbox.is_written_of(request) {
+            lane.written(now, request, bytes);
+        }
         let stamp = p.stamp(now, (request, bytes), packets);
         let transmit = p.take_written(now, self.epoch, stamp, buf);
         if stamp.needs_ping() {
