@@ -14,11 +14,13 @@ use bytes::Bytes;
 use remora_atp::session::{self, Guests, Identity, PublicKey};
 use remora_client::{Config, Transport};
 use remora_host::Clock;
+use remora_host::atp::blocking::BlockingEndpoint;
 use remora_host::atp::{AtpEndpoint, Settings};
 use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, download, upload};
 use remora_host::server::{Objects, Options, Serving};
+use remora_vfs::{MemFs, memory::OpKind};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
-use serve_kit::{TempDir, options};
+use serve_kit::{PATIENCE, Tcp, TempDir, Wire, nfs_message, nfs_reply, options, wait_until, xid};
 use translator::Translator;
 
 const SIZE: u64 = 3 << 20;
@@ -235,4 +237,33 @@ async fn a_copy_survives_a_server_that_is_started_again() {
     // Whether anything was unanswered just then is chance. If so it was asked again, or the copy would
     // not have come to its end.
     assert_eq!(again.unwrap().join().unwrap().stats().sockets.accepted, 1);
+}
+
+/// The first time it was asked over TCP.
+#[test]
+fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
+    let fs = Arc::new(MemFs::new(1));
+    fs.set_fault(|kind| {
+        if kind == OpKind::Create {
+            thread::sleep(Duration::from_secs(1));
+        }
+        None
+    });
+    let objects = Objects { listen: any(), identity: identity(1), guests: Guests::Anyone };
+    let serving = Serving::start(Options { objects: Some(objects), ..options(fs) }).unwrap();
+    let mut first = Tcp::connect(serving.local_addrs()[0]);
+    let call = serve_kit::create(&first.mount("/"), "f");
+    let message = nfs_message(xid(), &call);
+    let before = serving.stats().core.executed;
+    first.send(&message);
+    wait_until(&serving, |s| s.core.executed == before + 1);
+
+    let second = BlockingEndpoint::bind(Settings::receiver(any()), identity(2)).unwrap();
+    let (at, key) = serving.objects().unwrap();
+    let server = second.connect(at, key, PATIENCE).unwrap().unwrap();
+    second.send(&server, message, remora_atp::Options::default()).unwrap();
+    wait_until(&serving, |s| s.core.cache.in_progress_parked == 1);
+    assert_eq!(serving.shutdown().abandoned, 0);
+    let reply = second.recv(Some(PATIENCE)).unwrap().unwrap().object;
+    assert_eq!(nfs_reply(&call, &reply).status(), None);
 }

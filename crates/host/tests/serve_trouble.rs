@@ -343,6 +343,15 @@ fn who_asked_again_and_sends_no_more_gets_its_reply() {
 }
 
 #[test]
+fn who_asked_again_and_waits_makes_no_room_for_others() {
+    let (serving, call, mut tcp) = asked_again(|l| (l.connections_max, l.evict_min) = (2, Duration::ZERO));
+    assert_eq!(Tcp::connect(serving.local_addrs()[0]).try_receive(), None, "both have something under way");
+    assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
+    tcp.mount("/");
+    assert_eq!(serving.stats().sockets.refused, 1);
+}
+
+#[test]
 fn who_asked_again_and_waits_is_not_idle() {
     let (serving, call, mut tcp) = asked_again(|l| l.idle_max = Some(Duration::from_millis(100)));
     std::thread::sleep(Duration::from_millis(500));

@@ -237,10 +237,19 @@ impl Server {
     /// Whether a call is being executed whose reply goes to the stream `peer`, be it that it came on another one first.
     pub fn owes(&self, peer: Peer) -> bool {
         let client = peer.addr.ip().to_canonical();
-        self.pending.values().filter(|pending| pending.client == client).any(|pending| match pending.kind {
-            Kind::Cached { entry: Some(entry), .. } => self.cache.goes_to(entry, &self.live) == Some(peer),
-            _ => false,
-        })
+        self.pending.values().filter(|pending| pending.client == client).any(|p| self.goes_to(p) == Some(peer))
+    }
+
+    /// Those to whom it owes a reply to a call of the duplicate request cache.
+    pub fn owed(&self) -> impl Iterator<Item = Peer> {
+        self.pending.values().filter_map(|pending| self.goes_to(pending))
+    }
+
+    fn goes_to(&self, pending: &Pending) -> Option<Peer> {
+        match pending.kind {
+            Kind::Cached { entry: Some(entry), .. } => self.cache.goes_to(entry, &self.live),
+            _ => None,
+        }
     }
 
     /// Whether another request from `client`, of the largest size, could be executed now.

@@ -4,10 +4,10 @@
 //! thread lends, and keeps only what is left of a record that has not come to its end.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::admission::{Permit, Receiving, Share};
 use super::cost;
@@ -35,8 +35,6 @@ const SCRATCH: usize = 16 << 10;
 /// Most records that are handed to the core together, and the bytes with which they are enough.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 256 << 10;
-/// How often it is looked whether what is left to answer has been answered: less and less often.
-const ASK_EVERY: Range<Duration> = Duration::from_millis(5)..Duration::from_millis(100);
 /// Bytes of a record's mark.
 const MARK: usize = 4;
 /// A record's bytes beside the data of a WRITE: headers, credentials, handle.
@@ -92,12 +90,13 @@ impl Connection {
         self.stop();
     }
 
-    /// Whose place it holds, and how long nothing has come in, unless something is under way; `None` if it is
-    /// ending for another's sake.
-    pub(super) fn held(&self, now: Time) -> Option<(IpAddr, Option<Duration>)> {
+    /// Whose place it holds, and how long nothing has come in, unless something is under way or it is `owed` a reply;
+    /// `None` if it is ending for another's sake.
+    pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(IpAddr, Option<Duration>)> {
         let quiet = || now.since(Time::from_nanos(self.heard.load(Relaxed)));
         let evicted = self.evicted.load(Relaxed);
-        (!evicted).then(|| (host_of(self.peer.addr), self.share.room.is_free().then(quiet)))
+        let rests = self.share.room.is_free() && !owed.contains(&self.peer);
+        (!evicted).then(|| (host_of(self.peer.addr), rests.then(quiet)))
     }
 
     /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
@@ -143,16 +142,9 @@ impl Connection {
         end
     }
 
-    /// Waits until all is answered, and the socket has the answers. Those to calls that also came on another connection
-    /// before go out under that one's permits.
+    /// Waits until all is answered, and the socket has the answers.
     async fn all_answered(&self, hub: &Hub) {
-        self.share.room.all_free().await;
-        let mut pause = ASK_EVERY.start;
-        // In this order: what is owed no more is in the outbox by now, or expected there.
-        while hub.owes(self.peer) || !self.outbox.is_empty() {
-            sleep(pause).await;
-            pause = (2 * pause).min(ASK_EVERY.end);
-        }
+        hub.all_answered(self.peer, &self.share, || self.outbox.is_empty()).await;
     }
 
     /// Whether nothing is under way, and no reply is on its way here from another connection's call.

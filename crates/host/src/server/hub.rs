@@ -1,8 +1,10 @@
 //! Where everything meets: the cores behind their locks, and who takes what comes out of them.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use bytes::Bytes;
 use remora_base::{Core, Peer, Time, host_of};
 use remora_server::{Exports, Intake, Programs, Server, Stats};
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
@@ -29,6 +32,9 @@ const STALL_MAX_SHORT: Duration = Duration::from_secs(5);
 /// And this long while those of one address have taken what that may have: longer, for they may be one
 /// machine's, and its link away for a moment.
 const STALL_MAX_CROWDED: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether what is left to answer has been answered: less and less often.
+const ASK_EVERY: Range<Duration> = Duration::from_millis(5)..Duration::from_millis(100);
 
 /// Parts that the clients fall into.
 const SHARDS: usize = 8;
@@ -171,6 +177,18 @@ impl Hub {
         self.lock(self.shard_of(peer.addr)).core.owes(peer)
     }
 
+    /// Waits until all calls of the connection `peer` are answered, and `are_out` says of the answers that they have gone
+    /// out. Those to calls that also came on another connection before do so under that one's permits.
+    pub(super) async fn all_answered(&self, peer: Peer, share: &Share, are_out: impl Fn() -> bool) {
+        share.room.all_free().await;
+        let mut pause = ASK_EVERY.start;
+        // In this order: what is owed no more has come to the connection by now, or is expected there.
+        while self.owes(peer) || !are_out() {
+            sleep(pause).await;
+            pause = (2 * pause).min(ASK_EVERY.end);
+        }
+    }
+
     /// Gives the cores other exports; see [`Server::set_exports`].
     pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
         let last = std::mem::replace(&mut *self.lock_exports(), exports.clone());
@@ -230,7 +248,11 @@ impl Hub {
     /// The places that are held.
     fn held(&self) -> Vec<Held<Way>> {
         let now = self.clock.now();
-        let held = |shard: &Shard| shard.lock().connections.values().filter_map(|c| c.held(now)).collect::<Vec<_>>();
+        let held = |shard: &Shard| {
+            let state = shard.lock();
+            let owed: BTreeSet<Peer> = state.core.owed().collect();
+            state.connections.values().filter_map(|c| c.held(now, &owed)).collect::<Vec<_>>()
+        };
         self.shards.iter().flat_map(held).collect()
     }
 

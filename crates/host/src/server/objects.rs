@@ -15,6 +15,10 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +33,7 @@ use remora_wire::urgency::Urgency;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::admission::{Receiving, Share};
 use super::connection::RECORD_OVERHEAD;
@@ -65,6 +69,8 @@ pub(super) struct Guest {
     urgencies: Mutex<BTreeMap<u32, Urgency>>,
     /// Bounded by the permits of what is in it.
     replies: mpsc::UnboundedSender<Reply>,
+    /// How many replies are here that have not arrived, and how many times some have left the core that are not here yet.
+    expected: AtomicUsize,
     stop: Notify,
 }
 
@@ -169,6 +175,7 @@ fn welcome(hub: &Arc<Hub>, remote: Remote) -> Option<Entrance> {
         remote,
         urgencies: Mutex::default(),
         replies,
+        expected: AtomicUsize::new(0),
         stop: Notify::new(),
     });
     tokio::spawn(serve(hub.clone(), guest.clone(), incoming, outgoing));
@@ -204,15 +211,22 @@ impl Guest {
         self.stop.notify_one();
     }
 
-    /// Hands replies to its task.
-    pub(super) fn send(&self, replies: Vec<Reply>) {
+    /// Replies are about to come that were in the core until now, whose lock the caller has.
+    pub(super) fn expect(&self) {
+        self.expected.fetch_add(1, Relaxed);
+    }
+
+    /// They are here, and handed to its task.
+    pub(super) fn send_expected(&self, replies: Vec<Reply>) {
+        self.expected.fetch_add(replies.len(), Relaxed);
         for reply in replies {
             // Its task has ended: the client is told, and asks again.
             let _ = self.replies.send(reply);
         }
+        self.expected.fetch_sub(1, Release);
     }
 
-    /// Admits calls until there are no more; then waits until all is answered.
+    /// Admits calls until there are no more; then waits until all is answered, and the answers have arrived.
     async fn read_on(&self, hub: &Hub, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
@@ -227,7 +241,14 @@ impl Guest {
             () = admit => {}
             () = self.stop.notified() => {}
         }
-        self.share.room.all_free().await;
+        if self.remote.ended().is_some() {
+            // What it is owed goes elsewhere.
+            self.share.room.all_free().await;
+        } else {
+            // Who is cut off at the end of it asks again, as whenever a server goes.
+            let answered = hub.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
+            let _ = timeout(hub.limits.shutdown_max, answered).await;
+        }
         End::Left
     }
 
@@ -264,6 +285,7 @@ impl Guest {
                 Some(end) = under.ends.join_next() => {
                     let Ok((id, Some(Outcome::Delivered))) = end else { return End::Broken };
                     under.controls.remove(&id);
+                    self.expected.fetch_sub(1, Release);
                     under.since = hub.clock.now();
                 }
                 _ = look.tick(), if !under.controls.is_empty() => {

@@ -1,8 +1,9 @@
 //! What the cores know a connection by, whatever carries it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use remora_base::Time;
+use remora_base::{Peer, Time};
 
 use super::connection::Connection;
 use super::objects::Guest;
@@ -41,8 +42,9 @@ impl Way {
 
     /// Another one of it, that has replies for it which have left the core. They are to be [sent](Way::send) together.
     pub(super) fn expecting(&self) -> Way {
-        if let Way::Stream(connection) = self {
-            connection.outbox.expect();
+        match self {
+            Way::Stream(connection) => connection.outbox.expect(),
+            Way::Objects(guest) => guest.expect(),
         }
         self.clone()
     }
@@ -51,7 +53,7 @@ impl Way {
     pub(super) fn send(&self, replies: Vec<Reply>) {
         match self {
             Way::Stream(connection) => connection.outbox.send_expected(replies),
-            Way::Objects(guest) => guest.send(replies),
+            Way::Objects(guest) => guest.send_expected(replies),
         }
     }
 
@@ -82,10 +84,10 @@ impl Way {
 
     /// The place it holds; `None` for what holds no descriptor, which nobody gains by ending it, and for what is
     /// about to give it up.
-    pub(super) fn held(&self, now: Time) -> Option<Held<Way>> {
+    pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<Held<Way>> {
         match self {
             Way::Stream(connection) => {
-                connection.held(now).map(|(host, quiet)| Held { host, quiet, connection: self.clone() })
+                connection.held(now, owed).map(|(host, quiet)| Held { host, quiet, connection: self.clone() })
             }
             Way::Objects(_) => None,
         }

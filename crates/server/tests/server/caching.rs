@@ -56,7 +56,13 @@ fn a_reply_is_owed_to_the_newest_connection_that_is_left() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     let connections = [1, 2, 3].map(|id| remora_base::Peer::stream(([10, 0, 0, 1], 700 + id as u16).into(), id));
-    let owed = |w: &World| connections.map(|peer| w.server.owes(peer));
+    let owed = |w: &World| {
+        let all: Vec<_> = w.server.owed().collect();
+        connections.map(|peer| {
+            assert_eq!(w.server.owes(peer), all.contains(&peer));
+            all.contains(&peer)
+        })
+    };
     for peer in connections {
         w.send(peer, 1, &create(&root, "f"));
     }
