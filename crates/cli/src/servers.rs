@@ -6,6 +6,7 @@ use std::time::Duration;
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
 use remora_host::client::{self, ClientError, Known, Options, Session, Target};
+use remora_wire::mount::PATH_MAX;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
 use tokio::time::timeout;
@@ -326,11 +327,17 @@ fn place(url: &str, path: &str, mounted: &str, remote: Remote) -> Place {
 }
 
 /// The paths to try to mount for `path`: itself without its last `names_left` names, and what
-/// that lies in; at last, in case nothing above it can be mounted, the rest.
+/// that lies in; at last, in case nothing above it can be mounted, the rest. What is too long for MOUNT is found
+/// from above.
 fn candidates(path: &str, names_left: usize) -> Vec<String> {
     let parts: Vec<&str> = components(path).collect();
-    let first = parts.len().saturating_sub(names_left);
-    let lengths = (0..=first).rev().chain(first + 1..=parts.len());
+    let ends = parts.iter().scan(0, |end, part| {
+        *end += 1 + part.len();
+        Some(*end)
+    });
+    let fitting = ends.take_while(|end| *end <= PATH_MAX as usize).count();
+    let first = parts.len().saturating_sub(names_left).min(fitting);
+    let lengths = (0..=first).rev().chain(first + 1..=fitting);
     lengths.take(TRIES_MAX).map(|n| format!("/{}", parts[..n].join("/"))).collect()
 }
 
@@ -411,6 +418,9 @@ mod tests {
         assert_eq!(candidates("/", 0), ["/"]);
         assert_eq!(candidates("/", 1), ["/"]);
         assert_eq!(candidates(&"/d".repeat(500), 0).len(), TRIES_MAX);
+        let (long, longest) = ("/d".repeat(600), "/d".repeat(512));
+        assert_eq!((candidates(&long, 0).len(), &candidates(&long, 0)[0]), (TRIES_MAX, &longest));
+        assert_eq!(candidates(&format!("/a/{}/b", "n".repeat(1022)), 1), ["/a", "/"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What `cp` makes of the paths on its command line that are no plain files.
+//! What `cp` makes of the paths on its command line that are no plain files, and commands of paths that are long.
 
 mod common;
 
@@ -288,4 +288,29 @@ fn a_slash_at_the_end_means_a_directory() {
     let seen = p.run(&["stat", &s.url("/link/")]);
     assert!(seen.code == 0 && seen.stdout.contains("directory"), "{seen:?}");
     assert!(p.run(&["stat", &s.url("/link")]).stdout.contains("link"));
+}
+
+/// MOUNT takes 1024 bytes (MNTPATHLEN), and LOOKUP goes on from there.
+#[test]
+fn a_path_longer_than_mount_takes_is_walked_by_name() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let deep: String = (0..8).map(|n| format!("/{}", n.to_string().repeat(200))).collect();
+    fs::write(p.here("f"), "theirs").unwrap();
+    for at in ["", "?proto=udp", "?proto=tcp"] {
+        let url = |path: &str| s.url(&format!("{path}{at}"));
+        let mut made = String::new();
+        for name in deep.split('/').skip(1) {
+            made = format!("{made}/{name}");
+            p.ok(&["mkdir", &url(&made)]);
+        }
+        p.ok(&["cp", "-q", "f", &url(&format!("{deep}/f"))]);
+        assert_eq!(p.ok(&["cat", &url(&format!("{deep}/f"))]), "theirs");
+        assert_eq!(p.ok(&["ls", &url(&deep)]), "f\n");
+        for missing in [format!("{deep}/g"), format!("{deep}/g/h"), "/a".repeat(1500), format!("/{deep}x{deep}")] {
+            p.run(&["stat", &url(&missing)]).expect(1, &["no such file or directory"]);
+        }
+        p.run(&["stat", &url(&format!("/{}", "n".repeat(1500)))]).expect(1, &["name too long"]);
+        p.ok(&["rm", "-r", &url(&made[..201])]);
+    }
 }

@@ -292,33 +292,37 @@ async fn ask_line(line: &Line, question: &Question<'_>) -> Result<Found, ClientE
     }
 }
 
+/// Those of `paths` that are longer than servers can read are left out.
 async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
+    let refused =
+        |path: &str, reason| ClientError::Mount { server: line.server.to_string(), path: path.to_owned(), reason };
+    let fitting: Vec<_> = paths.iter().enumerate().filter(|(_, path)| path.len() <= mnt::PATH_MAX as usize).collect();
     let mut refusal = None;
-    for (batch, some) in paths.chunks(SIDE_BY_SIDE).enumerate() {
+    for some in fitting.chunks(SIDE_BY_SIDE) {
         let mut asked = Vec::new();
-        for path in some {
+        for (nth, path) in some {
             let call = mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes()));
-            asked.push((path, line.shared.submit(Request::Mount(call))?));
+            asked.push((*nth, path, line.shared.submit(Request::Mount(call))?));
         }
-        let mut asked = asked.into_iter().zip(batch * SIDE_BY_SIDE..);
-        while let Some(((path, pending), nth)) = asked.next() {
+        let mut asked = asked.into_iter();
+        while let Some((nth, path, pending)) = asked.next() {
             match line.shared.wait(pending, "asked to mount").await? {
                 Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => {
                     let next = match asked.next() {
-                        Some(((_, pending), nth)) => at_once(line, pending).await.map(|fh| (nth, fh)),
+                        Some((nth, _, pending)) => at_once(line, pending).await.map(|fh| (nth, fh)),
                         None => None,
                     };
                     return Ok(Found::Root((nth, mounted.fh), next));
                 }
                 Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
-                    let server = line.server.to_string();
-                    refusal.get_or_insert(ClientError::Mount { server, path: path.clone(), reason });
+                    refusal.get_or_insert_with(|| refused(path, reason));
                 }
                 _ => return Err(ClientError::Closed),
             }
         }
     }
-    Err(refusal.unwrap_or(ClientError::Closed))
+    let too_long = || paths.first().map(|path| refused(path, mnt::MountError::NameTooLong));
+    Err(refusal.or_else(too_long).unwrap_or(ClientError::Closed))
 }
 
 /// What was asked for beside something that has been answered, if that is answered, too.
@@ -386,14 +390,17 @@ mod tests {
         Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() }
     }
 
-    /// The reply of a server that mounts `path` alone and answers NULL.
+    /// The reply of a server that mounts `path` alone, answers NULL, and can read no path that MOUNT does not allow.
     fn reply(call: Bytes, path: &str) -> Vec<u8> {
         let mut r = Reader::new(call);
         let call = CallHeader::decode(&mut r).unwrap();
+        let asked = Some(&call).filter(|call| call.prog == mnt::PROGRAM && call.proc != 0);
+        let asked = asked.map(|_| Bytes::decode(&mut r).unwrap());
+        let is_long = asked.as_ref().is_some_and(|path| path.len() > mnt::PATH_MAX as usize);
+        let outcome = if is_long { Outcome::GarbageArgs } else { Outcome::Success };
         let mut reply = Vec::new();
-        ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
-        if call.prog == mnt::PROGRAM && call.proc != 0 {
-            let asked = Bytes::decode(&mut r).unwrap();
+        ReplyHeader { xid: call.xid, outcome }.encode(&mut reply);
+        if let Some(asked) = asked.filter(|_| !is_long) {
             let fits = asked == path.as_bytes();
             let result =
                 if fits { Ok(mnt::Mounted { fh: Fh(asked), flavors: vec![1] }) } else { Err(mnt::MountError::NoEnt) };
@@ -444,6 +451,21 @@ mod tests {
             "that UDP is refused is known at once: {:?}",
             began.elapsed()
         );
+    }
+
+    #[tokio::test]
+    async fn a_path_that_no_server_can_read_is_left_out() {
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let target = Target::parse(&format!("nfs://{}/", socket.local_addr().unwrap())).unwrap();
+        tokio::spawn(serve_datagrams(socket, "/b", Duration::ZERO, 0));
+        let long = "/a".repeat(513);
+        let paths = [&long, "/a", &long, "/b", "/"].map(String::from);
+        let Mounted { nth, session, .. } = mount_first(&target, &paths, options()).await.unwrap();
+        assert_eq!((nth, &session.root().0[..]), (3, &b"/b"[..]));
+        let said = mount_first(&target, &paths[..3], options()).await.unwrap_err();
+        assert!(matches!(said, ClientError::Mount { reason: mnt::MountError::NoEnt, .. }), "{said}");
+        let said = mount(&target, &long, options()).await.unwrap_err();
+        assert!(matches!(said, ClientError::Mount { reason: mnt::MountError::NameTooLong, .. }), "{said}");
     }
 
     /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.
