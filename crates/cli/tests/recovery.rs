@@ -75,6 +75,26 @@ fn an_interrupted_upload_keeps_all_that_had_arrived() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
 }
 
+/// Also of a copy that is complete with its first COMMIT, and lacks only its name.
+#[test]
+fn an_upload_that_is_interrupted_before_it_has_its_name_keeps_all_of_it() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(200_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "80ms"]);
+    let arrived = || names(&p.srv("")).pop().map_or(0, |name| fs::metadata(p.srv(&name)).unwrap().len());
+    let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    until("all has arrived", || arrived() == 200_000);
+    // In the round trip of the COMMIT.
+    std::thread::sleep(Duration::from_millis(150));
+    running.signal("INT");
+    running.finish().expect(130, &["interrupted", "200 kB", "--resume"]);
+    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
+    assert_eq!((bytes, before), (0, 200_000));
+    assert!(fs::read(p.srv("f")).unwrap() == noise(200_000, 5));
+    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], vec![]));
+}
+
 /// A directory with two large files.
 fn two_files(dir: &Path) {
     fs::create_dir(dir).unwrap();

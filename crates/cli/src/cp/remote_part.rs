@@ -195,19 +195,32 @@ impl RemotePart {
         }
     }
 
-    /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`.
+    /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`. What goes in one piece
+    /// is not noted, for as a rule it has its name a moment later: see [`Self::note_all`].
     pub(crate) fn committed(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
         let mut journal = self.journal();
         ranges.into_iter().for_each(|range| journal.done.insert(range));
         let saved = self.saved.load(Ordering::Relaxed);
-        // What went in one piece is copied again as fast as a journal is read.
         if saved == 0 && journal.is_complete() {
             return Ok(());
         }
+        self.note(&journal)
+    }
+
+    fn note(&self, journal: &Journal) -> io::Result<()> {
         let Some(file) = self.noted_in()? else { return Ok(()) };
-        file.store(&journal)?;
+        file.store(journal)?;
         self.saved.store(journal.done.bytes(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// It ends unfinished: what is committed and not noted is noted now.
+    fn note_all(&self) {
+        let journal = self.journal();
+        if journal.done.bytes() > self.saved.load(Ordering::Relaxed) {
+            // It cannot be resumed then, and nobody is promised that it can.
+            let _ = self.note(&journal);
+        }
     }
 
     /// Gives it its name and attributes although its last bytes are still on their way: they are
@@ -263,6 +276,9 @@ impl RemotePart {
             return;
         }
         let dir = &self.dest.dir.fh;
+        if why.may_pass() {
+            self.note_all();
+        }
         // All of this is best effort: there is nobody to tell. Where it cannot be done what is noted stays, for
         // something incomplete may have the final name.
         let Ok(is_named) = self.has_name().await else { return };
@@ -322,6 +338,7 @@ impl Named {
 impl Drop for RemotePart {
     fn drop(&mut self) {
         if !self.finished {
+            self.note_all();
             self.kept.add(self.saved.load(Ordering::Relaxed));
         }
     }
