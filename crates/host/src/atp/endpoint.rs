@@ -213,7 +213,7 @@ impl AtpEndpoint {
 
     /// Binds to `addr` instead and tells the peers; requests go on. Not needed when an address
     /// of the machine changes and the endpoint is bound to all of them: that is noticed within a
-    /// second. Gives the new local address.
+    /// second, or one for each 64 peers. Gives the new local address.
     pub async fn rebind(&self, addr: SocketAddr) -> Result<SocketAddr, AtpError> {
         let (told, hear) = oneshot::channel();
         {

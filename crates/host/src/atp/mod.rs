@@ -21,8 +21,9 @@
 //! | the good-bye at the end                | one second                                |
 //!
 //! **Roaming.** The socket of a program that only sends is bound to all addresses. Once a second
-//! the endpoint looks from which of them its packets leave; when that changes, peers are told at
-//! once. [`AtpEndpoint::rebind`] does it on request.
+//! the endpoint looks from which of them its packets to each peer leave (to 64 of them; where there
+//! are more, those of the next second are others); when that changes, peers are told at once.
+//! [`AtpEndpoint::rebind`] does it on request.
 //!
 //! [`blocking`] is the same without `async`; [`keys`] keeps identities on disk.
 
@@ -35,6 +36,7 @@ mod reach;
 mod request;
 mod shared;
 mod socket;
+mod sources;
 mod worker;
 
 pub use endpoint::{AtpEndpoint, Received, Remote, Settings};

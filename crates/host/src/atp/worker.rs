@@ -2,7 +2,6 @@
 //! core's timers to the fraction of a millisecond, which its pacing lives on. It sleeps in `poll`
 //! until something comes, an application asks for something, or a timer is due.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::shared::{Line, Shared, State};
 use super::socket::{Batch, Socket, source_towards};
+use super::sources::Sources;
 
 /// Reads from the socket before timers and what is to be sent have their turn.
 const READS_MAX: usize = 16;
@@ -31,8 +31,7 @@ pub(super) struct Worker {
     next: Batch,
     is_blocked: bool,
     look_at: Time,
-    /// Where our datagrams to some peer came from when we last looked.
-    source: Option<(SocketAddr, IpAddr)>,
+    sources: Sources,
 }
 
 impl Worker {
@@ -44,7 +43,7 @@ impl Worker {
             next: Batch::default(),
             is_blocked: false,
             look_at: Time::ZERO,
-            source: None,
+            sources: Sources::default(),
         }
     }
 
@@ -157,13 +156,12 @@ impl Worker {
             return;
         }
         self.look_at = now + LOOK_AROUND;
-        let peer = self.shared.lock().peers.values().find_map(|line| match *line.borrow() {
+        let up = |line: &Line| match *line {
             Line::Up { addr, .. } => Some(addr),
             _ => None,
-        });
-        let Some(peer) = peer else { return };
-        let Some(source) = source_towards(peer) else { return };
-        if self.source.replace((peer, source)).is_some_and(|(p, before)| p == peer && before != source) {
+        };
+        let peers = self.shared.lock().peers.values().filter_map(|line| up(&line.borrow())).collect();
+        if self.sources.look(&peers, source_towards) {
             self.socket.forget_routes();
             self.shared.lock().core.rebind(now);
         }
