@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use common::copies::resumed;
 use common::{Place, Running, is_root, names, noise};
+use skip::skipped;
 
 /// One way.
 const DELAY: Duration = Duration::from_millis(200);
@@ -167,4 +169,33 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
     let left: Vec<PathBuf> = ["", "t", "t/closed", "t/closed/deep"].map(|dir| p.srv(dir)).into();
     let left: Vec<Vec<String>> = left.iter().map(|dir| names(dir)).collect();
     assert_eq!(left, [vec!["t"], vec!["closed", "secret"], vec!["deep", "x", "y"], vec![]]);
+}
+
+/// NFSv3 counts seconds from 1970 to 2106. What is older or newer has the nearest of them there, and is found again.
+#[test]
+fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
+    let p = Place::new();
+    fs::create_dir(p.here("d")).unwrap();
+    let (year, half) = (Duration::from_secs(31_557_600), Duration::from_millis(500));
+    let times = [
+        ("old", UNIX_EPOCH - 10 * year - half, 0),
+        ("just-old", UNIX_EPOCH - half, 0),
+        ("first", UNIX_EPOCH, 0),
+        ("new", UNIX_EPOCH + 200 * year + half, i64::from(u32::MAX)),
+    ];
+    for (name, time, _) in times {
+        fs::write(p.here("d").join(name), noise(1000, 5)).unwrap();
+        fs::File::options().write(true).open(p.here("d").join(name)).unwrap().set_modified(time).unwrap();
+    }
+    if fs::metadata(p.here("d/new")).unwrap().modified().unwrap() != times[3].1 {
+        return skipped("what_is_older_or_newer_than_times_of_nfs_is_copied_once", "the file system has no such times");
+    }
+    fs::File::open(p.here("d")).unwrap().set_modified(times[0].1).unwrap();
+    let s = p.serve(&[]);
+    p.ok(&["cp", "-r", "-q", "d", &s.url("/")]);
+    for (name, _, secs) in times {
+        assert_eq!(fs::metadata(p.srv("d").join(name)).unwrap().mtime(), secs, "{name}");
+    }
+    assert_eq!(fs::metadata(p.srv("d")).unwrap().mtime(), 0);
+    assert_eq!(resumed(&p.ok(&["cp", "-r", "--json", "--resume", "d", &s.url("/")])), (0, 4000));
 }

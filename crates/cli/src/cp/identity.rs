@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use remora_wire::nfs3::Attr;
+use remora_wire::nfs3::{Attr, NfsTime};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Error;
@@ -54,8 +54,16 @@ impl Identity {
     /// Whether `copy` has the time that was set when it was this one's copy. Some file systems keep whole
     /// seconds only.
     pub(crate) fn has_dated(&self, copy: &Identity) -> bool {
-        let (mine, theirs) = (self.mtime, copy.mtime);
-        mine.0 == theirs.0 && (mine.1 == theirs.1 || theirs.1 == 0)
+        let (mine, theirs) = (nearest(self.mtime), copy.mtime);
+        i64::from(mine.secs) == theirs.0 && (mine.nanos == theirs.1 || theirs.1 == 0)
+    }
+}
+
+/// What a copy on a server gets for a time. NFSv3 counts seconds from 1970 to 2106.
+pub(super) fn nearest((secs, nanos): Instant) -> NfsTime {
+    match u32::try_from(secs) {
+        Ok(secs) => NfsTime { secs, nanos },
+        Err(_) => NfsTime { secs: if secs < 0 { 0 } else { u32::MAX }, nanos: 0 },
     }
 }
 
@@ -141,6 +149,17 @@ pub(crate) mod tests {
         assert!(a.is_copied_by(&copy(5)) && a.is_copied_by(&copy(0)));
         assert!(!a.is_copied_by(&copy(6)));
         assert!(!a.is_copied_by(&source(99, 7)) && !a.is_copied_by(&source(100, 8)));
+    }
+
+    #[test]
+    fn copies_of_what_nfs_has_no_time_for_are_recognised_by_the_nearest() {
+        let copy = |mtime| Identity { device: 8, file: 8, size: 100, mtime, ctime: (9, 9) };
+        let last = (i64::from(u32::MAX), 0);
+        for (secs, nearest) in [(-1, (0, 0)), (-10_000, (0, 0)), (last.0 + 1, last), (i64::MAX, last)] {
+            assert!(source(100, secs).is_copied_by(&copy(nearest)), "{secs}");
+            assert!(!source(100, secs).is_copied_by(&copy((1, 0))), "{secs}");
+        }
+        assert!(source(100, last.0).is_copied_by(&copy((last.0, 5))) && source(100, 0).is_copied_by(&copy((0, 5))));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::path::Path;
 use bytes::Bytes;
 use remora_client::Written;
 use remora_host::client::{self, ClientError, Limits, Progress};
-use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SetAttr, SetTime};
+use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, SetTime};
 use tokio::sync::oneshot;
 
 use super::holes;
-use super::identity::{Change, Identity, State};
+use super::identity::{Change, Identity, State, nearest};
 use super::job::{Job, count};
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
@@ -237,9 +237,7 @@ impl Look {
 
 /// Permission bits and the time of modification.
 pub(crate) fn copied_attributes(meta: &fs::Metadata) -> SetAttr {
-    // NFSv3's times end in 2106 and begin in 1970.
-    let secs = u32::try_from(meta.mtime().max(0)).unwrap_or(u32::MAX);
-    let mtime = NfsTime { secs, nanos: meta.mtime_nsec() as u32 };
+    let mtime = nearest((meta.mtime(), meta.mtime_nsec() as u32));
     SetAttr { mode: Some(meta.mode() & 0o777), mtime: SetTime::To(mtime), ..SetAttr::NONE }
 }
 
