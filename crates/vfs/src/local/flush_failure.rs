@@ -19,6 +19,12 @@ pub(super) fn me() -> Cred {
     Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), gids: Vec::new() }
 }
 
+/// A default ACL with a mask as setfacl(1) writes it: rw for the owner, r for a user and the group, nothing for others.
+pub(super) const ACL: [u8; 44] = [
+    2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 1, 0, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 4, 0,
+    255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+];
+
 /// A disk with two files.
 pub(super) fn disk() -> (tempfile::TempDir, LocalDisk, [FileId; 2]) {
     let dir = tempfile::tempdir().unwrap();

@@ -15,6 +15,8 @@ pub(super) struct Kind {
     /// the directory makes both stable: ext4 with a journal of its own, and XFS. What cannot be
     /// told counts as none.
     pub(super) has_journal: bool,
+    /// Whether what is made gets the ACL that its directory hands down in a step of its own, behind that: XFS.
+    pub(super) acl_apart: bool,
     /// Whether syncfs(2) writes names and attributes. FUSE asks nothing of the process behind it then (but for
     /// virtiofs, which cannot be told apart), and 9p and eCryptfs nothing of what is below.
     pub(super) syncs_all: bool,
@@ -31,9 +33,10 @@ impl Kind {
         const ECRYPTFS: i64 = 0xf15f;
         const NINE_P: i64 = 0x0102_1997;
         let exact = Ways { grain: Duration::ZERO, shuns: false };
-        let unknown = Kind { has_journal: false, syncs_all: true, ways: Ways { grain: REST, shuns: false } };
+        let unknown =
+            Kind { has_journal: false, syncs_all: true, acl_apart: false, ways: Ways { grain: REST, shuns: false } };
         match fstatfs(root).map(|s| s.f_type) {
-            Ok(XFS) => Kind { has_journal: true, ways: exact, ..unknown },
+            Ok(XFS) => Kind { has_journal: true, acl_apart: true, ways: exact, ..unknown },
             Ok(EXT) => {
                 let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
                 Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..unknown }

@@ -90,7 +90,7 @@ impl LocalDisk {
     /// `at_once`: it was made in one step.
     pub(super) fn sync_made(&self, dir: &Folder, made: &Object, at_once: bool) -> Result<()> {
         let names = self.open_to_sync(dir);
-        if at_once && self.disk.kind.has_journal {
+        if at_once && self.is_one_step(dir, made) {
             return self.sync_shared(dir.key, names);
         }
         let own = match made.attr.kind {
@@ -106,6 +106,13 @@ impl LocalDisk {
             }
             (None, names) => self.sync_unopenable(|| Some((dir.key, names?))),
         }
+    }
+
+    /// Whether a journal takes what is made at once in `dir` together with its name, all of it.
+    fn is_one_step(&self, dir: &Folder, made: &Object) -> bool {
+        let Kind { has_journal, acl_apart, .. } = self.disk.kind;
+        let may_have_acl = made.attr.kind != FileType::SymLink;
+        has_journal && !(acl_apart && may_have_acl && self.hands_down_acl(dir))
     }
 
     /// Makes an object stable that has got one more name, in `dir`.
@@ -317,8 +324,10 @@ mod tests {
     use std::time::Duration;
 
     use remora_wire::nfs3::{CreateHow, SetAttr};
+    use rustix::fs::{XattrFlags, setxattr};
+    use rustix::io::Errno;
 
-    use super::super::flush_failure::{disk, me};
+    use super::super::flush_failure::{ACL, disk, me};
     use super::super::graveyard::Ways;
     use super::super::{LocalDisk, Options, identity, ids};
     use super::{EVERYTHING, Kind};
@@ -348,7 +357,12 @@ mod tests {
             return skip::skipped(&skip::this_test(), "needs a umask");
         }
         let dir = tempfile::tempdir().unwrap();
-        let kind = Kind { has_journal: true, syncs_all: true, ways: Ways { grain: Duration::ZERO, shuns: false } };
+        let kind = Kind {
+            has_journal: true,
+            syncs_all: true,
+            acl_apart: false,
+            ways: Ways { grain: Duration::ZERO, shuns: false },
+        };
         let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), |_, _| kind).unwrap();
         let ledger = Arc::<Ledger>::default();
         let view = disk.deferring(&ledger).unwrap();
@@ -356,6 +370,33 @@ mod tests {
             let how = CreateHow::Guarded(SetAttr { mode: Some(mode), ..SetAttr::NONE });
             let made = view.create(&me(), &disk.root(), format!("{mode:o}").as_bytes(), &how).unwrap();
             assert_eq!((made.attr.mode, ledger.take().len()), (mode, flushes), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn an_acl_that_is_handed_down_behind_the_making_is_a_second_step() {
+        let ways = Ways { grain: Duration::ZERO, shuns: false };
+        for acl_apart in [false, true] {
+            let top = tempfile::tempdir().unwrap();
+            let kind = Kind { has_journal: true, syncs_all: true, acl_apart, ways };
+            let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), |_, _| kind).unwrap();
+            let ledger = Arc::<Ledger>::default();
+            let view = disk.deferring(&ledger).unwrap();
+            let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), ..SetAttr::NONE });
+            let dir = disk.root();
+            view.create(&me(), &dir, b"without", &how).unwrap();
+            assert_eq!(ledger.take().len(), 1, "no ACL");
+            let set = setxattr(top.path(), c"system.posix_acl_default", &ACL, XattrFlags::empty());
+            if set == Err(Errno::OPNOTSUPP) {
+                return skip::skipped(&skip::this_test(), "the file system has no ACLs");
+            }
+            let flushes = if acl_apart { 2 } else { 1 };
+            view.create(&me(), &dir, b"file", &how).unwrap();
+            assert_eq!(ledger.take().len(), flushes, "a file");
+            view.mkdir(&me(), &dir, b"dir", &SetAttr::NONE).unwrap();
+            assert_eq!(ledger.take().len(), flushes, "a directory");
+            view.symlink(&me(), &dir, b"link", &SetAttr::NONE, b"file").unwrap();
+            assert_eq!(ledger.take().len(), 1, "a link has no ACL");
         }
     }
 

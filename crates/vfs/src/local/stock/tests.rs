@@ -6,7 +6,7 @@ use std::path::Path;
 use remora_wire::nfs3::{CreateHow, SetAttr};
 use rustix::fs::{XattrFlags, setxattr};
 
-use super::super::flush_failure::me;
+use super::super::flush_failure::{ACL, me};
 use super::super::{Options, graveyard::Ways, kind::Kind};
 use super::*;
 use crate::{FileId, Vfs};
@@ -16,7 +16,12 @@ fn disk(honour: bool) -> (tempfile::TempDir, LocalDisk, FileId) {
     let top = tempfile::tempdir().unwrap();
     std::fs::set_permissions(top.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let options = Options { honour_credentials: honour, ..Options::new([1; 8]) };
-    let kind = Kind { has_journal: false, syncs_all: true, ways: Ways { grain: Duration::ZERO, shuns: true } };
+    let kind = Kind {
+        has_journal: false,
+        syncs_all: true,
+        acl_apart: false,
+        ways: Ways { grain: Duration::ZERO, shuns: true },
+    };
     let disk = LocalDisk::open_as(top.path(), options, |_, _| kind).unwrap();
     slow_down(&disk);
     std::fs::create_dir(top.path().join("dir")).unwrap();
@@ -116,12 +121,6 @@ fn what_has_a_name_keeps_it_and_the_file_waits_for_another() {
     }
     assert_eq!(std::fs::read(top.path().join("dir/taken")).unwrap(), b"old");
 }
-
-/// A default ACL with a mask as setfacl(1) writes it: rw for the owner, r for a user and the group, nothing for others.
-const ACL: [u8; 44] = [
-    2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 1, 0, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255, 16, 0, 4, 0,
-    255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
-];
 
 #[test]
 fn a_directory_with_a_default_acl_has_the_last_word() {
