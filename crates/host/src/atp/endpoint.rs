@@ -190,7 +190,8 @@ impl AtpEndpoint {
         state.received.iter().rposition(|arrived| peers(arrived.from)).map_or(0, |last| last + 1)
     }
 
-    /// The next thing worth knowing. Notices not taken in time are dropped, the oldest first.
+    /// The next thing worth knowing. Notices not taken in time are dropped, the oldest first; but the newest of
+    /// each request stays until the request has ended.
     pub async fn notice(&self) -> Result<Notice, AtpError> {
         let shared = self.shared();
         loop {

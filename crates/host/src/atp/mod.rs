@@ -16,7 +16,7 @@
 //! | objects to be sent, and their bytes    | the scheduler's settings                  |
 //! | objects on their way in                | the session's buffers                     |
 //! | received objects not taken             | `Settings::received_max`, and their bytes |
-//! | notices not taken                      | 1,024, the oldest are dropped             |
+//! | notices not taken                      | 1,024, the oldest are dropped; beside them the newest of each request |
 //! | datagrams that the socket has no room for | one batch; the core makes no more      |
 //! | the good-bye at the end                | one second                                |
 //!
@@ -32,6 +32,7 @@ mod endpoint;
 mod error;
 mod interface;
 pub mod keys;
+mod notices;
 mod reach;
 mod request;
 mod shared;

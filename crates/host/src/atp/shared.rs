@@ -13,10 +13,8 @@ use remora_atp::{Final, Priority, RequestId, Side, Upcall};
 use remora_base::{Core, Rate, Time};
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::notices::Notices;
 use crate::Clock;
-
-/// Notices kept for [`AtpEndpoint::notice`](super::AtpEndpoint::notice); the oldest are dropped.
-const NOTICES_MAX: usize = 1024;
 
 /// How a connection is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,7 +89,7 @@ pub(super) struct State {
     pub(super) bounds: Option<oneshot::Sender<Crossing>>,
     pub(super) received: VecDeque<Arrived>,
     pub(super) received_bytes: usize,
-    pub(super) notices: VecDeque<Notice>,
+    pub(super) notices: Notices,
     /// A new local address to bind to, for the thread to do.
     pub(super) rebind: Option<(SocketAddr, oneshot::Sender<std::io::Result<SocketAddr>>)>,
     pub(super) local: SocketAddr,
@@ -133,7 +131,7 @@ impl State {
             bounds: None,
             received: VecDeque::new(),
             received_bytes: 0,
-            notices: VecDeque::new(),
+            notices: Notices::default(),
             rebind: None,
             local,
             limits,
@@ -250,6 +248,7 @@ impl Shared {
     fn event(&self, state: &mut State, event: Event) {
         let notice = match event {
             Event::Upcall(Upcall::Final(end)) => {
+                state.notices.ended(end.request);
                 if let Some(waiter) = state.requests.remove(&end.request) {
                     // Nobody waits any more: it ended for nobody.
                     let _ = waiter.send(end);
@@ -296,9 +295,6 @@ impl Shared {
                 Notice::Down { peer, why: text }
             }
         };
-        if state.notices.len() == NOTICES_MAX {
-            state.notices.pop_front();
-        }
         state.notices.push_back(notice);
         self.noticed.notify_one();
     }
@@ -323,6 +319,7 @@ mod tests {
     use std::time::Instant;
 
     use remora_atp::session::Config;
+    use remora_atp::{Dest, Outcome};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     use super::*;
@@ -352,5 +349,36 @@ mod tests {
         assert!(!sounds(&shared, 0), "it sounds for ever");
         shared.ring();
         assert!(sounds(&shared, 0), "it still can be rung");
+    }
+
+    /// However many are suspended at once, each application hears of its own; and nothing of one that has ended.
+    #[test]
+    fn what_is_said_of_a_request_waits_until_it_is_taken_or_the_request_has_ended() {
+        let shared = shared();
+        let mut state = shared.lock();
+        let rate = Rate::mbit(1);
+        let short = |n| Upcall::InsufficientBandwidth { request: RequestId(n), needed: rate, available: rate };
+        let peer = PeerId::from(Dest(1));
+        for n in 0..2000 {
+            shared.event(&mut state, Event::Upcall(short(n)));
+            shared.event(&mut state, Event::Heard { peer });
+        }
+        shared.event(&mut state, Event::Upcall(Upcall::Resumed { request: RequestId(7) }));
+        let ended = Final {
+            request: RequestId(9),
+            dest: Dest(1),
+            outcome: Outcome::Cancelled,
+            at: Time::ZERO,
+            written: 0,
+            size: 1,
+        };
+        shared.event(&mut state, Event::Upcall(Upcall::Final(ended)));
+        let all: Vec<Notice> = std::iter::from_fn(|| state.notices.pop_front()).collect();
+        let told: Vec<Upcall> =
+            all.iter().filter_map(|n| if let Notice::Request(u) = n { Some(*u) } else { None }).collect();
+        let said = |n| if n == 7 { Upcall::Resumed { request: RequestId(7) } } else { short(n) };
+        let expected: Vec<Upcall> = (0..2000).filter(|n| *n != 9).map(said).collect();
+        assert_eq!((told.len(), told == expected), (1999, true));
+        assert_eq!(all.len() - told.len(), 1024, "of all else the newest");
     }
 }
