@@ -5,7 +5,6 @@ mod common;
 
 use std::collections::HashMap;
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -14,120 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use common::between::{Fate, between, between_mounting};
+use common::copies::resumed;
 use common::{Daemon, Place, names, noise, until};
-use remora_wire::mount;
-use remora_wire::nfs3::{self, Call, Fh, Proc, ReadDirPlusArgs, Reply, Status};
-use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr};
+use remora_wire::nfs3::{self, Call, Proc, ReadDirPlusArgs, Reply, Status};
+use remora_wire::rpc::Outcome;
 use serde_json::Value;
-
-/// What becomes of a call.
-enum Fate {
-    /// This reaches the server.
-    Pass(Call),
-    /// It is answered with this.
-    Fail(Status),
-    /// Or with this.
-    Say(Reply),
-    /// It is not executed, for this reason.
-    Refuse(Outcome),
-    /// It is answered with what nobody understands.
-    Nonsense,
-    /// It is not answered.
-    Ignore,
-    /// It is executed, its answer is lost, and the server does not know it any more when it comes again.
-    Lose(Call),
-}
-
-/// Stands between clients and `server`, over UDP: NFS calls have the fate that `judge` says, and
-/// datagrams longer than `longest` do not arrive, either way.
-fn between(server: &Daemon, longest: usize, judge: impl FnMut(Call) -> Fate + Send + 'static) -> String {
-    between_mounting(server, longest, |_| None, judge)
-}
-
-/// The same, and MNT of a path brings what `mounts` says, if it says anything.
-fn between_mounting(
-    server: &Daemon,
-    longest: usize,
-    mounts: impl Fn(&[u8]) -> Option<Fh> + Send + 'static,
-    mut judge: impl FnMut(Call) -> Fate + Send + 'static,
-) -> String {
-    let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    far.connect(("127.0.0.1", server.port())).unwrap();
-    let url = format!("nfs://{}/?proto=udp", near.local_addr().unwrap());
-    let client = Arc::new(Mutex::new(None::<SocketAddr>));
-    let (back, from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone());
-    thread::spawn(move || {
-        let mut buf = [0; 65_536];
-        while let Ok(len) = from.recv(&mut buf) {
-            let to = *to.lock().unwrap();
-            if let (true, Some(to)) = (len <= longest, to) {
-                back.send_to(&buf[..len], to).unwrap();
-            }
-        }
-    });
-    thread::spawn(move || {
-        let mut buf = [0; 65_536];
-        while let Ok((len, peer)) = near.recv_from(&mut buf) {
-            *client.lock().unwrap() = Some(peer);
-            let mut r = Reader::new(Bytes::copy_from_slice(&buf[..len]));
-            let header = CallHeader::decode(&mut r).unwrap();
-            let mut message = buf[..len].to_vec();
-            if header.prog == mount::PROGRAM
-                && header.proc == 1
-                && let Some(fh) = mounts(&Bytes::decode(&mut r).unwrap())
-            {
-                message.clear();
-                ReplyHeader { xid: header.xid, outcome: Outcome::Success }.encode(&mut message);
-                mount::Reply::Mnt(Ok(mount::Mounted { fh, flavors: vec![1] })).encode(&mut message);
-                near.send_to(&message, peer).unwrap();
-                continue;
-            }
-            if header.prog == nfs3::PROGRAM {
-                let proc = Proc::from_number(header.proc).unwrap();
-                message.clear();
-                match judge(Call::decode(proc, &mut r).unwrap()) {
-                    Fate::Pass(call) => {
-                        header.encode(&mut message);
-                        call.encode(&mut message);
-                    }
-                    Fate::Ignore => continue,
-                    Fate::Lose(call) => {
-                        executed(&header, &call, far.peer_addr().unwrap());
-                        continue;
-                    }
-                    fate => {
-                        let outcome = if let Fate::Refuse(why) = fate { why } else { Outcome::Success };
-                        ReplyHeader { xid: header.xid, outcome }.encode(&mut message);
-                        match fate {
-                            Fate::Fail(status) => Reply::failed(proc, status).encode(&mut message),
-                            Fate::Say(reply) => reply.encode(&mut message),
-                            Fate::Nonsense => message.extend([255; 8]),
-                            _ => {}
-                        }
-                        near.send_to(&message, peer).unwrap();
-                        continue;
-                    }
-                }
-            }
-            if message.len() <= longest {
-                far.send(&message).unwrap();
-            }
-        }
-    });
-    url
-}
-
-/// Has `server` do this, under another number.
-fn executed(header: &CallHeader, call: &Call, server: SocketAddr) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut message = Vec::new();
-    CallHeader { xid: !header.xid, ..header.clone() }.encode(&mut message);
-    call.encode(&mut message);
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    socket.send_to(&message, server).unwrap();
-    socket.recv(&mut [0; 65_536]).unwrap();
-}
 
 /// A server that forgets: each of these calls is executed, its answer lost, and executed again.
 fn forgetful(server: &Daemon, procs: &'static [Proc]) -> String {
@@ -323,6 +214,21 @@ fn a_server_that_is_lost_while_links_are_read_ends_a_listing() {
         assert_eq!(out.stdout.lines().count(), 1, "what comes before them is shown: {}", out.stdout);
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
+}
+
+/// The trouble may pass, and all of it has arrived.
+#[test]
+fn a_copy_that_lacked_only_its_name_when_trouble_came_goes_on() {
+    let p = Place::new();
+    fs::write(p.here("f"), noise(100_000, 5)).unwrap();
+    let s = p.serve(&[]);
+    let url = between(&s, usize::MAX, |call| match call {
+        Call::Rename(_) => Fate::Fail(Status::Io),
+        call => Fate::Pass(call),
+    });
+    p.run(&["cp", "-q", "f", &at(&url, "/f")]).expect(1, &["input/output error", "100 kB", "--resume"]);
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, 100_000));
+    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], vec![]));
 }
 
 /// What the server refuses to give its name is of no use, and nothing of it stays.

@@ -1,6 +1,7 @@
 //! Runs the built binary: commands to their end, servers and relays beside them.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod between;
 pub(crate) mod copies;
 pub(crate) mod trials;
 
