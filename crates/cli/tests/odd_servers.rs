@@ -427,13 +427,18 @@ fn a_copy_that_may_have_its_name_when_the_server_is_lost_is_completed() {
     source.write_all_at(&noise(1_000_000, 5), 0).unwrap();
     source.write_all_at(&noise(100_000, 6), 1_900_000).unwrap();
     let s = p.serve(&[]);
-    let mut is_gone = false;
+    let (mut is_named, mut is_gone) = (false, false);
     let url = between(&s, usize::MAX, move |call| match call {
+        // Its answer comes when the name has been asked for.
         Call::Write(write) if write.offset + u64::from(write.count) == 2_000_000 => {
-            is_gone = true;
-            Fate::Fail(Status::NoSpc)
+            is_gone = is_named;
+            if is_named { Fate::Fail(Status::NoSpc) } else { Fate::Ignore }
         }
-        Call::Rename(_) | Call::SetAttr(_) if is_gone => Fate::Lose(call),
+        Call::Rename(_) => {
+            is_named = true;
+            Fate::Lose(call)
+        }
+        Call::SetAttr(_) if is_named => Fate::Lose(call),
         _ if is_gone => Fate::Ignore,
         call => Fate::Pass(call),
     });
