@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -421,24 +421,31 @@ fn a_copy_that_has_its_name_when_trouble_comes_is_hidden_again() {
 /// The same, and then the server is gone, with the answer to whether it has its name.
 #[test]
 fn a_copy_that_may_have_its_name_when_the_server_is_lost_is_completed() {
+    // Where much is sent again, as on a machine that is busy, the name is not asked for before the end.
+    assert!((0..5).any(|_| may_have_its_name()), "the name is never asked for early");
+}
+
+/// Whether it was asked for before all had been answered.
+fn may_have_its_name() -> bool {
     let p = Place::new();
     let source = fs::File::create(p.here("f")).unwrap();
     // With the hole it has its size from the beginning.
     source.write_all_at(&noise(1_000_000, 5), 0).unwrap();
     source.write_all_at(&noise(100_000, 6), 1_900_000).unwrap();
     let s = p.serve(&[]);
-    let (mut is_named, mut is_gone) = (false, false);
+    let is_named = Arc::new(AtomicBool::new(false));
+    let (named, mut is_gone) = (is_named.clone(), false);
     let url = between(&s, usize::MAX, move |call| match call {
         // Its answer comes when the name has been asked for.
         Call::Write(write) if write.offset + u64::from(write.count) == 2_000_000 => {
-            is_gone = is_named;
-            if is_named { Fate::Fail(Status::NoSpc) } else { Fate::Ignore }
+            is_gone = named.load(Relaxed);
+            if is_gone { Fate::Fail(Status::NoSpc) } else { Fate::Ignore }
         }
         Call::Rename(_) => {
-            is_named = true;
+            named.store(true, Relaxed);
             Fate::Lose(call)
         }
-        Call::SetAttr(_) if is_named => Fate::Lose(call),
+        Call::SetAttr(_) if named.load(Relaxed) => Fate::Lose(call),
         _ if is_gone => Fate::Ignore,
         call => Fate::Pass(call),
     });
@@ -447,10 +454,14 @@ fn a_copy_that_may_have_its_name_when_the_server_is_lost_is_completed() {
     let relay = ["lab", "relay", "--listen", "127.0.0.1:0", "--server", server, "--json"];
     let relay = Daemon::start(p.command(&[&relay[..], &far].concat()));
     p.run(&["cp", "-q", "--timeout", "3", "f", &relay.udp_url("/f")]).expect(3, &[]);
+    if !is_named.load(Relaxed) {
+        return false;
+    }
     assert_eq!(names(&p.srv("")), ["f"]);
     p.ok(&["cp", "-q", "--resume", "f", &s.udp_url("/f")]);
     assert!(fs::read(p.srv("f")).unwrap() == fs::read(p.here("f")).unwrap());
     assert_eq!((names(&p.srv("")), p.left()), (vec!["f".into()], vec![]));
+    true
 }
 
 #[test]
