@@ -367,16 +367,22 @@ async fn resets_cross_both_ways_after_a_half_close() {
     }
 }
 
-/// A kernel that has forgotten its connection answers so.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
+/// A connection over a path that can be cut: the mobile's end of it, and the target's.
+async fn connected() -> (Running, Translator, Mobile, [TcpStream; 2]) {
     let listener = TcpListener::bind(any()).await.unwrap();
     let to = listener.local_addr().unwrap();
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
     let mobile = Mobile::start(path.at, gateway.key, 2, to, Terms::default()).await;
-    let mut near = mobile.connect().await;
-    let (mut far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let near = mobile.connect().await;
+    let (far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    (gateway, path, mobile, [near, far])
+}
+
+/// A kernel that has forgotten its connection answers so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
+    let (_gateway, path, mobile, [mut near, mut far]) = connected().await;
     far.write_all(b"hello").await.unwrap();
     near.read_exact(&mut [0; 5]).await.unwrap();
     path.cut.store(true, Relaxed);
@@ -396,13 +402,7 @@ async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
 /// Who has closed altogether is answered for what comes later with a reset, while the answer may still be on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_word_too_late_costs_nothing_of_the_answer() {
-    let listener = TcpListener::bind(any()).await.unwrap();
-    let to = listener.local_addr().unwrap();
-    let gateway = Running::to(&[to]);
-    let path = Translator::towards(gateway.at);
-    let mobile = Mobile::start(path.at, gateway.key, 2, to, Terms::default()).await;
-    let mut near = mobile.connect().await;
-    let (mut far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (_gateway, path, _mobile, [mut near, mut far]) = connected().await;
     near.write_all(b"question").await.unwrap();
     far.read_exact(&mut [0; 8]).await.unwrap();
     path.deaf.store(true, Relaxed);
