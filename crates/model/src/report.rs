@@ -105,7 +105,7 @@ pub struct CopyReport {
 /// How a copy goes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// The whole file, in seconds; the time of a block at least.
+    /// The whole file, in seconds; a round at least, whatever part of its last block there is.
     pub seconds: f64,
     /// The file's bits a second.
     pub bits_per_s: f64,

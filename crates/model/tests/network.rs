@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
 use remora_base::Rate;
 use remora_model::ring::Discipline;
 use remora_model::wifi::{Periods, Weather};
 use remora_model::{
-    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, PacketRate, Reason, Report, Seconds, Size,
-    Table, Topology,
+    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, Outcome, PacketRate, Reason, Report, Seconds,
+    Size, Table, Topology,
 };
 
 fn seconds(s: f64) -> Seconds {
@@ -131,8 +132,26 @@ fn between(kind: Kind, window: u32, background: f64) -> Topology {
     topology
 }
 
+fn outcome(topology: Topology) -> Outcome {
+    solve(topology).copies[0].outcome.value().unwrap().clone()
+}
+
 fn copy_seconds(topology: Topology) -> f64 {
-    solve(topology).copies[0].outcome.value().unwrap().seconds
+    outcome(topology).seconds
+}
+
+/// One of each kind.
+fn kinds() -> [Kind; 6] {
+    let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
+    let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
+    [
+        ethernet(),
+        switch(),
+        ring(Discipline::Exhaustive),
+        ring(Discipline::Gated),
+        ring(Discipline::OneLimited),
+        Kind::Wifi { overhead: seconds(3e-4), weather },
+    ]
 }
 
 #[test]
@@ -153,16 +172,7 @@ fn a_copy_alone_takes_its_parts() {
 
 #[test]
 fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
-    let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
-    let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
-    for kind in [
-        ethernet(),
-        switch(),
-        ring(Discipline::Exhaustive),
-        ring(Discipline::Gated),
-        ring(Discipline::OneLimited),
-        Kind::Wifi { overhead: seconds(3e-4), weather },
-    ] {
+    for kind in kinds() {
         let time = |window, background| copy_seconds(between(kind.clone(), window, background));
         // On an Ethernet the replies of one station at a time collide with nothing; with more under
         // way they do (the simulation has 0.91, 1.02, 1.13 and 1.29 s for windows of 1, 4, 8 and 16).
@@ -173,6 +183,44 @@ fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
         let shared = !matches!(kind, Kind::Switch { .. });
         assert!(!shared || time(4, 60.0) > 1.3 * time(4, 0.0), "{kind:?}: {} {}", time(4, 60.0), time(4, 0.0));
         assert!(time(4, 60.0) < 30.0, "{kind:?}");
+    }
+}
+
+/// A file that fits into the window takes a round, however little of its last block there is.
+#[test]
+fn a_byte_more_does_not_halve_a_files_time() {
+    let mut topology = between(switch(), 4, 0.0);
+    topology.media[0].rate = Rate::mbit(1000);
+    let copy = &mut topology.copies[0];
+    (copy.block_bytes, copy.think) = (8192, seconds(0.05));
+    copy.data = Burst { packets: 6.0, size: size(1420.0) };
+    let mut before = 0.05;
+    for bytes in [1, 8191, 8192, 8193, 16_384, 16_385, 32_767, 32_769, 40_000, 1_000_000] {
+        topology.copies[0].file_bytes = bytes;
+        let got = outcome(topology.clone());
+        assert!(got.seconds >= before * (1.0 - 1e-6), "{bytes}: {got:?}, before {before}");
+        assert!(got.seconds >= got.response_s, "{bytes}: {got:?}");
+        before = got.seconds;
+    }
+}
+
+proptest! {
+    /// To what halving an interval finds.
+    #[test]
+    fn more_of_a_file_takes_no_less_time(
+        kind in prop::sample::select(kinds().to_vec()),
+        (window, think_s, background) in (1u32..20, 0.0f64..0.05, 0.0f64..60.0),
+        (bytes, more) in (1u64..30_000, 1u64..3000),
+    ) {
+        let mut topology = between(kind, window, background);
+        topology.copies[0].think = seconds(think_s);
+        let mut time = |bytes: u64| {
+            topology.copies[0].file_bytes = bytes;
+            outcome(topology.clone())
+        };
+        let (less, all) = (time(bytes), time(bytes + more));
+        prop_assert!(all.seconds >= less.seconds * (1.0 - 1e-6), "{less:?} {all:?}");
+        prop_assert!(less.seconds >= less.response_s * (1.0 - 1e-6), "{less:?}");
     }
 }
 

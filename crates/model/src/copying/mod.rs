@@ -295,8 +295,8 @@ impl Round<'_> {
             queued: *queued,
         };
         Outcome {
-            // A file of less than a block takes one.
-            seconds: blocks.max(1.0) / rate,
+            // A file that fits into the window takes a round, though its last block is not full.
+            seconds: blocks.max(f64::from(self.copy.under_way())) / rate,
             bits_per_s: rate * self.copy.block_bytes as f64 * 8.0,
             response_s: pace.response_s,
             places: places.map(place).collect(),

@@ -95,7 +95,8 @@ impl Comparison {
             lines.push(Line::new(What::Flow, name, value, model.delay_s.outside(), *run));
         }
         for ((model, run), copy) in report.copies.iter().zip(&run.copies).zip(&topology.copies) {
-            let blocks = (copy.file_bytes as f64 / copy.block_bytes as f64).max(1.0);
+            // A file that fits into the window takes a round.
+            let blocks = (copy.file_bytes as f64 / copy.block_bytes as f64).max(f64::from(copy.under_way()));
             let name = format!("{} > {}", model.from, model.to);
             let value = model.outcome.value().map(|o| o.seconds);
             let mut line = Line::new(What::Copy, name, value, model.outcome.outside(), None);

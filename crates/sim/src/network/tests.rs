@@ -2,7 +2,7 @@
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::{Bits, Flow, Group, Kind, Medium, Network, PacketRate, Seconds, Size, Topology};
+use remora_model::{Bits, Burst, Copy, Flow, Group, Kind, Medium, Network, PacketRate, Seconds, Size, Topology};
 
 use super::check::{Case, Submodel};
 use super::{Comparison, NEAR, Options, Simulated, What, run};
@@ -80,6 +80,35 @@ fn the_model_is_near_the_simulation() {
             }
         }
     }
+}
+
+/// A file that fits into the window takes a round, however little of its last block there is.
+#[test]
+fn a_file_of_a_block_and_a_byte_takes_a_round() {
+    let switch = Kind::Switch { latency: seconds(0.0) };
+    let burst = |packets, bytes: f64| Burst { packets, size: size(8.0 * bytes, 0.0) };
+    let group = |name: &str| Group { name: name.into(), medium: "m".into(), stations: 1, cost: Seconds::ZERO };
+    let topology = Topology {
+        media: vec![Medium { name: "m".into(), rate: Rate::mbit(1000), kind: switch }],
+        groups: vec![group("a"), group("b")],
+        copies: vec![Copy {
+            from: "a".into(),
+            to: "b".into(),
+            file_bytes: 8193,
+            block_bytes: 8192,
+            window: 4,
+            data: burst(6.0, 1420.0),
+            reply: burst(1.0, 150.0),
+            software: Seconds::ZERO,
+            disk: Seconds::ZERO,
+            think: seconds(0.05),
+        }],
+        ..Topology::default()
+    };
+    let report = Network::new(topology.clone()).unwrap().solve();
+    let line = Comparison::of(&topology, &report, &simulate(&topology, 10.0, 1)).lines.pop().unwrap();
+    // A run ends within a round, which it does not count.
+    assert!(line.simulated_s.unwrap() > 0.0499 && line.near(), "{line:?}");
 }
 
 /// Metcalfe & Boggs 1976, section 6: with `Q` hosts that always have a packet a slot succeeds with

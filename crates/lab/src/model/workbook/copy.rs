@@ -328,7 +328,7 @@ impl<'a> Copy<'a> {
         let blocks = self.plan.copy(0, "file") / self.plan.copy(0, "block");
         let [data, reply] = trial.sent;
         let known = trial.pace.gt(0.0);
-        let seconds = pad.put("the whole file", "s", (blocks.max(1.0) / &trial.tried).only_if(&known));
+        let seconds = pad.put("the whole file", "s", (blocks.max(&self.window) / &trial.tried).only_if(&known));
         let bits = &trial.tried * self.plan.copy(0, "block") * 8.0;
         let bits_per_s = pad.put("the file's bits", "bit/s", bits.only_if(&known));
         let response = (&self.window / &trial.pace - &self.think).max(0.0) * &trial.stretch;

@@ -96,7 +96,7 @@ fn cells_say_what_the_model_says_of_the_examples() {
 /// Fewer blocks than the window would let under way: as with a window of as many.
 #[test]
 fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
-    for (bytes, blocks) in [(1, 1), (8192, 1), (20_000, 3)] {
+    for (bytes, blocks) in [(1, 1), (8192, 1), (20_000, 3), (24_576, 3)] {
         let mut topology = examples::office();
         topology.copies.truncate(1);
         let copy = topology.copies.first_mut().unwrap();
@@ -108,7 +108,8 @@ fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
             Network::new(topology).unwrap().solve().copies[0].outcome.value().unwrap().seconds
         };
         assert_eq!(seconds(16), seconds(blocks));
-        assert!(blocks == 1 || seconds(1) > seconds(blocks), "{bytes}");
+        // One after the other, a part of a block counts as that part.
+        assert!(blocks == 1 || bytes % 8192 != 0 || seconds(1) > seconds(blocks), "{bytes}");
     }
 }
 
