@@ -224,6 +224,36 @@ proptest! {
     }
 }
 
+/// A gateway that is called what another place is called is none the less a place of its own.
+#[test]
+fn names_of_places_change_nothing() {
+    let named = |name: &str| {
+        let mut topology = Topology {
+            media: vec![medium("a", 10, switch()), medium("b", 10, switch())],
+            groups: vec![group("from", "a", 1), group("to", "b", 1)],
+            gateways: vec![gateway(name, &["a", "b"])],
+            copies: vec![copy("from", "to", 32)],
+            ..Topology::default()
+        };
+        topology.gateways[0].cost = seconds(1e-3);
+        topology.groups[0].cost = seconds(1e-4);
+        topology.groups[1].cost = seconds(1e-4);
+        let copy = &mut topology.copies[0];
+        (copy.data, copy.reply.size) = (Burst { packets: 6.0, size: size(1420.0) }, size(150.0));
+        copy.disk = seconds(2e-3);
+        let mut got = outcome(topology);
+        // Six packets and a reply of 1 ms each.
+        let gateways = got.places.iter().filter(|p| near(p.demand_s, 7e-3)).map(|p| p.name.clone());
+        assert_eq!(gateways.collect::<Vec<_>>(), [name]);
+        got.places.iter_mut().for_each(|p| p.name.clear());
+        got
+    };
+    let own = named("gateway");
+    for name in ["a", "b", "from software", "to disk"] {
+        assert_eq!(named(name), own, "{name}");
+    }
+}
+
 #[test]
 fn copies_share_what_they_both_need() {
     let mut topology = between(switch(), 16, 0.0);

@@ -23,7 +23,7 @@ use crate::queue::{PROCESSOR, Queue};
 use crate::report::{Outcome, Place};
 use crate::solve::{Loads, gateway_service};
 use crate::topology::{Copy, Gateway, Kind};
-use needs::{Fills, Met, Needs};
+use needs::{Fills, Met, Needs, Spot};
 use weather::Channel;
 
 /// Rounds at most, for each copy: a step is the distance over their number.
@@ -141,8 +141,7 @@ impl Round<'_> {
         let mut needs = Needs { alone_s: software + disk + self.copy.think.get(), ..Needs::default() };
         self.processor(&mut needs, there.from, software);
         self.processor(&mut needs, there.to, 0.0);
-        let name = format!("{} disk", self.network.topology.groups[there.to].name);
-        needs.server(name, Server { demand_s: disk, open: 0.0, filled_s: disk, scv: 0.0 });
+        needs.server(Spot::Disk(there.to), Server { demand_s: disk, open: 0.0, filled_s: disk, scv: 0.0 });
         let needs = self.way(Estimate::given(needs), cells, there, (data, reply), self.copy.data.packets);
         let needs = self.way(needs, cells, back, (reply, data), self.copy.reply.packets);
         let think_s = self.copy.think.get();
@@ -189,12 +188,11 @@ impl Round<'_> {
 
     /// A station's software handles all packets of a block; `more_s` comes on top.
     fn processor(&self, needs: &mut Needs, group: usize, more_s: f64) {
-        let about = &self.network.topology.groups[group];
-        let cost = about.cost.get();
+        let cost = self.network.topology.groups[group].cost.get();
         let demand_s = (self.copy.data.packets + self.copy.reply.packets) * cost + more_s;
         let open = self.loads.handled[group] * cost;
         let filled_s = demand_s / (1.0 - open).max(1e-9);
-        needs.server(format!("{} software", about.name), Server { demand_s, open, filled_s, scv: 0.0 });
+        needs.server(Spot::Software(group), Server { demand_s, open, filled_s, scv: 0.0 });
     }
 
     /// What a packet meets in a station's software.
@@ -221,12 +219,12 @@ impl Round<'_> {
         let mut met = Estimate::given(vec![Met { need: self.handled(route.from), fills: None }]);
         for (at, hop) in route.hops.iter().enumerate() {
             let cell = &cells[hop.medium];
-            let name = &self.network.topology.media[hop.medium].name;
+            let spot = Spot::Medium(hop.medium);
             let need = cell.with(mine.plus(other), hop).need(hop, mine);
             let alone = cell.with(mine, hop).need(hop, mine).value().cloned();
             met = met.with(need, |mut met, need| {
                 let fills =
-                    Fills { name, both_ways: cell.serves_both_ways(), need: alone.unwrap_or_else(|| need.clone()) };
+                    Fills { spot, both_ways: cell.serves_both_ways(), need: alone.unwrap_or_else(|| need.clone()) };
                 met.push(Met { need, fills: Some(fills) });
                 met
             });
@@ -234,7 +232,7 @@ impl Round<'_> {
                 let about = &self.network.topology.gateways[*gateway];
                 let others = self.loads.gateways[*gateway].packets_per_s();
                 let need = gateway_need(about, others + other.packets_per_s());
-                let fills = Fills { name: &about.name, both_ways: true, need: gateway_need(about, others) };
+                let fills = Fills { spot: Spot::Gateway(*gateway), both_ways: true, need: gateway_need(about, others) };
                 met = met.map(|mut met| {
                     met.push(Met { need, fills: Some(fills) });
                     met
@@ -264,7 +262,7 @@ impl Round<'_> {
     }
 
     /// What `packets` of a block need of the wireless media on their way, which takes them `way_s`, and wait there.
-    fn channels(&self, needs: &mut Needs, route: &Route, packets: f64, met: &[Met<'_>], way_s: f64) {
+    fn channels(&self, needs: &mut Needs, route: &Route, packets: f64, met: &[Met], way_s: f64) {
         let quiet_at = |quiet: usize| -> Vec<Stop> {
             let places = met.iter().enumerate();
             places
@@ -285,11 +283,21 @@ impl Round<'_> {
         matches!(self.network.topology.media[medium].kind, Kind::Wifi { .. })
     }
 
+    fn name(&self, spot: Spot) -> String {
+        let topology = &self.network.topology;
+        match spot {
+            Spot::Medium(i) => topology.media[i].name.clone(),
+            Spot::Gateway(i) => topology.gateways[i].name.clone(),
+            Spot::Software(group) => format!("{} software", topology.groups[group].name),
+            Spot::Disk(group) => format!("{} disk", topology.groups[group].name),
+        }
+    }
+
     fn outcome(&self, rate: f64, needs: Needs, pace: Pace) -> Outcome {
         let blocks = self.copy.file_bytes as f64 / self.copy.block_bytes as f64;
-        let places = needs.names.into_iter().zip(&needs.servers).zip(pace.busy.iter().zip(&pace.queued));
-        let place = |((name, server), (busy, queued)): ((String, &Server), (&f64, &f64))| Place {
-            name,
+        let places = needs.spots.into_iter().zip(&needs.servers).zip(pace.busy.iter().zip(&pace.queued));
+        let place = |((spot, server), (busy, queued)): ((Spot, &Server), (&f64, &f64))| Place {
+            name: self.name(spot),
             demand_s: server.demand_s,
             busy: *busy,
             queued: *queued,

@@ -12,7 +12,7 @@ use super::inputs::Plan;
 use super::loads::Loads;
 use super::medium::Doubts;
 use super::need::{self, LEFT, Stop, Way};
-use super::pace::{Round, Server};
+use super::pace::{Round, Server, Spot};
 use super::results::Table;
 use super::traffic::{Moments, Traffic};
 use super::wifi::Weather;
@@ -175,12 +175,12 @@ impl<'a> Copy<'a> {
             let demand = pad.put(&format!("{name}: time for a block"), "s", &packets * &cost + more);
             let open = pad.put(&format!("{name}: used by others"), "", &self.loads.handled[group] * cost);
             let filled = pad.put(&format!("{name}: time if filled"), "s", &demand / (1.0 - &open).max(1e-9));
-            Server { name, demand, open, filled, variance: zero() }
+            Server { spot: Spot::Software(group), name, demand, open, filled, variance: zero() }
         };
         let ends = [processor(from, software), processor(to, zero())];
-        let name = format!("{} disk", name(to));
+        let (spot, name) = (Spot::Disk(to), format!("{} disk", name(to)));
         let [a, b] = ends;
-        vec![a, b, Server { name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
+        vec![a, b, Server { spot, name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
     }
 
     /// What blocks do to one another where data and replies meet: on top of a round, the least round, and what
@@ -298,13 +298,15 @@ impl<'a> Copy<'a> {
                 wireless.push((hop.medium, stops.len()));
             }
             let alone = way.stops(pad, &Traffic::none());
-            alone.iter().for_each(|stop| round.fill(pad, (name, way.both_ways()), stop, packets));
+            let place = Filled { spot: Spot::Medium(hop.medium), name, both_ways: way.both_ways() };
+            alone.iter().for_each(|stop| round.fill(pad, &place, stop, packets));
             stops.extend(met);
             if let Some(gateway) = route.gateways.get(at) {
                 let name = &self.plan.topology.gateways[*gateway].name;
                 stops.push(self.gateway(pad, *gateway, &other.pps));
                 let alone = self.gateway(pad, *gateway, &Expr::from(0.0));
-                round.fill(pad, (name, true), &alone, packets);
+                let place = Filled { spot: Spot::Gateway(*gateway), name, both_ways: true };
+                round.fill(pad, &place, &alone, packets);
             }
         }
         stops.push(self.ends[1 - direction].clone());
@@ -339,6 +341,14 @@ impl<'a> Copy<'a> {
     }
 }
 
+/// A place that packets fill.
+struct Filled<'a> {
+    spot: Spot,
+    name: &'a str,
+    /// Whether data and replies fill it together.
+    both_ways: bool,
+}
+
 /// What a block meets on its round.
 struct Met {
     servers: Vec<Server>,
@@ -371,17 +381,18 @@ impl Met {
     }
 
     /// A place that serves packets one by one, data and replies alike or those of one direction.
-    fn fill(&mut self, pad: &mut Pad<'_>, (name, both_ways): (&str, bool), stop: &Stop, packets: &Expr) {
+    fn fill(&mut self, pad: &mut Pad<'_>, place: &Filled<'_>, stop: &Stop, packets: &Expr) {
         let filled = pad.put("time that a block fills", "s", packets * &stop.filled);
         let variance = pad.put("variance of that", "s2", packets * &stop.variance);
         let demand = packets * &stop.service;
-        let before = self.servers.iter_mut().find(|s| both_ways && s.name == name);
+        let before = self.servers.iter_mut().find(|s| place.both_ways && s.spot == place.spot);
         if let Some(server) = before {
             server.demand = &server.demand + demand;
             server.filled = &server.filled + filled;
             server.variance = &server.variance + variance;
         } else {
-            self.servers.push(Server { name: name.to_owned(), demand, open: stop.open.clone(), filled, variance });
+            let (spot, name, open) = (place.spot, place.name.to_owned(), stop.open.clone());
+            self.servers.push(Server { spot, name, demand, open, filled, variance });
         }
     }
 }

@@ -11,9 +11,20 @@ const ROWS_MIN: u32 = 32;
 /// From here on how much service times vary is no more than a guess.
 const SURELY_VARIES: f64 = 0.1;
 
+/// Where blocks queue. Names do not tell: a gateway may be called what a medium is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spot {
+    Medium(usize),
+    Gateway(usize),
+    /// Of a station of that group.
+    Software(usize),
+    Disk(usize),
+}
+
 /// A place as blocks fill it.
 #[derive(Clone)]
 pub(super) struct Server {
+    pub(super) spot: Spot,
     pub(super) name: String,
     /// Time that a block needs there.
     pub(super) demand: Expr,

@@ -33,21 +33,7 @@ fn copies(topology: &Topology) -> Result<(), String> {
     if let Some(copy) = topology.copies.first().filter(|c| c.window > WINDOW_ROWS) {
         return Err(format!("copy 1 ({}): a window of {}, {WINDOW_ROWS} at most", about(0), copy.window));
     }
-    same_names(topology)
-}
-
-/// A copy's places go by their names; two of one name would be one place or two as their times are.
-fn same_names(topology: &Topology) -> Result<(), String> {
-    let Some(copy) = topology.copies.first() else { return Ok(()) };
-    let software = [&copy.from, &copy.to].map(|group| format!("{group} software"));
-    let media = topology.media.iter().map(|m| m.name.clone());
-    let gateways = topology.gateways.iter().map(|g| g.name.clone());
-    let mut names: Vec<String> = media.chain(gateways).chain(software).collect();
-    names.push(format!("{} disk", copy.to));
-    names.sort();
-    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
-    let why = |name: &String| format!("copy 1 ({} > {}): two places are called '{name}'", copy.from, copy.to);
-    twice.map_or(Ok(()), |pair| Err(why(&pair[0])))
+    Ok(())
 }
 
 /// Why a workbook is too large.
