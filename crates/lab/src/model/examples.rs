@@ -73,6 +73,37 @@ pub(super) fn office() -> Topology {
     }
 }
 
+/// A file over media that have what `media` has, from the first one to the last.
+fn copied(media: Vec<Medium>, groups: Vec<Group>, flows: Vec<Flow>, packets: f64, bytes: [f64; 2]) -> Topology {
+    let joins = media.iter().map(|m| m.name.clone()).collect();
+    let gateway = Gateway { name: "gateway".into(), joins, cost: Seconds::ZERO, law: Law::Constant };
+    Topology {
+        gateways: if media.len() > 1 { vec![gateway] } else { Vec::new() },
+        media,
+        groups,
+        flows,
+        copies: vec![Copy {
+            from: "a".into(),
+            to: "b".into(),
+            file_bytes: 10 << 20,
+            block_bytes: 8192,
+            window: 1,
+            data: Burst { packets, size: size(bytes[0]) },
+            reply: Burst { packets: 1.0, size: size(bytes[1]) },
+            software: Seconds::ZERO,
+            disk: Seconds::ZERO,
+            think: Seconds::ZERO,
+        }],
+    }
+}
+
+/// A ring whose copy's packets come slower than it sends them, but not than it does beside others'.
+pub(super) fn trickle() -> Topology {
+    let ring = Kind::Ring { walk: seconds(1e-6), discipline: Discipline::Exhaustive };
+    let groups = vec![group("a", "ring", 1, 1e-3), group("m", "ring", 50, 0.0), group("b", "ring", 1, 0.0)];
+    copied(vec![medium("ring", 16, ring)], groups, vec![flow("m", "m", 11.0, 1420.0, 0.0)], 6.0, [1420.0, 150.0])
+}
+
 /// Copy 89's file over its Ethernet, beside `background` packets a second.
 pub(super) fn copy89(background: f64) -> Topology {
     Topology {

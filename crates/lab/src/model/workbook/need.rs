@@ -212,7 +212,10 @@ impl Way<'_> {
     pub(super) fn held(&self, pad: &mut Pad<'_>, packets: &Expr, gap: &Expr, reply: &Expr) -> Option<(Expr, Expr)> {
         let rate = self.rate();
         let sending = pad.put("a packet", "s", self.sending());
-        let together = when(&gap.lt(&sending), packets, packets.min(1.0));
+        // Those that come nearly as fast as they are sent catch up with others' packets, and queue.
+        let slowed = &sending / (1.0 - &self.all.bits / &rate).max(LEFT);
+        let slowed = pad.put("a packet beside others", "s", slowed);
+        let together = when(&gap.lt(&slowed), packets, packets.min(1.0));
         let together = pad.put("packets that come together", "", together);
         match self.kind() {
             Kind::Ethernet { .. } | Kind::Switch { .. } => None,

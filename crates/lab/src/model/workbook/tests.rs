@@ -93,6 +93,12 @@ fn cells_say_what_the_model_says_of_the_examples() {
     check("figure 10", &examples::copy89(1034.0));
 }
 
+/// Packets that are a little too slow for a burst, and queue all the same where others hold them up.
+#[test]
+fn packets_that_catch_up_with_others_are_a_burst_in_cells_too() {
+    check("trickle", &examples::trickle());
+}
+
 /// A place of its own, whatever it is called.
 #[test]
 fn places_of_one_name_are_two_in_cells_too() {
