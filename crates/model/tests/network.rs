@@ -254,6 +254,33 @@ fn names_of_places_change_nothing() {
     }
 }
 
+/// Two cells one behind the other: what a block waits for in each is bounded by the same round.
+#[test]
+fn the_order_of_media_in_the_file_changes_nothing() {
+    let weather = Weather { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
+    let air = Kind::Wifi { overhead: Seconds::ZERO, weather };
+    let mut topology = Topology {
+        media: vec![medium("a", 2, air.clone()), medium("b", 2, air)],
+        groups: vec![
+            group("from", "b", 1),
+            group("to", "a", 1),
+            group("a1", "a", 1),
+            group("a2", "a", 1),
+            group("b1", "b", 1),
+            group("b2", "b", 1),
+        ],
+        gateways: vec![gateway("g", &["a", "b"])],
+        flows: vec![flow("a1", "a2", 66.7, 1500.0), flow("b1", "b2", 33.3, 1500.0)],
+        copies: vec![copy("from", "to", 1)],
+    };
+    topology.gateways[0].cost = Seconds::ZERO;
+    topology.copies[0].data.size = size(100.0);
+    let as_it_is = copy_seconds(topology.clone());
+    topology.media.swap(0, 1);
+    let swapped = copy_seconds(topology);
+    assert!(near(swapped, as_it_is), "{as_it_is} {swapped}");
+}
+
 #[test]
 fn copies_share_what_they_both_need() {
     let mut topology = between(switch(), 16, 0.0);

@@ -104,6 +104,16 @@ pub(super) fn trickle() -> Topology {
     copied(vec![medium("ring", 16, ring)], groups, vec![flow("m", "m", 11.0, 1420.0, 0.0)], 6.0, [1420.0, 150.0])
 }
 
+/// Two cells, with more beside the copy in the second one.
+pub(super) fn cells() -> Topology {
+    let weather = Weather { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
+    let air = |name| medium(name, 2, Kind::Wifi { overhead: Seconds::ZERO, weather });
+    let of = |(name, on)| group(name, on, 1, 0.0);
+    let groups = [("a", "first"), ("b", "second"), ("m", "first"), ("n", "first"), ("o", "second"), ("p", "second")];
+    let flows = vec![flow("m", "n", 33.3, 1500.0, 0.0), flow("o", "p", 66.7, 1500.0, 0.0)];
+    copied(vec![air("first"), air("second")], groups.map(of).to_vec(), flows, 1.0, [100.0, 100.0])
+}
+
 /// Copy 89's file over its Ethernet, beside `background` packets a second.
 pub(super) fn copy89(background: f64) -> Topology {
     Topology {

@@ -18,17 +18,19 @@ pub(super) struct Channel {
 impl Round<'_> {
     /// Each wait is found as if the others' queues did not remember the packet before; but all of them together
     /// are no longer than what the others send in one round. As one queue is served at a time: a wait is `x`,
-    /// all else of the round `r`, the others send for `load * (r + x)`, some of that while the copy is elsewhere.
+    /// all else of the round `r`, the others send for `load * (r + x)`, some of that while the copy is elsewhere. On
+    /// each medium from the round as it is without any such bound: none of them comes first.
     pub(super) fn wait_no_longer(&self, needs: &mut Needs, cells: &[Cell<'_>]) {
-        for (medium, channel) in &needs.channels {
+        let beyond_s = |(medium, channel): (&usize, &Channel)| {
             let cell = &cells[*medium];
             // What comes up in bad periods is sent in good ones.
             let later = channel.weather.bad_s / channel.weather.good_s;
             let load = cell.share(cell.all()) * (1.0 + later);
             let rest_s = needs.alone_s - channel.waits_s;
             let most_s = rest_s * load / (1.0 - load).max(1e-9);
-            needs.alone_s = rest_s + channel.waits_s.min(most_s);
-        }
+            (channel.waits_s - most_s).max(0.0)
+        };
+        needs.alone_s -= needs.channels.iter().map(beyond_s).sum::<f64>();
     }
 
     /// Where the channel is not what the copy waits for, a window may outlast a bad period, wholly or in part:

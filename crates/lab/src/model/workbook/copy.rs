@@ -264,8 +264,10 @@ impl<'a> Copy<'a> {
         Trial { tried, pace, rate, stretch, servers: round.servers, sent, doubts }
     }
 
-    /// Waits for others on a wireless medium are together no longer than what the others send meanwhile.
+    /// Waits for others on a wireless medium are together no longer than what the others send meanwhile: on each
+    /// from the round as it is without any such bound.
     fn wait_no_longer(&self, pad: &mut Pad<'_>, round: &mut Met) {
+        let mut beyond = Vec::new();
         for channel in &round.channels {
             let get = |key| self.plan.medium(channel.medium, key);
             let later = &channel.weather.bad / &channel.weather.good;
@@ -275,8 +277,9 @@ impl<'a> Copy<'a> {
             let waits = pad.put("waits there in a round", "s", &channel.waits + gathered);
             let rest = pad.put("round without them", "s", &round.alone - &waits);
             let most = &rest * &load / (1.0 - load).max(LEFT);
-            round.alone = pad.put("round with what the flows send meanwhile", "s", rest + waits.min(most));
+            beyond.push(pad.put("waits beyond what the flows send meanwhile", "s", (waits - most).max(0.0)));
         }
+        round.alone = &round.alone - sum(beyond);
     }
 
     /// A direction's places in order.

@@ -99,6 +99,15 @@ fn packets_that_catch_up_with_others_are_a_burst_in_cells_too() {
     check("trickle", &examples::trickle());
 }
 
+/// Whichever of two cells comes first in the file.
+#[test]
+fn cells_say_what_the_model_says_of_two_cells() {
+    let mut topology = examples::cells();
+    check("two cells", &topology);
+    topology.media.swap(0, 1);
+    check("two cells, swapped", &topology);
+}
+
 /// A place of its own, whatever it is called.
 #[test]
 fn places_of_one_name_are_two_in_cells_too() {
