@@ -158,7 +158,8 @@ impl Ways<'_> {
         }
         let name = &self.plan.topology.media[hop.medium].name;
         let bursts = pairs.into_iter().filter(|(with, _)| !with.is_literal());
-        let part = most(bursts.map(|(with, without)| 1.0 - without / with));
+        // Where nothing goes, as out of a port whose flows have a rate of 0, a copy brings nothing.
+        let part = most(bursts.map(|(with, without)| when(&with.gt(0.0), 1.0 - without / &with, 0.0)));
         vec![(part.gt(COPIES_LITTLE), format!("{name}: beside a copy, whose bursts are taken for single packets"))]
     }
 

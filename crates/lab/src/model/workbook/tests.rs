@@ -1,7 +1,7 @@
 //! The workbook's cells beside what the model says of the same network. That spreadsheet programs compute
 //! the same of the texts is seen in `crates/cli/tests/model_people/sheet.rs`.
 
-use remora_model::{Network, Topology};
+use remora_model::{Network, Reason, Topology};
 use remora_sim::network::check::{Case, Submodel};
 
 use super::book::Book;
@@ -116,6 +116,16 @@ fn places_of_one_name_are_two_in_cells_too() {
         topology.gateways[0].name = name.into();
         check(name, &topology);
     }
+}
+
+/// A flow that is switched off goes beside the copy as soon as it is switched on.
+#[test]
+fn a_flow_without_packets_is_beside_a_copy() {
+    let (network, _, results) = filled(&examples::copy89(0.0));
+    assert!(network.solve().flows[0].delay_s.outside().contains(&Reason::BesideCopy));
+    let told = results.flows[0].doubts.iter().filter(|(doubt, _)| doubt.value() == Some(true));
+    let told: Vec<&str> = told.map(|(_, text)| text.as_str()).collect();
+    assert!(told.iter().any(|text| text.contains("beside a copy")), "{told:?}");
 }
 
 /// Fewer blocks than the window would let under way: as with a window of as many.
