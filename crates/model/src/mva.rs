@@ -51,11 +51,11 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The same where all takes so many times as long (1 or more).
+    /// The same where a round takes so many times as long (1 or more), of which `think_s` stays as it is.
     #[must_use]
-    pub(crate) fn slower(mut self, times: f64) -> Pace {
+    pub(crate) fn slower(mut self, times: f64, think_s: f64) -> Pace {
         self.requests_per_s /= times;
-        self.response_s *= times;
+        self.response_s = (self.response_s + think_s) * times - think_s;
         self
     }
 }

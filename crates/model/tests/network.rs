@@ -224,6 +224,20 @@ proptest! {
     }
 }
 
+/// Little's law over the whole round: those under way are in it, or think.
+#[test]
+fn blocks_under_way_are_their_rate_times_their_round() {
+    for kind in kinds() {
+        for think_s in [0.0, 0.05] {
+            let mut topology = between(kind.clone(), 3, 20.0);
+            topology.copies[0].think = seconds(think_s);
+            let got = outcome(topology);
+            let inside = got.bits_per_s / 8000.0 * (got.response_s + think_s);
+            assert!((inside / 3.0 - 1.0).abs() < 1e-6, "{kind:?}: {inside}");
+        }
+    }
+}
+
 /// A gateway that is called what another place is called is none the less a place of its own.
 #[test]
 fn names_of_places_change_nothing() {

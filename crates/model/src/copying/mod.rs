@@ -176,7 +176,7 @@ impl Round<'_> {
         };
         needs.with(self.senders(), |n, ()| n).with(pace, |n, p| {
             let stretch = self.stretch(&n, p.requests_per_s);
-            (n, p.slower(stretch))
+            (n, p.slower(stretch, think_s))
         })
     }
 

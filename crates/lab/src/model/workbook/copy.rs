@@ -336,7 +336,9 @@ impl<'a> Copy<'a> {
         let seconds = pad.put("the whole file", "s", (blocks.max(&self.window) / &trial.tried).only_if(&known));
         let bits = &trial.tried * self.plan.copy(0, "block") * 8.0;
         let bits_per_s = pad.put("the file's bits", "bit/s", bits.only_if(&known));
-        let response = (&self.window / &trial.pace - &self.think).max(0.0) * &trial.stretch;
+        // Bad periods stretch the round as a whole; who thinks does so for no longer.
+        let round = (&self.window / &trial.pace).max(&self.think) * &trial.stretch;
+        let response = round - &self.think;
         let response = pad.put("a block, from its start to its reply", "s", response);
         let place = |s: &Server| (s.name.clone(), (&s.open + &trial.pace * &s.demand).min(1.0));
         let places = trial.servers.iter().map(place).collect();

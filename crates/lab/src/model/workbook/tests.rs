@@ -1,7 +1,7 @@
 //! The workbook's cells beside what the model says of the same network. That spreadsheet programs compute
 //! the same of the texts is seen in `crates/cli/tests/model_people/sheet.rs`.
 
-use remora_model::{Network, Reason, Topology};
+use remora_model::{Network, Reason, Seconds, Topology};
 use remora_sim::network::check::{Case, Submodel};
 
 use super::book::Book;
@@ -106,6 +106,15 @@ fn cells_say_what_the_model_says_of_two_cells() {
     check("two cells", &topology);
     topology.media.swap(0, 1);
     check("two cells, swapped", &topology);
+}
+
+/// Bad periods stretch a copy's round, of which who thinks has no more.
+#[test]
+fn cells_say_what_the_model_says_of_thinking_in_bad_weather() {
+    let mut topology = examples::office();
+    let copy = &mut topology.copies[0];
+    (copy.to, copy.think) = ("robots".into(), Seconds::new(0.05).unwrap());
+    check("robots", &topology);
 }
 
 /// A place of its own, whatever it is called.
