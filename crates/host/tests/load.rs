@@ -1,8 +1,11 @@
 //! Background load on loopback: the rate is the one asked for, and every packet is accounted for.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,8 +77,7 @@ fn what_the_system_refuses_is_not_sent() {
     let receiver = Receiver::start();
     let socket = connect(receiver.at).unwrap();
     rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
-    let plan = plan(Law::Even, Rate::mbit(2), Duration::from_millis(200), 1);
-    let sent = send(&socket, &plan, &AtomicBool::new(false)).unwrap();
+    let (sent, _) = stopped_after(Duration::from_millis(500), socket, Duration::from_millis(200)).unwrap();
     assert!(sent.refused > 0, "{sent:?}");
     assert_eq!((sent.sent, sent.sent_bits_per_s(), sent.carried), (0, 0.0, None), "{sent:?}");
     assert!(sent.offered_bits_per_s() > 0.0, "{sent:?}");
@@ -151,9 +153,79 @@ fn a_stop_ends_it_at_once_with_the_figures_so_far() {
 fn nobody_there_is_said() {
     // Bound, so that nobody else takes the port; it never answers.
     let silent = UdpSocket::bind(HERE).unwrap();
-    let sent = sent(silent.local_addr().unwrap(), &plan(Law::Even, Rate::mbit(1), Duration::from_millis(100), 1));
+    let socket = connect(silent.local_addr().unwrap()).unwrap();
+    let (sent, _) = stopped_after(Duration::from_secs(1), socket, Duration::from_millis(100)).unwrap();
     assert_eq!(sent.carried, None);
     assert!(sent.sent > 0, "{sent:?}");
+}
+
+/// A load of `length` with a stop after `pause`; what came of it and how long it took, unless that is very long.
+fn stopped_after(pause: Duration, socket: UdpSocket, length: Duration) -> Option<(Sent, Duration)> {
+    let (stop, (tell, told), began) = (Arc::new(AtomicBool::new(false)), channel(), Instant::now());
+    let stopped = stop.clone();
+    thread::spawn(move || {
+        let sent = send(&socket, &plan(Law::Even, Rate::mbit(20), length, 1), &stopped).unwrap();
+        // Nobody waits any more for one that took very long.
+        let _ = tell.send(sent);
+    });
+    thread::sleep(pause);
+    stop.store(true, Ordering::Release);
+    Some((told.recv_timeout(Duration::from_secs(20)).ok()?, began.elapsed()))
+}
+
+/// A way on which everything is late by `delay`, there and back; where it begins.
+fn slow_way(to: SocketAddr, delay: Duration) -> SocketAddr {
+    let (near, far) = (UdpSocket::bind(HERE).unwrap(), UdpSocket::bind(HERE).unwrap());
+    far.connect(to).unwrap();
+    let (at, client) = (near.local_addr().unwrap(), Arc::new(OnceLock::new()));
+    let (there, back, known) = (far.try_clone().unwrap(), near.try_clone().unwrap(), client.clone());
+    late(near, delay, move |bytes, from| {
+        known.get_or_init(|| from);
+        there.send(bytes)
+    });
+    late(far, delay, move |bytes, _| client.get().map_or(Ok(0), |client| back.send_to(bytes, client)));
+    at
+}
+
+/// Has `deliver` have what comes to `socket`, when it is late by `delay`.
+fn late(
+    socket: UdpSocket,
+    delay: Duration,
+    mut deliver: impl FnMut(&[u8], SocketAddr) -> std::io::Result<usize> + Send + 'static,
+) {
+    let (put, take) = channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((n, from)) = socket.recv_from(&mut buffer) {
+            put.send((Instant::now() + delay, buffer[..n].to_vec(), from)).unwrap();
+        }
+    });
+    thread::spawn(move || {
+        for (due, bytes, from) in take {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let _ = deliver(&bytes, from);
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_takes_long_is_waited_for() {
+    let receiver = Receiver::start();
+    let to = slow_way(receiver.at, Duration::from_millis(2500));
+    let sent = sent(to, &plan(Law::Even, Rate::mbit(2), Duration::from_millis(200), 1));
+    let carried = sent.carried.expect("the receiver answers");
+    assert_eq!((carried.packets, carried.lost), (sent.sent, 0), "{sent:?}");
+}
+
+/// Such as a device whose queue has stopped: a stop ends it all the same.
+#[test]
+fn a_system_that_takes_nothing_does_not_hold_it_up() {
+    let (socket, _nobody_reads) = UnixDatagram::pair().unwrap();
+    let socket = UdpSocket::from(OwnedFd::from(socket));
+    let (pause, length) = (Duration::from_secs(1), Duration::from_millis(500));
+    let (sent, took) = stopped_after(pause, socket, length).expect("it ends");
+    assert!(sent.refused > 0 && sent.carried.is_none(), "{sent:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub const PACKETS_PER_S_MAX: u64 = 1_000_000;
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// How long after its end the receiver of a run is asked what came, and takes what comes for that run's.
+pub const ANSWER_MAX: Duration = Duration::from_secs(30);
+
 /// What to send. Made by [`Plan::new`], so that it is within the limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {

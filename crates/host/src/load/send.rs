@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use remora_base::Time;
 
-use super::Plan;
 use super::datagram::{DATA_MIN, Datagram, REPORT_BYTES, decode, encode};
 use super::pace::Pace;
 use super::tally::Carried;
+use super::{ANSWER_MAX, Plan};
 use crate::Clock;
 
 /// A packet that would be later than this is not sent: a load that has been held up shall not come
@@ -22,8 +22,12 @@ const LATE_MAX: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(50);
 /// How long the receiver has for its answer before it is asked again.
 const ANSWER: Duration = Duration::from_millis(200);
-/// How often it is asked. What is under way on a slow link comes before the first question.
-const QUESTIONS: u32 = 10;
+/// The same once it has been asked for [`ANSWER_STOPPED`]: questions shall not fill a slow link.
+const ANSWER_LATE: Duration = Duration::from_secs(1);
+/// How long it is asked after a stop, for which somebody waits.
+const ANSWER_STOPPED: Duration = Duration::from_secs(2);
+/// So many refusals say that nobody counts. One may have been to a packet sent long before.
+const REFUSALS: u32 = 3;
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +82,8 @@ pub fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Sends a plan's packets on a [connected](connect) socket until its time is over or `stop` is
-/// set, and asks the receiver what came. It sleeps a lot: give it a thread of its own.
+/// set, and asks the receiver what came, for [`ANSWER_MAX`] at most, and no longer than 2 s after a stop. It
+/// sleeps a lot: give it a thread of its own.
 pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Sent> {
     // A load waits for nobody.
     socket.set_nonblocking(true)?;
@@ -119,7 +124,7 @@ pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Se
         }
     }
     sent.took = clock.now().since(Time::ZERO);
-    sent.carried = ask(socket, plan.run, sent.sent)?;
+    sent.carried = ask(socket, plan.run, sent.sent, ANSWER_MAX, stop)?;
     Ok(sent)
 }
 
@@ -143,18 +148,33 @@ fn hand_over(socket: &UdpSocket, packet: &[u8]) -> bool {
     [(); 2].iter().any(|()| socket.send(packet).is_ok())
 }
 
-/// Asks the receiver what came, until it answers or will not.
-fn ask(socket: &UdpSocket, run: u64, sent: u64) -> io::Result<Option<Carried>> {
+/// Asks the receiver what came, until it answers or will not, or `longest` is over: what is under way on a slow
+/// link comes before the first question. A stop that came before leaves it little time, one that comes meanwhile
+/// none.
+fn ask(socket: &UdpSocket, run: u64, sent: u64, longest: Duration, stop: &AtomicBool) -> io::Result<Option<Carried>> {
+    // The system may be as slow to take a question as the receiver to answer it.
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(TICK))?;
+    socket.set_write_timeout(Some(TICK))?;
     let mut question = [0; REPORT_BYTES];
     encode(run, &Datagram::End { sent }, &mut question);
-    for _ in 0..QUESTIONS {
-        hand_over(socket, &question);
-        let deadline = Instant::now() + ANSWER;
-        while Instant::now() < deadline {
+    let is_stopped = || stop.load(Ordering::Acquire);
+    let was_stopped = is_stopped();
+    let began = Instant::now();
+    let end = began + if was_stopped { longest.min(ANSWER_STOPPED) } else { longest };
+    let mut refusals = 0;
+    while Instant::now() < end && refusals < REFUSALS {
+        refusals += u32::from(is_refused(&socket.send(&question)));
+        let pause = if began.elapsed() < ANSWER_STOPPED { ANSWER } else { ANSWER_LATE };
+        let again = end.min(Instant::now() + pause);
+        while Instant::now() < again {
+            if is_stopped() && !was_stopped {
+                return Ok(None);
+            }
             let mut answer = [0; REPORT_BYTES];
-            match socket.recv(&mut answer).ok().and_then(|n| decode(answer.get(..n)?)) {
+            let received = socket.recv(&mut answer);
+            refusals += u32::from(is_refused(&received));
+            match received.ok().and_then(|n| decode(answer.get(..n)?)) {
                 Some((of, Datagram::Report(carried))) if of == run => return Ok(Some(carried)),
                 // Nothing, something else, or word that nobody is there, which comes at once.
                 _ => thread::sleep(Duration::from_millis(1)),
@@ -162,4 +182,54 @@ fn ask(socket: &UdpSocket, run: u64, sent: u64) -> io::Result<Option<Carried>> {
         }
     }
     Ok(None)
+}
+
+/// Whether it is the news that nobody listens.
+fn is_refused(done: &io::Result<usize>) -> bool {
+    done.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(to: &UdpSocket, longest: Duration, stop: &AtomicBool) -> (Option<Carried>, Duration) {
+        let (socket, began) = (connect(to.local_addr().unwrap()).unwrap(), Instant::now());
+        (ask(&socket, 1, 1, longest, stop).unwrap(), began.elapsed())
+    }
+
+    fn bound() -> UdpSocket {
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    }
+
+    #[test]
+    fn who_is_silent_is_asked_until_the_time_is_over() {
+        let longest = ANSWER * 2;
+        let (carried, took) = asked(&bound(), longest, &AtomicBool::new(false));
+        assert!(carried.is_none() && took >= longest && took < ANSWER_MAX, "{took:?}");
+    }
+
+    #[test]
+    fn nobody_is_not_asked_for_long() {
+        let nobody = bound();
+        let socket = connect(nobody.local_addr().unwrap()).unwrap();
+        drop(nobody);
+        let began = Instant::now();
+        assert_eq!(ask(&socket, 1, 1, ANSWER_MAX, &AtomicBool::new(false)).unwrap(), None);
+        assert!(began.elapsed() < ANSWER_MAX / 2, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_stop_leaves_little_time_and_one_while_it_asks_none() {
+        let (carried, took) = asked(&bound(), ANSWER_MAX, &AtomicBool::new(true));
+        assert!(carried.is_none() && took >= ANSWER_STOPPED && took < ANSWER_MAX / 2, "{took:?}");
+        let stop = AtomicBool::new(false);
+        let took = thread::scope(|scope| {
+            let asking = scope.spawn(|| asked(&bound(), ANSWER_MAX, &stop).1);
+            thread::sleep(ANSWER);
+            stop.store(true, Ordering::Release);
+            asking.join().unwrap()
+        });
+        assert!(took < ANSWER_MAX / 2, "{took:?}");
+    }
 }
