@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use remora_base::Time;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::PAYLOAD_MAX;
 use super::datagram::{Datagram, REPORT_BYTES, decode, encode};
 use super::tally::{Carried, Tally};
+use super::{ANSWER_MAX, PAYLOAD_MAX};
 use crate::Clock;
 
 /// Runs that are remembered; a new one takes the place of the one that was silent for longest.
@@ -101,11 +102,11 @@ impl Inner {
         self.runs.entry(key).or_insert_with(Entry::new)
     }
 
-    /// The count that packet `number` of a run belongs to. After a run's end that is the same run's if it
-    /// still lacks it, since packets overtake one another, and else that of a new run of its name.
-    fn count(&mut self, key: Key, number: u64) -> &mut Tally {
+    /// The count that a run's packet belongs to at `now`. For some time after a run's end that is the same run's,
+    /// since packets come twice and overtake one another, and then that of a new run of its name.
+    fn count(&mut self, key: Key, now: Time) -> &mut Tally {
         let entry = self.entry(key);
-        if entry.ended && !entry.tally.lacks(number) {
+        if entry.ended && now.since(entry.tally.heard()) > ANSWER_MAX {
             *entry = Entry::new();
         }
         &mut entry.tally
@@ -137,7 +138,7 @@ pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: im
         let now = clock.now();
         match buffer.get(..n).and_then(decode) {
             Some((run, Datagram::Data { number, sent })) => {
-                runs.with(|inner| inner.count((run, from), number).take(now, number, sent, n));
+                runs.with(|inner| inner.count((run, from), now).take(now, number, sent, n));
             }
             Some((run, Datagram::End { sent })) => {
                 let (known, first) = runs.with(|inner| {
@@ -167,8 +168,6 @@ fn is_passing(e: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use remora_base::Time;
-
     use super::*;
 
     #[test]
@@ -178,27 +177,47 @@ mod tests {
         for run in 0..RUNS_MAX as u64 {
             // The run of name 7 was heard of last, long ago.
             let at = if run == 7 { Time::ZERO } else { Time::from_secs(run + 1) };
-            inner.count((run, from), 0).take(at, 0, Duration::ZERO, 1);
+            inner.count((run, from), at).take(at, 0, Duration::ZERO, 1);
         }
-        inner.count((1000, from), 0).take(Time::from_secs(99), 0, Duration::ZERO, 1);
+        let at = Time::from_secs(99);
+        inner.count((1000, from), at).take(at, 0, Duration::ZERO, 1);
         assert_eq!(inner.runs.len(), RUNS_MAX);
         assert!(!inner.runs.contains_key(&(7, from)) && inner.runs.contains_key(&(1000, from)));
     }
 
-    #[test]
-    fn a_run_of_a_name_that_is_over_is_counted_anew() {
-        const KEY: Key = (1, SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9));
-        let take = |inner: &mut Inner, number| {
-            inner.count(KEY, number).take(Time::from_secs(number), number, Duration::ZERO, 1);
-            let entry = inner.entry(KEY);
-            (entry.ended, entry.tally.carried().packets)
-        };
-        let mut inner = Inner::default();
-        assert_eq!([take(&mut inner, 0), take(&mut inner, 2)], [(false, 1), (false, 2)]);
+    const KEY: Key = (1, SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9));
+
+    /// Has taken packet `number` at `at`; whether it is a run that has ended, and its packets.
+    fn take(inner: &mut Inner, at: u64, number: u64) -> (bool, u64) {
+        let at = Time::from_secs(at);
+        inner.count(KEY, at).take(at, number, Duration::ZERO, 1);
+        let entry = inner.entry(KEY);
+        (entry.ended, entry.tally.carried().packets)
+    }
+
+    fn end(inner: &mut Inner, at: u64, sent: u64) {
         let entry = inner.entry(KEY);
         entry.ended = true;
-        entry.tally.end(Time::from_secs(3), 3);
-        assert_eq!(take(&mut inner, 1), (true, 3), "it was overtaken by the end");
-        assert_eq!([take(&mut inner, 0), take(&mut inner, 1)], [(false, 1), (false, 2)]);
+        entry.tally.end(Time::from_secs(at), sent);
+    }
+
+    #[test]
+    fn a_run_of_a_name_that_is_over_is_counted_anew() {
+        let mut inner = Inner::default();
+        assert_eq!([take(&mut inner, 0, 0), take(&mut inner, 2, 2)], [(false, 1), (false, 2)]);
+        end(&mut inner, 3, 3);
+        assert_eq!(take(&mut inner, 4, 1), (true, 3), "it was overtaken by the end");
+        let later = 5 + ANSWER_MAX.as_secs();
+        assert_eq!([take(&mut inner, later, 0), take(&mut inner, later, 1)], [(false, 1), (false, 2)]);
+    }
+
+    #[test]
+    fn what_comes_again_after_the_end_is_no_new_run() {
+        let mut inner = Inner::default();
+        (0..3).for_each(|n| _ = take(&mut inner, n, n));
+        end(&mut inner, 3, 3);
+        assert_eq!(take(&mut inner, 4, 2), (true, 3));
+        let carried = inner.entry(KEY).tally.carried();
+        assert_eq!((carried.packets, carried.duplicates, carried.lost), (3, 1, 0));
     }
 }

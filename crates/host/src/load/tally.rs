@@ -73,13 +73,6 @@ impl Tally {
         self.heard
     }
 
-    /// Whether this number was sent, by the sender's word, and is not known to have come.
-    pub(super) fn lacks(&self, number: u64) -> bool {
-        let is_known = number < self.next && self.next - number <= WINDOW;
-        let has_not_come = number >= self.next || is_known && !self.seen[(number % WINDOW) as usize];
-        has_not_come && self.sent.is_none_or(|sent| number < sent)
-    }
-
     /// A packet has come at `now`.
     pub(super) fn take(&mut self, now: Time, number: u64, sent: Duration, bytes: usize) {
         self.last = self.last.max(now);
@@ -196,15 +189,6 @@ mod tests {
         let mut tally = tally(&[0, 1, 2]);
         tally.end(Time::from_secs(7), 3);
         assert_eq!((tally.carried().span, tally.heard()), (Duration::from_millis(2), Time::from_secs(7)));
-    }
-
-    #[test]
-    fn what_is_still_to_come_is_known() {
-        let mut tally = tally(&[0, 2]);
-        tally.end(Time::from_secs(1), 4);
-        assert_eq!([0, 1, 2, 3, 4].map(|n| tally.lacks(n)), [false, true, false, true, false]);
-        tally.take(Time::from_secs(2), 9000, Duration::ZERO, 1);
-        assert!(!tally.lacks(1), "it is too old to be told");
     }
 
     proptest! {
