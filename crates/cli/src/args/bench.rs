@@ -32,11 +32,11 @@ Examples:
 outstanding, connections, seconds, warm_up_seconds, count, rounds, files, seed),
 servers (URLs), operations (name, about, servers, ratio), skipped (operation,
 server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
-p90_us, p99_us, p999_us, max_us), runs (operations, seconds, per_second, bytes,
-entries, latency, lost, late, generator_busy, generator_cpus). ratio: per_second
-and p99 of the first server over the second. A summary: runs, censored (none
-here), median, low and high (95 % interval of the median), min, max, mean.
-docs/bench.md has more.";
+p90_us, p99_us, p999_us, max_us; null: nothing completed), runs (operations,
+seconds, per_second, bytes, entries, latency, lost, late, generator_busy,
+generator_cpus). ratio: per_second and p99 of the first server over the second
+(null: no round to compare). A summary: runs, censored (none here), median, low
+and high (95 % interval of the median), min, max, mean. docs/bench.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {

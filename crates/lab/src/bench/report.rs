@@ -82,8 +82,8 @@ pub struct Measured {
     pub per_second: Summary,
     /// Bytes of file data a second, in the median run; 0 where none are moved.
     pub bytes_per_second: f64,
-    /// Latencies in all runs together.
-    pub latency: Latency,
+    /// Latencies in all runs together; none if nothing completed.
+    pub latency: Option<Latency>,
     /// Every run.
     pub runs: Vec<RunReport>,
 }
@@ -116,8 +116,8 @@ pub struct RunReport {
     pub bytes: u64,
     /// Entries listed.
     pub entries: u64,
-    /// Latencies.
-    pub latency: Latency,
+    /// Latencies; none if nothing completed.
+    pub latency: Option<Latency>,
     /// Datagrams that were sent again.
     pub lost: u64,
     /// Replies to what was answered before.
@@ -128,7 +128,8 @@ pub struct RunReport {
     pub generator_cpus: f64,
 }
 
-/// The first server against the second: medians of the rounds' ratios, with 95 % intervals.
+/// The first server against the second: medians of the rounds' ratios, with 95 % intervals. A round in which
+/// nothing completed on one of them has none.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ratio {
     /// Operations a second; above 1 the first server is faster.
@@ -195,6 +196,7 @@ impl Report {
         for skipped in &self.skipped {
             text += &format!("  {}: not measured: {} ({})\n", skipped.operation, skipped.why, skipped.server);
         }
+        self.operations.iter().filter_map(|o| o.unfinished(self.settings.seconds)).for_each(|line| text += &line);
         let busy = |o: &&OperationReport| o.servers.iter().any(|m| m.busy() > BUSY_MAX);
         let busy: Vec<&str> = self.operations.iter().filter(busy).map(|o| o.name).collect();
         if !busy.is_empty() {
@@ -212,8 +214,8 @@ impl OperationReport {
             row.extend(two.then(|| if nth == 0 { "A" } else { "B" }.to_owned()));
             row.push(figure(m.per_second.median));
             row.push(if m.bytes_per_second > 0.0 { figure(m.bytes_per_second / 1e6) } else { String::new() });
-            let l = &m.latency;
-            row.extend([l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us].map(figure));
+            let columns = |l: Latency| [l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us].map(figure);
+            row.extend(m.latency.map_or([const { "-" }; 5].map(str::to_owned), columns));
             row.extend(lossy.then(|| m.lost().to_string()));
             if let (true, 0, Some(r)) = (two, nth, &self.ratio) {
                 row.push(format!("{:.2}", r.per_second.median));
@@ -226,6 +228,16 @@ impl OperationReport {
             row
         };
         self.servers.iter().enumerate().map(row).collect()
+    }
+
+    /// Of runs in which nothing completed, if there were some: `seconds` were too short for them.
+    fn unfinished(&self, seconds: Option<f64>) -> Option<String> {
+        let runs = self.servers.iter().flat_map(|m| &m.runs);
+        let (all, empty) = (runs.clone().count(), runs.filter(|r| r.operations == 0).count());
+        let (name, seconds) = (self.name, seconds.filter(|_| empty > 0)?);
+        Some(format!(
+            "  {name}: not one operation completed in {seconds} s in {empty} of {all} runs: use --duration or --count\n"
+        ))
     }
 }
 
@@ -273,20 +285,23 @@ impl RunReport {
 }
 
 impl Latency {
-    fn of(all: &Histogram<u64>) -> Latency {
+    /// Nothing if nothing was recorded: an empty histogram's percentiles are 0.
+    fn of(all: &Histogram<u64>) -> Option<Latency> {
         let at = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
         let max_us = all.max() as f64 / 1e3;
-        Latency { p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99), p999_us: at(0.999), max_us }
+        let latency = Latency { p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99), p999_us: at(0.999), max_us };
+        (!all.is_empty()).then_some(latency)
     }
 }
 
 impl Ratio {
     fn of(a: &Measured, b: &Measured) -> Option<Ratio> {
-        let rounds = |f: fn(&RunReport) -> f64| {
-            let ratio = |(a, b): (&RunReport, &RunReport)| if f(b) > 0.0 { f(a) / f(b) } else { f64::INFINITY };
-            Summary::of(&a.runs.iter().zip(&b.runs).map(ratio).collect::<Vec<_>>())
+        let rounds = |f: fn(&RunReport) -> Option<f64>| {
+            let ratio = |(a, b)| Some(f(a)? / f(b)?);
+            Summary::of(&a.runs.iter().zip(&b.runs).filter_map(ratio).collect::<Vec<_>>())
         };
-        Some(Ratio { per_second: rounds(|r| r.per_second)?, p99: rounds(|r| r.latency.p99_us)? })
+        let per_second = rounds(|r| r.latency.map(|_| r.per_second))?;
+        Some(Ratio { per_second, p99: rounds(|r| Some(r.latency?.p99_us))? })
     }
 }
 
@@ -308,7 +323,9 @@ mod tests {
     fn run(operations: u64, nanos: u64) -> Done {
         let mut tally = Tally::new();
         tally.operations = operations;
-        tally.latency.record(nanos).unwrap();
+        if operations > 0 {
+            tally.latency.record(nanos).unwrap();
+        }
         Done { tally, seconds: 2.0, busy: 0.1, cpu: 0.2, wall: 2.0 }
     }
 
@@ -321,7 +338,24 @@ mod tests {
         assert_eq!((ratio.per_second.median, ratio.per_second.low), (2.0, Some(2.0)));
         assert!((0.24..0.26).contains(&ratio.p99.median));
         assert_eq!((a.per_second.median, b.per_second.median), (500.0, 250.0));
-        assert!((0.9..1.1).contains(&a.latency.p50_us));
+        assert!((0.9..1.1).contains(&a.latency.unwrap().p50_us));
+    }
+
+    #[test]
+    fn where_nothing_completed_there_is_nothing_to_compare() {
+        let some = Measured::of(&[run(100, 1000), run(100, 4000)]).unwrap();
+        let none = Measured::of(&[run(0, 0), run(0, 0)]).unwrap();
+        let one = Measured::of(&[run(0, 0), run(50, 2000)]).unwrap();
+        assert!(none.latency.is_none() && none.per_second.median == 0.0);
+        assert!(Ratio::of(&some, &none).is_none() && Ratio::of(&none, &some).is_none());
+        let ratio = Ratio::of(&some, &one).unwrap();
+        assert_eq!((ratio.per_second.runs, ratio.per_second.median), (1, 2.0));
+        assert!((1.9..2.1).contains(&ratio.p99.median), "{ratio:?}");
+        let report = OperationReport { name: "null", about: "", servers: vec![some, one], ratio: Some(ratio) };
+        let told = report.unfinished(Some(2.0)).unwrap();
+        assert_eq!(told, "  null: not one operation completed in 2 s in 1 of 4 runs: use --duration or --count\n");
+        let rows = OperationReport { servers: vec![none], ratio: None, ..report }.rows(false, false);
+        assert_eq!(rows[0][1..], ["0.00", "", "-", "-", "-", "-", "-"]);
     }
 
     #[test]
