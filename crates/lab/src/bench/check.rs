@@ -24,8 +24,10 @@ const WHOLE_EVERY: u64 = 16;
 pub(super) struct Brought {
     /// File data read or written.
     pub(super) bytes: u64,
-    /// Entries listed.
+    /// Entries listed, but for `.` and `..`.
     pub(super) entries: u64,
+    /// Those two.
+    pub(super) dots: u64,
     /// Where a listing goes on, with its verifier; `None` when it is complete.
     pub(super) next: Option<(u64, [u8; 8])>,
 }
@@ -218,7 +220,7 @@ fn page(mut c: Cursor<'_>) -> Parsed<Brought> {
     c.optional(ATTR)?;
     let mut verf = [0; 8];
     verf.copy_from_slice(c.take(8)?);
-    let (mut entries, mut cookie) = (0, 0);
+    let (mut entries, mut dots, mut cookie) = (0, 0, 0);
     while c.u32()? == 1 {
         c.u64()?;
         let name = c.opaque()?;
@@ -227,14 +229,14 @@ fn page(mut c: Cursor<'_>) -> Parsed<Brought> {
         if c.u32()? == 1 {
             c.opaque()?;
         }
-        entries += u64::from(!matches!(name, b"." | b".."));
+        *(if matches!(name, b"." | b"..") { &mut dots } else { &mut entries }) += 1;
     }
     let eof = c.u32()? != 0;
     c.end()?;
     if cookie == 0 && !eof {
         return Err("a page of nothing that is not the last");
     }
-    Ok(Brought { bytes: 0, entries, next: (!eof).then_some((cookie, verf)) })
+    Ok(Brought { bytes: 0, entries, dots, next: (!eof).then_some((cookie, verf)) })
 }
 
 /// Compares the beginning, the end and a place between; now and then all of it.

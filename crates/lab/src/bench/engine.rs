@@ -29,6 +29,8 @@ pub(super) struct Load {
     pub(super) length: Length,
     /// How long a server may be silent.
     pub(super) patience: Duration,
+    /// See [`Share::files`].
+    pub(super) files: u64,
     pub(super) seed: u64,
     /// See [`Share::nonce`].
     pub(super) nonce: u64,
@@ -81,6 +83,7 @@ pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) ->
             of: connections as u64,
             depth,
             scripts,
+            files: load.files,
             seed: load.seed,
             nonce: load.nonce,
             from,
@@ -157,22 +160,24 @@ impl Thread<'_> {
             if lane.is_idle() && (!open || lane.is_spent()) {
                 return Ok((lane.tally, thread_seconds()));
             }
-            socket.flush(&mut out, self.image)?;
+            let is_taken = socket.flush(&mut out, self.image)?;
             let sending = !out.is_empty();
             // One look at the clock for all that a system call brings: what comes together is
             // answered at the same time.
             let mut came = None;
-            socket.receive(sending, &mut |message| {
+            let is_heard = socket.receive(sending, &mut |message| {
                 let at = *came.get_or_insert_with(Instant::now);
                 match lane.take(at, message, &mut out)? {
-                    true => heard = at,
-                    false if is_datagram => {}
                     // A stream neither doubles nor delays.
-                    false => return Err(Fault::Foreign("a reply to no call")),
+                    false if !is_datagram => Err(Fault::Foreign("a reply to no call")),
+                    _ => Ok(()),
                 }
-                Ok(())
             })?;
             now = came.unwrap_or_else(Instant::now);
+            // Not only whole replies: a large one takes its time on a slow link, and so does a call.
+            if is_taken || is_heard {
+                heard = now;
+            }
             let is_silent = now.saturating_duration_since(heard) > self.patience;
             if is_datagram && now.saturating_duration_since(looked) > LOOK {
                 looked = now;
@@ -189,4 +194,117 @@ impl Thread<'_> {
 fn thread_seconds() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use bytes::Bytes;
+    use remora_wire::Xdr;
+    use remora_wire::nfs3::{Call, Entries, EntryPlus, Fh, ReadArgs, ReadDirPlusArgs, ReadDirPlusOk, ReadOk, Reply};
+    use remora_wire::record::mark;
+    use remora_wire::rpc::{OpaqueAuth, Outcome, ReplyHeader};
+
+    use super::*;
+    use crate::bench::image::Span;
+    use crate::bench::plan::{Encoder, Kind, Script, Unit};
+
+    /// Bytes of a READ.
+    const LEN: u32 = 256;
+    const SPAN: Span = Span { base: 0, len: LEN as usize };
+
+    /// A server that answers each call of one connection with `reply`, `piece` bytes at a time.
+    fn server(reply: Reply, piece: usize, pause: Duration) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 8];
+            while stream.read_exact(&mut head).is_ok() {
+                let [len, xid] = [&head[..4], &head[4..]].map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+                stream.read_exact(&mut vec![0; (len & 0x7fff_ffff) as usize - 4]).unwrap();
+                let mut message = Vec::new();
+                ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut message);
+                reply.encode(&mut message);
+                for piece in [&mark(message.len())[..], &message].concat().chunks(piece) {
+                    thread::sleep(pause);
+                    if stream.write_all(piece).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        at
+    }
+
+    fn plan(call: Call, kind: Kind) -> Plan {
+        let encoder = Encoder { cred: OpaqueAuth::none() };
+        Plan::new(vec![Script::single(1, encoder.step(kind, vec![(call, SPAN)]))], Unit::Script).unwrap()
+    }
+
+    /// One script against `server`, whose patience is a second; interrupted when it takes much too long.
+    fn one(plan: &Plan, server: SocketAddr) -> Result<Done, Fault> {
+        let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let load = Load {
+            server,
+            transport: Transport::Tcp,
+            outstanding: 1,
+            connections: 1,
+            length: Length::Scripts(1),
+            patience: Duration::from_secs(1),
+            files: 3,
+            seed: 1,
+            nonce: 1,
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let began = Instant::now();
+                while !over.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(20) {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            let done = run(plan, &Image::new(SPAN.len), &load, &stop);
+            over.store(true, Ordering::Relaxed);
+            done
+        })
+    }
+
+    fn read() -> (Plan, Reply) {
+        let fh = Fh(Bytes::from_static(b"file"));
+        let data = Bytes::copy_from_slice(Image::new(SPAN.len).bytes(SPAN, 0, SPAN.len));
+        let reply = Reply::Read(Ok(ReadOk { attr: None, count: LEN, eof: false, data }));
+        (plan(Call::Read(ReadArgs { fh, offset: 0, count: LEN }), Kind::Read(LEN)), reply)
+    }
+
+    #[test]
+    fn a_reply_that_comes_slowly_is_no_silence() {
+        let (plan, reply) = read();
+        let done = one(&plan, server(reply, 10, Duration::from_millis(100))).unwrap();
+        assert_eq!((done.tally.operations, done.tally.bytes), (1, u64::from(LEN)));
+        assert!(done.seconds > 2.0, "{}", done.seconds);
+    }
+
+    #[test]
+    fn silence_ends_it() {
+        let (plan, reply) = read();
+        let done = one(&plan, server(reply, 10, Duration::from_secs(3)));
+        assert!(matches!(done, Err(Fault::Silent(_))), "{done:?}");
+    }
+
+    #[test]
+    fn a_listing_in_a_circle_ends() {
+        let dir = Fh(Bytes::from_static(b"dir"));
+        let entry = EntryPlus { fileid: 1, name: "again".into(), cookie: 5, attr: None, fh: None };
+        let dots = EntryPlus { name: ".".into(), ..entry.clone() };
+        for entry in [entry, dots] {
+            let entries = Entries { list: vec![entry], eof: false };
+            let reply = Reply::ReadDirPlus(Ok(ReadDirPlusOk { dir: None, verf: [0; 8], entries }));
+            let args = ReadDirPlusArgs { dir: dir.clone(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 512 };
+            let done = one(&plan(Call::ReadDirPlus(args), Kind::Page), server(reply, 1000, Duration::ZERO));
+            assert!(matches!(done, Err(Fault::Foreign(_))), "{done:?}");
+        }
+    }
 }

@@ -21,6 +21,8 @@ const NAME_BITS: u32 = 36;
 const RESEND: Duration = Duration::from_millis(200);
 /// How often a call is sent before the server is given up.
 const SENDS_MAX: u32 = 6;
+/// Entries that a listing may have beside its files: `.` and `..`.
+const DOTS: u64 = 2;
 /// The longest latency told apart, 100 s in nanoseconds.
 const LATENCY_MAX: u64 = 100_000_000_000;
 
@@ -35,6 +37,8 @@ pub(super) struct Share {
     pub(super) depth: usize,
     /// How many scripts it may start in all; `None`: as many as it can.
     pub(super) scripts: Option<u64>,
+    /// How many files a listing may have.
+    pub(super) files: u64,
     /// Draws files and offsets.
     pub(super) seed: u64,
     /// Draws the first xid and the first name. Never the same twice: a server would take the
@@ -96,6 +100,8 @@ struct Slot {
     number: u64,
     /// The cookie's verifier.
     verf: [u8; 8],
+    /// Entries listed so far.
+    listed: u64,
     /// When the script began.
     began: Instant,
     /// When the call was first sent.
@@ -129,9 +135,9 @@ impl<'p> Lane<'p> {
         let mut nonce = share.nonce ^ (share.nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let nonce = xorshift(&mut nonce);
         let depth = share.depth.clamp(1, DEPTH_MAX);
-        let (script, step, file, number, sends) = (0, 0, 0, 0, 0);
+        let (script, step, file, number, listed, sends) = (0, 0, 0, 0, 0, 0);
         let (began, called, due, verf) = (now, now, now, [0; 8]);
-        let slot = Slot { xid: None, script, step, file, number, verf, began, called, due, sends };
+        let slot = Slot { xid: None, script, step, file, number, verf, listed, began, called, due, sends };
         Lane {
             plan,
             image,
@@ -157,7 +163,8 @@ impl<'p> Lane<'p> {
             let file = xorshift(&mut self.random) as usize;
             let number = self.number(script, file);
             if let Some(slot) = self.slots.get_mut(nth) {
-                *slot = Slot { script, step: 0, file, number, verf: [0; 8], began: now, ..slot.clone() };
+                let (verf, listed) = ([0; 8], 0);
+                *slot = Slot { script, step: 0, file, number, verf, listed, began: now, ..slot.clone() };
             }
             self.call(nth, now, out);
         }
@@ -222,6 +229,11 @@ impl<'p> Lane<'p> {
         let more = match brought.next {
             Some((cookie, verf)) if step.kind == Kind::Page => {
                 (slot.number, slot.verf) = (cookie, verf);
+                slot.listed += brought.entries + brought.dots;
+                // Its cookies may lead in a circle.
+                if slot.listed > self.share.files + DOTS {
+                    return Err(Fault::Foreign("a listing with more entries than there are files"));
+                }
                 true
             }
             _ => {
@@ -316,7 +328,8 @@ mod tests {
     }
 
     fn lane<'p>(plan: &'p Plan, image: &'p Image, nonce: u64, now: Instant) -> Lane<'p> {
-        let share = Share { nth: 0, of: 1, depth: 4, scripts: Some(6), seed: 1, nonce, from: now, until: None };
+        let share =
+            Share { nth: 0, of: 1, depth: 4, scripts: Some(6), files: 0, seed: 1, nonce, from: now, until: None };
         Lane::new(plan, image, share, now)
     }
 

@@ -285,6 +285,7 @@ impl Bench {
             connections: options.connections,
             length,
             patience: options.patience,
+            files: options.files,
             seed: options.seed.wrapping_add(round as u64),
             nonce: random()?,
         })

@@ -52,9 +52,11 @@ impl Socket {
         matches!(self, Socket::Datagram(..))
     }
 
-    /// Sends as much as the socket takes now.
-    pub(super) fn flush(&self, out: &mut Outbox, image: &Image) -> Result<(), Fault> {
+    /// Sends as much as the socket takes now. Whether that is a sign of life: a stream takes more when the server
+    /// has taken what was there, datagrams go whoever there is.
+    pub(super) fn flush(&self, out: &mut Outbox, image: &Image) -> Result<bool, Fault> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut is_taken = false;
         while !out.is_empty() {
             let sent = match self {
                 Socket::Stream(socket, _) => {
@@ -64,22 +66,25 @@ impl Socket {
                 Socket::Datagram(socket, _) => send_datagrams(socket, out, image, flags),
             };
             match (sent, self) {
-                (Ok(n), Socket::Stream(..)) => out.sent_bytes(n),
+                (Ok(n), Socket::Stream(..)) => {
+                    out.sent_bytes(n);
+                    is_taken |= n > 0;
+                }
                 (Ok(n), Socket::Datagram(..)) => out.sent_datagrams(n),
-                (Err(e), _) if is_passing(e) => return Ok(()),
+                (Err(e), _) if is_passing(e) => break,
                 (Err(e), _) => return Err(Fault::Broken(e.into())),
             }
         }
-        Ok(())
+        Ok(is_taken)
     }
 
     /// Waits for messages, at most [`TURN`], or with `sending` until more can be sent, and gives
-    /// each to `take`.
+    /// each to `take`. Whether anything came, be it a part of a message.
     pub(super) fn receive(
         &mut self,
         sending: bool,
         take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         if sending {
             self.wait_for_either()?;
         }
@@ -90,10 +95,10 @@ impl Socket {
                 match recv(&*socket, records.room(), flags) {
                     Ok((0, _)) => return Err(Fault::Closed),
                     Ok((n, _)) => records.filled(n),
-                    Err(e) if is_passing(e) => return Ok(()),
+                    Err(e) if is_passing(e) => return Ok(false),
                     Err(e) => return Err(Fault::Broken(e.into())),
                 }
-                records.each(take)
+                records.each(take).map(|()| true)
             }
             Socket::Datagram(socket, buffer) => receive_datagrams(socket, buffer, sending, take),
         }
@@ -139,13 +144,13 @@ fn send_datagrams(socket: &UdpSocket, out: &Outbox, image: &Image, flags: SendFl
     sendmmsg(socket, &mut headers, flags)
 }
 
-/// Waits for the first datagram if it may, and takes all that are there.
+/// Waits for the first datagram if it may, and takes all that are there. Whether there were any.
 fn receive_datagrams(
     socket: &UdpSocket,
     buffer: &mut [u8],
     is_ready: bool,
     take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let flags = if is_ready { MsgFlags::MSG_DONTWAIT } else { MsgFlags::MSG_WAITFORONE };
     let mut lens = [0; DATAGRAMS_MAX];
     let mut came = 0;
@@ -160,14 +165,14 @@ fn receive_datagrams(
                     came += 1;
                 }
             }
-            Err(e) if is_passing(rustix::io::Errno::from_raw_os_error(e as i32)) => return Ok(()),
+            Err(e) if is_passing(rustix::io::Errno::from_raw_os_error(e as i32)) => return Ok(false),
             Err(e) => return Err(Fault::Broken(e.into())),
         }
     }
     for (datagram, len) in buffer.chunks_exact(DATAGRAM_MAX).zip(&lens).take(came) {
         take(datagram.get(..*len).unwrap_or_default())?;
     }
-    Ok(())
+    Ok(came > 0)
 }
 
 /// Nothing now, or nobody there now: the caller's patience decides.
