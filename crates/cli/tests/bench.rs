@@ -3,8 +3,12 @@
 mod common;
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
+use common::between::{Fate, between};
 use common::{Place, names, until};
+use remora_wire::nfs3::{Call, MadeOk, Reply, Status, Wcc};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -122,6 +126,83 @@ fn a_server_that_dies_is_said_and_so_is_what_is_left_on_it() {
     s.kill();
     let name = scratch().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     running.finish().expect(3, &[&name, "could not be removed", "remora rm -r"]);
+}
+
+/// No call of a run is answered while it counts: it has no latency, least of all the best.
+#[test]
+fn a_run_in_which_nothing_completes_says_so() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let (fast, slow) = (
+        s.udp_url("/"),
+        between(&s, usize::MAX, |call| {
+            // Not NULL, by which clients find out about a path.
+            if matches!(call, Call::Access(_)) {
+                thread::sleep(Duration::from_millis(150));
+            }
+            Fate::Pass(call)
+        }),
+    );
+    let args = [&slow, "--vs", &fast, "--ops", "access", "--duration", "50ms", "--warm-up", "0", "--rounds", "2"];
+    let report = bench(&p, &args);
+    let operation = &report["operations"][0];
+    assert_eq!((&operation["ratio"], &operation["servers"][0]["latency"]), (&Value::Null, &Value::Null), "{report}");
+    assert!(operation["servers"][1]["latency"]["p99_us"].as_f64().is_some_and(|us| us > 0.0), "{report}");
+    let table = p.ok(&[&["bench"], &args[..]].concat());
+    let said = "access: not one operation completed in 0.05 s in 2 of 4 runs: use --duration or --count";
+    assert!(table.contains(said), "{table}");
+}
+
+/// MKDIR does not tell its handle, and nothing else does.
+fn hidden(call: Call) -> Fate {
+    match call {
+        Call::MkDir(_) => Fate::Say(Reply::MkDir(Ok(MadeOk { fh: None, attr: None, dir: Wcc::NONE }))),
+        Call::Lookup(_) => Fate::Fail(Status::Io),
+        call => Fate::Pass(call),
+    }
+}
+
+#[test]
+fn a_directory_that_its_server_made_and_hides_is_said_to_be_left() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let run = |judge: fn(Call, bool) -> Fate| {
+        let mut is_made = false;
+        let url = between(&s, usize::MAX, move |call| {
+            is_made |= matches!(call, Call::MkDir(_));
+            judge(call, is_made)
+        });
+        p.run(&["bench", &url, "--ops", "null", "--count", "1"])
+    };
+    let left = ["remora-bench-", "could not be removed", "remora rm -r"];
+    // FSINFO fails when it is there, and so does its removal.
+    let out = run(|call, is_made| match call {
+        Call::FsInfo(_) if is_made => Fate::Fail(Status::ServerFault),
+        Call::RmDir(_) => Fate::Fail(Status::Access),
+        call => Fate::Pass(call),
+    });
+    out.expect(1, &left);
+    // It cannot be used, with and without a removal that fails.
+    let out = run(|call, _| match call {
+        Call::RmDir(_) => Fate::Fail(Status::Access),
+        call => hidden(call),
+    });
+    out.expect(1, &left);
+    let out = run(|call, _| hidden(call));
+    assert!(out.code == 1 && !out.stderr.contains("removed"), "{out:?}");
+}
+
+#[test]
+fn directories_whose_mkdir_was_sent_again_are_its_own() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let mut made = 0;
+    let url = between(&s, usize::MAX, move |call| {
+        made += u32::from(matches!(call, Call::MkDir(_)));
+        if matches!(call, Call::MkDir(_)) && made % 2 == 1 { Fate::Lose(call) } else { Fate::Pass(call) }
+    });
+    p.ok(&["bench", &url, "--ops", "null", "--count", "1"]);
+    assert!(names(&p.srv("")).is_empty());
 }
 
 #[test]

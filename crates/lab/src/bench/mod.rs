@@ -159,7 +159,7 @@ struct Site {
     url: String,
     scratch: Scratch,
     server: SocketAddr,
-    /// Most bytes of a READ and of a WRITE.
+    /// Most bytes of a READ and of a WRITE; known when it is open.
     limits: (u32, u32),
 }
 
@@ -173,16 +173,17 @@ impl Site {
         let seed = random()?;
         let settings = client::Options { config, seed, clock: Clock::start() };
         let session = client::mount(&place.target, &place.target.path, settings).await.map_err(failed)?;
+        let unknown = |_| BenchError::Local("the server's address has an unknown form");
+        let server = session.server().parse().map_err(unknown)?;
         let name = format!("remora-bench-{seed:016x}");
         let scratch = Scratch::make(session, name).await.map_err(failed)?;
-        let server = scratch.server().ok_or(BenchError::Local("the server's address has an unknown form"))?;
-        match scratch.limits().await {
-            Ok(limits) => Ok(Site { url, scratch, server, limits }),
-            Err(e) => {
-                let _ = scratch.remove().await;
-                Err(failed(e))
-            }
-        }
+        Ok(Site { url, scratch, server, limits: (0, 0) })
+    }
+
+    async fn open(&mut self) -> Result<(), BenchError> {
+        let failed = |source| BenchError::Client { url: self.url.clone(), source };
+        self.limits = self.scratch.open().await.map_err(failed)?;
+        Ok(())
     }
 }
 
@@ -199,7 +200,11 @@ impl Bench {
     async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
         self.bar.say("preparing");
         for place in &self.options.targets {
+            // Its directory is there, and so is removed whatever fails from here on.
             sites.push(Site::mount(place, &self.options).await?);
+            if let Some(site) = sites.last_mut() {
+                site.open().await?;
+            }
         }
         let mut prepared = Vec::new();
         for site in sites.iter() {

@@ -1,7 +1,5 @@
 //! A directory of our own on the server: made, filled, and removed again.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use remora_client::Transport;
 use remora_host::client::{ClientError, Session};
@@ -101,27 +99,27 @@ pub(super) struct Scratch {
     session: Session,
     /// Its name, in the mounted directory.
     pub(super) name: String,
-    fh: Fh,
+    /// `None` until it is [opened](Scratch::open) if MKDIR did not tell.
+    fh: Option<Fh>,
 }
 
 impl Scratch {
-    /// An empty one.
+    /// An empty one, of a name that nobody else has drawn. From here on it is there, and to be removed.
     pub(super) async fn make(session: Session, name: String) -> Result<Scratch> {
-        let fh = mkdir(&session, session.root(), &name).await?;
+        let fh = make_dir(&session, &at(session.root(), name.as_bytes())).await?;
         Ok(Scratch { session, name, fh })
-    }
-
-    /// Where the server is.
-    pub(super) fn server(&self) -> Option<SocketAddr> {
-        self.session.server().parse().ok()
     }
 
     pub(super) fn transport(&self) -> Transport {
         self.session.transport()
     }
 
-    /// Most bytes of a READ and of a WRITE.
-    pub(super) async fn limits(&self) -> Result<(u32, u32)> {
+    /// Makes it ready to be filled; tells the most bytes of a READ and of a WRITE.
+    pub(super) async fn open(&mut self) -> Result<(u32, u32)> {
+        if self.fh.is_none() {
+            let at = at(self.session.root(), self.name.as_bytes());
+            self.fh = Some(ask!(self.session, Lookup(at))?.fh);
+        }
         let info = ask!(self.session, FsInfo(self.session.root().clone()))?;
         Ok((info.read_max, info.write_max))
     }
@@ -129,7 +127,8 @@ impl Scratch {
     /// Makes the files.
     pub(super) async fn fill(&self, image: &Image, needs: Needs) -> Result<Files> {
         let whole = Span { base: 0, len: WHOLE };
-        let dir = mkdir(&self.session, &self.fh, "files").await?;
+        let top = self.fh.as_ref().ok_or(ClientError::Closed)?;
+        let dir = mkdir(&self.session, top, "files").await?;
         let mut small = Vec::new();
         for n in 0..SMALL.0 {
             let (name, span) = (format!("file {n:02}"), Span { base: n * SMALL.1, len: SMALL.1 });
@@ -144,10 +143,10 @@ impl Scratch {
         let at = at(&dir, b"link");
         let made = ask!(self.session, SymLink(SymLinkArgs { at: at.clone(), attr, target }))?;
         let link = handle(&self.session, at, made).await?;
-        let new = mkdir(&self.session, &self.fh, "new").await?;
-        let many = if needs.many { Some(mkdir(&self.session, &self.fh, "many").await?) } else { None };
-        let data = create(&self.session, &self.fh, "data").await?;
-        let sync = create(&self.session, &self.fh, "sync").await?;
+        let new = mkdir(&self.session, top, "new").await?;
+        let many = if needs.many { Some(mkdir(&self.session, top, "many").await?) } else { None };
+        let data = create(&self.session, top, "data").await?;
+        let sync = create(&self.session, top, "sync").await?;
         for (fh, needed) in [(&data, needs.data), (&sync, needs.sync)] {
             if needed {
                 write(&self.session, fh, image, whole).await?;
@@ -158,18 +157,25 @@ impl Scratch {
 
     /// Removes the directory and all that is in it.
     pub(super) async fn remove(&self) -> Result {
-        for name in ["files", "new", "many"] {
-            match ask!(self.session, Lookup(at(&self.fh, name.as_bytes()))) {
-                Ok(found) => self.remove_dir(&self.fh, name, &found.fh).await?,
-                Err(e) if e.status() == Some(Status::NoEnt) => {}
-                Err(e) => return Err(e),
+        // Without a handle nothing was made in it.
+        if let Some(top) = &self.fh {
+            for name in ["files", "new", "many"] {
+                match ask!(self.session, Lookup(at(top, name.as_bytes()))) {
+                    Ok(found) => {
+                        self.remove_files(&found.fh).await?;
+                        self.remove_empty(top, name).await?;
+                    }
+                    Err(e) if e.status() == Some(Status::NoEnt) => {}
+                    Err(e) => return Err(e),
+                }
             }
+            self.remove_files(top).await?;
         }
-        self.remove_dir(self.session.root(), &self.name, &self.fh).await
+        self.remove_empty(self.session.root(), &self.name).await
     }
 
-    /// Removes a directory of files.
-    async fn remove_dir(&self, parent: &Fh, name: &str, fh: &Fh) -> Result {
+    /// Removes all files of a directory.
+    async fn remove_files(&self, fh: &Fh) -> Result {
         for _ in 0..PAGES_MAX {
             // From the start each time: what is removed moves the cookies of some servers.
             let args = ReadDirArgs { dir: fh.clone(), cookie: 0, verf: [0; 8], count: 8 << 10 };
@@ -181,6 +187,11 @@ impl Scratch {
             }
             all(&self.session, calls, Some(Status::NoEnt)).await?;
         }
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    async fn remove_empty(&self, parent: &Fh, name: &str) -> Result {
         match ask!(self.session, RmDir(at(parent, name.as_bytes()))) {
             // The reply to the first request may have been lost.
             Err(e) if e.status() == Some(Status::NoEnt) => Ok(()),
@@ -214,9 +225,21 @@ async fn all(session: &Session, calls: Vec<Call>, fine: Option<Status>) -> Resul
 
 async fn mkdir(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
     let at = at(dir, name.as_bytes());
+    match make_dir(session, &at).await? {
+        Some(fh) => Ok(fh),
+        None => Ok(ask!(session, Lookup(at))?.fh),
+    }
+}
+
+/// Makes a directory of a name that only we use; its handle, if the server tells.
+async fn make_dir(session: &Session, at: &DirOp) -> Result<Option<Fh>> {
     let attr = SetAttr { mode: Some(0o755), ..SetAttr::NONE };
-    let made = ask!(session, MkDir(MkDirArgs { at: at.clone(), attr }))?;
-    handle(session, at, made).await
+    match ask!(session, MkDir(MkDirArgs { at: at.clone(), attr })) {
+        Ok(made) => Ok(made.fh),
+        // The request was sent again, and its first reply lost.
+        Err(e) if e.status() == Some(Status::Exist) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 async fn create(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
