@@ -35,9 +35,14 @@ pub fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), cred: OpaqueAuth, 
 
 /// An NFSv3 call in the name of this process's user.
 pub fn nfs(xid: u32, call: &Call) -> Bytes {
+    nfs_as(xid, own_credential(), call)
+}
+
+/// An NFSv3 call in somebody's name.
+pub fn nfs_as(xid: u32, cred: OpaqueAuth, call: &Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
-    message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), own_credential(), &args)
+    message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), cred, &args)
 }
 
 /// A MOUNT version 3 call in the name of this process's user.
@@ -157,7 +162,12 @@ impl Stream {
 
     /// Makes a call, with the next xid.
     pub fn call(&mut self, call: &Call) -> io::Result<Reply> {
-        let message = nfs(self.fresh_xid(), call);
+        self.call_as(own_credential(), call)
+    }
+
+    /// Makes a call in somebody's name, with the next xid.
+    pub fn call_as(&mut self, cred: OpaqueAuth, call: &Call) -> io::Result<Reply> {
+        let message = nfs_as(self.fresh_xid(), cred, call);
         results(call, &self.exchange(&message)?)
     }
 

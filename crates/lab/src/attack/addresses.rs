@@ -2,15 +2,17 @@
 
 use bytes::Bytes;
 use remora_wire::mount;
-use remora_wire::nfs3::{self, Call, ReadArgs};
+use remora_wire::nfs3::{self, Call, Fh, ReadArgs, Reply, Stable, WriteArgs};
 use remora_wire::portmap::{self, IPPROTO_UDP, Mapping};
 use remora_wire::rpc::{OpaqueAuth, Outcome};
 
-use super::{Ground, Told};
+use super::{Ground, MIB, Told};
 use crate::raw;
 
 /// CALLIT: sends on what it is told to, for portmappers that have it.
 const CALLIT: u32 = 5;
+/// What the data of a large reply by datagram has at least, in bytes.
+const LARGE: usize = 32 << 10;
 
 /// Asks the portmapper to forget, to lie, to send for others, and to answer at length.
 pub(super) fn portmap_abuse(ground: &Ground) -> Told {
@@ -70,9 +72,9 @@ pub(super) fn mount_flood(ground: &Ground) -> Told {
             };
             mounts += 1;
             let reply = stream.exchange(&raw::mount(mounts, &mount::Call::Mnt(path.clone().into())))?;
-            let is_forbidden = path.contains("..") && raw::mounted(&reply).is_ok_and(|fh| fh != ground.root);
-            if is_forbidden {
-                return Err(format!("{path} was mounted").into());
+            let mounted = raw::mounted(&reply).ok();
+            if !may_be(&path, mounted.as_ref(), &ground.root) {
+                return Err(format!("{path}: {mounted:?} was mounted").into());
             }
         }
         let dump = mount::Call::Dump;
@@ -90,17 +92,72 @@ pub(super) fn mount_flood(ground: &Ground) -> Told {
     Ok(format!("{mounts} mounts, {listed} listed"))
 }
 
+/// Whether this is what MNT of a path of ours may come to: the export's own directory where it is named, and nothing
+/// else, whatever the spelling.
+fn may_be(path: &str, mounted: Option<&Fh>, root: &Fh) -> bool {
+    match path.trim_end_matches('/') {
+        "/srv" => mounted == Some(root),
+        path if path.starts_with("/srv/") => mounted.is_none_or(|fh| fh == root),
+        _ => mounted.is_none(),
+    }
+}
+
 /// Requests for the largest replies there are, by datagram, as fast as they go; replies are not
 /// taken.
 pub(super) fn datagram_flood(ground: &Ground) -> Told {
+    fill(ground)?;
     let sockets = (0..4).map(|_| ground.datagrams(ground.addr)).collect::<std::io::Result<Vec<_>>>()?;
     let read = Call::Read(ReadArgs { fh: ground.file.clone(), offset: 0, count: u32::MAX });
     let message: Bytes = raw::nfs(1, &read);
+    let length = raw::results(&read, &ground.datagrams(ground.addr)?.exchange(&message, 3)?)?;
+    let length = match length {
+        Reply::Read(Ok(ok)) if ok.data.len() >= LARGE => ok.data.len(),
+        other => return Err(format!("not a large reply: {:?}", other.status()).into()),
+    };
     let mut sent = 0u64;
     while !ground.is_over() {
         for socket in &sockets {
             sent += u64::from(socket.send(&message).is_ok());
         }
     }
-    Ok(format!("{sent} datagrams"))
+    Ok(format!("{sent} datagrams, each for {length} bytes"))
+}
+
+/// Has the file hold more than a reply can.
+fn fill(ground: &Ground) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let data = Bytes::from(vec![7; MIB as usize]);
+    let (fh, count) = (ground.file.clone(), MIB as u32);
+    let write = WriteArgs { fh, offset: 0, count, stable: Stable::Unstable, data };
+    match ground.stream()?.call(&Call::Write(write))? {
+        Reply::Write(Ok(ok)) if ok.count == count => Ok(()),
+        other => Err(format!("WRITE: {:?}", other.status()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_its_export_or_nowhere() {
+        let [root, other] = [&b"root"[..], b"other"].map(|fh| Fh(Bytes::from_static(fh)));
+        for (path, mounted, is_right) in [
+            ("/srv", Some(&root), true),
+            ("/srv", None, false),
+            ("/srv", Some(&other), false),
+            ("/srv/", Some(&root), true),
+            ("/srv/././", Some(&root), true),
+            ("/srv/././", None, true),
+            ("/srv/././", Some(&other), false),
+            ("/srv/../../", None, true),
+            ("/srv/../../", Some(&other), false),
+            ("////", None, true),
+            ("////", Some(&root), false),
+            ("/none3", None, true),
+            ("/none3", Some(&root), false),
+            ("/none3", Some(&other), false),
+        ] {
+            assert_eq!(may_be(path, mounted, &root), is_right, "{path} {mounted:?}");
+        }
+    }
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use bytes::Bytes;
-use remora_wire::nfs3;
 use remora_wire::nfs3::{
     Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, LinkArgs, MkDirArgs, ReadArgs, ReadDirArgs, ReadDirPlusArgs,
     RenameArgs, Reply, SetAttr, SetAttrArgs, Stable, Status, SymLinkArgs, WriteArgs,
@@ -13,7 +12,7 @@ use remora_wire::rpc::{AuthUnix, OpaqueAuth};
 
 use super::handles::refused;
 use super::{Ground, Told, create};
-use crate::raw::{self, Stream};
+use crate::raw::Stream;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -171,32 +170,39 @@ pub(super) fn permissions_taken(ground: &Ground) -> Told {
             as_user(&mut stream, 0, &Call::SetAttr(SetAttrArgs { fh: fh.clone(), attr, guard: None }))?;
         }
         let owner = if is_root { OWNER } else { rustix::process::geteuid().as_raw() };
-        let write = |stream: &mut Stream, uid| as_user(stream, uid, &small_write(&fh));
-        succeeded(write(&mut stream, owner)?, "the owner's write")?;
+        let write = |stream: &mut Stream, uid, data| as_user(stream, uid, &small_write(&fh, data));
+        succeeded(write(&mut stream, owner, b"open")?, "the owner's write")?;
         fs::set_permissions(ground.srv.join(&name), fs::Permissions::from_mode(0o000))?;
-        succeeded(write(&mut stream, owner)?, "the owner's write, rights gone")?;
-        if is_root && write(&mut stream, LATE)?.status() != Some(Status::Access) {
+        succeeded(write(&mut stream, owner, b"more")?, "the owner's write, rights gone")?;
+        if is_root && write(&mut stream, LATE, b"late")?.status() != Some(Status::Access) {
             return Err("somebody else could write, with no rights".into());
+        }
+        let read = Call::Read(ReadArgs { fh: fh.clone(), offset: 0, count: 100 });
+        match as_user(&mut stream, owner, &read)? {
+            Reply::Read(Ok(ok)) if ok.data == b"more"[..] => {}
+            other => return Err(format!("what the owner wrote, rights gone: {other:?}").into()),
         }
         // A call that fails for everybody, so that there is something to count.
         let missing = DirOp { dir: ground.root.clone(), name: Bytes::from_static(b"missing") };
         refused(&mut stream, &Call::Remove(missing), &[Status::NoEnt])?;
         rounds += 1;
     }
+    // What it answers from its cache it has not judged.
+    ground.look()?;
+    let replays = ground.seen.lock().ok().and_then(|seen| seen.get("cache_replays").copied());
+    if replays != Some(0) {
+        return Err(format!("{replays:?} calls were answered from the cache").into());
+    }
     Ok(format!("{rounds} files{}", if is_root { "" } else { "; not root, so the owner's part only" }))
 }
 
-fn small_write(fh: &Fh) -> Call {
-    let data = Bytes::from_static(b"data");
+fn small_write(fh: &Fh, data: &'static [u8; 4]) -> Call {
+    let data = Bytes::from_static(data);
     Call::Write(WriteArgs { fh: fh.clone(), offset: 0, count: 4, stable: Stable::FileSync, data })
 }
 
 fn as_user(stream: &mut Stream, uid: u32, call: &Call) -> std::io::Result<Reply> {
-    let cred = OpaqueAuth::unix(&AuthUnix { uid, gid: uid, ..AuthUnix::default() });
-    let mut args = Vec::new();
-    call.encode(&mut args);
-    let message = raw::message(1, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), cred, &args);
-    raw::results(call, &stream.exchange(&message)?)
+    stream.call_as(OpaqueAuth::unix(&AuthUnix { uid, gid: uid, ..AuthUnix::default() }), call)
 }
 
 fn succeeded(reply: Reply, what: &str) -> Result<(), Failure> {
