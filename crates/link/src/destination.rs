@@ -165,6 +165,12 @@ impl Destination {
         }
     }
 
+    /// Nothing more may go before it is known what became of the latest DATA: if that is its and did not ask, a
+    /// question does. The other end's delay would hold up everybody.
+    pub(crate) fn ask_if_unasked(&mut self) {
+        self.must_ask |= self.state() == State::Good && self.sender.flight().unasked() > 0;
+    }
+
     /// When the acknowledgement awaited is missed, if one is; by `more` it may be later than those before.
     pub(crate) fn missed_at(&self, frame: Duration, more: Duration, config: &Config) -> Option<Time> {
         if self.state() != State::Good {

@@ -191,16 +191,23 @@ impl Link {
     fn control(&mut self, now: Time) -> Option<Transmit> {
         let ready = self.ready().count();
         let (alone, gap) = (ready <= 1, self.answer_gap(ready));
+        let must_ask = self.pacer.must_ask(&self.config);
         for peer in self.peers().collect::<Vec<_>>() {
             let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, gap, alone));
             let Some(destination) = self.peers.get_mut(&peer) else { continue };
             let ack_due = ack_at.is_some_and(|at| at <= now);
+            if must_ask {
+                destination.ask_if_unasked();
+            }
             let Some(frame) = destination.speak(now, gap, ack_due, &self.config) else { continue };
             let (transmit, departure) = self.transmit(now, peer, &frame);
             let cost = self.answer_cost(self.config.cost(transmit.payload.len()), ready).max(gap);
             let destination = self.peers.get_mut(&peer)?;
             match frame {
-                Frame::Rts(_) => destination.probed(departure),
+                Frame::Rts(_) => {
+                    destination.probed(departure);
+                    self.pacer.asked();
+                }
                 Frame::Ack(_) if self.config.rate.is_none() => {}
                 Frame::Ack(_) | Frame::Cts(_) | Frame::HandOffAck(_) => destination.answered(now, cost),
                 _ => {}

@@ -165,8 +165,13 @@ impl Pacer {
 
     /// Whether as much is under way as may be.
     pub(crate) fn is_shut(&self, config: &Config) -> bool {
-        let most = if self.doubt.is_open { 1 } else { self.limit(config) };
-        config.mode == Mode::Arq && self.under_way() >= most
+        config.mode == Mode::Arq && self.under_way() >= self.most(config)
+    }
+
+    /// Whether that will still be so when all has been answered that was asked for: less may be under way now
+    /// than when it was sent, and nobody asked about the last of it.
+    pub(crate) fn must_ask(&self, config: &Config) -> bool {
+        config.mode == Mode::Arq && self.unasked() >= self.most(config)
     }
 
     /// Whether so much has been sent since an acknowledgement was asked for that the next
@@ -175,7 +180,7 @@ impl Pacer {
         // The answer is to be back before all that may be is under way. Where the rate is learned
         // there is less of that, where answers are late the device may hold more than it should, and
         // where several destinations wait it matters to know of a bad channel soon.
-        let unasked = self.sent + next - self.asked.max(self.confirmed);
+        let unasked = self.unasked() + next;
         let (part, of) = if !contended && self.rate.is_some() && self.is_in_time() { (3, 4) } else { (1, 2) };
         self.doubt.is_open || unasked * of >= self.limit(config) * part
     }
@@ -191,7 +196,7 @@ impl Pacer {
         self.round_trip.get().is_some() && self.doubt.late == 0
     }
 
-    /// The frame just sent asks for an acknowledgement.
+    /// The frame or probe just sent asks for an acknowledgement.
     pub(crate) fn asked(&mut self) {
         self.asked = self.sent;
     }
@@ -412,7 +417,17 @@ impl Pacer {
         self.sent - self.confirmed
     }
 
-    /// The most bytes that may be under way.
+    /// Bytes sent since an acknowledgement was asked for.
+    fn unasked(&self) -> u64 {
+        self.sent - self.asked.max(self.confirmed)
+    }
+
+    /// The most bytes that may be under way now.
+    fn most(&self, config: &Config) -> u64 {
+        if self.doubt.is_open { 1 } else { self.limit(config) }
+    }
+
+    /// The same, while the shortest round trip is not in doubt.
     fn limit(&self, config: &Config) -> u64 {
         let frame = config.cost_max();
         let product = self.product();

@@ -128,3 +128,22 @@ fn one_of_several_away_for_a_while_does_not_make_the_hop_seem_fast() {
         assert!((1_500_000..2_500_000).contains(&now), "seed {seed}: {now} bit/s");
     }
 }
+
+/// A single frame is to be under way then, and nobody asked about the last of those that were.
+#[test]
+fn the_search_for_the_shortest_round_trip_stops_nobody() {
+    for (kbit, mobiles) in [(4000, 1), (2000, 2)] {
+        let (mut world, mut next) = (learning(hop(kbit, mobiles), 3), 0);
+        world.run(Time::from_secs(70), |w| {
+            (1..=mobiles).for_each(|m| w.saturate(0, m, m as u32, &mut next, 1400, 30));
+        });
+        let mut times: Vec<Time> = world.delivered[1..].iter().flatten().map(|(at, ..)| *at).collect();
+        times.retain(|at| *at >= Time::from_secs(15));
+        times.sort();
+        let longest = times.windows(2).map(|pair| pair[1].since(pair[0])).max();
+        assert!(
+            longest.is_some_and(|gap| gap <= MS(150)),
+            "{kbit} kbit/s, {mobiles} mobiles: nothing came for {longest:?}"
+        );
+    }
+}
