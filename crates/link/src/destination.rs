@@ -433,8 +433,9 @@ impl Destination {
         let outlived = matches!(self.channel, Channel::Suspect { probes: 2.., .. });
         self.polls.learn(&fates, outlived);
         if let Some(tx) = echoed {
-            // An answer that comes before we thought that the frame had left tells nothing of that.
-            if tx.polled && now >= tx.departure.at {
+            // An answer that comes before we thought that the frame had left tells nothing of that, nor does one that
+            // was held back.
+            if tx.polled && now >= tx.departure.at && !self.handoffs.has_changed_since(tx.departure.sent) {
                 self.lag.sample(now, now.since(tx.departure.at), pacer.slack(&tx.departure, config));
             }
             let lost = fates.iter().filter(|lost| **lost).count() as u64;

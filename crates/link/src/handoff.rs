@@ -31,6 +31,8 @@ pub(crate) struct HandOffs {
     heard: Option<Announcement>,
     owed: Option<Announcement>,
     last_id: u16,
+    /// When a switch last began or ended.
+    changed_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +58,14 @@ impl HandOffs {
         self.own_until.is_some() || self.peer_until.is_some()
     }
 
+    /// Whether a switch may have held back the answer to what was sent at that time.
+    pub(crate) fn has_changed_since(&self, sent: Time) -> bool {
+        sent < self.changed_at
+    }
+
     /// This end begins or ends a switch.
     pub(crate) fn announce(&mut self, now: Time, epoch: u16, phase: HandOffPhase) {
+        self.changed_at = now;
         self.last_id = self.last_id.wrapping_add(1);
         let announcement = Announcement { epoch, id: self.last_id };
         let (expected_ms, persist) = match phase {
@@ -84,6 +92,7 @@ impl HandOffs {
             return None;
         }
         self.heard = Some(name);
+        self.changed_at = now;
         match signal.expected_ms {
             Some(ms) => {
                 let expected = Duration::from_millis(ms.into()).min(EXPECTED_MAX);
@@ -139,10 +148,15 @@ impl HandOffs {
     /// Ends what is overdue; call again until it is `None`.
     pub(crate) fn handle_timeout(&mut self, now: Time) -> Option<Change> {
         let overdue = |until: &mut Option<Time>| until.take_if(|at| *at <= now).is_some();
-        if overdue(&mut self.own_until) {
-            return Some(Change::OwnOverdue);
-        }
-        overdue(&mut self.peer_until).then_some(Change::PeerOverdue)
+        let change = if overdue(&mut self.own_until) {
+            Change::OwnOverdue
+        } else if overdue(&mut self.peer_until) {
+            Change::PeerOverdue
+        } else {
+            return None;
+        };
+        self.changed_at = now;
+        Some(change)
     }
 
     /// When something is due.

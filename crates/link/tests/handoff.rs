@@ -205,3 +205,28 @@ fn who_knows_of_a_new_life_says_so() {
         assert!(!same || deliveries(&world, 0, 1500, 2500) > 20, "{numbers:?}");
     }
 }
+
+/// Its answer waited for the end of the switch, which tells nothing of how long answers take.
+#[test]
+fn after_a_switch_an_outage_is_noticed_as_soon_as_before() {
+    let mut world = world(&[(4050, 4350)]);
+    let mut next = 0;
+    for _ in 0..20 {
+        world.send(1, 0, packet(2, next, 1400, Class::Default));
+        world.run(world.now + Duration::from_millis(50), |_| {});
+        next += 1;
+    }
+    world.send(1, 0, packet(2, next, 1400, Class::Default));
+    world.links[1].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(3) });
+    world.run(Time::from_secs(4), |_| {});
+    world.links[1].announce_handoff(world.now, HandOffPhase::End);
+    let mut go = |w: &mut World, until: u64| {
+        w.run(Time::from_millis(until), |w| w.saturate(1, 0, 2, &mut next, 1400, 3));
+    };
+    go(&mut world, 4050);
+    let round_trip = world.view(1, 0).round_trip;
+    assert!(round_trip.is_some_and(|trip| trip < Duration::from_millis(50)), "{round_trip:?}");
+    go(&mut world, 5000);
+    assert!(deliveries(&world, 0, 4350, 4450) > 0, "it goes on at once");
+    assert!(deliveries(&world, 0, 4450, 5000) > 35, "it goes on");
+}
