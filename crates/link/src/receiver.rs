@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use remora_base::Time;
-use remora_wire::link::{ACK_MIN, Ack, Data, Part, Place, Rts, WINDOW_MAX, expand, expand_byte};
+use remora_wire::link::{ACK_MIN, Ack, Data, Part, Place, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
 use crate::config::HOLD_MARGIN;
@@ -294,12 +294,15 @@ impl Stream {
     }
 
     /// Notes a transmission; true if it is the one after the latest.
+    ///
+    /// None is later than the layer below lets through: what seems to be is far ahead, for while only this
+    /// direction is out the other end goes on asking.
     fn pass(&mut self, stamp: u16) -> bool {
-        let ahead = stamp.wrapping_sub(self.stamp);
-        if ahead as i16 > 0 {
+        let behind = self.stamp.wrapping_sub(stamp);
+        if u64::from(behind) > SHORT_LATE_MAX {
             self.stamp = stamp;
         }
-        ahead == 1
+        behind == u16::MAX
     }
 
     /// Takes a chunk that is new. One that cannot be read has not arrived: its sender will send it

@@ -15,6 +15,10 @@ use crate::pacer::Departure;
 use crate::queue::Waiting;
 use crate::{Config, GaveUp, Packet};
 
+/// The most numbers given out beyond what the other end is known to have or to have given up: both ends expand what
+/// is on the wire around what they know, and while one direction alone is out much is sent and given up.
+const UNHEARD_MAX: u64 = 1 << 14;
+
 /// The sending half of one destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
@@ -139,9 +143,9 @@ impl Sender {
         self.long_lost
     }
 
-    /// Whether the window has room for another packet.
+    /// Whether the window has room for another packet, and the other end will know its number.
     pub(crate) fn has_room(&self, config: &Config) -> bool {
-        self.next - self.floor() < config.window()
+        self.next - self.floor() < config.window() && self.next - self.arrived < UNHEARD_MAX
     }
 
     /// Whether something of this flow is to be sent before what waits.
@@ -205,9 +209,9 @@ impl Sender {
         }
     }
 
-    /// Forgets the flows that have been idle for so long that their last chunk need not be named.
+    /// Forgets the flows that have been idle for so long that their last chunk need not be named by the latest.
     fn forget_flows(&mut self) {
-        while let Some(entry) = self.idle.first_entry().filter(|e| *e.key() + PREV_MAX < self.next) {
+        while let Some(entry) = self.idle.first_entry().filter(|e| *e.key() + PREV_MAX < self.next - 1) {
             self.flows.remove(&entry.remove());
         }
     }
@@ -406,93 +410,4 @@ impl Sender {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Class;
-    use crate::queue::{Queue, aim};
-    use crate::receiver::{Arrival, Receiver};
-    use etherparse::PacketBuilder;
-    use remora_wire::link::CONTEXTS_MAX;
-
-    /// The two ends, and nothing between them.
-    struct Ends {
-        sender: Sender,
-        receiver: Receiver,
-        config: Config,
-    }
-
-    impl Ends {
-        fn new() -> Ends {
-            Ends { sender: Sender::new(1, 0), receiver: Receiver::default(), config: Config::default() }
-        }
-
-        /// Sends a packet of the flow from `port`.
-        fn send(&mut self, now: Time, port: u16) -> Data {
-            let mut queue = Queue::new(now);
-            let packet = Packet { flow: port.into(), class: Class::Default, responsive: true, bytes: datagram(port) };
-            queue.push(now, packet, &self.config);
-            let waiting = queue.pop(now, &aim(&self.config, Duration::ZERO, 1, Duration::ZERO), &self.config).unwrap();
-            let seq = self.sender.next_number();
-            self.sender.admit(waiting, true, Duration::ZERO, &self.config);
-            self.sender.take(seq);
-            self.transmit(now, seq)
-        }
-
-        /// Sends again what is due.
-        fn send_again(&mut self, now: Time) -> Data {
-            let seq = self.sender.take_due(now).unwrap();
-            self.transmit(now, seq)
-        }
-
-        fn transmit(&mut self, now: Time, seq: u64) -> Data {
-            let data = self.sender.frame(now, seq, true, &self.config).unwrap();
-            self.sender.sent(seq, true, Departure::default());
-            data
-        }
-
-        fn arrive(&mut self, now: Time, data: Data) -> (Arrival, Option<Bytes>) {
-            (self.receiver.data(now, data, &self.config), self.receiver.pop(now))
-        }
-
-        fn acknowledge(&mut self) {
-            let ack = self.receiver.take_ack(&self.config).unwrap();
-            self.sender.acknowledged(&ack);
-        }
-    }
-
-    fn datagram(port: u16) -> Bytes {
-        let mut packet = Vec::new();
-        PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(port, 2049).write(&mut packet, b"call").unwrap();
-        packet.into()
-    }
-
-    /// The one that arrived had no name in it, and the other end looks into no duplicates.
-    #[test]
-    fn what_went_without_a_name_does_not_make_one_known_when_it_is_sent_again() {
-        let (mut ends, ms) = (Ends::new(), Time::from_millis);
-        for port in 0..CONTEXTS_MAX.into() {
-            let data = ends.send(Time::ZERO, port);
-            ends.arrive(Time::ZERO, data);
-            ends.acknowledge();
-        }
-        let (b, early, late) = (9999, ms(41_900), ms(42_100));
-        let first = ends.send(early, b);
-        assert_eq!(first.headers, Headers::Full, "all names are in use");
-        let other = ends.send(early, 0);
-        ends.arrive(early, other);
-        let ack = ends.receiver.take_ack(&ends.config).unwrap();
-        assert_eq!(ends.arrive(early, first), (Arrival::New, Some(datagram(b))));
-        ends.sender.acknowledged(&ack);
-        let again = ends.send_again(late);
-        assert_eq!(ends.arrive(late, again), (Arrival::Duplicate, None));
-        ends.acknowledge();
-        for _ in 0..2 {
-            let next = ends.send(late, b);
-            assert_eq!(ends.arrive(late, next), (Arrival::New, Some(datagram(b))));
-            ends.acknowledge();
-        }
-        let brief = ends.send(late, b);
-        assert_eq!(brief.headers, Headers::Brief(1), "a name that was free by then");
-        assert_eq!(ends.arrive(late, brief), (Arrival::New, Some(datagram(b))));
-    }
-}
+mod tests;

@@ -61,6 +61,40 @@ fn a_direction_comes_back_after_an_outage_of_its_own() {
     assert!(after > 3000, "{after} packets in 5 s");
 }
 
+/// Its end goes on asking, so that half the numbers that transmissions have on the wire are used up. What is lost later
+/// is found as soon as ever.
+#[test]
+fn a_direction_comes_back_after_a_long_outage_of_its_own() {
+    let rate = Some(Rate::mbit(10));
+    let mut medium = Medium::new(1);
+    (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
+    let end = Time::from_secs(283);
+    medium.mute = Some((0, Time::from_secs(3), end));
+    let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 7);
+    let (mut n, mut up) = (0, 0);
+    let mut go = |w: &mut World, until: Time| {
+        while w.now < until {
+            w.send(0, 1, packet(1, n, 200, Class::Default));
+            w.run(w.now + MS(100), |w| w.saturate(1, 0, 1, &mut up, 1400, 30));
+            n += 1;
+        }
+    };
+    go(&mut world, end);
+    let stats = world.view(0, 1).stats;
+    assert!((33_000..65_000).contains(&(stats.data_frames + stats.rts)), "{stats:?}");
+    world.medium.loss_from = Some((0, 0.02));
+    go(&mut world, end + Duration::from_secs(30));
+    let sent_at = |packet: &[u8]| Time::ZERO + MS(100) * label(packet).1;
+    let waits = world.delivered[1].iter().map(|(at, _, p)| (sent_at(p), *at)).filter(|(sent, _)| *sent >= end);
+    let waits: Vec<Duration> = waits.map(|(sent, at)| at.since(sent)).collect();
+    let longest = waits.iter().max();
+    assert!(
+        waits.len() >= 295 && longest.is_some_and(|wait| *wait <= MS(600)),
+        "{} of 300 in {longest:?}",
+        waits.len()
+    );
+}
+
 /// Megabits a second that arrive of a hop that carries `mbit`, with round trips of `trip`.
 fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
     let mut medium = Medium::new(1);
