@@ -242,13 +242,18 @@ impl Link {
         if rides_at <= due + self.frame_time() { Some(rides_at + RIDE_GRACE) } else { Some(due) }
     }
 
-    /// The probe that is due.
+    /// The probe that is due, the one longest overdue first.
     fn probe(&mut self, now: Time) -> Option<Transmit> {
-        let peer = *self.peers.iter().find(|(_, d)| d.probe_at().is_some_and(|at| at <= now))?.0;
+        let silent: Vec<(Time, Peer)> =
+            self.peers.iter().filter_map(|(peer, d)| Some((d.probe_at()?, *peer))).collect();
+        let (_, peer) = silent.iter().copied().min().filter(|(at, _)| *at <= now)?;
         let busy = self.ready().any(|other| other != peer);
         let frame_time = self.frame_time();
-        let airtimes =
-            self.pacer.rate().map(|rate| Airtimes { probe: rate.airtime(self.config.cost(8)), frame: frame_time });
+        let probes = if busy { silent.len() as u64 } else { 1 };
+        let airtimes = self
+            .pacer
+            .rate()
+            .map(|rate| Airtimes { probe: rate.airtime(self.config.cost(8) * probes), frame: frame_time });
         let is_passed = self.passes(peer);
         let mut probe = None;
         self.with(now, peer, |destination, pacer, config, _| {

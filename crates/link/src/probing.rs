@@ -11,13 +11,13 @@ const PART_BUSY: u32 = 8;
 /// In an outage of more than a minute probes come more rarely: this part of it, up to a second.
 const LONG_PART: u32 = 600;
 const LONG_MAX: Duration = Duration::from_secs(1);
-/// Probes take at most one part in this of the medium while nobody else wants it.
+/// Probes to one destination, or to all while others wait for the medium, take at most one part in this of it.
 const AIRTIME_PART: u32 = 8;
 
 /// What frames take of the medium.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Airtimes {
-    /// A probe.
+    /// A probe; with one to each other destination that is silent, if somebody waits for the medium.
     pub(crate) probe: Duration,
     /// A full frame.
     pub(crate) frame: Duration,

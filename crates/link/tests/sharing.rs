@@ -194,3 +194,22 @@ fn codel_teaches_a_sender_that_listens() {
     assert!(median <= MS(150), "{median:?}");
     assert!(world.delivered[1].len() as f64 * 1400.0 * 8.0 / 30e6 > 0.9);
 }
+
+/// A probe takes 48 ms there, and all of them are to have an eighth of the hop.
+#[test]
+fn probes_to_many_that_are_gone_leave_a_slow_hop_to_who_answers() {
+    let mut medium = Medium::new(10);
+    medium.rate = Rate::from_bits(9600).unwrap();
+    let (gone, back) = (Time::from_secs(60), Time::from_secs(200));
+    medium.bad[1..].iter_mut().for_each(|bad| bad.push((gone, back)));
+    let mut world = World::new(&Config { rate: Some(medium.rate), ..config() }, medium, 3);
+    let mut next = 0;
+    let mut go = |w: &mut World, until: Time| {
+        w.run(until, |w| (1..=10).for_each(|m| w.saturate(0, m, m as u32, &mut next, 1400, 4)));
+    };
+    go(&mut world, gone + Duration::from_secs(20));
+    let before = world.delivered[1].len();
+    go(&mut world, back);
+    let used = (world.delivered[1].len() - before) as f64 * 1400.0 * 8.0 / 9600.0 / 120.0;
+    assert!(used >= 0.78, "{used:.2} of the hop");
+}
