@@ -116,6 +116,30 @@ fn a_server_that_answers_probes_but_not_the_request_is_left_in_peace() {
     assert_eq!(w.client.loss().unwrap_or_default(), 0.0, "a request that waits is none that was lost");
 }
 
+/// A server whose disk hangs at one place answers everything else in order.
+#[test]
+fn a_request_that_a_server_is_slow_at_while_it_answers_others_is_no_loss() {
+    let (mut w, mut flying) = warm();
+    w.submit_reads(2000);
+    let slow = flying.remove(0).xid;
+    let mut again = 0;
+    for _ in 0..1200 {
+        if !flying.is_empty() {
+            w.answer(&flying.remove(0));
+        }
+        for sent in w.pass(MS * 50) {
+            match sent.proc {
+                Proc::Null => w.answer(&sent),
+                _ if sent.xid == slow => again += 1,
+                _ => flying.push(sent),
+            }
+        }
+    }
+    // 60 s: a few times as what is lost, then after twice as long each time, up to 8 s.
+    assert!(again < 24, "{again} retransmissions in a minute");
+    assert_eq!(w.client.loss().unwrap_or_default(), 0.0);
+}
+
 #[test]
 fn where_frames_are_lost_one_by_one_blocks_are_short_even_after_a_long_pause() {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });

@@ -22,6 +22,10 @@ const INITIAL_TIMEOUT_LOSSY: Duration = Duration::from_millis(60);
 /// The longest a request is left alone.
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
+/// How many times a request is sent again, for each time that losses one by one make likely, before it counts as one
+/// that the server is slow at.
+const LOST_AGAIN: f64 = 8.0;
+
 /// How long a server's disk may take: what it is to have is passed by what need not wait for it.
 const SYNC: Duration = Duration::from_millis(20);
 
@@ -34,6 +38,11 @@ impl Adaptive {
     /// How many strikes a request has against it when it is sent again.
     pub(crate) fn strikes(&self, sent: Sent) -> u32 {
         if self.last_reply.is_some_and(|t| t > sent.at) { 0 } else { sent.strikes + 1 }
+    }
+
+    /// How many times it was sent again beyond what losses explain.
+    pub(crate) fn in_vain(&self, call: &Pending, sent: Sent) -> u32 {
+        sent.retries.saturating_sub((LOST_AGAIN * (1.0 + self.noise(call))) as u32)
     }
 
     /// Whether something sent after `sent` was answered.
@@ -70,7 +79,9 @@ impl Adaptive {
     /// How long a request is left alone although others have passed it.
     fn patience(&self, call: &Pending, sent: Sent) -> Duration {
         let rtt = self.rtt(call.class);
-        let doubled = |d: Duration| d.saturating_mul(1 << sent.strikes.min(16)).min(PATIENCE_MAX);
+        // While others are answered nothing strikes it, and all the same the server may be slow at it.
+        let strikes = sent.strikes.max(self.in_vain(call, sent));
+        let doubled = |d: Duration| d.saturating_mul(1 << strikes.min(16)).min(PATIENCE_MAX);
         let base = match call.class {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();

@@ -296,8 +296,8 @@ impl Adaptive {
 
     /// Takes note of a transmission.
     pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
-        // A small request that is sent again and again may only be slow to be answered.
-        if call.class.is_bulk() || sent.retries == 0 {
+        // What is sent again and again may only be slow to be answered, and something small needs no more than once for that.
+        if sent.retries == 0 || (call.class.is_bulk() && self.in_vain(call, sent) == 0) {
             self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
         }
     }

@@ -129,14 +129,23 @@ impl Client {
         lost.sort_unstable();
         self.note_remains(now, &lost);
         self.note_fragments(now, &lost);
-        lost.retain(|(_, xid)| self.flying.contains_key(xid));
-        let calls = || lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
-        self.adaptive.on_losses(now, calls().map(|(seq, call)| (seq, call.class)));
-        let calls = calls().map(|(_, call)| call);
-        self.window.on_losses(calls.filter(|c| c.class.is_bulk()).map(|c| u64::from(c.bytes())).sum());
+        self.note_losses(now, &lost);
         for (_, xid) in lost {
             self.queue_resend(xid);
         }
+    }
+
+    /// These were lost, but for those that the server is slow at, which say nothing of the path.
+    fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
+        let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
+        let calls = calls.filter(|(_, call)| call.sent.is_some_and(|sent| self.adaptive.in_vain(call, sent) == 0));
+        let lost: Vec<_> = calls.map(|(seq, call)| (seq, call.class, call.bytes())).collect();
+        if lost.is_empty() {
+            return;
+        }
+        self.adaptive.on_losses(now, lost.iter().map(|(seq, class, _)| (*seq, *class)));
+        let bulk = lost.iter().filter(|(_, class, _)| class.is_bulk());
+        self.window.on_losses(bulk.map(|(.., bytes)| u64::from(*bytes)).sum());
     }
 
     /// These were lost, and left something behind, unless people chose how long blocks are.
