@@ -191,15 +191,18 @@ pub(super) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result
 /// The same for a first connection: who is on a network that is about to come back waits for that. Nobody
 /// there who listens is an answer.
 pub(super) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream> {
-    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     loop {
         match connect(server, None).await {
-            Err(e) if matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown) => {
-                sleep(RECONNECT.0).await;
-            }
+            Err(e) if is_away(&e) => sleep(RECONNECT.0).await,
             answer => return answer,
         }
     }
+}
+
+/// Whether a network that is about to come back may change that.
+pub(super) fn is_away(e: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown)
 }
 
 /// A stream of a session. Goes with it, and is reset if the session was closed in the middle.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remora_base::Peer;
 use remora_client::{Client, Config, Transport};
@@ -17,6 +17,9 @@ use crate::reserved;
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether there is a way, where datagrams have none: more often than a stream is tried, which
+/// would be the first to find one, and be taken for good.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A way to a server. Dropped, it is closed.
 #[derive(Debug)]
@@ -80,7 +83,7 @@ impl Line {
         };
         let (shared, task) = match transport {
             Transport::Udp => {
-                let socket = bind(server).await.map_err(failed)?;
+                let socket = bind_in_time(server, patience).await.map_err(failed)?;
                 let path_mtu = path_mtu(&socket, server).unwrap_or(config.path_mtu);
                 let shared = shared(Config { path_mtu, ..config });
                 (shared.clone(), tokio::spawn(driver::run_udp(shared, socket, server)))
@@ -125,6 +128,19 @@ fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
     if server.is_ipv4() { sockopt::ip_mtu(socket) } else { sockopt::ipv6_mtu(socket).map(|mtu| mtu.saturating_sub(28)) }
 }
 
+/// As [`bind`], for a first line: where there is no way to the server at present, one is waited for. What is in the way is
+/// the error when that has taken so long.
+async fn bind_in_time(server: SocketAddr, patience: Duration) -> std::io::Result<UdpSocket> {
+    let end = Instant::now() + patience;
+    loop {
+        let now = Instant::now();
+        match bind(server).await {
+            Err(e) if driver::is_away(&e) && now < end => tokio::time::sleep(LOOK.min(end - now)).await,
+            done => return done,
+        }
+    }
+}
+
 pub(super) async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
     let socket = reserved::bind(server).await?;
     socket.connect(server).await?;
@@ -138,4 +154,69 @@ pub(super) async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
 /// A system that does not have it does without.
 fn tune(stream: &TcpStream) {
     let _ = sockopt::set_tcp_thin_linear_timeouts(stream, true);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::Clock;
+    use crate::client::Target;
+    use crate::client::mount::mount;
+    use crate::client::mount::tests::{serve, serve_datagrams};
+
+    /// Runs `test` on a thread without a network: its loopback is down. `None` where there can be no such thread.
+    fn without_network<T: Send>(test: impl AsyncFnOnce() -> T + Send) -> Option<T> {
+        let alone = || {
+            unshare(CloneFlags::CLONE_NEWNET).ok()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            Some(runtime.block_on(test()))
+        };
+        let done = std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
+        if done.is_none() {
+            skip::skipped(&skip::this_test(), "no network namespaces here");
+        }
+        done
+    }
+
+    async fn mount_within(url: &str, seconds: u64) -> Result<Transport, ClientError> {
+        let config = Config { give_up: Some(Duration::from_secs(seconds)), ..Config::new(Transport::Udp) };
+        let options = Options { config, seed: 1, clock: Clock::start() };
+        mount(&Target::parse(url).unwrap(), "/", options).await.map(|session| session.transport())
+    }
+
+    #[test]
+    fn a_network_that_is_not_there_is_waited_for_and_is_the_error() {
+        for proto in ["?proto=udp", "?proto=tcp", ""] {
+            let began = Instant::now();
+            let url = format!("nfs://192.0.2.9/{proto}");
+            let Some(failed) = without_network(async || mount_within(&url, 2).await.unwrap_err()) else { return };
+            assert!((2..4).contains(&began.elapsed().as_secs()), "{proto}: {:?}", began.elapsed());
+            let ClientError::Connect { source, .. } = &failed else { panic!("{proto}: {failed}") };
+            assert!(proto == "?proto=tcp" || source.kind() == ErrorKind::NetworkUnreachable, "{proto}: {failed}");
+        }
+    }
+
+    #[test]
+    fn datagrams_are_as_good_as_a_stream_when_the_network_comes_late() {
+        let mounted = async || {
+            let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let socket = Arc::new(UdpSocket::bind(at).await.unwrap());
+            tokio::spawn(serve(listener, "/", Duration::ZERO));
+            tokio::spawn(serve_datagrams(socket, "/", Duration::ZERO, 0));
+            tokio::spawn(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+            });
+            mount_within(&format!("nfs://127.0.0.1:{}/", at.port()), 10).await
+        };
+        let Some(mounted) = without_network(mounted) else { return };
+        assert_eq!(mounted.unwrap(), Transport::Udp);
+    }
 }

@@ -373,7 +373,7 @@ async fn ask_portmapper(way: &Way<'_>, ip: IpAddr) -> Result<u16, ClientError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -410,7 +410,7 @@ mod tests {
     }
 
     /// Serves one connection, from this far away.
-    async fn serve(listener: TcpListener, path: &str, away: Duration) {
+    pub(crate) async fn serve(listener: TcpListener, path: &str, away: Duration) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut records = RecordReader::new(1 << 16);
         while let Ok(1..) = stream.read_buf(records.buffer()).await {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     /// Serves over UDP, but for the first `lost` datagrams.
-    async fn serve_datagrams(socket: Arc<UdpSocket>, path: &'static str, away: Duration, lost: usize) {
+    pub(crate) async fn serve_datagrams(socket: Arc<UdpSocket>, path: &'static str, away: Duration, lost: usize) {
         let mut buffer = [0; 2000];
         for nth in 0.. {
             let (n, from) = socket.recv_from(&mut buffer).await.unwrap();

@@ -1,6 +1,5 @@
 //! Two ways to a server, of which one will do: transports, and addresses (the idea of RFC 8305).
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use remora_atp::session::Refusal;
 use remora_client::{Config, Transport};
 
+use super::driver::is_away;
 use super::line::Line;
 use super::mount::Options;
 use super::session::Shared;
@@ -60,10 +60,10 @@ impl Way<'_> {
     }
 
     /// Whether everybody who was asked over it has answered something, be it a probe. It may be that one port is
-    /// open and another is not.
+    /// open and another is not. Where there was no way nobody was asked yet, but will be at once if there is one now.
     pub(super) fn is_answered(&self) -> bool {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        !lines.is_empty() && lines.iter().all(|line| line.lock().core.has_answer())
+        lines.iter().all(|line| line.lock().core.has_answer())
     }
 }
 
@@ -80,11 +80,11 @@ pub(super) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>
     }
 }
 
-/// Whether nobody said anything in the time that a try may take.
+/// Whether nobody said anything in the time that a try may take, or was there to be asked.
 fn is_silence(e: &ClientError) -> bool {
     match e {
         ClientError::Silent { .. } | ClientError::Atp { source: AtpError::Refused(Refusal::Silent), .. } => true,
-        ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+        ClientError::Connect { source, .. } => is_away(source),
         _ => false,
     }
 }
@@ -143,6 +143,7 @@ fn is_unreachable(e: &ClientError) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::io;
 
     use remora_client::Failure;
     use remora_wire::rpc::Outcome;
@@ -159,10 +160,11 @@ mod tests {
                 1 => Err(ClientError::Silent { server: server(), what: "asked" }),
                 2 => Err(ClientError::Connect { server: server(), source: io::ErrorKind::TimedOut.into() }),
                 3 => Err(ClientError::Atp { server: server(), source: AtpError::Refused(Refusal::Silent) }),
+                4 => Err(ClientError::Connect { server: server(), source: io::ErrorKind::NetworkUnreachable.into() }),
                 tries => Ok(tries),
             }
         };
-        assert_eq!(until_answered(None, &attempt).await.unwrap(), 4);
+        assert_eq!(until_answered(None, &attempt).await.unwrap(), 5);
         tries.set(0);
         assert!(matches!(until_answered(Some(MOUNT_PATIENCE), &attempt).await, Err(ClientError::Silent { .. })));
         let refused = until_answered(None, || async { Err::<(), _>(ClientError::Closed) }).await;
