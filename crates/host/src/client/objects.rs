@@ -100,7 +100,8 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link, first: Remote) {
         connection += 1;
         let peer = Peer::stream(link.server, connection);
         shared.lock().core.connected(shared.now(), peer);
-        if serve(&shared, &link, &remote, peer, &mut arrived).await {
+        // Both: what came with the end of the connection was not taken yet.
+        if serve(&shared, &link, &remote, peer, &mut arrived).await | take_rest(&shared, &link, peer) {
             pause = RECONNECT.0;
         }
         if is_refused(&shared, &remote) {
@@ -283,8 +284,7 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrive
             received = link.endpoint.recv() => {
                 let Ok(received) = received else { return heard };
                 heard = true;
-                shared.lock().core.heard(shared.now());
-                take(shared, peer, received.object);
+                take_reply(shared, peer, received.object);
             }
             Some(end) = under.ends.join_next() => {
                 let Ok((xid, bytes, outcome)) = end else { continue };
@@ -306,6 +306,17 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrive
         }
     }
     heard
+}
+
+/// Takes the replies that have come already; whether there were any.
+fn take_rest(shared: &Shared, link: &Link, peer: Peer) -> bool {
+    let rest = std::iter::from_fn(|| link.endpoint.try_recv());
+    rest.map(|received| take_reply(shared, peer, received.object)).count() > 0
+}
+
+fn take_reply(shared: &Shared, peer: Peer, reply: Bytes) {
+    shared.lock().core.heard(shared.now());
+    take(shared, peer, reply);
 }
 
 /// Takes calls from the core while there is room; when it wants to be woken.
@@ -330,7 +341,19 @@ fn fill(shared: &Shared, remote: &Remote, under: &mut Under) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use remora_atp::session::Guests;
+    use remora_client::{Request, Transport};
+    use remora_wire::Xdr;
+    use remora_wire::nfs3::Call;
+    use remora_wire::rpc::ReplyHeader;
+
     use super::*;
+    use crate::Clock;
+    use crate::atp::blocking::BlockingEndpoint;
+    use crate::client::line::Line;
+    use crate::client::mount;
 
     #[test]
     fn deadlines_follow_the_timer_and_are_told_only_when_it_has_moved_far() {
@@ -352,5 +375,49 @@ mod tests {
         assert!(!timer.follow(None, None), "never given up: never a deadline");
         timer.follow(Some(second(30)), patience);
         assert!(!timer.is_over(second(29)) && timer.is_over(second(30)));
+    }
+
+    /// Several calls, for of the replies that wait one may be taken before the end is looked at.
+    #[tokio::test]
+    async fn replies_that_come_with_the_end_of_the_connection_are_taken() {
+        const CALLS: usize = 8;
+        let (ready, is_ready) = channel();
+        let (go, is_to_go) = channel();
+        let (closed, is_closed) = channel();
+        let session = Config { guests: Guests::Anyone, ..Config::default() };
+        let own = Identity::from_secret([1; 32]).unwrap();
+        let keys = Keys { server: own.public(), own: None };
+        let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+        let server = BlockingEndpoint::bind(settings, own).unwrap();
+        let at = server.endpoint().local_addr();
+        std::thread::spawn(move || {
+            let calls: Vec<_> = (0..CALLS).map(|_| server.recv(None).unwrap().unwrap()).collect();
+            ready.send(()).unwrap();
+            is_to_go.recv().unwrap();
+            for call in calls {
+                let mut reply = Vec::new();
+                let outcome = remora_wire::rpc::Outcome::Success;
+                ReplyHeader { xid: xid(&call.object), outcome }.encode(&mut reply);
+                let end = server.send(&call.from, reply.into(), Options::default()).unwrap();
+                assert_eq!(end.outcome, Outcome::Delivered);
+            }
+            server.close();
+            closed.send(()).unwrap();
+        });
+        let config = remora_client::Config::new(Transport::Atp);
+        let options = mount::Options { config: config.clone(), seed: 1, clock: Clock::start() };
+        let line = Line::open_objects(&keys, at, config, &options).await.unwrap();
+        let asked: Vec<_> = (0..CALLS).map(|_| line.shared.submit(Request::Nfs(Call::Null)).unwrap()).collect();
+        while is_ready.try_recv().is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        go.send(()).unwrap();
+        // This task's thread stands still meanwhile.
+        is_closed.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        for call in asked {
+            let answer = tokio::time::timeout(Duration::from_secs(5), line.shared.wait(call, "asked")).await;
+            answer.expect("it was here before the connection ended").unwrap();
+        }
     }
 }
