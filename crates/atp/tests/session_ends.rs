@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_atp::estimate::{self, Kind};
 use remora_atp::session::{Config, Ending, Event, Guests, PeerId, Refusal};
-use remora_atp::{Options, Outcome, Policy, Priority, Rejection, scheduler};
+use remora_atp::{Command, Options, Outcome, Policy, Priority, Rejection, scheduler};
 use remora_base::{Rate, Time};
 use session_world::{Link, World, addr, config, identity, object};
 
@@ -214,6 +214,23 @@ fn what_is_refused_is_never_called_delivered() {
         }
         assert_eq!(world.received(0).len(), 4);
     }
+}
+
+/// A receiver keeps room for a whole object until it knows that no more of it will come.
+#[test]
+fn what_expires_between_two_packets_is_taken_back_at_once() {
+    let delay = 20 * MS;
+    let mut world = World::pair(39, Link::new(50_000, delay));
+    let peer = world.meet();
+    let (start, limit) = (world.now, Duration::from_secs(5));
+    let request = world.send(1, peer, object(1, 100_000), Options { deadline: Some(limit), ..Options::default() });
+    world.run_for(Duration::from_secs(1));
+    world.with(1, |e, now| e.control(now, request, Command::Suspend)).unwrap();
+    world.run_until(start + limit - MS, |_| false);
+    let room = |world: &mut World| world.with(0, |e, _| e.usage().received_bytes);
+    assert!(world.outcome(1, request).is_none() && room(&mut world) >= 100_000);
+    world.run_for(MS + 3 * delay);
+    assert_eq!((world.outcome(1, request), room(&mut world)), (Some(Outcome::Expired), 0));
 }
 
 /// Who has what it wanted and leaves at once has answered before: the sender's object is delivered,

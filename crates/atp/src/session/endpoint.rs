@@ -389,19 +389,20 @@ impl Endpoint {
     pub(super) fn pump(&mut self, now: Time, number: u32) {
         self.tell_forecast(now, number);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        while let Some((request, dest)) = lane.poll_reset() {
-            if let Some(p) = self.peers.get_mut(&PeerId::from(dest)) {
-                p.outbox.end(&mut p.conn, request);
-            }
-        }
+        let mut ended: Vec<(RequestId, Dest)> = std::iter::from_fn(|| lane.poll_reset()).collect();
         while let Some(upcall) = lane.poll_upcall() {
             if let Upcall::Final(end) = &upcall {
                 self.requests.remove(&end.request);
-                if let Some(p) = self.peers.get_mut(&PeerId::from(end.dest)) {
-                    p.outbox.end(&mut p.conn, end.request);
-                }
+                ended.push((end.request, end.dest));
             }
             self.events.push_back(Event::Upcall(upcall));
+        }
+        for (request, dest) in ended {
+            let id = PeerId::from(dest);
+            // The receiver is told, whoever's turn it is: it keeps the object's room until then.
+            if self.peers.get_mut(&id).is_some_and(|p| p.outbox.end(&mut p.conn, request)) {
+                self.enqueue(id);
+            }
         }
     }
 

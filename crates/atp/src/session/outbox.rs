@@ -144,16 +144,16 @@ impl Outbox {
         }
     }
 
-    /// The request is over: what is left of its stream is reset. Harmless if it is known no more.
-    pub(super) fn end(&mut self, conn: &mut Connection, request: RequestId) {
-        let Some(out) = self.requests.remove(&request) else { return };
+    /// The request is over: what is left of its stream is reset. Whether there is something to be sent for that. Harmless if
+    /// it is known no more.
+    pub(super) fn end(&mut self, conn: &mut Connection, request: RequestId) -> bool {
+        let Some(out) = self.requests.remove(&request) else { return false };
         self.unwritten -= usize::from(!out.is_written());
-        let Some(stream) = out.stream else { return };
-        if self.streams.remove(&stream).is_some() {
-            // Fails only for a stream that is over already.
-            let _ = conn.send_stream(stream).reset(Stop::GivenUp.code());
-            let _ = conn.recv_stream(stream).stop(Stop::GivenUp.code());
-        }
+        let Some(stream) = out.stream.filter(|stream| self.streams.remove(stream).is_some()) else { return false };
+        // Fails only for a stream that is over already.
+        let _ = conn.send_stream(stream).reset(Stop::GivenUp.code());
+        let _ = conn.recv_stream(stream).stop(Stop::GivenUp.code());
+        true
     }
 
     /// What the receiver answered about an object, if it is known whose the stream is.
