@@ -217,15 +217,15 @@ impl Herald {
         let _ = self.latest.try_send(());
     }
 
-    /// Ends a switch that was told of and is not over: who told of it goes. Waits until that is announced, for a process
-    /// that ends takes the thread with it.
+    /// Ends a switch that was told of and is not over: who told of it goes. Waits until all that was told is announced, for a
+    /// process that ends takes the thread with it.
     pub fn finish(self) {
         let until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
         if until.is_some_and(|until| until > Instant::now()) {
             self.tell(Signal::End);
-            drop(self.latest);
-            let _ = self.thread.recv_timeout(FINISH_MAX);
         }
+        drop(self.latest);
+        let _ = self.thread.recv_timeout(FINISH_MAX);
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
     fn a_herald_that_goes_ends_the_switch_that_it_told_of() {
         let begin = Signal::Kept(EXPECTED_MAX);
         let soon_over = Signal::Begin(Duration::from_millis(1));
-        for (told, is_on) in [(vec![begin], true), (vec![begin, Signal::End], false), (vec![soon_over], false)] {
+        for (told, is_on) in [(vec![begin], true), (vec![begin, Signal::End], true), (vec![soon_over], false)] {
             let (tell, heard) = channel();
             let herald = Herald::start_with(move |signal| {
                 std::thread::sleep(Duration::from_millis(50));
