@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
 
-use crate::written::Written;
+use crate::written::{Written, ctime};
 
 /// A piece of a file.
 pub type Piece = Range<u64>;
@@ -69,7 +69,10 @@ impl Download {
         data.truncate((piece.end - piece.start) as usize);
         let got = piece.start + data.len() as u64;
         self.received += data.len() as u64;
-        self.attr = ok.attr.or(self.attr.take());
+        // Replies come in any order.
+        if ok.attr.as_ref().is_some_and(|new| self.attr.as_ref().is_none_or(|known| ctime(known) <= ctime(new))) {
+            self.attr = ok.attr;
+        }
         if ok.eof {
             self.end = self.end.min(got);
             self.todo.retain(|p| p.start < got);
@@ -97,7 +100,7 @@ impl Download {
         self.end
     }
 
-    /// The file's attributes as the last READ to be answered found them, if it said so.
+    /// The file's attributes with the latest time of change (ctime) that a READ found, if any said so.
     pub fn attr(&self) -> Option<&Attr> {
         self.attr.as_ref()
     }
@@ -345,4 +348,41 @@ fn take_front(todo: &mut VecDeque<Piece>, block: u32) -> Option<Piece> {
         todo.pop_front();
     }
     Some(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_wire::nfs3::{FileType, NfsTime, SpecData};
+
+    use super::*;
+
+    /// What READ of 10 bytes says of a file that was changed then.
+    fn read(secs: Option<u32>) -> ReadOk {
+        let attr = secs.map(|secs| {
+            let time = NfsTime { secs, nanos: 3 };
+            let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
+            let (mode, nlink, uid, gid, size, used, fsid, fileid) = (0o600, 1, 0, 0, 30, 0, 1, 2);
+            let (atime, mtime, ctime) = (time, time, time);
+            Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime }
+        });
+        ReadOk { attr, count: 10, eof: false, data: Bytes::from_static(&[0; 10]) }
+    }
+
+    #[test]
+    fn the_latest_attributes_stay_whichever_read_is_answered_last() {
+        for (replies, want) in [
+            ([Some(7), Some(8), Some(9)], Some(9)),
+            ([Some(8), Some(9), Some(7)], Some(9)),
+            ([Some(9), None, Some(7)], Some(9)),
+            ([None, Some(7), None], Some(7)),
+            ([None; 3], None),
+        ] {
+            let mut file = Download::new(Fh(Bytes::new()), 0..30);
+            for secs in replies {
+                let (piece, _) = file.poll(10).unwrap();
+                file.on_read(piece, read(secs)).unwrap();
+            }
+            assert_eq!(file.attr().map(|attr| attr.ctime.secs), want, "{replies:?}");
+        }
+    }
 }

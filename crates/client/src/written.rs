@@ -25,7 +25,8 @@ impl Written {
     }
 }
 
-fn ctime(attr: &Attr) -> (u32, u32) {
+/// When it was last changed, in seconds and nanoseconds.
+pub(crate) fn ctime(attr: &Attr) -> (u32, u32) {
     (attr.ctime.secs, attr.ctime.nanos)
 }
 
