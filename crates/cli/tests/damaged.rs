@@ -1,4 +1,5 @@
-//! Paths that damage what they carry, in ways that checksums do not see.
+//! Paths that damage what they carry, in ways that checksums do not see; and sources that change while they are
+//! compared.
 
 mod common;
 
@@ -8,8 +9,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::between::{Fate, between};
 use common::copies::resumed;
 use common::{Place, names, noise};
+use remora_wire::nfs3::Call;
 
 const SIZE: usize = 2_000_000;
 /// Datagrams that are longer carry a block of a file.
@@ -88,5 +91,38 @@ fn what_is_damaged_each_time_is_no_copy() {
         out.expect(4, &["differs from its source", "not put in place"]);
         let copies = names(&if is_upload { p.srv("") } else { p.here("") });
         assert_eq!((copied, copies), (None, vec![]));
+    }
+}
+
+/// The comparison is in the midst of the file when all of the source becomes another: what was compared before was
+/// equal, and what comes behind is not. Mended, the copy would be half of one and half of the other.
+#[test]
+fn a_source_that_changes_during_the_comparison_makes_no_copy_that_is_verified() {
+    const BYTES: usize = 40_000_000;
+    const MIDST: u64 = 16 << 20;
+    for is_upload in [true, false] {
+        let p = Place::new();
+        let s = p.serve(&[]);
+        let (source, copy) = if is_upload { (p.here("f"), p.srv("f")) } else { (p.srv("f"), p.here("f")) };
+        fs::write(&source, noise(BYTES, 5)).unwrap();
+        // A download reads from the start twice.
+        let (mut starts, mut is_changed) = (u32::from(is_upload), false);
+        let url = between(&s, usize::MAX, move |call| {
+            if let Call::Read(read) = &call {
+                starts += u32::from(read.offset == 0);
+                if starts == 2 && read.offset >= MIDST && !is_changed {
+                    is_changed = true;
+                    let file = fs::File::options().write(true).open(&source).unwrap();
+                    std::os::unix::fs::FileExt::write_all_at(&file, &noise(BYTES, 7), 0).unwrap();
+                }
+            }
+            Fate::Pass(call)
+        });
+        let url = url.replace("/?", "/f?");
+        let words = if is_upload { ["f", &url] } else { [&url, "f"] };
+        let out = p.run(&[&["cp", "--json", "--verify"][..], &words].concat());
+        assert!([1, 4].contains(&out.code), "{is_upload}: {out:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&out.stdout).unwrap()["verified"], 0, "{out:?}");
+        assert!(!copy.exists(), "{is_upload}: what differs has no name");
     }
 }

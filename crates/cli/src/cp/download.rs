@@ -106,24 +106,32 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
     if now.size < source.attr.size || part.bytes() < source.attr.size {
         return Err(Error::refused(url, "became shorter while it was copied"));
     }
-    let mut change = change(remote, source, &now).await.map_err(failed)?;
-    if job.verify {
-        verify_copy(job, remote, source, url, part, change == Change::None).await?;
-        change = change.settled();
+    let change = change(remote, source, &source.attr, &now).await.map_err(failed)?;
+    if !job.verify {
+        return Ok(change);
     }
-    Ok(change)
+    verify_copy(job, remote, source, url, part).await?;
+    let meanwhile = change_since(remote, source, &now).await.map_err(failed)?;
+    if meanwhile == Change::None {
+        count(&job.counts.verified);
+    }
+    Ok(change.compared(meanwhile))
 }
 
-/// Compares source and copy. What the way here damaged comes again, if `is_same`: the source is what it was.
-async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part, is_same: bool) -> Result {
+/// Compares source and copy. What the way here damaged comes again, if the source is still what it was.
+async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result {
     let failed = |e| Error::remote(url)(e);
     let mut ranges = verify::all(source);
     for turn in 0.. {
         ranges = match verify::differing(part.file(), remote, source, ranges).await.map_err(failed)? {
             Some(found) if found.is_empty() => break,
-            Some(found) if is_same && turn < verify::AGAIN_MAX => found,
+            Some(found) if turn < verify::AGAIN_MAX => found,
             _ => return Err(Error::Mismatch(url.to_owned())),
         };
+        // What comes again would be of another state than the rest.
+        if change_since(remote, source, &source.attr).await.map_err(failed)? != Change::None {
+            return Err(Error::Mismatch(url.to_owned()));
+        }
         verify::tell(job, url, &ranges);
         let limits = remote.limits().await.map_err(failed)?;
         for range in ranges.clone() {
@@ -131,14 +139,18 @@ async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part:
             receive(remote.session(), source.fh.clone(), range, limits, sink).await.map_err(failed)?;
         }
     }
-    count(&job.counts.verified);
     Ok(())
 }
 
-/// What became of the source that is like this `now`.
-async fn change(remote: &Remote, source: &Node, now: &Attr) -> Result<Change, ClientError> {
+/// What has become of the source since it was like this.
+async fn change_since(remote: &Remote, source: &Node, was: &Attr) -> Result<Change, ClientError> {
+    change(remote, source, was, &remote.getattr(&source.fh).await?).await
+}
+
+/// What became of the source that was like this, and is like that `now`.
+async fn change(remote: &Remote, source: &Node, was: &Attr, now: &Attr) -> Result<Change, ClientError> {
     let now = State::of_remote(now);
-    let change = State::of_remote(&source.attr).change_to(&now);
+    let change = State::of_remote(was).change_to(&now);
     if change != Change::Unclear {
         return Ok(change);
     }

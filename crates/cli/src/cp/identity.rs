@@ -107,8 +107,8 @@ impl State {
     }
 }
 
-/// What became of a source while it was copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What became of a source while it was copied; the last is the worst.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Change {
     /// Nothing that matters.
     None,
@@ -119,9 +119,11 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The same, now that source and copy were compared.
-    pub(crate) fn settled(self) -> Change {
-        if self == Change::Unclear { Change::None } else { self }
+    /// The same, now that source and copy were compared and found equal, and this has become of the source since that
+    /// began: what it was when they were compared counts only if it is that still.
+    pub(crate) fn compared(self, meanwhile: Change) -> Change {
+        let before = if self == Change::Unclear { Change::None } else { self };
+        before.max(meanwhile)
     }
 
     /// What is to be said of a copy of `what`.
@@ -160,6 +162,21 @@ pub(crate) mod tests {
             assert!(!source(100, secs).is_copied_by(&copy((1, 0))), "{secs}");
         }
         assert!(source(100, last.0).is_copied_by(&copy((last.0, 5))) && source(100, 0).is_copied_by(&copy((0, 5))));
+    }
+
+    #[test]
+    fn a_comparison_settles_what_was_before_it_only() {
+        use Change::{Content, None, Unclear};
+        for (before, meanwhile, want) in [
+            (None, None, None),
+            (Unclear, None, None),
+            (Content, None, Content),
+            (None, Unclear, Unclear),
+            (Unclear, Unclear, Unclear),
+            (Unclear, Content, Content),
+        ] {
+            assert_eq!(before.compared(meanwhile), want, "{before:?}, {meanwhile:?}");
+        }
     }
 
     #[test]

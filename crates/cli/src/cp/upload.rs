@@ -70,9 +70,8 @@ impl Source<'_> {
         Ok(says_so && self.file.metadata()?.len() == 0)
     }
 
-    /// What has become of it by now.
-    fn change(&self) -> io::Result<Change> {
-        Ok(self.state.change_to(&State::of_local(&self.file.metadata()?)))
+    fn now(&self) -> io::Result<State> {
+        Ok(State::of_local(&self.file.metadata()?))
     }
 }
 
@@ -159,7 +158,8 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     let Sent { seen, named } = send(job, source, part, is_free).await.map_err(there)?;
-    let mut change = source.change().map_err(here)?;
+    let as_sent = source.now().map_err(here)?;
+    let change = source.state.change_to(&as_sent);
     let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
     let is_late = seen.size.is_some() && !job.verify && !dest.remote.session().is_near();
     let fh = &part.node.fh;
@@ -175,31 +175,38 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let Some(Look { attr, mut bare }) = look else {
         return Ok(Filled { is_late: !is_set, bare: None, change });
     };
-    if job.verify {
-        let node = Node { fh: fh.clone(), attr };
-        if verify_copy(job, source, part, &node, change == Change::None).await? {
-            let set = dest.remote.setattr(fh, source.attr.clone()).await;
-            bare = Look::after(set, &dest.remote, fh).await.map_err(there)?.bare;
-        }
-        change = change.settled();
+    if !job.verify {
+        return Ok(Filled { is_late: false, bare, change });
     }
-    Ok(Filled { is_late: false, bare, change })
+    let node = Node { fh: fh.clone(), attr };
+    let is_sent_again = verify_copy(job, source, part, &node).await?;
+    if is_sent_again {
+        let set = dest.remote.setattr(fh, source.attr.clone()).await;
+        bare = Look::after(set, &dest.remote, fh).await.map_err(there)?.bare;
+    }
+    let meanwhile = as_sent.change_to(&source.now().map_err(here)?);
+    if meanwhile == Change::None {
+        count(&job.counts.verified);
+    }
+    Ok(Filled { is_late: false, bare, change: change.compared(meanwhile) })
 }
 
-/// Compares source and copy. What the way there damaged is sent again, if `is_same`: the source is what it was. Says
+/// Compares source and copy. What the way there damaged is sent again, if the source is still what it was. Says
 /// whether anything was.
-async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &Node, is_same: bool) -> Result<bool> {
+async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &Node) -> Result<bool> {
+    let here = |e| Error::local(source.path.display())(e);
     let failed = |e| Error::remote(part.url())(e);
     let mut ranges = verify::all(node);
     for turn in 0.. {
         ranges = match verify::differing(&source.file, &part.remote, node, ranges).await.map_err(failed)? {
-            Some(found) if found.is_empty() => {
-                count(&job.counts.verified);
-                return Ok(turn > 0);
-            }
-            Some(found) if is_same && turn < verify::AGAIN_MAX => found,
+            Some(found) if found.is_empty() => return Ok(turn > 0),
+            Some(found) if turn < verify::AGAIN_MAX => found,
             _ => break,
         };
+        // What is sent again would be of another state than the rest.
+        if source.state.change_to(&source.now().map_err(here)?) != Change::None {
+            break;
+        }
         verify::tell(job, part.url(), &ranges);
         // These were counted when they were sent first.
         let sending = Sending::begin(job, source, part).await.map_err(failed)?;
