@@ -199,3 +199,25 @@ fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
     assert_eq!(fs::metadata(p.srv("d")).unwrap().mtime(), 0);
     assert_eq!(resumed(&p.ok(&["cp", "-r", "--json", "--resume", "d", &s.url("/")])), (0, 4000));
 }
+
+/// It is the user's own directory that was named, and not one that an earlier copy has made.
+#[test]
+fn a_directory_that_was_named_itself_keeps_its_mode_and_time_when_resuming() {
+    let p = Place::new();
+    fs::create_dir(p.srv("sub")).unwrap();
+    fs::write(p.srv("sub/f"), "f").unwrap();
+    let mode = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    [(p.srv(""), 0o777), (p.srv("sub"), 0o751)].into_iter().for_each(|(path, bits)| mode(path, bits));
+    fs::create_dir(p.here("d")).unwrap();
+    mode(p.here("d"), 0o711);
+    let s = p.serve(&[]);
+    let bits = |name: &str| fs::metadata(p.here(name)).unwrap().mode() & 0o7777;
+    for _ in 0..2 {
+        p.ok(&["cp", "-r", "-q", "--resume", &s.url("/"), "d"]);
+        assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));
+    }
+    // One that has the source's name is taken to be a copy.
+    mode(p.here("d/sub"), 0o700);
+    p.ok(&["cp", "-r", "-q", "--resume", &s.url("/sub"), "d"]);
+    assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));
+}

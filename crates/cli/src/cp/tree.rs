@@ -60,8 +60,9 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
         let entries = match open_down(remote, &dir, early, begun).await {
             Ok((is_ours, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
-                // One that is the user's own stays as it is.
-                let attr = (is_ours || dir.depth > 0 || job.resume).then(|| dir.node.attr.clone());
+                // One that is the user's own stays as it is: also when resuming, if it was named itself.
+                let is_copy = is_ours || dir.depth > 0 || (job.resume && !dir.through_link);
+                let attr = is_copy.then(|| dir.node.attr.clone());
                 finished.push(Filled { path: dir.dest.clone(), attr, depth: dir.depth });
                 for (name, e) in unknown {
                     job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
