@@ -4,11 +4,15 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use common::between::{Fate, between};
 use common::copies::{SIZE, SLOW, journals, resumed};
-use common::{Daemon, Place, Running, names, noise, until};
+use common::{Daemon, Place, Running, is_root, names, noise, until};
+use remora_wire::nfs3::{Call, Status};
 use serde_json::Value;
+use skip::skipped;
 
 /// An upload of f that is killed. What it had under its hidden name gets the final one, as if that had been
 /// asked for already and something of the end was lost: size and time are those of the source.
@@ -60,6 +64,82 @@ fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
     assert_eq!(p.left(), [""; 0]);
     // Now it is whole, and known to be.
     assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
+}
+
+/// The note is found whatever the source's path looks like, and this machine is called.
+#[test]
+fn an_upload_that_was_named_too_early_is_completed_by_another_path_and_under_another_host_name() {
+    for is_renamed in [false, true] {
+        if is_renamed && !is_root() {
+            return skipped("under_another_host_name", "needs root");
+        }
+        let p = Place::new();
+        let s = p.serve(&[]);
+        named_too_early(&p, &s);
+        note_the_name(&p);
+        std::os::unix::fs::symlink(p.here(""), p.state().join("link")).unwrap();
+        let url = s.udp_url("/f");
+        let command = p.command(&["cp", "--json", "--resume", "../state/link/f", &url]);
+        let out = match is_renamed {
+            false => Running::start(command).finish(),
+            true => Running::start(renamed(&command)).finish(),
+        };
+        out.expect(0, &[]);
+        assert!(resumed(&out.stdout).1 < SIZE && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+    }
+}
+
+/// The command, on a machine that is called otherwise. Takes root.
+fn renamed(command: &Command) -> Command {
+    let mut inside = Command::new("unshare");
+    inside.args(["--uts", "sh", "-ec", "echo elsewhere >/proc/sys/kernel/hostname; exec \"$@\"", "sh"]);
+    inside.arg(command.get_program()).args(command.get_args());
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    inside.current_dir(command.get_current_dir().unwrap());
+    inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    inside
+}
+
+/// The next try begins afresh beside it, and does not come to its end: what has the name is what it was.
+#[test]
+fn what_was_named_too_early_is_not_taken_for_whole_after_another_try() {
+    for kind in ["killed at once", "killed later", "refused", "refused, resuming"] {
+        let p = Place::new();
+        let s = p.serve(&[]);
+        named_too_early(&p, &s);
+        note_the_name(&p);
+        let partial = fs::read(p.srv("f")).unwrap();
+        assert!(partial != noise(SIZE, 5), "else this test shows nothing");
+        if kind.starts_with("killed") {
+            let relay = p.relay_at(0, &s, SLOW);
+            let noted = || journals(&p).iter().any(|path| fs::read_to_string(path).unwrap().contains("\"done\":[{"));
+            let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+            until("another part", || names(&p.srv("")).len() == 2 && (kind == "killed at once" || noted()));
+            running.signal("KILL");
+            running.finish();
+        } else {
+            // As if the file had another time now: it is not gone on with.
+            if kind.ends_with("resuming") {
+                let path = journals(&p).pop().unwrap();
+                let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+                journal["part"] = "another".into();
+                fs::write(path, journal.to_string()).unwrap();
+            }
+            let url = between(&s, usize::MAX, |call| match call {
+                Call::Write(_) => Fate::Fail(Status::Access),
+                call => Fate::Pass(call),
+            });
+            let flags = if kind.ends_with("resuming") { &["cp", "--resume"][..] } else { &["cp"] };
+            p.run(&[flags, &["f", &url.replace("/?", "/f?")]].concat()).expect(1, &["permission denied"]);
+            assert_eq!(names(&p.srv("")), ["f"], "{kind}");
+        }
+        assert!(fs::read(p.srv("f")).unwrap() == partial);
+        let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
+        assert!(bytes > 0 && bytes + before >= SIZE, "{kind}: {bytes} and {before} from before");
+        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5), "{kind}");
+        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]), "{kind}");
+        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE), "{kind}");
+    }
 }
 
 /// Only what got its name early is completed there, and only if nobody has written to it since.

@@ -14,6 +14,8 @@ use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
 const VERSION: u32 = 3;
+/// No file has this mark.
+pub(super) const NO_PART: &str = "";
 /// No journal is longer.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -29,13 +31,26 @@ pub(crate) struct Journal {
     pub(crate) done: Ranges,
     /// Its final name was asked for, though not all of it was known to be there.
     pub(crate) is_named: bool,
+    /// What has the final name may be what an earlier try left unfinished. Former versions do not note that.
+    #[serde(default)]
+    is_other_partial: bool,
 }
 
 impl Journal {
     /// Of a copy that begins.
     pub(crate) fn new(source: Identity, part: impl ToString) -> Journal {
         let (part, done) = (part.to_string(), Ranges::default());
-        Journal { version: VERSION, source, part, done, is_named: false }
+        Journal { version: VERSION, source, part, done, is_named: false, is_other_partial: false }
+    }
+
+    /// The same, while what an earlier try left may have the final name.
+    pub(crate) fn beside_partial(self) -> Journal {
+        Journal { is_other_partial: true, ..self }
+    }
+
+    /// What is left of it when the file that was copied to is gone; `None` if that is nothing.
+    pub(crate) fn without_part(&self) -> Option<Journal> {
+        self.is_other_partial.then(|| Journal::new(self.source.clone(), NO_PART).beside_partial())
     }
 
     /// Whether nothing is missing.
@@ -79,6 +94,12 @@ impl JournalFile {
     /// The journal that is there; one that cannot be read or is not ours is as good as none.
     pub(crate) fn load(&self) -> Option<Journal> {
         serde_json::from_slice(&read_note(&self.path, BYTES_MAX)?).ok()
+    }
+
+    /// Whether what has the final name may be unfinished: so it is where a note says so, and may be where there
+    /// is one that cannot be read.
+    pub(crate) fn tells_of_partial(&self) -> bool {
+        self.path.exists() && self.load().is_none_or(|journal| journal.is_named || journal.is_other_partial)
     }
 
     /// Replaces what is there.
@@ -146,6 +167,26 @@ mod tests {
         journal.version -= 1;
         assert!(!journal.is_about(&source(100, 7), 9, 100));
         assert!(why(&journal, 7).contains("version"));
+    }
+
+    #[test]
+    fn what_has_the_name_may_be_partial_where_a_note_says_so_or_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let file = JournalFile::at(path.clone());
+        assert!(!file.tells_of_partial());
+        let plain = Journal::new(source(100, 7), 9);
+        let beside = plain.clone().beside_partial();
+        let left = beside.without_part().unwrap();
+        assert_eq!((plain.without_part(), left.without_part().as_ref()), (None, Some(&left)));
+        for (journal, want) in
+            [(plain.clone(), false), (Journal { is_named: true, ..plain }, true), (beside, true), (left, true)]
+        {
+            file.store(&journal).unwrap();
+            assert_eq!(file.tells_of_partial(), want, "{journal:?}");
+        }
+        fs::write(path, b"{\"version\":1").unwrap();
+        assert!(file.tells_of_partial());
     }
 
     /// Of a version that noted no time of change: it is understood as far as to say so.

@@ -12,7 +12,7 @@ use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
 
 use super::identity::Identity;
 use super::job::Job;
-use super::journal::{Journal, JournalFile, with_suffix};
+use super::journal::{Journal, JournalFile, NO_PART, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
 use super::ranges::Ranges;
@@ -85,8 +85,7 @@ impl RemotePart {
     /// naming it and hearing that all of it had arrived: size and time then say nothing. So it may where
     /// there is a note that cannot be read.
     pub(crate) fn may_be_begun(source: &Path, dest: &Destination) -> bool {
-        let path = journal_path(&key(source, dest)).filter(|path| path.exists());
-        path.is_some_and(|path| JournalFile::at(path).load().is_none_or(|journal| journal.is_named))
+        journal_path(&key(source, dest)).is_some_and(|path| JournalFile::at(path).tells_of_partial())
     }
 
     /// The copy is whole, whatever became of the one that an earlier run had begun: forgets that.
@@ -125,14 +124,20 @@ impl RemotePart {
             }
             None => {
                 why_afresh.iter().for_each(|why| job.note(&format!("{}: {why}", dest.url)));
+                let begin = |part: &str| Journal::new(identity.clone(), part);
+                let is_beside = old.is_some() && journal_file.as_ref().is_some_and(JournalFile::tells_of_partial);
                 // Before anything has the hidden name that it is not about.
-                journal_file = journal_file.filter(JournalFile::clear);
+                journal_file = journal_file.filter(|file| match is_beside {
+                    // That stays known until another file has the name.
+                    true => file.store_safely(&begin(NO_PART).beside_partial()).is_ok(),
+                    false => file.clear(),
+                });
                 let node = match &dest.early {
                     Some(early) => early.take(),
                     None => create(dest, &name).await?,
                 };
-                let journal = Journal::new(identity.clone(), mark(&node.fh));
-                (node, journal)
+                let journal = begin(&mark(&node.fh));
+                (node, if is_beside { journal.beside_partial() } else { journal })
             }
         };
         Ok(RemotePart {
@@ -295,7 +300,15 @@ impl RemotePart {
             Err(e) => e.status() == Some(Status::NoEnt),
         };
         if is_gone(hidden) && is_gone(named) {
-            self.forget();
+            let left = self.journal().without_part().filter(|_| !is_named);
+            match (left, &self.journal_file) {
+                (Some(left), Some(file)) => {
+                    self.finished = true;
+                    // Where that cannot be done, more stays than is true, and nothing is made of that.
+                    let _ = file.store(&left);
+                }
+                _ => self.forget(),
+            }
         }
     }
 
@@ -349,24 +362,34 @@ impl Drop for RemotePart {
 /// RENAME takes a name's word for what it gives the final one.
 fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
     let id: String = state::own_id().bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    part_name(name, &format!("-{}", &hash(remote, source, name, &id)[..8]))
+    part_name(name, &format!("-{}", &hash(remote, &whole_path(source), name, &id)[..8]))
 }
 
-/// Names a copy by who copies what to where, however the URL puts it.
+/// Names a copy by who copies what to where, however path and URL put it, and whatever this machine is called by
+/// now. Another address may be another server, whose directories have the same numbers.
 fn key(source: &Path, dest: &Destination) -> String {
     let dir = &dest.dir.attr;
-    hash(&dest.remote, source, &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
+    hash_for(b"", &dest.remote, &whole_path(source), &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
+}
+
+/// The one path of a source that has several.
+fn whole_path(source: &Path) -> PathBuf {
+    std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned())
 }
 
 /// Names a copy: who copies what to where.
 pub(super) fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
-    let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    hash_for(&host, remote, source, name, dir)
+}
+
+fn hash_for(host: &[u8], remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
+    let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
     let server = remote.session().server();
     let server = server.rsplit_once(':').map_or(server, |(ip, _port)| ip);
     let who_where = format!("{} {dir}", rustix::process::geteuid().as_raw());
     let parts: [&[u8]; 5] =
-        [&host, who_where.as_bytes(), server.as_bytes(), name, source.as_os_str().as_encoded_bytes()];
+        [host, who_where.as_bytes(), server.as_bytes(), name, source.as_os_str().as_encoded_bytes()];
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
