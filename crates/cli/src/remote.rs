@@ -108,6 +108,12 @@ impl Remote {
         &self.session
     }
 
+    /// Whether it is the same directory of the same server, over the same transport.
+    pub(crate) fn is_same(&self, other: &Remote) -> bool {
+        let what = |remote: &Remote| (remote.session.transport(), remote.session.root().clone());
+        what(self) == what(other) && self.session.server() == other.session.server()
+    }
+
     /// The largest blocks.
     pub(crate) async fn limits(&self) -> Result<Limits> {
         Ok(self.info().await?.limits)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Known, Options, Session, Target};
+use remora_host::client::{self, ClientError, Options, Session, Target};
 use remora_wire::mount::PATH_MAX;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
@@ -92,7 +92,16 @@ struct Mounted {
     /// Its path says nothing.
     target: Target,
     path: String,
+    /// Paths for which the server was asked, and had no longer one.
+    asked: Vec<String>,
     remote: Remote,
+}
+
+impl Mounted {
+    /// Whether it is what the server would mount if it was asked for `path` first.
+    fn answers(&self, target: &Target, path: &str) -> bool {
+        self.target == *target && is_within(&self.path, path) && self.asked.iter().any(|asked| is_within(path, asked))
+    }
 }
 
 impl Place {
@@ -109,8 +118,7 @@ impl Place {
 
     /// Whether it is found at the same server, in the same directory, by the same names.
     fn is_at(&self, other: &Place) -> bool {
-        let known = |place: &Place| Known::of(place.remote.session());
-        self.parts == other.parts && known(self).is_some() && known(self) == known(other)
+        self.parts == other.parts && self.remote.is_same(&other.remote)
     }
 }
 
@@ -156,7 +164,7 @@ impl Servers {
         match (found, place) {
             (Some(found), Ok(place)) if place.is_at(&recalled) => {
                 // It has measured the way, and knows more of the server.
-                if let Some(mounted) = self.mounted.last_mut() {
+                if let Some(mounted) = self.mounted.iter_mut().find(|m| m.remote.is_same(&place.remote)) {
                     mounted.remote = recalled.remote.clone();
                 }
                 Ok((recalled, found))
@@ -173,14 +181,18 @@ impl Servers {
         }
     }
 
-    /// What `url` meant when its server was last mounted; `None` if nothing is known of that, or it is
-    /// mounted already.
+    /// What `url` means by what is mounted, or what it meant when its server was last mounted; `None` if nothing is
+    /// known of that, or need not be found out.
     async fn recall(&self, url: &str, wanted: Wanted) -> Result<Option<Place>> {
         let (target, path) = self.target(url)?;
-        if self.known(&target, &path).is_some() {
+        let paths = candidates(&path, wanted.names_left());
+        if self.known(&target, &paths).is_some() {
             return Ok(None);
         }
-        let paths = candidates(&path, wanted.names_left());
+        let mounted = |at: &String| self.mounted.iter().find(|m| m.target == target && m.path == *at);
+        if let Some(known) = paths.iter().find_map(mounted) {
+            return Ok(Some(Place { is_recalled: true, ..place(url, &path, &known.path, known.remote.clone()) }));
+        }
         let Some((nth, known)) = self.roots.recall(&target, &paths) else { return Ok(None) };
         let Ok(session) = known.open(&target, self.options()).await else { return Ok(None) };
         Ok(Some(Place { is_recalled: true, ..place(url, &path, &paths[nth], self.remote(session)) }))
@@ -206,11 +218,12 @@ impl Servers {
 
     async fn find(&mut self, url: &str, wanted: Wanted) -> Result<Place> {
         let (target, path) = self.target(url)?;
-        let (mounted, remote) = match self.known(&target, &path) {
+        let paths = candidates(&path, wanted.names_left());
+        let (mounted, remote) = match self.known(&target, &paths) {
             Some(known) => known,
             None => {
                 let (host, tells) = (target.host.clone(), self.tells);
-                let mounted = self.mount(target, &path, wanted);
+                let mounted = self.mount(target, &path, paths, wanted);
                 let mounted = if tells { until_mounted(&host, mounted).await } else { mounted.await };
                 mounted.map_err(Error::remote(url))?
             }
@@ -218,21 +231,23 @@ impl Servers {
         Ok(place(url, &path, &mounted, remote))
     }
 
-    /// What is mounted already and holds `path`. The root does not count: what an alias of an
-    /// export means may not be found in it by name.
-    fn known(&self, target: &Target, path: &str) -> Option<(String, Remote)> {
-        let holds = |m: &&Mounted| {
-            let (above, path) = (components(&m.path), &mut components(path));
-            let above: Vec<&str> = above.collect();
-            let here: Vec<&str> = path.take(above.len()).collect();
-            !above.is_empty() && m.target == *target && here == above && path.next().is_some()
-        };
-        self.mounted.iter().find(holds).map(|m| (m.path.clone(), m.remote.clone()))
+    /// What is mounted already and is what would be mounted of these. Another that one of them lies in does not count:
+    /// below it there may be a further export, or an alias of one, which is not what has its name there.
+    fn known(&self, target: &Target, paths: &[String]) -> Option<(String, Remote)> {
+        let first = paths.first()?;
+        let known = self.mounted.iter().find(|m| m.answers(target, first))?;
+        Some((known.path.clone(), known.remote.clone()))
     }
 
-    async fn mount(&mut self, target: Target, path: &str, wanted: Wanted) -> Result<(String, Remote), ClientError> {
+    async fn mount(
+        &mut self,
+        target: Target,
+        path: &str,
+        paths: Vec<String>,
+        wanted: Wanted,
+    ) -> Result<(String, Remote), ClientError> {
         let options = self.options();
-        let paths = candidates(path, wanted.names_left());
+        let asked = paths.first().cloned().unwrap_or_default();
         let (found, remote) = match client::mount_first(&target, &paths, options.clone()).await {
             // Deep paths of which much does not exist yet.
             Err(refusal @ ClientError::Mount { .. }) => match client::exports(&target, &options).await {
@@ -250,8 +265,21 @@ impl Servers {
             mounted => self.settle(&target, path, paths, mounted?, wanted).await?,
         };
         self.roots.note(&target, &found, remote.session());
-        self.mounted.push(Mounted { target, path: found.clone(), remote: remote.clone() });
-        Ok((found, remote))
+        Ok((found.clone(), self.take(target, found, asked, remote)))
+    }
+
+    /// Takes what was mounted; gives back the one to use: if it was mounted before, that knows more of the way.
+    fn take(&mut self, target: Target, path: String, asked: String, remote: Remote) -> Remote {
+        match self.mounted.iter_mut().find(|m| m.target == target && m.path == path && m.remote.is_same(&remote)) {
+            Some(known) => {
+                known.asked.push(asked);
+                known.remote.clone()
+            }
+            None => {
+                self.mounted.push(Mounted { target, path, asked: vec![asked], remote: remote.clone() });
+                remote
+            }
+        }
     }
 
     /// What was mounted of `paths`, for `path`. If that is no directory, as servers may have it, and not only to be
@@ -350,6 +378,12 @@ fn holding(path: &str, mut exports: Vec<String>) -> Vec<String> {
     exports
 }
 
+/// Whether `path` is `dir` or lies in it, by their names.
+fn is_within(dir: &str, path: &str) -> bool {
+    let mut path = components(path);
+    components(dir).all(|name| path.next() == Some(name))
+}
+
 fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|c| !c.is_empty() && *c != ".")
 }
@@ -421,6 +455,20 @@ mod tests {
         let (long, longest) = ("/d".repeat(600), "/d".repeat(512));
         assert_eq!((candidates(&long, 0).len(), &candidates(&long, 0)[0]), (TRIES_MAX, &longest));
         assert_eq!(candidates(&format!("/a/{}/b", "n".repeat(1022)), 1), ["/a", "/"]);
+    }
+
+    #[test]
+    fn what_lies_in_a_directory_has_its_names_at_the_beginning() {
+        for (dir, path, want) in [
+            ("/", "/", true),
+            ("/", "/a", true),
+            ("/a", "//a/./", true),
+            ("/a/", "/a/b", true),
+            ("/a", "/ab", false),
+            ("/a/b", "/a", false),
+        ] {
+            assert_eq!(is_within(dir, path), want, "{dir} {path}");
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
+use common::between::{Fate, between_mounting};
 use common::{Place, names};
 
 fn make_pipe(at: &Path) {
@@ -312,5 +314,32 @@ fn a_path_longer_than_mount_takes_is_walked_by_name() {
         }
         p.run(&["stat", &url(&format!("/{}", "n".repeat(1500)))]).expect(1, &["name too long"]);
         p.ok(&["rm", "-r", &url(&made[..201])]);
+    }
+}
+
+/// What is in one directory is asked for once, not for each name.
+#[test]
+fn mount_is_asked_once_for_what_is_in_one_directory() {
+    let p = Place::new();
+    fs::create_dir_all(p.srv("d/e")).unwrap();
+    let s = p.serve(&[]);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let told = asked.clone();
+    let mounts = move |path: &[u8]| {
+        told.lock().unwrap().push(String::from_utf8_lossy(path).into_owned());
+        None
+    };
+    let url = between_mounting(&s, usize::MAX, mounts, Fate::Pass);
+    let at = |name: &str| url.replace("/?", &format!("/{name}?"));
+    let mounted = |args: &[&str]| {
+        p.ok(args);
+        std::mem::take(&mut *asked.lock().unwrap()).iter().filter(|path| *path == "/d/e").count()
+    };
+    let urls: Vec<String> = (0..9).map(|n| at(&format!("d/e/{n}"))).collect();
+    for command in [&["mkdir"][..], &["rm", "-r"]] {
+        let all: Vec<&str> = command.iter().copied().chain(urls.iter().map(String::as_str)).collect();
+        // Over UDP it may be asked again.
+        let times = mounted(&all);
+        assert!((1..5).contains(&times), "{command:?}: {times}");
     }
 }

@@ -96,3 +96,37 @@ fn numbers_of_one_mount_lead_nowhere_in_the_next() {
     let anew = c.lookup(&root, "f");
     assert_eq!(c.fails(&read(&anew)), None);
 }
+
+/// An export inside another one is on a file system of its own. By name, what lies below that is found in the outer
+/// one; a URL that leads there means what is mounted, whichever URL comes before it.
+#[test]
+fn urls_behind_one_another_lead_into_the_inner_export() {
+    let name = "urls_behind_one_another_lead_into_the_inner_export";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    let e = Exports::new(&["a"]);
+    let outer = e.place.srv("a");
+    let covered = outer.join("disk");
+    fs::create_dir(&covered).unwrap();
+    ["disk/both", "f", "g"].iter().for_each(|name| fs::write(outer.join(name), "outer").unwrap());
+    e.write(&[("a", "*(rw,no_root_squash)"), ("a/disk", "*(rw,no_root_squash)")]);
+    let disk = covered.to_str().unwrap();
+    let server = serve_inside(&e, &format!("mount -t tmpfs inner '{disk}'; echo inner >'{disk}/both'"));
+    let url = |name: &str| server.url(&format!("{}/{name}", e.path("a")));
+    let is_inside = |name: &str| inside(&server, &["test", "-e", outer.join(name).to_str().unwrap()]);
+    let [f, both, to_disk] = ["f", "disk/both", "disk/"].map(url);
+
+    assert_eq!(e.place.ok(&["cat", &f, &both]), "outerinner\n");
+    e.place.ok(&["cp", "-q", &f, &both, "."]);
+    assert_eq!(fs::read_to_string(e.place.here("both")).unwrap(), "inner\n");
+    let stat = e.place.ok(&["stat", "--json", &f, &both]);
+    assert!(stat.lines().last().unwrap().contains("\"size\":6"), "{stat}");
+    e.place.ok(&["mkdir", &url("new"), &url("disk/new")]);
+    assert!(outer.join("new").exists() && is_inside("disk/new") && !covered.join("new").exists());
+    e.place.ok(&["rm", &url("g"), &both]);
+    assert!(!outer.join("g").exists() && !is_inside("disk/both") && covered.join("both").exists());
+    // They are two file systems, and nothing is renamed from one into the other.
+    assert_eq!(e.place.run(&["mv", &f, &to_disk]).code, 1);
+    assert!(outer.join("f").exists() && !covered.join("f").exists() && !is_inside("disk/f"));
+}
