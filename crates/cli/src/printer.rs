@@ -25,19 +25,24 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn start() -> Result<Printer> {
-        Printer::start_with(|line| out::text(&line))
+        Printer::start_for(LINES_MAX)
+    }
+
+    /// The same, where so many lines may wait.
+    pub(crate) fn start_for(lines_max: usize) -> Result<Printer> {
+        Printer::start_with(lines_max, |line| out::text(&line))
     }
 
     /// For standard error, where it is nobody's loss if nobody reads.
     pub(crate) fn beside() -> Result<Printer> {
-        Printer::start_with(|line| {
+        Printer::start_with(LINES_MAX, |line| {
             out::say(line.trim_end());
             Ok(())
         })
     }
 
-    fn start_with(print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
-        let (lines, waiting) = sync_channel::<String>(LINES_MAX);
+    fn start_with(lines_max: usize, print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
+        let (lines, waiting) = sync_channel::<String>(lines_max);
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("printer".into());
         let started = thread.spawn(move || {
@@ -83,9 +88,18 @@ impl Printer {
 
     /// Gives the lines that wait a moment to be printed.
     pub(crate) async fn finish(self) {
+        // What goes wrong with the last ones is not worth an error.
+        let _ = self.finish_within(PATIENCE).await;
+    }
+
+    /// The same, where they may take so long, and an error is an error.
+    pub(crate) async fn finish_within(self, patience: Duration) -> Result {
         drop(self.lines);
-        if let Some(ended) = self.ended {
-            let _ = tokio::time::timeout(PATIENCE, ended).await;
+        let Some(ended) = self.ended else { return Ok(()) };
+        match tokio::time::timeout(patience, ended).await {
+            Ok(Ok(e)) => Err(e),
+            // All of them are printed, or nobody reads.
+            _ => Ok(()),
         }
     }
 }
@@ -100,7 +114,7 @@ mod tests {
         let (read, reader) = channel::<()>();
         let (told, printed) = channel();
         let print = move |line| reader.recv().map_err(|_| Error::Pipe).map(|()| told.send(line).unwrap());
-        let mut printer = Printer::start_with(print).unwrap();
+        let mut printer = Printer::start_with(LINES_MAX, print).unwrap();
         let news = |n| Ok(format!("{n} missing"));
         (0..LINES_MAX * 2).for_each(|i| printer.print(i.to_string()));
         printer.own_up(news).unwrap();
@@ -120,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_wrong_is_told_once() {
-        let mut printer = Printer::start_with(|_| Err(Error::Pipe)).unwrap();
+        let mut printer = Printer::start_with(LINES_MAX, |_| Err(Error::Pipe)).unwrap();
         printer.print("line".into());
         assert!(matches!(printer.failed().await, Error::Pipe));
         printer.print("line".into());

@@ -1,14 +1,15 @@
-//! Services whose reader goes away go on, and say so once; what others rely on them for is done.
+//! Services whose reader goes away go on, and say so once; what others rely on them for is done. So it is where a
+//! reader is there and does not read.
 
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Daemon, Place, until};
+use common::{Daemon, Place, Running, names, until};
 use remora_host::atp::keys;
 use serde_json::Value;
 
@@ -194,4 +195,116 @@ fn what_only_prints_ends_quietly() {
     drop(child.stdout.take());
     let out = child.wait_with_output().unwrap();
     assert_eq!((out.status.code(), &out.stderr[..]), (Some(0), &b""[..]));
+}
+
+/// That nobody reads of a failure makes it none.
+#[test]
+fn what_fails_is_no_success_where_nobody_reads_of_it() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let to = Receiver::start(&p, Stdio::null(), Stdio::null());
+    fs::write(p.here("ok"), "ok").unwrap();
+    for args in [&["cp", "--json", "missing", &s.url("/x")][..], &to.send(&["missing", "ok"], &["--json"])] {
+        let (reader, unread) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = p.command(args);
+        command.stdout(unread);
+        Running::start(command).finish().expect(1, &[]);
+    }
+    assert_eq!(fs::read(p.srv("ok")).unwrap(), b"ok");
+}
+
+/// A pipe that has room for a page, and that nobody reads.
+fn unread_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // Of the 64 KiB that a pipe holds, see pipe(7).
+    writer.write_all(&vec![b'x'; 60 << 10]).unwrap();
+    (reader, writer)
+}
+
+/// `recv` into `srv`, of which nothing need be read to know where it is.
+struct Receiver {
+    running: Running,
+    at: String,
+    key: String,
+    identity: String,
+}
+
+impl Receiver {
+    fn start(p: &Place, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Receiver {
+        // A port that was free a moment ago.
+        let at = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let file = p.state().join("recv.key");
+        let key = keys::load_or_create(&file).unwrap().public().to_string();
+        let (srv, identity) = (p.srv(""), p.state().join("send.key").to_str().unwrap().to_owned());
+        let mut command = p.command(&["recv", srv.to_str().unwrap(), "--from-anyone", "--listen", &at, "--key"]);
+        command.arg(file).stdout(stdout).stderr(stderr);
+        Receiver { running: Running::start(command), at, key, identity }
+    }
+
+    /// The words that send these files to it.
+    fn send<'a>(&'a self, files: &[&'a str], args: &[&'a str]) -> Vec<&'a str> {
+        [&["send"][..], files, &[&self.at, "--key", &self.key, "--identity", &self.identity], args].concat()
+    }
+}
+
+/// Names that fill a page together, of files that are in `here` now.
+fn long_names(p: &Place) -> Vec<String> {
+    let names: Vec<String> = (0..30).map(|n| format!("{n:0200}")).collect();
+    names.iter().for_each(|name| fs::write(p.here(name), name).unwrap());
+    names
+}
+
+/// Ends it with SIGTERM, which takes a few seconds at most.
+fn ends(running: Running, code: i32) {
+    let began = Instant::now();
+    running.signal("TERM");
+    running.finish().expect(code, &[]);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
+fn recv_answers_though_what_it_prints_is_not_read() {
+    for is_refused in [false, true] {
+        let p = Place::new();
+        let names = long_names(&p);
+        let (_reader, writer) = unread_pipe();
+        let to = match is_refused {
+            false => Receiver::start(&p, writer, Stdio::null()),
+            true => Receiver::start(&p, Stdio::null(), writer),
+        };
+        if is_refused {
+            names.iter().for_each(|name| fs::write(p.srv(name), "another").unwrap());
+        }
+        let files: Vec<&str> = names.iter().map(String::as_str).collect();
+        let out = p.run(&to.send(&files, &["--json"]));
+        out.expect(i32::from(is_refused), &[]);
+        let outcome = if is_refused { "\"refused\"" } else { "\"stored\"" };
+        assert_eq!(out.stdout.matches(outcome).count(), names.len(), "{out:?}");
+        ends(to.running, 0);
+    }
+}
+
+#[test]
+fn send_can_be_ended_though_what_it_prints_is_not_read() {
+    for is_told in [true, false] {
+        let p = Place::new();
+        let long = long_names(&p);
+        let to = Receiver::start(&p, Stdio::null(), Stdio::null());
+        let (_reader, writer) = unread_pipe();
+        let files: Vec<&str> = long.iter().map(String::as_str).collect();
+        let mut command = p.command(&to.send(&files, if is_told { &["--json"] } else { &[] }));
+        if is_told {
+            command.stdout(writer);
+        } else {
+            long.iter().for_each(|name| fs::write(p.srv(name), "another").unwrap());
+            command.stderr(writer);
+        }
+        let sending = Running::start(command);
+        until("all of them", || names(&p.srv("")).len() == long.len());
+        // Until it stands still.
+        std::thread::sleep(Duration::from_secs(2));
+        ends(sending, 143);
+        ends(to.running, 0);
+    }
 }

@@ -23,7 +23,8 @@ Examples:
 Ctrl-C ends it and removes what is unfinished.
 
 --json prints an object when ready: listen, key; and one for each file: file,
-from, outcome (stored or refused), why, bytes.";
+from, outcome (stored or refused), why, bytes; and event missed with lines, the
+number of those that were not read in time.";
 
 /// `remora recv`.
 #[derive(Args, Debug)]

@@ -17,10 +17,12 @@ use remora_host::atp::{AtpEndpoint, AtpError, Received, Remote, Settings};
 use serde::Serialize;
 use tokio::task::block_in_place;
 
+use super::gateway::Missed;
 use super::keys;
 use crate::args::Recv;
 use crate::exit::{Error, Result};
 use crate::parcel::{Announcement, Answer, Verdict};
+use crate::printer::Printer;
 use crate::{interrupt, out, units};
 use desk::{Desk, Message, Told};
 use store::Rules;
@@ -30,6 +32,10 @@ const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// Answers that wait for a sender that is away; more are not given.
 const ANSWERS_MAX: usize = 4096;
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Lines that wait to be read. A name has 255 bytes at most.
+const LINES_MAX: usize = 1 << 14;
+/// How long the last ones may take.
+const LINES_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `--json` prints when files are taken.
 #[derive(Serialize)]
@@ -61,50 +67,38 @@ pub(crate) async fn run(args: Recv) -> Result {
     (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS_MAX, ANSWER_BYTES_MAX);
     let settings = Settings { session, ..Settings::receiver(args.listen) };
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(cannot_start)?;
-    announce(&args, &endpoint)?;
-    let result = take_files(&args, &endpoint, stop).await;
+    let mut voice = Voice { json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside()? };
+    voice.announce(&args, &endpoint)?;
+    let result = take_files(&args, &endpoint, &mut voice, stop).await;
     endpoint.close().await;
-    result
+    let printed = voice.out.finish_within(LINES_PATIENCE).await;
+    voice.err.finish().await;
+    result.and(printed)
 }
 
 fn cannot_start(e: AtpError) -> Error {
     Error::refused("cannot start", e.to_string())
 }
 
-/// Says where we are, and how to send to us.
-fn announce(args: &Recv, endpoint: &AtpEndpoint) -> Result {
-    let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
-    if args.json {
-        return out::json(&Ready { listen, key });
-    }
-    let to = match listen.ip().is_unspecified() {
-        true => format!("HOST:{}", listen.port()),
-        false => listen.to_string(),
-    };
-    let dir = args.dir.display();
-    out::text(&format!(
-        "receiving into {dir} on {listen}; this end's key is {key}\nremora send FILE... {to} --key {key}\n"
-    ))
-}
-
 /// Takes files until there were enough, or a signal comes.
-async fn take_files(args: &Recv, endpoint: &AtpEndpoint, stop: impl Future<Output = u8>) -> Result {
+async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop: impl Future<Output = u8>) -> Result {
     let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max: args.max_size.unwrap_or(u64::MAX) };
     let (mut desk, mut left) = (Desk::new(rules), Left { files: args.once, counted: BTreeSet::new() });
     tokio::pin!(stop);
     loop {
         let told = tokio::select! {
             _ = &mut stop => return Ok(()),
+            e = voice.out.failed() => return Err(e),
             received = endpoint.recv() => {
-                let message = read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
+                let message = voice.read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
                 block_in_place(|| message.and_then(|message| desk.take(message))).into_iter().collect()
             }
             done = desk.next() => block_in_place(|| desk.settle(done)),
         };
         for Told { to, from, said, verdict } in told {
-            tell(args, from, &said, &verdict)?;
             let is_enough = verdict == Verdict::Stored && left.is_last(&said);
-            let answer = answer(&to, said.file, verdict);
+            let answer = answer(&to, said.file, verdict.clone());
+            voice.tell(from, &said, &verdict)?;
             if is_enough {
                 // The last answer is to get there, unless somebody is in a hurry.
                 tokio::select! {
@@ -132,36 +126,62 @@ impl Left {
     }
 }
 
-/// What an object says, if it is one of ours.
-fn read(received: Received) -> Option<Message<Remote>> {
-    // One whose connection is over already cannot be answered either.
-    let from = received.from.key()?;
-    match Announcement::read(received.object) {
-        Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
-        Err(e) => {
-            out::say(format_args!("remora: recv: an object of {from} is {}", out::shown(e.to_string().as_bytes())));
-            None
-        }
-    }
+/// What is said while it runs. Who does not read it holds nobody up.
+struct Voice {
+    json: bool,
+    out: Printer,
+    err: Printer,
 }
 
-fn tell(args: &Recv, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
-    let (outcome, why) = match verdict {
-        Verdict::Missing { .. } => return Ok(()),
-        Verdict::Stored => ("stored", None),
-        Verdict::Refused { why } => ("refused", Some(why.as_str())),
-    };
-    if args.json {
-        let line = Line { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
-        return out::json(&line);
-    }
-    let (name, size) = (out::shown(said.name.as_bytes()), units::human(said.size));
-    match why {
-        None => out::text(&format!("{name}: {size} from {from}\n")),
-        Some(why) => {
-            out::say(format_args!("remora: recv: {name}, {size} from {from}: refused: {why}"));
-            Ok(())
+impl Voice {
+    /// Says where we are, and how to send to us.
+    fn announce(&mut self, args: &Recv, endpoint: &AtpEndpoint) -> Result {
+        let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
+        if self.json {
+            self.out.print(out::json_line(&Ready { listen, key })?);
+            return Ok(());
         }
+        let to = match listen.ip().is_unspecified() {
+            true => format!("HOST:{}", listen.port()),
+            false => listen.to_string(),
+        };
+        let dir = args.dir.display();
+        self.out.print(format!(
+            "receiving into {dir} on {listen}; this end's key is {key}\nremora send FILE... {to} --key {key}"
+        ));
+        Ok(())
+    }
+
+    /// What an object says, if it is one of ours.
+    fn read(&mut self, received: Received) -> Option<Message<Remote>> {
+        // One whose connection is over already cannot be answered either.
+        let from = received.from.key()?;
+        match Announcement::read(received.object) {
+            Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
+            Err(e) => {
+                let why = out::shown(e.to_string().as_bytes());
+                self.err.print(format!("remora: recv: an object of {from} is {why}"));
+                None
+            }
+        }
+    }
+
+    fn tell(&mut self, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
+        let (outcome, why) = match verdict {
+            Verdict::Missing { .. } => return Ok(()),
+            Verdict::Stored => ("stored", None),
+            Verdict::Refused { why } => ("refused", Some(why.as_str())),
+        };
+        let (name, size) = (out::shown(said.name.as_bytes()), units::human(said.size));
+        match why {
+            _ if self.json => {
+                let line = Line { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
+                self.out.print(out::json_line(&line)?);
+            }
+            None => self.out.print(format!("{name}: {size} from {from}")),
+            Some(why) => self.err.print(format!("remora: recv: {name}, {size} from {from}: refused: {why}")),
+        }
+        self.out.own_up(|lines| Missed::line(self.json, lines))
     }
 }
 

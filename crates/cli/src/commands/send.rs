@@ -4,19 +4,20 @@ mod line;
 mod patience;
 mod shipment;
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_atp::session::{Identity, Refusal};
 use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place, spawn_blocking};
+use tokio::time::timeout;
 
 use super::keys;
 use crate::args::Send;
@@ -34,6 +35,8 @@ const FILES_AT_ONCE: usize = 32;
 /// Answers that wait to be read, and their bytes.
 const RECEIVED_MAX: usize = 256;
 const RECEIVED_BYTES_MAX: usize = 1 << 20;
+/// How long what was interrupted may take to tidy up, and to say so.
+const TIDY_MAX: Duration = Duration::from_millis(500);
 
 /// What `--json` prints of each file.
 #[derive(Serialize)]
@@ -55,23 +58,54 @@ enum Outcome {
     Ended(&'static str),
 }
 
-/// Files of whose end nothing was said yet, in the order of the command line.
-struct Untold(RefCell<Vec<String>>);
+/// What an interruption has to know.
+#[derive(Default)]
+struct Interruptible {
+    endpoint: OnceLock<AtpEndpoint>,
+    /// Files of whose end nothing was said yet, in the order of the command line.
+    untold: Mutex<Vec<String>>,
+}
 
-impl Untold {
+impl Interruptible {
     fn tell(&self, name: &str) {
-        self.0.borrow_mut().retain(|untold| untold != name);
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).retain(|untold| untold != name);
+    }
+
+    /// Those of which nothing will be said any more, now that it is told here.
+    fn take_untold(&self) -> Vec<String> {
+        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 pub(crate) async fn run(args: Send) -> Result {
-    let started = Instant::now();
+    let (started, json) = (Instant::now(), args.json);
     let stop = interrupt::catch();
+    let now = Arc::new(Interruptible::default());
+    // On a task of its own: names may take long to be looked up, and what is printed to be read.
+    let mut work = tokio::spawn(send(args, started, now.clone()));
+    let result = tokio::select! {
+        result = &mut work => result.unwrap_or_else(|e| Err(Error::refused("remora", e.to_string()))),
+        number = stop => {
+            // What is on its way is cancelled as its owners are dropped.
+            work.abort();
+            let _ = timeout(TIDY_MAX, work).await;
+            let now = now.clone();
+            let _ = timeout(TIDY_MAX, spawn_blocking(move || cancelled(json, &now.take_untold(), started))).await;
+            Err(Error::Interrupted(number))
+        }
+    };
+    if let Some(endpoint) = now.endpoint.get() {
+        endpoint.close().await;
+    }
+    result
+}
+
+async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
     let to = &to.to_string_lossy();
     let (sources, nameless) = sources(paths)?;
-    let identity = keys::identity(args.identity.as_deref());
-    let resolved = tokio::task::block_in_place(|| address::resolve_all(to, || no_receiver(to)));
+    let identity = block_in_place(|| keys::identity(args.identity.as_deref()));
+    let resolved = block_in_place(|| address::resolve_all(to, || no_receiver(to)));
     if let Err(e @ Error::Usage(_)) = resolved {
         return Err(e);
     }
@@ -80,7 +114,7 @@ pub(crate) async fn run(args: Send) -> Result {
         let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
         show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
     }
-    let sources = tokio::task::block_in_place(|| readable(&args, sources))?;
+    let sources = block_in_place(|| readable(&args, sources))?;
     let all_sent = nameless.is_empty() && sources.len() == given;
     let (identity, addrs) = match identity.and_then(|identity| Ok((identity, resolved?.1))) {
         Ok(both) => both,
@@ -90,19 +124,13 @@ pub(crate) async fn run(args: Send) -> Result {
         return and_others(Ok(()), all_sent);
     }
     let endpoint = bind(&addrs, identity)?;
-    let untold = Untold(RefCell::new(sources.iter().map(|source| source.name.clone()).collect()));
-    let work = async {
-        match connect(&args, &endpoint, &addrs, started).await {
-            Ok(remote) => send_all(&args, &endpoint, remote, sources, started, &untold).await,
-            Err(why) => none_sent(&args, to, &sources, &why, started),
-        }
+    // It is the first.
+    let _ = now.endpoint.set(endpoint.clone());
+    now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(sources.iter().map(|source| source.name.clone()));
+    let result = match connect(&args, &endpoint, &addrs, started).await {
+        Ok(remote) => send_all(&args, &endpoint, remote, sources, started, &now).await,
+        Err(why) => none_sent(&args, to, &sources, &why, started),
     };
-    let result = tokio::select! {
-        result = work => result,
-        // What is on its way is cancelled as its owners are dropped.
-        number = stop => cancelled(&args, &untold, started).and(Err(Error::Interrupted(number))),
-    };
-    endpoint.close().await;
     and_others(result, all_sent)
 }
 
@@ -119,13 +147,28 @@ fn readable(args: &Send, sources: Vec<Source>) -> Result<Vec<Source>> {
 }
 
 /// Tells programs of the files that an interruption has cancelled.
-fn cancelled(args: &Send, untold: &Untold, started: Instant) -> Result {
+fn cancelled(json: bool, untold: &[String], started: Instant) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     let why = Some("interrupted");
-    for file in untold.0.borrow().iter().filter(|_| args.json) {
-        out::json(&Line { file, outcome: Outcome::Ended("cancelled"), why, bytes: 0, kept_bytes: 0, seconds })?;
+    for file in untold.iter().filter(|_| json) {
+        printed(out::json(&Line {
+            file,
+            outcome: Outcome::Ended("cancelled"),
+            why,
+            bytes: 0,
+            kept_bytes: 0,
+            seconds,
+        }))?;
     }
     Ok(())
+}
+
+/// Files are sent, and how that went is what counts, whether or not somebody reads of it.
+fn printed(result: Result) -> Result {
+    match result {
+        Err(Error::Pipe) => Ok(()),
+        result => result,
+    }
 }
 
 /// What each file is called over there: its own name. Beside them the names of those that cannot be called so.
@@ -200,10 +243,12 @@ fn none_tried(args: &Send, sources: &[Source], e: Error, started: Instant) -> Re
 
 /// There was nobody to send the files to: says so once to people, and of each file to programs.
 fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, started: Instant) -> Result {
-    exit::show("send", &Error::refused(to, why.why.as_str()));
-    if why.kind == Kind::Lost {
-        out::say("hint: is remora recv running there, on this port, and does UDP get through?");
-    }
+    block_in_place(|| {
+        exit::show("send", &Error::refused(to, why.why.as_str()));
+        if why.kind == Kind::Lost {
+            out::say("hint: is remora recv running there, on this port, and does UDP get through?");
+        }
+    });
     none_of(args, sources, why, started)?;
     Err(Error::Reported(why.kind.code()))
 }
@@ -213,7 +258,7 @@ fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant) -> 
     let seconds = started.elapsed().as_secs_f64();
     for Source { name, .. } in sources.iter().filter(|_| args.json) {
         let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
-        out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds })?;
+        printed(out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds }))?;
     }
     Ok(())
 }
@@ -225,7 +270,7 @@ async fn send_all(
     remote: Remote,
     sources: Vec<Source>,
     started: Instant,
-    untold: &Untold,
+    now: &Interruptible,
 ) -> Result {
     let progress = Arc::new(Progress::new(!args.quiet && !args.json));
     let (tell, silent) = watch::channel(None);
@@ -250,7 +295,7 @@ async fn send_all(
         while under_way.len() >= FILES_AT_ONCE
             && let Some(done) = under_way.join_next().await
         {
-            worst = report(args, &progress, untold, done)?.max(worst);
+            worst = report(args, &progress, now, done)?.max(worst);
         }
         progress.expect(std::fs::metadata(&source.path).map_or(0, |m| m.len()));
         let (lane, name) = (lane.clone(), source.name.clone());
@@ -260,7 +305,7 @@ async fn send_all(
         });
     }
     while let Some(done) = under_way.join_next().await {
-        worst = report(args, &progress, untold, done)?.max(worst);
+        worst = report(args, &progress, now, done)?.max(worst);
     }
     if worst == 0 { Ok(()) } else { Err(Error::Reported(worst)) }
 }
@@ -268,16 +313,31 @@ async fn send_all(
 type Done = (String, Result<Sent, Failure>, Duration);
 
 /// Says what became of a file; the exit code it stands for.
-fn report(args: &Send, progress: &Progress, untold: &Untold, done: Result<Done, tokio::task::JoinError>) -> Result<u8> {
+fn report(
+    args: &Send,
+    progress: &Progress,
+    now: &Interruptible,
+    done: Result<Done, tokio::task::JoinError>,
+) -> Result<u8> {
     let (name, end, took) = done.map_err(|e| Error::refused("remora", e.to_string()))?;
-    untold.tell(&name);
+    now.tell(&name);
     let code = end.as_ref().map_or_else(|e| e.kind.code(), |_| 0);
-    let mut printed = Ok(());
-    progress.suspend(|| printed = show(args, &name, &end, took));
-    printed.map(|()| code)
+    let mut shown = Ok(());
+    let mut print = || shown = show(args, &name, &end, took);
+    // What goes to a file or a pipe tears no bar.
+    if end.is_err() || io::stdout().is_terminal() {
+        progress.suspend(print)
+    } else {
+        print()
+    }
+    shown.map(|()| code)
 }
 
 fn show(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) -> Result {
+    printed(block_in_place(|| show_end(args, name, end, took)))
+}
+
+fn show_end(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) -> Result {
     let (bytes, kept_bytes) = end.as_ref().map_or((0, 0), |sent| (sent.bytes, sent.kept));
     let (outcome, why) = match end {
         Ok(sent) if !args.json => return tell(name, sent, took),

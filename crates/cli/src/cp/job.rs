@@ -159,9 +159,10 @@ impl Job {
             out::say(summary(self.progress.done(), took, retransmissions));
         }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = Ok(());
         if self.json {
             let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            out::json(&Report {
+            told = out::json(&Report {
                 files: number(&self.counts.files),
                 directories: number(&self.counts.directories),
                 symlinks: number(&self.counts.symlinks),
@@ -177,8 +178,12 @@ impl Job {
                 requests,
                 retransmissions,
                 errors: std::mem::take(&mut failures.texts),
-            })?;
+            });
         }
-        if failures.count == 0 { Ok(()) } else { Err(Error::Reported(failures.worst)) }
+        match told {
+            // What has failed has failed, whether or not somebody reads of it.
+            Ok(()) | Err(Error::Pipe) if failures.count > 0 => Err(Error::Reported(failures.worst)),
+            told => told,
+        }
     }
 }

@@ -27,6 +27,7 @@ const BAR: u64 = 30;
 pub(crate) struct Progress {
     shared: Arc<Shared>,
     ticker: Option<JoinHandle<()>>,
+    can_be_seen: bool,
 }
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Progress {
             is_slow: AtomicBool::new(false),
         });
         let ticker = visible.then(|| tokio::spawn(tick(shared.clone())));
-        Progress { shared, ticker }
+        Progress { shared, ticker, can_be_seen: visible && can_be_drawn() }
     }
 
     /// Counts what this session does, once.
@@ -101,9 +102,10 @@ impl Progress {
         self.shared.in_holes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Prints something without tearing the bar.
+    /// Prints something without tearing the bar. Where there can be none, whoever does not read what is printed
+    /// holds up no task that would draw it.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
-        self.shared.bar.suspend(print);
+        if self.can_be_seen { self.shared.bar.suspend(print) } else { print() }
     }
 
     /// Bytes copied.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use remora_atp::session::PeerId;
 use remora_host::atp::{AtpEndpoint, Notice};
 use tokio::sync::{mpsc, watch};
+use tokio::task::block_in_place;
 
 use crate::cp::progress::Progress;
 use crate::out;
@@ -38,7 +39,7 @@ pub(super) async fn weather(
 ) {
     let say = |text: String| {
         if !quiet {
-            progress.suspend(|| out::say(text));
+            block_in_place(|| progress.suspend(|| out::say(text)));
         }
     };
     let mut is_said = false;
