@@ -316,8 +316,8 @@ impl Inbound {
         poll_fn(|cx| {
             BUFFER.with_borrow_mut(|scratch| {
                 // Large records come one behind the other: of the next one only the mark is taken
-                // here, and the rest goes where it is to stay.
-                let most = if self.large { MARK } else { SCRATCH };
+                // here, and the rest goes where it is to stay. With its mark it is known to be a small one.
+                let most = if self.large && self.reader.held() < MARK { MARK } else { SCRATCH };
                 let mut into = ReadBuf::new(scratch.get_mut(..most).unwrap_or_default());
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut into))?;
                 self.reader.push(into.filled());
@@ -410,4 +410,29 @@ fn missing(input: &BytesMut) -> usize {
     let Some(mark) = input.first_chunk::<4>() else { return 4 - input.len().min(4) };
     let len = (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize;
     (4 + len).saturating_sub(input.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::Clock;
+
+    #[tokio::test]
+    async fn a_small_record_behind_a_large_one_takes_two_reads() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (socket, write) = listener.accept().await.unwrap().0.into_split();
+        let outbox = Outbox::new(write, Clock::start());
+        let (reader, max) = (RecordReader::new(1 << 20), 1 << 20);
+        let mut inbound = Inbound { socket, reader, room: None, large: true, max, partial_since: None };
+        client.write_all(&[&remora_wire::record::mark(1000)[..], &[0; 1000]].concat()).await.unwrap();
+        let mut reads = 0;
+        while inbound.reader.next_record().unwrap().is_none() {
+            inbound.receive(&outbox).await.unwrap();
+            reads += 1;
+        }
+        assert_eq!(reads, 2, "its mark, and the rest");
+    }
 }
