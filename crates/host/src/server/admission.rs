@@ -70,6 +70,7 @@ pub(super) struct Permit {
     _bytes: OwnedSemaphorePermit,
     _client: Option<[OwnedSemaphorePermit; 2]>,
     _connection: Option<OwnedSemaphorePermit>,
+    _whose: Option<Arc<Client>>,
 }
 
 /// Leave to hold a half-received request.
@@ -77,9 +78,11 @@ pub(super) struct Permit {
 pub(super) struct Receiving {
     _client: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
+    _whose: Arc<Client>,
 }
 
-/// What the connections of one client's address share.
+/// What the connections of one client's address share. It is there for as long as anything is under way: who breaks
+/// a connection and comes again has no more than before.
 #[derive(Debug)]
 struct Client {
     requests: Arc<Semaphore>,
@@ -176,18 +179,27 @@ impl Admission {
             _client: Some([take(&share.client.requests, 1).await, share.client.bytes.take(cost).await]),
             _bytes: self.bytes.take(cost).await,
             _request: take(&self.requests, 1).await,
+            _whose: Some(share.client.clone()),
         }
     }
 
     /// Waits for room for a request of `bytes` that is coming in. Must be asked once for a
     /// request: who holds some and waits for more could wait for others who do the same.
     pub(super) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
-        Receiving { _client: share.client.receiving.take(bytes).await, _all: self.receiving.take(bytes).await }
+        Receiving {
+            _client: share.client.receiving.take(bytes).await,
+            _all: self.receiving.take(bytes).await,
+            _whose: share.client.clone(),
+        }
     }
 
     /// The same for a request of `bytes` that is here already, if there is room now.
     pub(super) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
-        Some(Receiving { _client: share.client.receiving.try_take(bytes)?, _all: self.receiving.try_take(bytes)? })
+        Some(Receiving {
+            _client: share.client.receiving.try_take(bytes)?,
+            _all: self.receiving.try_take(bytes)?,
+            _whose: share.client.clone(),
+        })
     }
 
     /// Leave for a datagram of `cost` bytes, if there is room now.
@@ -195,12 +207,13 @@ impl Admission {
         let client = self.clients().seats.get(&from.ip().to_canonical()).and_then(Weak::upgrade);
         Some(Permit {
             _connection: None,
-            _client: match client {
+            _client: match &client {
                 Some(c) => Some([c.requests.clone().try_acquire_owned().ok()?, c.bytes.try_take(cost)?]),
                 None => None,
             },
             _bytes: self.bytes.try_take(cost)?,
             _request: self.requests.clone().try_acquire_owned().ok()?,
+            _whose: client,
         })
     }
 
@@ -304,6 +317,24 @@ mod tests {
         assert!(now(&b).await.is_ok());
         drop(held);
         assert!(now(&again).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_breaks_its_connection_and_comes_again_has_no_more_room_than_before() {
+        let adm = admission(100, 50, 40 * UNIT);
+        let join = || adm.join(addr("10.0.0.1:1"), 100 * UNIT);
+        let first = join();
+        let under_way = (adm.admit(&first, 10 * UNIT).await, adm.receive(&first, 4 * UNIT).await);
+        drop(first);
+        let again = join();
+        let a_moment = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(a_moment, adm.admit(&again, UNIT)).await.is_err(), "its quarter is taken");
+        assert!(adm.try_receive(&again, UNIT).is_none(), "and that of half-received requests");
+        drop(again);
+        drop(under_way);
+        let again = join();
+        assert!(tokio::time::timeout(a_moment, adm.admit(&again, 10 * UNIT)).await.is_ok());
+        assert!(adm.try_receive(&again, 4 * UNIT).is_some());
     }
 
     #[test]
