@@ -216,7 +216,10 @@ impl Full {
         let entry = self.entries.get_mut(id)?;
         let client = entry.key.client;
         let State::Done { path, reply, since, at } = &mut entry.state else { return None };
-        *path = from;
+        // What was read late may have come on a connection that its client has given up since.
+        if from.path >= path.path {
+            *path = from;
+        }
         let reply = reply.clone();
         if now.since(*since) > self.keep * RENEWED {
             return Some(reply);
@@ -332,10 +335,16 @@ impl Full {
     }
 }
 
-/// Notes that the request came in on `path` once more; `newest` is where it came in last.
+/// Notes that the request came in on `path` once more; `newest` is the newest one it came in on. Which that is their
+/// numbers tell: what came in on an older one may have been read later.
 fn park(newest: &mut Peer, former: &mut Vec<Peer>, path: Peer) {
-    former.push(std::mem::replace(newest, path));
     former.retain(|p| *p != path);
+    if path.path < newest.path {
+        let at = former.partition_point(|p| p.path < path.path);
+        former.insert(at, path);
+    } else if path != *newest {
+        former.push(std::mem::replace(newest, path));
+    }
     if former.len() >= PATHS_MAX {
         former.remove(0);
     }
@@ -359,7 +368,12 @@ mod tests {
         let path = |n| Peer::stream(([10, 0, 0, 1], 700).into(), n);
         let (mut newest, mut former) = (path(0), Vec::new());
         (1..9).for_each(|n| park(&mut newest, &mut former, path(n)));
-        park(&mut newest, &mut former, path(7));
-        assert_eq!((newest, former), (path(7), [5, 6, 8].map(path).to_vec()));
+        assert_eq!((newest, &former[..]), (path(8), &[5, 6, 7].map(path)[..]));
+        // Older ones that are read late take their places behind it.
+        [7, 8, 6].into_iter().for_each(|n| park(&mut newest, &mut former, path(n)));
+        assert_eq!((newest, former), (path(8), [5, 6, 7].map(path).to_vec()));
+        let (mut newest, mut former) = (path(8), vec![path(3)]);
+        park(&mut newest, &mut former, path(5));
+        assert_eq!((newest, former), (path(8), [3, 5].map(path).to_vec()));
     }
 }

@@ -67,6 +67,20 @@ fn a_parked_duplicate_is_answered_once_on_the_newest_live_path() {
     }
 }
 
+/// Where the client made the same port its own again, and what came on the connection before was read later.
+#[test]
+fn a_reply_goes_to_the_newest_connection_in_whatever_order_they_are_read() {
+    let mut b = Bench::new(Config::full());
+    let [old, new] = [1, 3].map(|id| write(tcp("10.0.0.1:700", id), 1));
+    let id = b.start(&new);
+    assert_eq!(b.begin(&old), Verdict::InProgress);
+    assert_eq!(b.finish(&new, id, ok("done")).map(|f| f.to), Some(new.peer));
+
+    // The same once it is answered: what comes from another port on one that is older than the newest is another's.
+    assert_eq!(b.begin(&old), Verdict::Replay("done".into()));
+    b.start(&write(tcp("10.0.0.1:999", 2), 1));
+}
+
 #[test]
 fn of_two_connections_side_by_side_the_older_has_requests_of_its_own() {
     let mut b = Bench::new(Config::full());
