@@ -19,8 +19,8 @@ use remora_host::atp::{AtpEndpoint, Settings};
 use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, download, upload};
 use remora_host::server::{Objects, Options, Serving};
 use remora_vfs::{MemFs, memory::OpKind};
-use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
-use serve_kit::{PATIENCE, Tcp, TempDir, Wire, nfs_message, nfs_reply, options, wait_until, xid};
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, MkDirArgs, Reply, SetAttr};
+use serve_kit::{PATIENCE, Tcp, TempDir, Wire, at, nfs_message, nfs_reply, options, sharing, wait_until, xid};
 use translator::Translator;
 
 const SIZE: u64 = 3 << 20;
@@ -266,4 +266,49 @@ fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
     assert_eq!(serving.shutdown().abandoned, 0);
     let reply = second.recv(Some(PATIENCE)).unwrap().unwrap().object;
     assert_eq!(nfs_reply(&call, &reply).status(), None);
+}
+
+/// What it waits behind came again over TCP, too, where the answer goes: the session ends without a word of it.
+#[test]
+fn what_waited_on_a_session_that_ended_is_not_done_after_it_came_again_elsewhere() {
+    let slow = Arc::new(MemFs::new(1));
+    slow.set_fault(|kind| {
+        if kind == OpKind::MkDir {
+            thread::sleep(Duration::from_secs(1));
+        }
+        None
+    });
+    let objects = Objects { listen: any(), identity: identity(1), guests: Guests::Anyone };
+    let exports = sharing(vec![("/slow", slow), ("/", Arc::new(MemFs::new(2)))]);
+    let mut options = Options { objects: Some(objects), ..exports };
+    options.limits.connection_bytes_max = 1;
+    let serving = Serving::start(options).unwrap();
+    let connect = || Tcp::connect(serving.local_addrs()[0]);
+    let mut tcp = connect();
+    let [slow, root] = ["/slow", "/"].map(|path| tcp.mount(path));
+    tcp.create(&root, "f");
+    drop(tcp);
+
+    let first = BlockingEndpoint::bind(Settings::receiver(any()), identity(2)).unwrap();
+    let (at_objects, key) = serving.objects().unwrap();
+    let server = first.connect(at_objects, key, PATIENCE).unwrap().unwrap();
+    let make = Call::MkDir(MkDirArgs { at: at(&slow, "d"), attr: SetAttr::NONE });
+    let remove = Call::Remove(at(&root, "f"));
+    let [making, removing] = [&make, &remove].map(|call| nfs_message(xid(), call));
+    let before = serving.stats().core.executed;
+    first.send(&server, making.clone(), remora_atp::Options::default()).unwrap();
+    wait_until(&serving, |s| s.core.executed == before + 1);
+    first.send(&server, removing.clone(), remora_atp::Options::default()).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    first.close();
+
+    let [mut second, mut third] = [connect(), connect()];
+    third.mount("/");
+    second.send(&making);
+    wait_until(&serving, |s| s.core.cache.in_progress_parked == 1);
+    assert_eq!(nfs_reply(&remove, &third.exchange(&removing)).status(), None);
+    third.create(&root, "f");
+    assert_eq!(nfs_reply(&make, &second.receive()).status(), None);
+    wait_until(&serving, |s| s.connections == 2);
+    assert_eq!(third.call(&Call::Lookup(at(&root, "f"))).status(), None);
 }

@@ -12,6 +12,7 @@ use remora_host::server::Options;
 use remora_vfs::memory::OpKind;
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status, WriteArgs};
+use remora_wire::record::mark;
 use remora_wire::rpc::Outcome;
 use remora_wire::{mount, portmap};
 use serve_kit::*;
@@ -181,6 +182,73 @@ fn a_request_that_comes_again_on_a_new_connection_gets_its_reply_again() {
         drop(old);
     }
     assert_eq!(serving.stats().core.cache.from_new_port, 2);
+}
+
+/// What keeps the requests behind it waiting on its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Behind {
+    /// It takes long, and there is no room for others beside it.
+    Slow,
+    /// It waits for room to be received.
+    Large,
+}
+
+#[test]
+fn what_waited_on_a_connection_that_broke_is_not_done_after_it_came_again_on_another() {
+    for behind in [Behind::Slow, Behind::Large] {
+        let slow = Arc::new(MemFs::new(1));
+        slow.set_fault(|kind| {
+            if kind == OpKind::Create {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            None
+        });
+        let mut opts = sharing(vec![("/slow", slow), ("/", Arc::new(MemFs::new(2)))]);
+        match behind {
+            Behind::Slow => opts.limits.connection_bytes_max = 1,
+            Behind::Large => opts.limits.receive_bytes_max = 64 << 10,
+        }
+        let (serving, addr) = start(opts);
+        let [mut old, mut new, mut other] = [(); 3].map(|()| Tcp::connect(addr));
+        let [slow, root] = ["/slow", "/"].map(|path| old.mount(path));
+        let file = old.create(&root, "large");
+        old.create(&root, "f");
+        for tcp in [&mut new, &mut other] {
+            tcp.mount("/");
+        }
+
+        let message = |call: &Call| nfs_message(xid(), call);
+        let remove = message(&Call::Remove(at(&root, "f")));
+        let first = match behind {
+            Behind::Slow => message(&create(&slow, "d")),
+            Behind::Large => message(&write(&file, vec![1; 20 << 10].into())),
+        };
+        let a_moment = Duration::from_millis(50);
+        if behind == Behind::Large {
+            // Takes all the room there is.
+            other.send_raw(&mark(1 << 20));
+            std::thread::sleep(a_moment);
+        }
+        old.send_raw(&[&first, &remove].map(|message| fragments(message, 1 << 20)).concat());
+        std::thread::sleep(a_moment);
+        rustix::net::sockopt::set_socket_linger(&old.stream, Some(Duration::ZERO)).unwrap();
+        drop(old);
+
+        if behind == Behind::Slow {
+            // Its answer goes here, and nothing on the old connection shows that that broke.
+            other.send(&first);
+            wait_until(&serving, |s| s.core.cache.in_progress_parked == 1);
+        }
+        let removed = nfs_reply(&Call::Remove(at(&root, "f")), &new.exchange(&remove));
+        assert_eq!(removed.status(), None, "{behind:?}");
+        new.create(&root, "f");
+        if behind == Behind::Slow {
+            other.receive();
+        }
+        drop(other);
+        wait_until(&serving, |s| s.connections == 1 && s.under_way == 0);
+        assert_eq!(new.call(&Call::Lookup(at(&root, "f"))).status(), None, "{behind:?}");
+    }
 }
 
 #[test]

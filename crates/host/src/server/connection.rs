@@ -239,7 +239,9 @@ impl Inbound {
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
         let mut admitted = Admitted { hub, connection, records: Vec::new(), bytes: 0 };
         loop {
-            admitted.before_waiting(self.make_room(connection, hub)).await;
+            if let Err(end) = admitted.let_in(self.make_room(connection, hub)).await {
+                return end;
+            }
             let received = match self.patience(hub) {
                 None => admitted.before_waiting(self.receive(&connection.outbox)).await,
                 Some(left) => match timeout(left, admitted.before_waiting(self.receive(&connection.outbox))).await {
@@ -339,7 +341,7 @@ impl Inbound {
             whole = true;
             self.large = record.len() > SCRATCH;
             let cost = cost::of(&record, hub.core_limits.stream_io_max);
-            let permit = admitted.before_waiting(hub.admission.admit(&connection.share, cost)).await;
+            let permit = admitted.let_in(hub.admission.admit(&connection.share, cost)).await?;
             admitted.add(record, permit);
         }
         if whole {
@@ -383,6 +385,20 @@ impl Admitted<'_> {
         if !records.is_empty() {
             self.hub.records(self.connection.peer, self.connection.programs, records);
         }
+    }
+
+    /// Does `work`, which gives leave to go on. Whose connection broke while that had to wait may have asked again on
+    /// another one, and got the answer there: what waited here is done no more.
+    async fn let_in<F: Future>(&mut self, work: F) -> Result<F::Output, End> {
+        let mut has_waited = false;
+        let mut work = pin!(work);
+        let noting = poll_fn(|cx| {
+            let polled = work.as_mut().poll(cx);
+            has_waited |= polled.is_pending();
+            polled
+        });
+        let done = self.before_waiting(noting).await;
+        if has_waited && self.connection.outbox.is_broken() { Err(End::Broken) } else { Ok(done) }
     }
 
     /// Does `work`; if that has to wait, all records are handed on first.

@@ -232,6 +232,10 @@ impl Guest {
             while let Some((call, room)) = calls.recv().await {
                 let cost = cost::of(&call, hub.core_limits.stream_io_max);
                 let permit = hub.admission.admit(&self.share, cost).await;
+                // It may have asked again elsewhere while this waited, and got its answer.
+                if self.remote.ended().is_some() {
+                    break;
+                }
                 drop(room);
                 self.note(&call);
                 hub.records(self.peer, Programs::All, [(call, permit)]);

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use super::acknowledged::{acknowledged, is_all_acknowledged, is_end_acknowledged, is_none_overdue};
 use super::admission::Permit;
 use crate::Clock;
+use crate::tcp::{CLOSE, state};
 
 /// Most replies in a system call.
 const BATCH: usize = 16;
@@ -183,6 +184,11 @@ impl Outbox {
     /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
     pub(super) fn seems_arrived(&self) -> bool {
         is_none_overdue(self.socket.as_ref())
+    }
+
+    /// Whether the other end has reset the connection, or is known to be gone.
+    pub(super) fn is_broken(&self) -> bool {
+        state(self.socket.as_ref()) == Some(CLOSE)
     }
 
     /// Waits until all that the socket was given has arrived, nothing else waiting here, and says that no more will come.
