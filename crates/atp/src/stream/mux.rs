@@ -251,11 +251,12 @@ impl Streams {
                 stream.out.credit(window.into());
                 self.events.push_back(Event::Opened(id));
                 self.wake_writer(id);
+                self.end_if_done(id);
             }
             Frame::Refused(why) => self.end(id, End::Refused(why)),
             Frame::Reset(why) => match self.streams.get_mut(&id) {
-                // All of it is here, and somebody is about to take it.
-                Some(stream) if stream.inn.is_complete() => {
+                // All of it is here, and somebody is about to take it: unless it was not asked for, nor will be.
+                Some(stream) if stream.inn.is_complete() && stream.phase != Phase::Early => {
                     stream.broke = Some(Broke::There(why));
                     self.end_if_done(id);
                 }
@@ -456,7 +457,8 @@ impl Streams {
         let Some(stream) = self.streams.get(&id) else { return };
         match (stream.out.is_done(), stream.inn.is_done(), stream.broke) {
             (true, true, _) => self.end(id, End::Done),
-            (true, _, Some(Broke::Here(why))) => self.reset(id, why),
+            // An acceptor that has not answered may not have been asked yet.
+            (true, _, Some(Broke::Here(why))) if stream.phase == Phase::Open => self.reset(id, why),
             (_, true, Some(Broke::There(why))) => self.end(id, End::Reset(why)),
             _ => {}
         }

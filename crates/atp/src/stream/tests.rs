@@ -352,6 +352,31 @@ fn what_breaks_behind_its_end_takes_nothing_back() {
     }
 }
 
+/// Its bytes may arrive before the question.
+#[test]
+fn what_breaks_behind_its_end_before_it_was_asked_for_is_asked_for() {
+    let (mut one, mut other) = pair();
+    let id = one.open(target(), Terms::default()).unwrap();
+    one.send(id, Bytes::from_static(b"all of it"));
+    one.finish(id);
+    let mut sent = objects(&mut one);
+    let asked = sent.remove(0);
+    for object in sent {
+        other.handle_object(object.bytes).unwrap();
+        one.ended(object.id, Fate::Delivered);
+    }
+    one.broke(id, Reset::Broken);
+    assert_eq!((one.poll_cancel(), one.len()), (None, 1));
+    other.handle_object(asked.bytes).unwrap();
+    one.ended(asked.id, Fate::Delivered);
+    other.accept(id);
+    pass(&mut other, &mut one);
+    assert!(one.is_empty());
+    pass(&mut one, &mut other);
+    assert_eq!(other.take(id), Some(Taken::Bytes(Bytes::from_static(b"all of it"))));
+    assert_eq!((other.take(id), other.is_empty()), (Some(Taken::End), true));
+}
+
 #[test]
 fn a_deadline_that_is_missed_cuts_the_connection_off() {
     let (mut one, mut other) = pair();
@@ -367,6 +392,26 @@ fn a_deadline_that_is_missed_cuts_the_connection_off() {
     one.ended(sent[1].id, Fate::Delivered);
     pass(&mut one, &mut other);
     assert!(events(&mut other).contains(&Event::Ended(id, End::Reset(Reset::Deadline))));
+}
+
+#[test]
+fn a_connection_of_which_only_the_question_is_missed_is_over_at_both_ends() {
+    let (mut one, mut other) = pair();
+    let terms = Terms { deadline: Some(std::time::Duration::from_secs(1)), ..Terms::default() };
+    let id = one.open(target(), terms).unwrap();
+    one.send(id, Bytes::from_static(b"x"));
+    one.finish(id);
+    let mut sent = objects(&mut one);
+    let asked = sent.remove(0);
+    for object in sent {
+        other.handle_object(object.bytes).unwrap();
+        one.ended(object.id, Fate::Delivered);
+    }
+    one.ended(asked.id, Fate::Missed);
+    pass(&mut one, &mut other);
+    assert!(one.is_empty());
+    assert_eq!((other.len(), other.stats().reset), (0, 1));
+    assert!(events(&mut other).is_empty(), "nobody was told of it");
 }
 
 #[test]
