@@ -57,7 +57,7 @@ enum atp_code {
     ATP_EEVICTED = -17,  /* Given up before its deadline, which could not be met any more. */
     ATP_EEXPIRED = -18,  /* The deadline passed before the peer had acknowledged all of it. */
     ATP_ECANCELLED = -19, /* ATP_CANCEL was asked for. */
-    ATP_ELOST = -20,     /* The peer is gone for good, or its endpoint was closed here. */
+    ATP_ELOST = -20,     /* The connection is over, or did not come about; or the endpoint was closed here. */
     ATP_EINTERNAL = -21, /* A fault of the library. */
     ATP_CODE_LAST = -22
 };

@@ -11,7 +11,7 @@ use remora_atp::session::PublicKey;
 use remora_atp::{Command, OnShortage, Options, Progress};
 use remora_base::Rate;
 use remora_host::atp::blocking;
-use remora_host::atp::{AtpError, Crossing, Request};
+use remora_host::atp::{Crossing, Request};
 
 use crate::code::Code;
 use crate::ffi::{Callback, Told};
@@ -107,15 +107,16 @@ fn submit(library: &Library, table: &mut Table, eid: i32, object: Bytes, options
         Ok(request) => return Ok(request),
         Err(e) => e,
     };
-    match (ended(&peer.remote), peer.origin) {
+    let why = Code::from(ended(&peer.remote).unwrap_or(gone));
+    match peer.origin {
         // Why it is over may not be known yet: that waits behind objects that nobody takes, those of
         // others, too. A refusal waits behind nothing.
-        (None | Some(AtpError::Down(_)), Some((addr, key))) => {
+        Some((addr, key)) if why == Code::DOWN => {
             let remote = library.endpoint.connect(addr, key)?;
             table.reconnect(eid, remote.clone())?;
             Ok(remote.send(object, options)?)
         }
-        (why, _) => Err(why.unwrap_or(gone).into()),
+        _ => Err(why),
     }
 }
 

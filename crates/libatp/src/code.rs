@@ -1,6 +1,6 @@
 //! The codes that calls return, and their words. `atp.h` explains each.
 
-use remora_atp::session::ConnectError;
+use remora_atp::session::{ConnectError, Refusal};
 use remora_atp::{Outcome, Rejection};
 use remora_host::atp::AtpError;
 use remora_host::atp::keys::KeyError;
@@ -47,7 +47,7 @@ codes! {
     EVICTED = -17, "given up: the deadline cannot be met any more\0";
     EXPIRED = -18, "the deadline has passed\0";
     CANCELLED = -19, "cancelled\0";
-    LOST = -20, "the peer is gone for good\0";
+    LOST = -20, "the connection is over, or did not come about\0";
     INTERNAL = -21, "an error within the library\0";
 }
 
@@ -84,8 +84,9 @@ impl From<AtpError> for Code {
             AtpError::Connect(ConnectError::TooMany) => Code::FULL,
             AtpError::Connect(ConnectError::Address(_)) => Code::NAME,
             AtpError::Connect(ConnectError::Other(_)) => Code::SYSTEM,
-            AtpError::Refused(_) => Code::REFUSED,
-            AtpError::Down(_) | AtpError::Gone(_) => Code::DOWN,
+            AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted) => Code::REFUSED,
+            // One that did not come about for another reason may the next time.
+            AtpError::Refused(_) | AtpError::Down(_) | AtpError::Gone(_) => Code::DOWN,
             AtpError::Replaced => Code::BAD_ID,
             AtpError::Closed => Code::CLOSED,
         }

@@ -173,11 +173,11 @@ impl Library {
             Ok(None) => Ok(()),
             // The library's end closes the connections, and what was under way on them is lost by that.
             Ok(Some(Code::LOST)) if table.is_closing => Err(Code::CLOSED),
-            // Why it is lost is of interest if there never was a connection.
-            Ok(Some(Code::LOST)) => Err(match asked.as_ref().and_then(|a| ended(&table.peer(a.eid).ok()?.remote)) {
-                Some(AtpError::Refused(_)) => Code::REFUSED,
-                _ => Code::LOST,
-            }),
+            // Why it is lost is of interest if there never will be a connection.
+            Ok(Some(Code::LOST)) => {
+                let why = asked.as_ref().and_then(|a| ended(&table.peer(a.eid).ok()?.remote)).map(Code::from);
+                Err(why.filter(|why| *why == Code::REFUSED).unwrap_or(Code::LOST))
+            }
             Ok(Some(code)) => Err(code),
             Err(_) => Err(Code::CLOSED),
         };

@@ -54,10 +54,14 @@ fn anywhere() -> SocketAddr {
 }
 
 fn peer(listen: SocketAddr, identity: Identity) -> BlockingEndpoint {
+    peer_with(Config { guests: Guests::Anyone, ..Config::default() }, listen, identity)
+}
+
+fn peer_with(session: Config, listen: SocketAddr, identity: Identity) -> BlockingEndpoint {
     let begin = Instant::now();
     loop {
-        let session = Config { guests: Guests::Anyone, ..Config::default() };
-        match BlockingEndpoint::bind(Settings { session, ..Settings::receiver(listen) }, identity.clone()) {
+        let settings = Settings { session: session.clone(), ..Settings::receiver(listen) };
+        match BlockingEndpoint::bind(settings, identity.clone()) {
             Ok(peer) => return peer,
             // The socket of the one that was there before goes with its thread.
             Err(e) => assert!(begin.elapsed() < PATIENCE, "{e}"),
@@ -144,5 +148,29 @@ fn an_endpoint_that_is_back_is_connected_anew_whatever_waits_of_others() {
     assert_eq!(anew, Ok(()));
     assert!(held() <= 1, "{}", held());
     peer_a.close();
+    listener.close();
+}
+
+#[test]
+fn an_endpoint_whose_peer_had_no_place_is_connected_anew() {
+    let _running = Running::start();
+    let session = Config { guests: Guests::Anyone, peers: 1, ..Config::default() };
+    let listener = peer_with(session, anywhere(), keys::generate().unwrap());
+    let other = peer(anywhere(), keys::generate().unwrap());
+    let at = (listener.endpoint().local_addr(), listener.endpoint().public_key());
+    other.connect(at.0, at.1, PATIENCE).unwrap().unwrap();
+    let eid = endpoint(&listener);
+    assert_eq!(send(eid), Err(Code::LOST));
+    let gone = crate::table::Refused::Code(Code::DOWN);
+    assert!(calls::recv(eid, 0, 20_000).is_err_and(|e| e == gone));
+    other.close();
+    // Its place is free once the last packets of its connection can be no more.
+    let begin = Instant::now();
+    let mut anew = send(eid);
+    while anew == Err(Code::LOST) && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+        anew = send(eid);
+    }
+    assert_eq!(anew, Ok(()));
     listener.close();
 }
