@@ -89,8 +89,9 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
 /// From TCP to the other end, and then waits for a reset until the other direction has ended, too.
 async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>, written: &Notify) -> io::Result<()> {
     let mut buffer = BytesMut::new();
+    let mut gone = false;
     loop {
-        let room = room(carrier, door).await;
+        let room = room(carrier, door, from.as_ref(), &mut gone).await?;
         buffer.reserve(room);
         if (&mut from).take(room as u64).read_buf(&mut buffer).await? == 0 {
             break;
@@ -98,7 +99,7 @@ async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>, wr
         let mut rest = carrier.send(door, buffer.split().freeze());
         // Room does not shrink but for a forecast that fell meanwhile.
         while let Some(left) = rest.take().filter(|left| !left.is_empty()) {
-            self::room(carrier, door).await;
+            self::room(carrier, door, from.as_ref(), &mut gone).await?;
             rest = carrier.send(door, left);
         }
     }
@@ -117,12 +118,22 @@ async fn send_on(carrier: &Arc<Carrier>, door: &Door, mut from: ReadHalf<'_>, wr
     }
 }
 
-/// Waits for room to send; for ever if the stream is over: whoever waits for its end is told.
-async fn room(carrier: &Arc<Carrier>, door: &Door) -> usize {
+/// Waits for room to send; for ever if the stream is over: whoever waits for its end is told. A connection that is
+/// reset meanwhile need not be read to its end; but if its end had come before, all that came is sent on, and then it
+/// is `gone`, which the system tells once.
+async fn room(carrier: &Arc<Carrier>, door: &Door, from: &TcpStream, gone: &mut bool) -> io::Result<usize> {
     loop {
         match carrier.room(door) {
-            Some(0) => door.room.notified().await,
-            Some(room) => return room,
+            Some(0) if *gone => door.room.notified().await,
+            Some(0) => tokio::select! {
+                biased;
+                () = door.room.notified() => {}
+                e = broken(from) => match e.kind() {
+                    io::ErrorKind::BrokenPipe => *gone = true,
+                    _ => return Err(e),
+                },
+            },
+            Some(room) => return Ok(room),
             None => std::future::pending().await,
         }
     }

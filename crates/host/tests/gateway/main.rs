@@ -439,18 +439,8 @@ async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
     assert_eq!((mobile.report)().sessions, 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_does_not_read_stops_its_writer_and_nobody_else() {
-    let listener = TcpListener::bind(any()).await.unwrap();
-    let (lazy, other) = (listener.local_addr().unwrap(), answering(10).await);
-    let gateway = Running::to(&[lazy, other]);
-    let mobile = Mobile::via(&gateway, lazy).await;
-    let beside = Mobile::via(&gateway, other).await;
-    let mut near = mobile.connect().await;
-    let (far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let writing = tokio::spawn(async move {
-        let _ = near.write_all(&bytes(64 << 20, 1)).await;
-    });
+/// Waits until nothing of what is written is sent any more; how many bytes were.
+async fn stands_still(mobile: &Mobile) -> u64 {
     let mut last = 0;
     let stands_still = async {
         loop {
@@ -463,6 +453,35 @@ async fn a_reader_that_does_not_read_stops_its_writer_and_nobody_else() {
         }
     };
     timeout(PATIENCE, stands_still).await.expect("it does not begin, or does not end");
+    last
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_is_heard_of_though_nothing_is_read() {
+    let (gateway, _path, mobile, [mut near, far]) = connected().await;
+    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
+    let writing = tokio::spawn(async move {
+        let _ = near.write_all(&bytes(64 << 20, 1)).await;
+    });
+    stands_still(&mobile).await;
+    writing.abort();
+    timeout(PATIENCE, far.ready(Interest::ERROR)).await.expect("no reset").unwrap();
+    until("its place", || (mobile.report)().connections == 0 && (gateway.report)().connections == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_does_not_read_stops_its_writer_and_nobody_else() {
+    let listener = TcpListener::bind(any()).await.unwrap();
+    let (lazy, other) = (listener.local_addr().unwrap(), answering(10).await);
+    let gateway = Running::to(&[lazy, other]);
+    let mobile = Mobile::via(&gateway, lazy).await;
+    let beside = Mobile::via(&gateway, other).await;
+    let mut near = mobile.connect().await;
+    let (far, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let writing = tokio::spawn(async move {
+        let _ = near.write_all(&bytes(64 << 20, 1)).await;
+    });
+    let last = stands_still(&mobile).await;
     assert!(!writing.is_finished(), "64 MB went nowhere");
     let taken = (gateway.report)().stats.received;
     assert!(last - taken <= WINDOW.into(), "{} bytes are kept between {last} and {taken}", last - taken);
