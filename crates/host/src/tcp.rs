@@ -27,9 +27,9 @@ const CLOSE_WAIT: u8 = 8;
 pub(crate) const CLOSE: u8 = 7;
 
 /// Those in which this end has said that it sends no more, and the other one has not acknowledged that.
-pub(crate) const FIN_WAIT1: u8 = 4;
-pub(crate) const LAST_ACK: u8 = 9;
-pub(crate) const CLOSING: u8 = 11;
+const FIN_WAIT1: u8 = 4;
+const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
 
 /// When a connection on which nothing has come is asked whether its other end still is there.
 pub(crate) struct KeepAlive {
@@ -60,6 +60,12 @@ pub(crate) fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
 /// The state of a connection.
 pub(crate) fn state(socket: &impl AsFd) -> Option<u8> {
     getsockopt(socket, TcpInfo).ok().map(|info| info.tcpi_state)
+}
+
+/// Whether there is nothing more to wait for when the way out of `socket` has been shut down: the other end has acknowledged
+/// that, and so all before it, or has reset the connection.
+pub(crate) fn is_end_acknowledged(socket: &impl AsFd) -> bool {
+    state(socket).is_none_or(|state| ![FIN_WAIT1, CLOSING, LAST_ACK].contains(&state))
 }
 
 /// How long the other end has acknowledged nothing, in steps of the kernel's tick, although there is something that it has not

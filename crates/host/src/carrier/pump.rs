@@ -11,15 +11,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use super::{Carrier, Door};
-use crate::tcp::{CLOSE, KeepAlive, harden, state};
+use crate::tcp::{CLOSE, KeepAlive, harden, is_end_acknowledged, state};
 
 /// A connection on which nothing has come for so long is asked whether its other end still is there,
 /// every so often, and so many times. The answer is the kernel's over there; the mobile link has no
 /// part in it.
 pub(crate) const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), between: Duration::from_secs(20), count: 3 };
+
+/// How long a program may take to read what ended before it was reset, and how often it is looked whether it has.
+const READ_MAX: Duration = Duration::from_secs(5 * 60);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A TCP connection that is closed with a reset, unless it came to its end in good order: nobody is
 /// to take what came for the whole. That is set from the beginning, for this process may be killed.
@@ -41,6 +46,18 @@ impl Tcp {
         if broken(&self.stream).await.kind() == io::ErrorKind::BrokenPipe {
             std::future::pending().await
         }
+    }
+
+    /// It was reset behind the end that the program was sent, or in the middle. A reset takes back what the system
+    /// could not hand over yet: that may be all of an answer.
+    async fn reset(self) {
+        let read = async {
+            while !is_end_acknowledged(&self.stream) {
+                sleep(LOOK).await;
+            }
+        };
+        // With the connection goes whatever a program does not read at all.
+        let _ = timeout(READ_MAX, read).await;
     }
 
     /// It came to its end in good order.
@@ -80,8 +97,9 @@ pub(crate) async fn pump(carrier: &Arc<Carrier>, door: &Door, mut tcp: Tcp, acce
             door.ended().await
         }
     };
-    if end == End::Done {
-        tcp.close();
+    match end {
+        End::Done => tcp.close(),
+        End::Refused(_) | End::Reset(_) => tcp.reset().await,
     }
     end
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::tcp::{CLOSING, FIN_WAIT1, LAST_ACK, info, state};
+use crate::tcp::info;
 
 /// Whether the other end has acknowledged all that `socket` was given to send. Sent and not
 /// acknowledged is one thing; not sent yet, because the other end takes no more, another: then the
@@ -14,12 +14,6 @@ pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
 /// How many bytes the other end has acknowledged.
 pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
     info(socket).map(|info| info.tcpi_bytes_acked)
-}
-
-/// Whether there is nothing more to wait for when the way out of `socket` has been shut down: the other end has acknowledged
-/// that, and so all before it, or has reset the connection.
-pub(super) fn is_end_acknowledged(socket: &impl AsFd) -> bool {
-    state(socket).is_none_or(|state| ![FIN_WAIT1, CLOSING, LAST_ACK].contains(&state))
 }
 
 /// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.

@@ -20,10 +20,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use super::acknowledged::{acknowledged, is_all_acknowledged, is_end_acknowledged, is_none_overdue};
+use super::acknowledged::{acknowledged, is_all_acknowledged, is_none_overdue};
 use super::admission::Permit;
 use crate::Clock;
-use crate::tcp::{CLOSE, state};
+use crate::tcp::{CLOSE, is_end_acknowledged, state};
 
 /// Most replies in a system call.
 const BATCH: usize = 16;

@@ -421,6 +421,26 @@ async fn a_word_too_late_costs_nothing_of_the_answer() {
     assert!(got == sent, "{} bytes", got.len());
 }
 
+/// Nor while all of it has arrived and waits for a program that takes its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_behind_an_answer_leaves_the_time_to_read_it() {
+    let (_gateway, _path, mobile, [mut near, mut far]) = connected().await;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&near, 16 << 10).unwrap();
+    near.write_all(b"question").await.unwrap();
+    far.read_exact(&mut [0; 8]).await.unwrap();
+    let sent = bytes(600_000, 3);
+    far.write_all(&sent).await.unwrap();
+    drop(far);
+    until("all of it", || (mobile.report)().stats.received == sent.len() as u64).await;
+    near.write_all(b"and more").await.unwrap();
+    until("the reset", || (mobile.report)().stats.reset == 1).await;
+    sleep(Duration::from_millis(300)).await;
+    let mut got = Vec::new();
+    // A reset behind it is as good an end.
+    let _ = timeout(PATIENCE, near.read_to_end(&mut got)).await.expect("no end");
+    assert!(got == sent, "{} bytes", got.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
     let to = answering(10).await;
