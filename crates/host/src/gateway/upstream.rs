@@ -12,14 +12,16 @@ use remora_wire::portmap::{self, Mapping};
 use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount};
+use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::nfs::{NfsServer, RECORD_MAX, Relay};
 use crate::carrier::KEEP_ALIVE;
 use crate::reserved;
-use crate::tcp::harden;
+use crate::tcp::{harden, unacknowledged_for};
 
 /// Bytes written ahead of the connection; the rest waits with the relay.
 const AHEAD: usize = 256 << 10;
@@ -29,6 +31,11 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 /// How long a connection may take to be made, and the portmapper to answer.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const PORTMAP_MAX: Duration = Duration::from_secs(3);
+/// How often it is looked whether the server's machine acknowledges what it was sent, and how often in a row it may
+/// not. Of one that is back the system would ask again after up to two minutes.
+const LOOK: Duration = Duration::from_secs(1);
+const SILENT_MAX: u32 = 5;
+
 /// One of the programs that NFS consists of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Way {
@@ -45,10 +52,10 @@ pub(super) async fn run(relay: Arc<Relay>, way: Way, server: NfsServer, mut call
         if relay.is_answered(way) && calls.recv().await.is_none() {
             return;
         }
-        if let Ok(tcp) = connect(way, &server, &mut port).await {
+        if let Ok(line) = connect(way, &server, &mut port).await {
             relay.counts.connections.fetch_add(1, Ordering::Relaxed);
             let _counted = Counted(&relay);
-            if serve(&relay, way, tcp, &mut calls).await {
+            if serve(&relay, way, line, &mut calls).await {
                 pause = RECONNECT.0;
             }
         }
@@ -66,13 +73,21 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Serves a connection until it breaks: all that is unanswered, then what comes. Whether it answered
+/// A connection, and whether nobody said that the program is to be had there.
+struct Line {
+    tcp: TcpStream,
+    is_guess: bool,
+}
+
+/// Serves a connection until it breaks, or is of no use: all that is unanswered, then what comes. Whether it answered
 /// anything.
-async fn serve(relay: &Arc<Relay>, way: Way, mut tcp: TcpStream, calls: &mut mpsc::UnboundedReceiver<Bytes>) -> bool {
-    let (mut read, mut write) = tcp.split();
+async fn serve(relay: &Arc<Relay>, way: Way, mut line: Line, calls: &mut mpsc::UnboundedReceiver<Bytes>) -> bool {
+    let (mut read, mut write) = line.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();
     let mut answered = false;
+    let (mut look, mut silent) = (interval(LOOK), 0);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     relay.all_again(way, calls).into_iter().for_each(|call| put(&mut out, &call));
     loop {
         tokio::select! {
@@ -87,10 +102,14 @@ async fn serve(relay: &Arc<Relay>, way: Way, mut tcp: TcpStream, calls: &mut mps
                         Err(_) => return answered,
                     };
                     answered = true;
+                    let is_elsewhere = line.is_guess && is_unavailable(&record);
                     // While the client takes nothing, the server waits.
                     let bytes = u32::try_from(record.len()).unwrap_or(u32::MAX);
                     let Ok(permit) = relay.room.clone().acquire_many_owned(bytes).await else { return answered };
                     relay.answer(record, permit);
+                    if is_elsewhere {
+                        return answered;
+                    }
                 }
             }
             n = write.write(&out), if !out.is_empty() => match n {
@@ -101,8 +120,23 @@ async fn serve(relay: &Arc<Relay>, way: Way, mut tcp: TcpStream, calls: &mut mps
                 Some(call) => put(&mut out, &call),
                 None => return answered,
             },
+            _ = look.tick() => {
+                let is_silent = unacknowledged_for(read.as_ref()) >= Some(LOOK);
+                silent = if is_silent { silent + 1 } else { 0 };
+                if silent == SILENT_MAX {
+                    // So its port is free at once, for the next connection. Fails if it has broken just now.
+                    let _ = sockopt::set_socket_linger(read.as_ref(), Some(Duration::ZERO));
+                    return answered;
+                }
+            }
         }
     }
+}
+
+/// Whether the server does not know the program.
+fn is_unavailable(reply: &Bytes) -> bool {
+    let header = ReplyHeader::decode(&mut Reader::new(reply.clone()));
+    header.is_ok_and(|header| header.outcome == Outcome::ProgUnavail)
 }
 
 fn put(out: &mut BytesMut, call: &Bytes) {
@@ -111,20 +145,21 @@ fn put(out: &mut BytesMut, call: &Bytes) {
 }
 
 /// Connects, from `port` if there was one before: some servers know clients by it.
-async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Result<TcpStream> {
+async fn connect(way: Way, server: &NfsServer, port: &mut Option<u16>) -> io::Result<Line> {
     let host = server.nfs.host();
-    let at = match (way, server.mount_port) {
-        (Way::Nfs, _) => server.nfs.port(),
-        (Way::Mount, Some(port)) => port,
-        (Way::Mount, None) => ask_portmapper(host).await.unwrap_or(server.nfs.port()),
+    let known = match (way, server.mount_port) {
+        (Way::Nfs, _) => Some(server.nfs.port()),
+        (Way::Mount, Some(port)) => Some(port),
+        (Way::Mount, None) => ask_portmapper(host).await,
     };
+    let (at, is_guess) = (known.unwrap_or(server.nfs.port()), known.is_none());
     let mut failure = io::ErrorKind::NotFound.into();
     for addr in tokio::net::lookup_host((host, at)).await? {
         match in_time(CONNECT_MAX, reserved::connect(addr, *port)).await {
             Ok(tcp) => {
                 harden(&tcp, &KEEP_ALIVE)?;
                 *port = Some(tcp.local_addr()?.port());
-                return Ok(tcp);
+                return Ok(Line { tcp, is_guess });
             }
             Err(e) => failure = e,
         }

@@ -1,5 +1,8 @@
 //! NFS through a gateway to a server that knows only TCP.
 
+use nix::sys::socket::setsockopt;
+use nix::{libc, setsockopt_impl, sockopt_impl};
+
 use super::*;
 
 const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
@@ -62,6 +65,15 @@ async fn endpoint(gateway: &Running) -> (AtpEndpoint, Remote) {
     (endpoint, remote)
 }
 
+sockopt_impl!(
+    /// Packets that have a lower TTL than this are dropped (ip(7)): those of this machine have 64.
+    MinTtl,
+    SetOnly,
+    libc::IPPROTO_IP,
+    libc::IP_MINTTL,
+    libc::c_int
+);
+
 /// The next record of a stream.
 async fn record(tcp: &mut TcpStream) -> Vec<u8> {
     let mark = tcp.read_u32().await.unwrap();
@@ -74,15 +86,22 @@ fn words(words: &[u32]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
+/// NULL calls to a program in version 3, with nobody's credentials.
+fn null(xid: u32, program: u32) -> Bytes {
+    words(&[xid, 0, 2, program, 3, 0, 0, 0, 0, 0])
+}
+
+async fn reply(tcp: &mut TcpStream, reply: &Bytes) {
+    tcp.write_all(&[&mark(reply.len())[..], reply].concat()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_twice() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
     let gateway = Running::start(any(), Service::Nfs(nfs));
-    // NULL calls, with nobody's credentials, and their replies.
-    let call = |xid| words(&[xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
-    let reply = |xid| words(&[xid, 1, 0, 0, 0, 0]);
+    let call = |xid| null(xid, 100_003);
 
     let (first, remote) = endpoint(&gateway).await;
     let _sent = remote.send(call(5), Options::default()).unwrap();
@@ -98,9 +117,9 @@ async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_
     // What comes next over the connection that there was is the new call.
     assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), call(6));
     for xid in [5, 6] {
-        let reply = reply(xid);
-        tcp.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
-        assert_eq!(timeout(PATIENCE, second.recv()).await.unwrap().unwrap().object, reply);
+        let done = words(&[xid, 1, 0, 0, 0, 0]);
+        reply(&mut tcp, &done).await;
+        assert_eq!(timeout(PATIENCE, second.recv()).await.unwrap().unwrap().object, done);
     }
     assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err(), "there is one connection");
 }
@@ -119,4 +138,47 @@ async fn two_calls_with_one_xid_end_their_client() {
         until("the call", || (gateway.report)().calls == calls).await;
     }
     until("its end", || remote.ended().is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_a_machine_that_is_dead_is_made_again() {
+    let server = TcpListener::bind(any()).await.unwrap();
+    let at = server.local_addr().unwrap();
+    let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
+    let gateway = Running::start(any(), Service::Nfs(nfs));
+    let (_client, remote) = endpoint(&gateway).await;
+    let _first = remote.send(null(5, 100_003), Options::default()).unwrap();
+    let (mut tcp, from) = timeout(PATIENCE, server.accept()).await.unwrap().unwrap();
+    assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), null(5, 100_003));
+    reply(&mut tcp, &words(&[5, 1, 0, 0, 0, 0])).await;
+    until("the connection", || (gateway.report)().connections == 1).await;
+    setsockopt(&tcp, MinTtl, &255).unwrap();
+    let _second = remote.send(null(6, 100_003), Options::default()).unwrap();
+    until("its end", || (gateway.report)().connections == 0).await;
+    // It is back, and knows nothing of the connection.
+    cut_off(tcp);
+    let (mut tcp, again) = timeout(PATIENCE, server.accept()).await.unwrap().unwrap();
+    assert_eq!((timeout(PATIENCE, record(&mut tcp)).await.unwrap(), again), (null(6, 100_003).to_vec(), from));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_mount_is_is_asked_again_if_it_was_guessed_and_is_not_there() {
+    let server = TcpListener::bind(any()).await.unwrap();
+    let nfs = NfsServer { nfs: target(server.local_addr().unwrap()), mount_port: None };
+    let gateway = Running::start(any(), Service::Nfs(nfs));
+    let (client, remote) = endpoint(&gateway).await;
+    for xid in [5, 6] {
+        let _call = remote.send(null(xid, 100_005), Options::default()).unwrap();
+        let Ok(accepted) = timeout(Duration::from_secs(20), server.accept()).await else {
+            assert!(xid == 5, "the guess stands");
+            return skip::skipped(&skip::this_test(), "the portmapper of this machine knows of a MOUNT");
+        };
+        let mut tcp = accepted.unwrap().0;
+        assert_eq!(timeout(PATIENCE, record(&mut tcp)).await.unwrap(), null(xid, 100_005));
+        let unavailable = words(&[xid, 1, 0, 0, 0, 1]);
+        reply(&mut tcp, &unavailable).await;
+        assert_eq!(timeout(PATIENCE, client.recv()).await.unwrap().unwrap().object, unavailable);
+        // It is the gateway that closes.
+        assert_eq!(timeout(PATIENCE, tcp.read(&mut [0])).await.unwrap().unwrap(), 0);
+    }
 }
