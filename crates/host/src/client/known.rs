@@ -54,9 +54,10 @@ impl Known {
         (line.transport == Transport::Udp).then(|| Known { server: line.server, root: session.root().clone() })
     }
 
-    /// A session with it, which says nothing about whether it is still what the target means.
+    /// A session with it, which says nothing about whether it is still what the target means. Where there is no way
+    /// to it there is none, and none is waited for: it may be somewhere else by now.
     pub async fn open(&self, target: &Target, options: Options) -> Result<Session, ClientError> {
-        let line = Line::open(Transport::Udp, self.server, options.config.clone(), &options).await?;
+        let line = Line::open_at_once(self.server, options.config.clone(), &options).await?;
         let streams = target.transport.is_none().then(|| Streams::new(options));
         Ok(Session::new(line, streams, self.root.clone()))
     }

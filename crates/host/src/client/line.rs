@@ -39,7 +39,17 @@ impl Line {
         config: Config,
         options: &Options,
     ) -> Result<Line, ClientError> {
-        Line::open_any(transport, server, config, options, false).await
+        let patience = config.give_up.unwrap_or(PATIENCE);
+        Line::open_any(transport, server, config, options, (false, patience)).await
+    }
+
+    /// Over UDP, if there is a way to the server now.
+    pub(super) async fn open_at_once(
+        server: SocketAddr,
+        config: Config,
+        options: &Options,
+    ) -> Result<Line, ClientError> {
+        Line::open_any(Transport::Udp, server, config, options, (false, Duration::ZERO)).await
     }
 
     /// A stream for file data beside a session's own line.
@@ -48,7 +58,8 @@ impl Line {
         config: Config,
         options: &Options,
     ) -> Result<Line, ClientError> {
-        Line::open_any(Transport::Tcp, server, config, options, true).await
+        let patience = config.give_up.unwrap_or(PATIENCE);
+        Line::open_any(Transport::Tcp, server, config, options, (true, patience)).await
     }
 
     /// Over ATP: a connection to the owner of the key, and to nobody else.
@@ -72,10 +83,9 @@ impl Line {
         server: SocketAddr,
         config: Config,
         options: &Options,
-        is_beside: bool,
+        (is_beside, patience): (bool, Duration),
     ) -> Result<Line, ClientError> {
         let failed = |source| ClientError::Connect { server: server.to_string(), source };
-        let patience = config.give_up.unwrap_or(PATIENCE);
         let config = Config { transport, ..config };
         let shared = |config| {
             let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
@@ -166,9 +176,9 @@ mod tests {
 
     use super::*;
     use crate::Clock;
-    use crate::client::Target;
     use crate::client::mount::mount;
     use crate::client::mount::tests::{serve, serve_datagrams};
+    use crate::client::{Known, Target};
 
     /// Runs `test` on a thread without a network: its loopback is down. `None` where there can be no such thread.
     fn without_network<T: Send>(test: impl AsyncFnOnce() -> T + Send) -> Option<T> {
@@ -202,8 +212,23 @@ mod tests {
         }
     }
 
+    /// It may be somewhere else by now, and is asked for beside that.
+    #[test]
+    fn what_is_known_of_before_is_not_waited_for() {
+        let known: Known = serde_json::from_str(r#"{"server":"192.0.2.9:2049","root":[1]}"#).unwrap();
+        let config = Config { give_up: Some(Duration::from_secs(5)), ..Config::new(Transport::Udp) };
+        let options = Options { config, seed: 1, clock: Clock::start() };
+        let target = Target::parse("nfs://192.0.2.9/").unwrap();
+        let began = Instant::now();
+        let Some(opened) = without_network(async || known.open(&target, options).await.is_ok()) else { return };
+        assert!(!opened && began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    }
+
     #[test]
     fn datagrams_are_as_good_as_a_stream_when_the_network_comes_late() {
+        if Command::new("ip").arg("-V").output().is_err() {
+            return skip::skipped(&skip::this_test(), "no iproute2");
+        }
         let mounted = async || {
             let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
             let at = listener.local_addr().unwrap();
