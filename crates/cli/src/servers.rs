@@ -1,5 +1,6 @@
 //! From URLs to places on mounted servers.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -248,24 +249,36 @@ impl Servers {
     ) -> Result<(String, Remote), ClientError> {
         let options = self.options();
         let asked = paths.first().cloned().unwrap_or_default();
-        let (found, remote) = match client::mount_first(&target, &paths, options.clone()).await {
+        let at = self.pinned(&target);
+        let (found, remote) = match client::mount_first(&at, &paths, options.clone()).await {
             // Deep paths of which much does not exist yet.
-            Err(refusal @ ClientError::Mount { .. }) => match client::exports(&target, &options).await {
+            Err(refusal @ ClientError::Mount { .. }) => match client::exports(&at, &options).await {
                 Ok(exports) => {
                     let paths = holding(path, exports);
                     if paths.is_empty() {
                         return Err(refusal);
                     }
-                    let mounted = client::mount_first(&target, &paths, options).await;
+                    let mounted = client::mount_first(&at, &paths, options).await;
                     let refused = |e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e };
-                    self.settle(&target, path, paths, mounted.map_err(refused)?, wanted).await?
+                    self.settle(&at, path, paths, mounted.map_err(refused)?, wanted).await?
                 }
                 Err(_) => return Err(refusal),
             },
-            mounted => self.settle(&target, path, paths, mounted?, wanted).await?,
+            mounted => self.settle(&at, path, paths, mounted?, wanted).await?,
         };
         self.roots.note(&target, &found, remote.session());
         Ok((found.clone(), self.take(target, found, asked, remote)))
+    }
+
+    /// `target` at the address where it was found before, if it was: a name may lead to another one the next time.
+    fn pinned(&self, target: &Target) -> Target {
+        let known = self.mounted.iter().find(|m| m.target == *target);
+        let server = known.and_then(|known| known.remote.session().server().parse().ok()).filter(|server| {
+            // One on a link is nothing without that.
+            !matches!(server, SocketAddr::V6(server) if server.scope_id() != 0)
+        });
+        let host = server.map_or_else(|| target.host.clone(), |server| server.ip().to_string());
+        Target { host, ..target.clone() }
     }
 
     /// Takes what was mounted; gives back the one to use: if it was mounted before, that knows more of the way.
