@@ -35,7 +35,12 @@ impl Printer {
 
     /// For standard error, where it is nobody's loss if nobody reads.
     pub(crate) fn beside() -> Result<Printer> {
-        Printer::start_with(LINES_MAX, |line| {
+        Printer::beside_for(LINES_MAX)
+    }
+
+    /// The same, where so many lines may wait.
+    pub(crate) fn beside_for(lines_max: usize) -> Result<Printer> {
+        Printer::start_with(lines_max, |line| {
             out::say(line.trim_end());
             Ok(())
         })

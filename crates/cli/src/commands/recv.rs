@@ -67,13 +67,15 @@ pub(crate) async fn run(args: Recv) -> Result {
     (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS_MAX, ANSWER_BYTES_MAX);
     let settings = Settings { session, ..Settings::receiver(args.listen) };
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(cannot_start)?;
-    let mut voice = Voice { json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside()? };
+    let mut voice =
+        Voice { json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
     voice.announce(&args, &endpoint)?;
     let result = take_files(&args, &endpoint, &mut voice, stop).await;
     endpoint.close().await;
+    let owned_up = voice.own_up();
     let printed = voice.out.finish_within(LINES_PATIENCE).await;
     voice.err.finish().await;
-    result.and(printed)
+    result.and(owned_up).and(printed)
 }
 
 fn cannot_start(e: AtpError) -> Error {
@@ -181,6 +183,12 @@ impl Voice {
             None => self.out.print(format!("{name}: {size} from {from}")),
             Some(why) => self.err.print(format!("remora: recv: {name}, {size} from {from}: refused: {why}")),
         }
+        self.own_up()
+    }
+
+    /// Says how many lines were not read in time.
+    fn own_up(&mut self) -> Result {
+        self.err.own_up(|lines| Missed::line(false, lines))?;
         self.out.own_up(|lines| Missed::line(self.json, lines))
     }
 }

@@ -104,6 +104,7 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
     let to = &to.to_string_lossy();
     let (sources, nameless) = sources(paths)?;
+    now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(sources.iter().map(|source| source.name.clone()));
     let identity = block_in_place(|| keys::identity(args.identity.as_deref()));
     let resolved = block_in_place(|| address::resolve_all(to, || no_receiver(to)));
     if let Err(e @ Error::Usage(_)) = resolved {
@@ -114,11 +115,11 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
         let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
         show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
     }
-    let sources = block_in_place(|| readable(&args, sources))?;
+    let sources = block_in_place(|| readable(&args, sources, &now))?;
     let all_sent = nameless.is_empty() && sources.len() == given;
     let (identity, addrs) = match identity.and_then(|identity| Ok((identity, resolved?.1))) {
         Ok(both) => both,
-        Err(e) => return none_tried(&args, &sources, e, started),
+        Err(e) => return none_tried(&args, &sources, e, (started, &now)),
     };
     if sources.is_empty() {
         return and_others(Ok(()), all_sent);
@@ -126,21 +127,23 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let endpoint = bind(&addrs, identity)?;
     // It is the first.
     let _ = now.endpoint.set(endpoint.clone());
-    now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(sources.iter().map(|source| source.name.clone()));
     let result = match connect(&args, &endpoint, &addrs, started).await {
         Ok(remote) => send_all(&args, &endpoint, remote, sources, started, &now).await,
-        Err(why) => none_sent(&args, to, &sources, &why, started),
+        Err(why) => none_sent(&args, to, &sources, &why, (started, &now)),
     };
     and_others(result, all_sent)
 }
 
 /// Those that can be opened; the others are told now, for nobody over there can change that.
-fn readable(args: &Send, sources: Vec<Source>) -> Result<Vec<Source>> {
+fn readable(args: &Send, sources: Vec<Source>, now: &Interruptible) -> Result<Vec<Source>> {
     let mut readable = Vec::new();
     for source in sources {
         match shipment::look_at(&source) {
             Ok(()) => readable.push(source),
-            Err(why) => show(args, &source.name, &Err(why), Duration::ZERO)?,
+            Err(why) => {
+                now.tell(&source.name);
+                show(args, &source.name, &Err(why), Duration::ZERO)?;
+            }
         }
     }
     Ok(readable)
@@ -235,29 +238,30 @@ async fn connect(
 }
 
 /// It could not even begin: tells programs of each file, and whoever has called us why.
-fn none_tried(args: &Send, sources: &[Source], e: Error, started: Instant) -> Result {
+fn none_tried(args: &Send, sources: &[Source], e: Error, when: (Instant, &Interruptible)) -> Result {
     let kind = if e.code() == Kind::Lost.code() { Kind::Lost } else { Kind::Refused };
-    none_of(args, sources, &Failure::new(kind, e.to_string()), started)?;
+    none_of(args, sources, &Failure::new(kind, e.to_string()), when)?;
     Err(e)
 }
 
 /// There was nobody to send the files to: says so once to people, and of each file to programs.
-fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, started: Instant) -> Result {
+fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, when: (Instant, &Interruptible)) -> Result {
     block_in_place(|| {
         exit::show("send", &Error::refused(to, why.why.as_str()));
         if why.kind == Kind::Lost {
             out::say("hint: is remora recv running there, on this port, and does UDP get through?");
         }
     });
-    none_of(args, sources, why, started)?;
+    none_of(args, sources, why, when)?;
     Err(Error::Reported(why.kind.code()))
 }
 
 /// Tells programs of each file that it has failed.
-fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant) -> Result {
+fn none_of(args: &Send, sources: &[Source], why: &Failure, (started, now): (Instant, &Interruptible)) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     for Source { name, .. } in sources.iter().filter(|_| args.json) {
         let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
+        now.tell(name);
         printed(out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds }))?;
     }
     Ok(())
