@@ -274,7 +274,7 @@ fn what_waited_on_a_session_that_ended_is_not_done_after_it_came_again_elsewhere
     let slow = Arc::new(MemFs::new(1));
     slow.set_fault(|kind| {
         if kind == OpKind::MkDir {
-            thread::sleep(Duration::from_secs(1));
+            thread::sleep(Duration::from_secs(3));
         }
         None
     });

@@ -199,7 +199,7 @@ fn what_waited_on_a_connection_that_broke_is_not_done_after_it_came_again_on_ano
         let slow = Arc::new(MemFs::new(1));
         slow.set_fault(|kind| {
             if kind == OpKind::Create {
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::sleep(Duration::from_secs(3));
             }
             None
         });

@@ -16,7 +16,7 @@ use remora_atp::stream::{
     Violation,
 };
 use remora_atp::{Final, Outcome, Rejection};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::atp::{AtpError, Control, Remote};
 
@@ -24,10 +24,14 @@ pub(crate) use pump::{KEEP_ALIVE, Tcp, pump};
 
 /// How long an object for which there was no room waits before it is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Connections that are over but for what their programs have still to read.
+const LINGERING_MAX: usize = 32;
 
 /// Connections over one session, which is another's to watch and to end.
 pub(crate) struct Carrier {
     remote: Remote,
+    /// Room for those.
+    lingering: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -86,7 +90,8 @@ impl Carrier {
 
     fn new(remote: Remote, streams: Streams) -> Arc<Carrier> {
         let (doors, controls) = (BTreeMap::new(), BTreeMap::new());
-        Arc::new(Carrier { remote, state: Mutex::new(State { streams, doors, controls, is_over: false }) })
+        let lingering = Arc::new(Semaphore::new(LINGERING_MAX));
+        Arc::new(Carrier { remote, lingering, state: Mutex::new(State { streams, doors, controls, is_over: false }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

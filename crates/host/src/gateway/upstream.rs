@@ -95,6 +95,7 @@ async fn serve(relay: &Arc<Relay>, way: Way, mut line: Line, calls: &mut mpsc::U
                 if !matches!(n, Ok(1..)) {
                     return answered;
                 }
+                let mut is_elsewhere = false;
                 loop {
                     let record = match records.next_record() {
                         Ok(Some(record)) => record,
@@ -102,14 +103,14 @@ async fn serve(relay: &Arc<Relay>, way: Way, mut line: Line, calls: &mut mpsc::U
                         Err(_) => return answered,
                     };
                     answered = true;
-                    let is_elsewhere = line.is_guess && is_unavailable(&record);
+                    is_elsewhere |= line.is_guess && is_unavailable(&record);
                     // While the client takes nothing, the server waits.
                     let bytes = u32::try_from(record.len()).unwrap_or(u32::MAX);
                     let Ok(permit) = relay.room.clone().acquire_many_owned(bytes).await else { return answered };
                     relay.answer(record, permit);
-                    if is_elsewhere {
-                        return answered;
-                    }
+                }
+                if is_elsewhere {
+                    return answered;
                 }
             }
             n = write.write(&out), if !out.is_empty() => match n {
