@@ -27,6 +27,6 @@ pub use network::{Hop, Network, Route};
 pub use quantity::{Bits, Moments, OutOfRange, PacketRate, Seconds, Size, Traffic};
 pub use report::{CopyReport, FlowReport, GatewayReport, MediumReport, Outcome, Part, Place, Report};
 pub use topology::{
-    Burst, COPIES_MAX, Copy, Flow, Gateway, Group, Kind, Law, Medium, STATIONS_MAX, TABLES_MAX, Table, Topology,
+    Burst, COPIES_MAX, Copy, Flow, Gateway, Group, Kind, Law, Medium, STATIONS_MAX, Spot, TABLES_MAX, Table, Topology,
     TopologyError,
 };

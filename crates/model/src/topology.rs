@@ -160,6 +160,19 @@ impl Copy {
     }
 }
 
+/// Where a copy's blocks queue, by its number in the topology. Names do not tell: a gateway may be called what a medium is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spot {
+    /// Of [`Topology::media`].
+    Medium(usize),
+    /// Of [`Topology::gateways`].
+    Gateway(usize),
+    /// A station's of that one of [`Topology::groups`].
+    Software(usize),
+    /// The same.
+    Disk(usize),
+}
+
 /// The kinds of things in a topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {

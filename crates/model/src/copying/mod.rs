@@ -22,8 +22,8 @@ use crate::quantity::{Moments, Traffic};
 use crate::queue::{PROCESSOR, Queue};
 use crate::report::{Outcome, Place};
 use crate::solve::{Loads, gateway_service};
-use crate::topology::{Copy, Gateway, Kind};
-use needs::{Fills, Met, Needs, Spot};
+use crate::topology::{Copy, Gateway, Kind, Spot};
+use needs::{Fills, Met, Needs};
 use weather::Channel;
 
 /// Rounds at most, for each copy: a step is the distance over their number.

@@ -5,16 +5,7 @@ use std::collections::BTreeMap;
 use super::weather::Channel;
 use crate::cell::Need;
 use crate::pipeline::Server;
-
-/// Where blocks queue. Names do not tell: a gateway may be called what a medium is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spot {
-    Medium(usize),
-    Gateway(usize),
-    /// Of a station of that group.
-    Software(usize),
-    Disk(usize),
-}
+use crate::topology::Spot;
 
 /// A place on a packet's way.
 pub(super) struct Met {

@@ -2,7 +2,7 @@
 //! a column for each half (`copying/mod.rs` of the model).
 
 use remora_model::pipeline::PACE;
-use remora_model::{Kind, Quantity, Route};
+use remora_model::{Kind, Quantity, Route, Spot};
 
 use super::book::{Book, Pad, RESULTS};
 use super::expr::{Expr, most, sum, when};
@@ -12,7 +12,7 @@ use super::inputs::Plan;
 use super::loads::Loads;
 use super::medium::Doubts;
 use super::need::{self, LEFT, Stop, Way};
-use super::pace::{Round, Server, Spot};
+use super::pace::{Round, Server};
 use super::results::Table;
 use super::traffic::{Moments, Traffic};
 use super::wifi::Weather;

@@ -1,6 +1,8 @@
 //! The pace of a copy in cells: between what constant service allows and mean-value analysis row by row
 //! ([`remora_model::pipeline`]).
 
+use remora_model::Spot;
+
 use super::book::Pad;
 use super::expr::{Cond, Expr, most, sum, when};
 
@@ -10,16 +12,6 @@ pub(super) const WINDOW_ROWS: u32 = 256;
 const ROWS_MIN: u32 = 32;
 /// From here on how much service times vary is no more than a guess.
 const SURELY_VARIES: f64 = 0.1;
-
-/// Where blocks queue. Names do not tell: a gateway may be called what a medium is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spot {
-    Medium(usize),
-    Gateway(usize),
-    /// Of a station of that group.
-    Software(usize),
-    Disk(usize),
-}
 
 /// A place as blocks fill it.
 #[derive(Clone)]
