@@ -13,6 +13,12 @@ fn objects_come_once_and_whole_whatever_the_network_does() {
     assert!(delivered > 100, "a swarm that does nothing proves nothing: {delivered}");
 }
 
+/// Here the answer to a question was itself sent round, and then every packet, for they came seldom.
+#[test]
+fn a_client_that_moved_is_found_again_though_its_packets_come_seldom() {
+    swarm::run(7_023_279_166_865_090_377);
+}
+
 #[test]
 fn a_seed_replays_to_the_packet() {
     assert_eq!(swarm::run(3), swarm::run(3));

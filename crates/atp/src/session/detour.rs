@@ -9,6 +9,10 @@
 //! to the true one: noq goes there, and comes back with the next packet, asking anew. Nothing is
 //! sent to the decoy. Whose packet it is the connection id tells, and not the address: another
 //! connection may come from the same one, and its handshake would be answered at the decoy.
+//!
+//! Who goes away may miss the answer that is under way. So no packet is sent round that may be one,
+//! the next one always comes back, and each time there is more patience: packets may come as seldom
+//! as every few seconds, and an answer may take longer than the first patience lasts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +20,14 @@ use std::time::Duration;
 use remora_base::Time;
 
 /// How long an address may take to be proven before it is asked again. Longer than noq tries
-/// itself, unless the round trip is beyond 300 ms, when asking again early does no harm.
+/// itself, unless the round trip is beyond 300 ms, when asking again early does little harm.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// So much longer it may take each time.
+const MORE_PATIENCE: Duration = Duration::from_millis(500);
+/// So many times.
+const TIMES_MAX: u32 = 8;
+/// A datagram with the answer to a challenge has at least so many bytes (RFC 9000, section 8.2.2).
+const ANSWER: usize = 1200;
 
 /// A server's peer whose address is not proven since it changed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +41,8 @@ struct Doubt {
     addr: SocketAddr,
     /// When it was last asked.
     asked: Time,
+    /// How often it was asked again.
+    again: u32,
     /// How many frames had been sent before the move that go to a proven address only.
     proofs: u64,
 }
@@ -39,7 +51,7 @@ impl Detour {
     /// The peer's packets come from `addr` now; so many frames that go to a proven address only
     /// were sent before.
     pub(super) fn moved(&mut self, now: Time, addr: SocketAddr, proofs: u64) {
-        self.doubt = Some(Doubt { addr, asked: now, proofs });
+        self.doubt = Some(Doubt { addr, asked: now, again: 0, proofs });
         self.decoy = None;
     }
 
@@ -54,18 +66,32 @@ impl Detour {
         self.doubt.is_some()
     }
 
-    /// Whether the peer's next packet from `from` is to be passed on as if it came from elsewhere.
-    pub(super) fn is_due(&self, now: Time, from: SocketAddr) -> bool {
-        self.doubt.is_some_and(|doubt| doubt.addr == from && doubt.asked + PATIENCE <= now)
+    /// Whether the peer's packet of so many bytes from `from` is to be passed on as if it came from
+    /// elsewhere, while the path leads to `path`.
+    pub(super) fn is_due(&self, now: Time, from: SocketAddr, bytes: usize, path: Option<SocketAddr>) -> bool {
+        let is_away = self.decoy.is_some() && self.decoy == path;
+        let has_waited = |doubt: Doubt| {
+            let patience = PATIENCE + MORE_PATIENCE * doubt.again.min(TIMES_MAX);
+            doubt.addr == from && doubt.asked + patience <= now
+        };
+        bytes < ANSWER && !is_away && self.doubt.is_some_and(has_waited)
     }
 
     /// Where to say that such a packet came from.
-    pub(super) fn begin(&mut self, now: Time, from: SocketAddr) -> SocketAddr {
-        if let Some(doubt) = &mut self.doubt {
-            doubt.asked = now;
-        }
+    pub(super) fn begin(&mut self, from: SocketAddr) -> SocketAddr {
         let port = from.port();
         *self.decoy.insert(SocketAddr::new(from.ip(), port.checked_add(1).unwrap_or(port - 1)))
+    }
+
+    /// The path led to `before` and leads to `path` now: who is back from the decoy is asked anew.
+    pub(super) fn led(&mut self, now: Time, before: Option<SocketAddr>, path: Option<SocketAddr>) {
+        if self.decoy.is_some()
+            && before == self.decoy
+            && let Some(doubt) = self.doubt.as_mut().filter(|doubt| Some(doubt.addr) == path)
+        {
+            doubt.asked = now;
+            doubt.again = doubt.again.saturating_add(1);
+        }
     }
 
     /// A packet of the peer's came from `from`, which so is not only made up.
@@ -84,18 +110,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_in_doubt_is_asked_again_once_a_second_until_it_answers() {
+    fn an_address_in_doubt_is_asked_again_with_growing_patience_until_it_answers() {
         let (home, away): (SocketAddr, SocketAddr) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
         let mut detour = Detour::default();
-        let is_due = |detour: &Detour, ms, from| detour.is_due(Time::from_millis(ms), from);
+        let at = Time::from_millis;
+        let is_due = |detour: &Detour, ms, from| detour.is_due(at(ms), from, 31, Some(away));
         assert!(!is_due(&detour, 9_000, home));
-        detour.moved(Time::from_secs(10), away, 5);
+        detour.moved(at(10_000), away, 5);
         assert!(!is_due(&detour, 10_999, away) && is_due(&detour, 11_000, away) && !is_due(&detour, 11_000, home));
-        let decoy = detour.begin(Time::from_secs(11), away);
+        assert!(!detour.is_due(at(11_000), away, 1200, Some(away)), "it may be the answer");
+        let decoy = detour.begin(away);
         assert!(decoy != away && decoy.ip() == away.ip() && detour.is_decoy(decoy) && !detour.is_decoy(away));
+        // QUIC has not gone there: the packet was not the newest.
+        detour.led(at(11_001), Some(away), Some(away));
+        assert!(is_due(&detour, 11_002, away));
+        detour.led(at(11_002), Some(away), Some(decoy));
+        assert!(!detour.is_due(at(19_000), away, 31, Some(decoy)), "the next one comes back, however late it is");
+        detour.led(at(19_000), Some(decoy), Some(away));
+        assert!(!is_due(&detour, 20_499, away) && is_due(&detour, 20_500, away));
         detour.came(away);
-        assert!(detour.is_decoy(decoy) && !is_due(&detour, 11_010, away) && is_due(&detour, 12_500, away));
-        assert_eq!(detour.begin(Time::from_millis(12_500), away), decoy);
+        assert!(detour.is_decoy(decoy));
+        for round in 0..20 {
+            detour.led(at(21_000 + round), Some(decoy), Some(away));
+        }
+        assert!(!is_due(&detour, 26_018, away) && is_due(&detour, 26_019, away), "five seconds are enough for any");
         detour.came(decoy);
         assert!(!detour.is_decoy(decoy), "it exists");
         assert_eq!(detour.sent(5), None);

@@ -65,8 +65,8 @@ impl Endpoint {
                 if !p.admits(now, from) {
                     return None;
                 }
-                let event = match spare.filter(|_| p.goes_round(now, from)) {
-                    Some(spare) => as_from(&mut self.quic, at, p.detour.begin(now, from), spare).unwrap_or(event),
+                let event = match spare.filter(|_| p.goes_round(now, from, len)) {
+                    Some(spare) => as_from(&mut self.quic, at, p.detour.begin(from), spare).unwrap_or(event),
                     None => event,
                 };
                 p.received(now, len);
@@ -97,7 +97,7 @@ impl Endpoint {
     fn may_go_round(&self, now: Time, from: SocketAddr, datagram: &[u8]) -> bool {
         // Who may move has done with long headers.
         let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
-        is_short && self.peers.values().any(|p| p.goes_round(now, from))
+        is_short && self.peers.values().any(|p| p.goes_round(now, from, datagram.len()))
     }
 
     /// Somebody wants a connection.

@@ -175,16 +175,19 @@ impl Peer {
         let is_strange = self.may_move() && self.whereabouts.is_strange(from);
         let before = is_strange.then(|| self.conn.stats().frame_rx);
         self.detour.came(from);
+        let path = self.path();
         self.conn.handle_event(event);
+        self.detour.led(now, path, self.path());
         // What nobody but the peer could have made has frames in it; anything else says nothing about it.
         if before.is_none_or(|before| before != self.conn.stats().frame_rx) {
             self.whereabouts.came(now, from, bytes as u64);
         }
     }
 
-    /// Whether its next packet from `from` is to take a [`Detour`].
-    pub(super) fn goes_round(&self, now: Time, from: SocketAddr) -> bool {
-        self.phase != Phase::Over && self.detour.is_due(now, from)
+    /// Whether a packet of its of so many bytes that comes from `from` is to take a [`Detour`].
+    pub(super) fn goes_round(&self, now: Time, from: SocketAddr, bytes: usize) -> bool {
+        let is_open = self.phase != Phase::Over && self.detour.is_unproven();
+        is_open && self.detour.is_due(now, from, bytes, self.path())
     }
 
     /// Whether QUIC follows it to other addresses.
