@@ -19,6 +19,13 @@ fn a_client_that_moved_is_found_again_though_its_packets_come_seldom() {
     swarm::run(7_023_279_166_865_090_377);
 }
 
+/// Here a probe waited for retransmissions that the gate held back for seconds, so that the peer seemed not to
+/// answer, and what left when the gate opened was taken to be in vain: again and again.
+#[test]
+fn a_probe_does_not_wait_for_retransmissions() {
+    swarm::run(500_000_392_547);
+}
+
 #[test]
 fn a_seed_replays_to_the_packet() {
     assert_eq!(swarm::run(3), swarm::run(3));

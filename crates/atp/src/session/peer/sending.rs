@@ -147,7 +147,9 @@ impl Peer {
         }
         // A window that grew, or was opened for a probe.
         self.absorb(now, epoch);
-        if self.handshake.is_confirmed() && self.traffic.owes() && matches!(self.estimator.gate(now), Gate::At(_)) {
+        let has_to_wait = self.traffic.owes() && matches!(self.estimator.gate(now), Gate::At(_));
+        // Nor does a probe wait, though it takes a packet of what is owed along: it would be missed.
+        if self.handshake.is_confirmed() && has_to_wait && self.probes.is_empty() {
             // Acknowledgements do not wait: the peer's estimate, and its window, rest on them. With
             // no window for anything else QUIC sends only them; `take` opens it again.
             self.traffic.shut();
