@@ -146,6 +146,27 @@ fn a_silent_peer_makes_room_and_an_idle_one_does_not() {
     }
 }
 
+/// Who is asked to prove its address first may be out of reach before it can.
+#[test]
+fn an_outage_between_the_proof_that_is_asked_for_and_the_proof_is_no_refusal() {
+    let mut world = World::new(35);
+    let link = Link::new(50_000, 20 * MS);
+    let idle = Duration::from_secs(60);
+    world.add(Config { peers: 1, idle, ..server() }, link.clone());
+    world.add(Config { idle: Duration::from_secs(86_400), ..config() }, link.clone());
+    world.add(config(), link);
+    world.connect(1, 0);
+    world.run_for(Duration::from_secs(1));
+    world.nodes[1].link.blackouts.push((world.now, Time::MAX));
+    world.run_for(Duration::from_secs(125));
+    let peer = world.connect(2, 0);
+    world.run_for(50 * MS);
+    world.nodes[2].link.blackouts.push((world.now, world.now + Duration::from_secs(40)));
+    let request = world.send(2, peer, object(1, 500), Options::default());
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.outcome(2, request), Some(Outcome::Delivered));
+}
+
 /// A client that moved, and knows it, uses another connection id of its peer's; that the peer knows
 /// nothing of the connection any more is told all the same.
 #[test]

@@ -221,6 +221,49 @@ fn an_address_that_could_not_answer_is_asked_again() {
     }
 }
 
+/// The way to the client comes back later than the way from it, so the first questions are in vain; and who has sent
+/// objects and got none says so little that QUIC gives up the place it was sent round to in between.
+#[test]
+fn a_client_that_moved_and_says_little_is_asked_until_it_can_answer() {
+    for (name, to) in [("another host", addr(40, 4040)), ("another port", addr(1, 4999))] {
+        for (seconds, more) in [(30, 10), (8, 4), (300, 10)] {
+            let mut world = World::pair(31, Link::new(100_000, 20 * MS));
+            let client = world.meet();
+            let request = world.send(1, client, object(1, 400_000), options(Priority::LOW));
+            world.run_for(Duration::from_secs(2));
+            let (now, out) = (world.now, Duration::from_secs(seconds));
+            let back = now + out + Duration::from_secs(more);
+            world.nodes[1].link.blackouts.push((now, now + out));
+            world.nodes[0].link.blackouts.push((now, back));
+            world.nodes[1].addr = to;
+            let due = back + Duration::from_secs(20);
+            assert!(world.run_until(due, |w| w.outcome(1, request).is_some()), "{name}, out for {seconds} s");
+            assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+        }
+    }
+}
+
+/// A place it was sent round to once is not where it is, however often QUIC looks there again.
+#[test]
+fn a_client_never_moves_to_where_none_of_its_packets_came_from() {
+    let mut world = World::pair(29, Link::new(100_000, 20 * MS));
+    let client = world.meet();
+    world.run_for(Duration::from_secs(1));
+    let places = [addr(40, 4040), addr(40, 5050)];
+    for place in places {
+        world.nodes[0].link.blackouts.push((world.now, world.now + Duration::from_secs(5)));
+        world.nodes[1].addr = place;
+        let request = world.send(1, client, object(1, 500), Options::default());
+        world.run_for(Duration::from_secs(12));
+        assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
+    }
+    let moved = world.nodes[0].events.iter().filter_map(|(_, e)| match e {
+        Event::Moved { addr, .. } => Some(*addr),
+        _ => None,
+    });
+    assert_eq!(moved.collect::<Vec<_>>(), places);
+}
+
 /// Nothing is known of the link that a client has come to, or of one that carried only signs of life for
 /// hours. What leaves at once stands in front of all that is urgent, for seconds where the link is slow: a
 /// few packets, whatever other links, or small packets one at a time, have carried.

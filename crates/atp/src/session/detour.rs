@@ -5,7 +5,7 @@
 //! blackout right after a move, which is when they happen, would so silence the server for ever.
 //!
 //! A packet from yet another address makes it ask again. So while a new address has not been
-//! proven for a while, one of the client's packets is passed on as if it came from the port next
+//! proven for a while, one of the client's packets is passed on as if it came from the address next
 //! to the true one: noq goes there, and comes back with the next packet, asking anew. Nothing is
 //! sent to the decoy. Whose packet it is the connection id tells, and not the address: another
 //! connection may come from the same one, and its handshake would be answered at the decoy.
@@ -14,7 +14,7 @@
 //! the next one always comes back, and each time there is more patience: packets may come as seldom
 //! as every few seconds, and an answer may take longer than the first patience lasts.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use remora_base::Time;
@@ -66,27 +66,35 @@ impl Detour {
         self.doubt.is_some()
     }
 
+    /// Whether the path, which leads to `path`, leads elsewhere than to the address in doubt. Nothing is asked
+    /// there, so no timer of noq's is of use: one of them would go back without a packet to ask anew for.
+    pub(super) fn is_away(&self, path: Option<SocketAddr>) -> bool {
+        self.doubt.is_some_and(|doubt| path != Some(doubt.addr))
+    }
+
     /// Whether the peer's packet of so many bytes from `from` is to be passed on as if it came from
     /// elsewhere, while the path leads to `path`.
     pub(super) fn is_due(&self, now: Time, from: SocketAddr, bytes: usize, path: Option<SocketAddr>) -> bool {
-        let is_away = self.decoy.is_some() && self.decoy == path;
         let has_waited = |doubt: Doubt| {
             let patience = PATIENCE + MORE_PATIENCE * doubt.again.min(TIMES_MAX);
             doubt.addr == from && doubt.asked + patience <= now
         };
-        bytes < ANSWER && !is_away && self.doubt.is_some_and(has_waited)
+        bytes < ANSWER && !self.is_away(path) && self.doubt.is_some_and(has_waited)
     }
 
-    /// Where to say that such a packet came from.
+    /// Where to say that such a packet came from: another host, for of the same one noq expects round trips as
+    /// before, and gives up the path there and back after three of those.
     pub(super) fn begin(&mut self, from: SocketAddr) -> SocketAddr {
-        let port = from.port();
-        *self.decoy.insert(SocketAddr::new(from.ip(), port.checked_add(1).unwrap_or(port - 1)))
+        let ip = match from.ip() {
+            IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) ^ 1).into()),
+            IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) ^ 1).into()),
+        };
+        *self.decoy.insert(SocketAddr::new(ip, from.port()))
     }
 
-    /// The path led to `before` and leads to `path` now: who is back from the decoy is asked anew.
+    /// The path led to `before` and leads to `path` now: where it comes back it is asked anew.
     pub(super) fn led(&mut self, now: Time, before: Option<SocketAddr>, path: Option<SocketAddr>) {
-        if self.decoy.is_some()
-            && before == self.decoy
+        if self.is_away(before)
             && let Some(doubt) = self.doubt.as_mut().filter(|doubt| Some(doubt.addr) == path)
         {
             doubt.asked = now;
@@ -120,7 +128,8 @@ mod tests {
         assert!(!is_due(&detour, 10_999, away) && is_due(&detour, 11_000, away) && !is_due(&detour, 11_000, home));
         assert!(!detour.is_due(at(11_000), away, 1200, Some(away)), "it may be the answer");
         let decoy = detour.begin(away);
-        assert!(decoy != away && decoy.ip() == away.ip() && detour.is_decoy(decoy) && !detour.is_decoy(away));
+        assert!(decoy.ip() != away.ip() && detour.is_decoy(decoy) && !detour.is_decoy(away));
+        assert!(detour.is_away(Some(decoy)) && !detour.is_away(Some(away)));
         // QUIC has not gone there: the packet was not the newest.
         detour.led(at(11_001), Some(away), Some(away));
         assert!(is_due(&detour, 11_002, away));

@@ -214,7 +214,9 @@ impl Endpoint {
     fn watch_path(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
         p.see_proof();
-        let Some(addr) = p.path().filter(|addr| *addr != p.addr && !p.detour.is_decoy(*addr)) else { return };
+        // noq may go back to a place of earlier, a decoy's too; the peer is only where its packets come from.
+        let is_there = |addr: &SocketAddr| *addr != p.addr && !p.detour.is_decoy(*addr) && p.comes_from(*addr);
+        let Some(addr) = p.path().filter(is_there) else { return };
         p.addr = addr;
         p.detour.moved(now, addr, proofs(&p.conn.stats().frame_tx));
         p.estimator.path_changed(now);

@@ -25,6 +25,10 @@ const CID_LEN: usize = 8;
 /// older ones are dropped first, and a lost stamp is a lost sample.
 pub(super) const DATAGRAMS: usize = 8192;
 
+/// How long one may take to prove its address, if a peer is held for as long: outages end nothing. noq's default is
+/// 15 s.
+const PROOF_MAX: Duration = Duration::from_secs(3600);
+
 /// Why an endpoint cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -146,6 +150,7 @@ fn endpoint(config: &Config, me: &Identity, cids: &Cids, seed: u64) -> Result<En
 fn server(crypto: rustls::ServerConfig, config: &Config, clock: &Clock) -> Result<ServerConfig, SetupError> {
     let mut server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(crypto)?));
     server.time_source(Arc::new(clock.clone()));
+    server.retry_token_lifetime(config.hold.min(PROOF_MAX));
     server.max_incoming(config.peers);
     // Connections are accepted or refused as they come, so nothing waits here for long.
     server.incoming_buffer_size(64 << 10);

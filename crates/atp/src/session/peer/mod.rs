@@ -190,6 +190,11 @@ impl Peer {
         is_open && self.detour.is_due(now, from, bytes, self.path())
     }
 
+    /// Whether packets of its have come from `addr` lately.
+    pub(super) fn comes_from(&self, addr: SocketAddr) -> bool {
+        !self.whereabouts.is_strange(addr)
+    }
+
     /// Whether QUIC follows it to other addresses.
     fn may_move(&self) -> bool {
         self.conn.side().is_server() && self.handshake.is_confirmed()

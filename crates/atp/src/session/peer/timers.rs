@@ -39,6 +39,9 @@ impl Peer {
     /// the answer that it misses. The estimator knows what a packet takes, and asks in time. QUIC has no way to
     /// say which of its timers is due; but an acknowledgement is never later than that after a packet came.
     fn quic_due(&self, epoch: Epoch) -> Option<Time> {
+        if self.phase != Phase::Over && self.detour.is_unproven() && self.detour.is_away(self.path()) {
+            return None;
+        }
         let due = epoch.time(self.conn.poll_timeout()?);
         let acknowledges = due <= self.heard_at + ACK_DELAY;
         if self.phase != Phase::Up || !self.handshake.is_confirmed() || acknowledges {
