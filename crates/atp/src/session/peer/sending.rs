@@ -150,8 +150,10 @@ impl Peer {
         let has_to_wait = self.traffic.owes() && matches!(self.estimator.gate(now), Gate::At(_));
         // Nor does a probe wait, though it takes a packet of what is owed along: it would be missed.
         if self.handshake.is_confirmed() && has_to_wait && self.probes.is_empty() {
-            // Acknowledgements do not wait: the peer's estimate, and its window, rest on them. With
-            // no window for anything else QUIC sends only them; `take` opens it again.
+            // Acknowledgements should not wait: the peer's estimate, and its window, rest on them. With
+            // no window for anything else QUIC sends only them, if nothing else is ready to be sent; else
+            // they wait for the gate, too, which on slow links that lose much costs next to nothing.
+            // `take` opens the window again.
             self.traffic.shut();
             return self.take(now, epoch, buf);
         }
