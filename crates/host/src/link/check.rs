@@ -15,7 +15,7 @@ use super::table::around;
 const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
 
 /// Addresses that are no end's, and nobody's whom a tunnel could lead to.
-const UNUSABLE: [(&str, &str); 9] = [
+const UNUSABLE: [(&str, &str); 10] = [
     ("0.0.0.0/32", "unspecified"),
     ("::/128", "unspecified"),
     ("127.0.0.0/8", "loopback"),
@@ -23,6 +23,7 @@ const UNUSABLE: [(&str, &str); 9] = [
     ("224.0.0.0/4", "multicast"),
     ("ff00::/8", "multicast"),
     ("255.255.255.255/32", "broadcast"),
+    ("169.254.0.0/16", "link-local"),
     ("fe80::/10", "link-local"),
     ("::ffff:0:0/96", "IPv4-mapped"),
 ];
@@ -213,6 +214,7 @@ mod tests {
             ("239.1.2.3/24", &["multicast"]),
             ("ff02::7/64", &["multicast"]),
             ("255.255.255.255/32", &["broadcast"]),
+            ("169.254.1.1/16", &["link-local"]),
             ("fe80::7/64", &["link-local"]),
             ("::ffff:10.78.0.1/120", &["IPv4-mapped"]),
             ("10.78.0.0/24", &["--address: 10.78.0.0", "a network's address"]),

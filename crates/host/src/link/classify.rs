@@ -106,7 +106,7 @@ fn unicast(ip: &IpSlice<'_>) -> Option<(IpAddr, IpAddr)> {
 /// Addresses that mean something on one wire only: nothing for a tunnel.
 fn is_local_only(addr: IpAddr) -> bool {
     match addr {
-        IpAddr::V4(a) => a.is_multicast() || a.is_broadcast() || a.is_unspecified(),
+        IpAddr::V4(a) => a.is_multicast() || a.is_broadcast() || a.is_unspecified() || a.is_link_local(),
         IpAddr::V6(a) => a.is_multicast() || a.is_unspecified() || a.is_unicast_link_local(),
     }
 }
@@ -247,7 +247,10 @@ mod tests {
         let good = udp(1, 2, 0);
         let mut multicast = good.clone();
         multicast[16..20].copy_from_slice(&[224, 0, 0, 22]);
-        for bad in [&[][..], &[0x45], &good[..19], &multicast] {
+        // Where machines of a cloud ask who they are, say: for whoever is on that wire, and nobody behind a tunnel.
+        let mut link_local = good.clone();
+        link_local[16..20].copy_from_slice(&[169, 254, 169, 254]);
+        for bad in [&[][..], &[0x45], &good[..19], &multicast, &link_local] {
             assert_eq!(c.read(bad), None);
         }
     }

@@ -124,7 +124,7 @@ impl Settings {
                         return Err(settings(format!("{} and {} have the same key", other.name, m.name)));
                     }
                     if self.addresses.iter().any(|a| a.addr() == m.address) {
-                        return Err(settings(format!("{} has the base's own address {}", m.name, m.address)));
+                        return Err(settings(format!("mobile {} has the base's own address {}", m.name, m.address)));
                     }
                     for prefix in std::iter::once(IpNet::from(m.address)).chain(m.routes.iter().copied()) {
                         table.insert(prefix, i).map_err(|owner| overlap(prefix, mobiles.get(owner), m))?;

@@ -91,7 +91,7 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
     }
     if let Some(bare) = addresses.iter().find(|a| is_network(a)) {
         return Err(Error::Usage(format!(
-            "{bare} is a network's address: one of an end is needed, as in 10.78.0.1/24"
+            "--address: {bare} is a network's address; one of an end is needed, as in 10.78.0.1/24"
         )));
     }
     let device = ends.device.clone().or(file.device).unwrap_or_else(|| DEVICE.into());
