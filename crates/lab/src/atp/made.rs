@@ -49,25 +49,16 @@ fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
-    use super::super::{Protocol, Report, Trace};
+    use super::super::Report;
     use super::*;
 
     #[test]
     fn each_experiment_names_its_own_link_and_runs() {
         let options = Options {
-            experiments: Experiment::ALL.to_vec(),
-            workloads: Vec::new(),
-            protocols: vec![Protocol::Atp],
-            trace: Trace::paper(),
             trace_name: Some("mine.csv".into()),
             first_seed: 99,
             seeds: 7,
-            threads: NonZeroUsize::MIN,
-            real: None,
-            bar: false,
-            command: String::new(),
+            ..Options::simulated(&Experiment::ALL)
         };
         let words = |experiments: &[Experiment]| {
             let options = Options { experiments: experiments.to_vec(), ..options.clone() };

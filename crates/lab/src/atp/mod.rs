@@ -92,6 +92,24 @@ pub struct Options {
 }
 
 impl Options {
+    /// Every workload with every protocol over the paper's link, one seed.
+    #[cfg(test)]
+    fn simulated(experiments: &[Experiment]) -> Options {
+        Options {
+            experiments: experiments.to_vec(),
+            workloads: Workload::ALL.to_vec(),
+            protocols: Protocol::ALL.to_vec(),
+            trace: Trace::paper(),
+            trace_name: None,
+            first_seed: 1,
+            seeds: 1,
+            threads: NonZeroUsize::MIN,
+            real: None,
+            bar: false,
+            command: String::new(),
+        }
+    }
+
     /// Whether objects come over the paper's link for as long as there, so that its counts can stand
     /// beside ours.
     fn is_the_papers(&self) -> bool {

@@ -360,17 +360,11 @@ mod tests {
             (None, setup(second, end), false),
         ] {
             let options = Options {
-                experiments: vec![Experiment::Deadlines],
                 workloads: vec![Workload::Equal],
                 protocols: vec![Protocol::Atp],
-                trace: trace.clone(),
                 trace_name: name.map(str::to_owned),
-                first_seed: 1,
-                seeds: 1,
-                threads: NonZeroUsize::MIN,
                 real,
-                bar: false,
-                command: String::new(),
+                ..Options::simulated(&[Experiment::Deadlines])
             };
             let report = Report::new(&options, std::iter::empty());
             let papers = |r: &Row| r.paper.map(|p| p.delivered);

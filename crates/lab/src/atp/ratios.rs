@@ -6,6 +6,7 @@ use std::time::Duration;
 use remora_sim::atp::BULK_RATE;
 
 use super::outcome::{Bulk, Report};
+use super::tables::by_size;
 use crate::report::table::Table;
 
 pub(super) const TITLE: &str =
@@ -25,15 +26,8 @@ impl Report {
         let tcp = self.bulk.iter().find(|b| b.scheme == "tcp");
         let columns: Vec<(String, Vec<(u32, f64)>)> =
             self.bulk.iter().filter_map(|b| Some((b.scheme.clone(), ratios(b, tcp, round_trip)?))).collect();
-        let (_, first) = columns.first()?;
-        let line = |size: u32| {
-            let of = |points: &[(u32, f64)]| points.iter().find(|(s, _)| *s == size).map(|(_, ratio)| *ratio);
-            let cells = columns.iter().map(|(_, p)| of(p).map_or(String::new(), |ratio| format!("{ratio:.3}")));
-            std::iter::once((size >> 10).to_string()).chain(cells).collect()
-        };
-        let rows = first.iter().map(|(size, _)| line(*size)).collect();
-        let head = std::iter::once("object, KB".to_owned()).chain(columns.iter().map(|(name, _)| name.clone()));
-        Some(Table { left: 0, head: head.collect(), rows })
+        let columns: Vec<(&str, &[(u32, f64)])> = columns.iter().map(|(name, points)| (&**name, &**points)).collect();
+        (!columns.is_empty()).then(|| by_size(&columns, |ratio| format!("{ratio:.3}")))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tables, for a terminal and for the page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::made::Made;
@@ -179,15 +180,22 @@ impl Report {
 
     /// A line for each size.
     pub(super) fn bulk_table(&self) -> Table {
-        let sizes = self.bulk.first().map(|b| b.points.iter().map(|(size, _)| *size).collect::<Vec<_>>());
-        let head = std::iter::once("object, KB".to_owned()).chain(self.bulk.iter().map(|b| b.scheme.clone()));
-        let line = |size: u32| {
-            let of = |points: &[(u32, f64)]| points.iter().find(|(s, _)| *s == size).map(|(_, rate)| rate / 1024.0);
-            let cells = self.bulk.iter().map(|b| of(&b.points).map_or(String::new(), |kb| format!("{kb:.0}")));
-            std::iter::once((size >> 10).to_string()).chain(cells).collect()
-        };
-        Table { left: 0, head: head.collect(), rows: sizes.into_iter().flatten().map(line).collect() }
+        let columns: Vec<(&str, &[(u32, f64)])> = self.bulk.iter().map(|b| (&*b.scheme, &*b.points)).collect();
+        by_size(&columns, |rate| format!("{:.0}", rate / 1024.0))
     }
+}
+
+/// A line for each size that any column has a point for: a cell that failed leaves a gap, and takes no
+/// line away from the others.
+pub(super) fn by_size(columns: &[(&str, &[(u32, f64)])], show: impl Fn(f64) -> String) -> Table {
+    let sizes: BTreeSet<u32> = columns.iter().flat_map(|(_, points)| *points).map(|(size, _)| *size).collect();
+    let line = |size: u32| {
+        let of = |points: &[(u32, f64)]| points.iter().find(|(s, _)| *s == size).map(|(_, figure)| show(*figure));
+        let cells = columns.iter().map(|(_, points)| of(points).unwrap_or_default());
+        std::iter::once((size >> 10).to_string()).chain(cells).collect()
+    };
+    let head = std::iter::once("object, KB").chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned);
+    Table { left: 0, head: head.collect(), rows: sizes.into_iter().map(line).collect() }
 }
 
 impl Timeline {
@@ -214,4 +222,37 @@ fn median(summary: Option<Summary>, digits: usize) -> String {
 
 fn interval(summary: Option<Summary>) -> String {
     summary.and_then(|s| s.low.zip(s.high)).map_or_else(String::new, |(low, high)| format!("{low:.0}..{high:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_sim::atp::{Protocol, Sends};
+
+    use super::super::job::{Done, Job};
+    use super::super::{Experiment, Options};
+    use super::*;
+
+    #[test]
+    fn a_size_that_failed_with_one_scheme_is_shown_of_the_others() {
+        let cell = |protocol, sends, kb, done| (Job::Bulk(protocol, sends, kb), done);
+        let (one, many) = (Sends::Synchronous, Sends::Asynchronous);
+        let report = Report::new(
+            &Options::simulated(&[Experiment::Bulk]),
+            [
+                cell(Protocol::Tcp, many, 1, Done::Rate(400.0 * 1024.0)),
+                cell(Protocol::Tcp, many, 2, Done::Failed("late".into())),
+                cell(Protocol::Atp, one, 1, Done::Failed("late".into())),
+                cell(Protocol::Atp, one, 2, Done::Rate(2048.0 / 0.014_333)),
+                cell(Protocol::Atp, many, 1, Done::Rate(200.0 * 1024.0)),
+                cell(Protocol::Atp, many, 2, Done::Rate(300.0 * 1024.0)),
+            ]
+            .into_iter(),
+        );
+        let table = report.bulk_table();
+        assert_eq!(table.head, ["object, KB", "tcp", "atp-sync", "atp-async"]);
+        assert_eq!(table.rows, [["1", "400", "", "200"], ["2", "", "140", "300"]]);
+        let ratios = report.ratios().unwrap();
+        assert_eq!(ratios.head, ["object, KB", "atp-sync", "atp-async"]);
+        assert_eq!(ratios.rows, [["1", "", "0.500"], ["2", "1.000", ""]]);
+    }
 }
