@@ -1,5 +1,7 @@
 //! What came of it: everything that the reports show and `--json` prints.
 
+use std::collections::BTreeMap;
+
 use remora_sim::atp::{Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
 use serde::Serialize;
 
@@ -63,6 +65,9 @@ pub struct Row {
     pub oracle: Option<Summary>,
     /// How many were whole at the receiver by their deadlines.
     pub delivered: Option<Summary>,
+    /// The same by seed, for schemes are compared over the seeds that both have.
+    #[serde(skip)]
+    pub(super) delivered_by_seed: BTreeMap<u64, usize>,
     /// Of how many the sender was told so by their deadlines.
     pub told: Option<Summary>,
     /// How many the sender gave up before their deadlines.
@@ -226,6 +231,7 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
         objects: counts.first().map_or(0, |c| c.objects),
         oracle: Summary::of(&best),
         delivered: summary(|c| c.delivered),
+        delivered_by_seed: counts.iter().map(|c| (c.seed, c.delivered)).collect(),
         told: summary(|c| c.told),
         rejected: summary(|c| c.rejected),
         late: summary(|c| c.objects.saturating_sub(c.delivered + c.rejected)),

@@ -104,13 +104,13 @@ impl Report {
                 r.class.into(),
                 r.scheme.into(),
                 r.objects.to_string(),
-                median(r.oracle, 0),
-                median(r.delivered, 0),
+                count(r.oracle),
+                count(r.delivered),
                 interval(r.delivered),
-                median(r.of_oracle, 3),
-                median(r.told, 0),
-                median(r.rejected, 0),
-                median(r.late, 0),
+                part(r.of_oracle),
+                count(r.told),
+                count(r.rejected),
+                count(r.late),
                 paper(|p| p.delivered),
                 paper(|p| p.rejected),
                 paper(|p| p.late),
@@ -135,7 +135,7 @@ impl Report {
             let at = |scheme: &&str| {
                 self.rows.iter().find(|r| (r.workload, r.class, r.scheme) == (*workload, *class, *scheme))
             };
-            let cells = schemes.iter().map(|s| at(s).map_or(String::new(), |r| median(r.of_oracle, 3)));
+            let cells = schemes.iter().map(|s| at(s).map_or(String::new(), |r| part(r.of_oracle)));
             [(*workload).to_owned(), (*class).to_owned()].into_iter().chain(cells).collect()
         };
         let head = ["workload", "class"].into_iter().chain(schemes.iter().copied()).map(str::to_owned).collect();
@@ -157,22 +157,26 @@ impl Report {
             "low: atp",
             "baseline as good",
         ];
-        let count = |n: Option<f64>| n.map_or_else(String::new, |n| format!("{n:.0}"));
-        let rival = |r: Option<Rival>| r.map_or_else(String::new, |r| format!("{:.0} {}", r.delivered, r.scheme));
+        let count = |n: Option<f64>| n.map_or_else(String::new, |n| n.to_string());
+        // What atp has of the same seeds is said where it is not what stands in atp's own column.
+        let rival = |r: Option<Rival>, atp: f64| {
+            let beside = |r: &Rival| if r.atp == atp { String::new() } else { format!(" (atp: {})", r.atp) };
+            r.map_or_else(String::new, |r| format!("{} {}{}", r.delivered, r.scheme, beside(&r)))
+        };
         let part = |p: Option<f64>, digits: usize| p.map_or_else(String::new, |p| format!("{p:.digits$}"));
         let line = |v: &Verdict| {
             vec![
                 v.workload.into(),
                 if v.missed.is_empty() { "ok".into() } else { v.missed.join("; ") },
                 count(Some(v.high)),
-                rival(v.baseline),
+                rival(v.baseline, v.high),
                 count(v.paper_policy),
                 count(v.oracle),
                 part(v.of_oracle.map(|(part, _)| part), 3),
                 part(v.of_oracle.map(|(_, bar)| bar), 2),
                 v.table_2.map_or_else(String::new, |n| n.to_string()),
                 count(v.low),
-                rival(v.low_baseline),
+                rival(v.low_baseline, v.low.unwrap_or_default()),
             ]
         };
         Table { left: 2, head: owned(&head), rows: self.verdicts.iter().map(line).collect() }
@@ -216,8 +220,13 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&w| w.to_owned()).collect()
 }
 
-fn median(summary: Option<Summary>, digits: usize) -> String {
-    summary.map_or_else(String::new, |s| format!("{:.digits$}", s.median))
+/// A median of whole numbers, with its half if it has one.
+fn count(summary: Option<Summary>) -> String {
+    summary.map_or_else(String::new, |s| s.median.to_string())
+}
+
+fn part(summary: Option<Summary>) -> String {
+    summary.map_or_else(String::new, |s| format!("{:.3}", s.median))
 }
 
 fn interval(summary: Option<Summary>) -> String {

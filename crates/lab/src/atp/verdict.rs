@@ -5,6 +5,7 @@ use remora_sim::atp::{Class, Protocol, Workload};
 use serde::Serialize;
 
 use super::outcome::Row;
+use crate::wireless::Summary;
 
 /// Part of the clairvoyant oracle's high objects that must be delivered; where they are tiny and
 /// nothing but a wrong order can lose them, more.
@@ -22,7 +23,7 @@ pub struct Verdict {
     pub workload: &'static str,
     /// High objects that `atp` delivers.
     pub high: f64,
-    /// The baseline that delivers most high objects.
+    /// The baseline that delivers most high objects, beside `atp`.
     pub baseline: Option<Rival>,
     /// High objects that `atp-paper` delivers.
     pub paper_policy: Option<f64>,
@@ -40,13 +41,35 @@ pub struct Verdict {
     pub missed: Vec<String>,
 }
 
-/// A scheme and how many objects it delivers.
+/// A scheme and how many objects it delivers, beside `atp`: medians over the seeds of which both have a
+/// run. Some seeds are harder than others, so medians over different ones compare nothing.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Rival {
     /// Its name.
     pub scheme: &'static str,
-    /// How many, as a median.
+    /// How many.
     pub delivered: f64,
+    /// How many `atp` delivers.
+    pub atp: f64,
+}
+
+impl Rival {
+    fn of(theirs: &Row, ours: &Row) -> Option<Rival> {
+        let median = |row: &Row, other: &Row| {
+            let shared = row.delivered_by_seed.iter().filter(|(seed, _)| other.delivered_by_seed.contains_key(seed));
+            Some(Summary::of(&shared.map(|(_, n)| *n as f64).collect::<Vec<_>>())?.median)
+        };
+        Some(Rival { scheme: theirs.scheme, delivered: median(theirs, ours)?, atp: median(ours, theirs)? })
+    }
+
+    fn is_better(&self) -> bool {
+        self.delivered > self.atp
+    }
+
+    /// By how many more than `atp`.
+    fn lead(&self) -> f64 {
+        self.delivered - self.atp
+    }
 }
 
 /// A verdict for each workload that `atp` was run with, from whatever else was run.
@@ -61,45 +84,40 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
     let delivered = |class, scheme| Some(row(class, scheme)?.delivered?.median);
     let ours = row(Class::High, Protocol::Atp.name())?;
     let high = ours.delivered?.median;
-    let baselines = || {
-        Protocol::ALL
-            .into_iter()
-            .filter(|p| !p.estimates())
-            .filter_map(move |p| Some((p.name(), delivered(Class::High, p.name())?)))
-    };
-    let rival = |(scheme, delivered): (&'static str, f64)| Rival { scheme, delivered };
-    let most = |a: &Rival, b: &Rival| a.delivered.total_cmp(&b.delivered);
-    let comparable = baselines().filter(|(_, theirs)| *theirs >= high * COMPARABLE);
-    let low_of = |(scheme, _): (&'static str, f64)| Some(Rival { scheme, delivered: delivered(Class::Low, scheme)? });
+    let rival = |class: Class, p: Protocol| Rival::of(row(class, p.name())?, row(class, Protocol::Atp.name())?);
+    let baselines = || Protocol::ALL.into_iter().filter(|p| !p.estimates());
+    let is_comparable =
+        |p: &Protocol| rival(Class::High, *p).is_some_and(|theirs| theirs.delivered >= theirs.atp * COMPARABLE);
+    let best = |a: &Rival, b: &Rival| a.lead().total_cmp(&b.lead());
     let bar = if workload == Workload::Filesystem { OF_ORACLE_FILESYSTEM } else { OF_ORACLE };
     let mut verdict = Verdict {
         workload: workload.name(),
         high,
-        baseline: baselines().map(rival).max_by(most),
+        baseline: baselines().filter_map(|p| rival(Class::High, p)).max_by(best),
         paper_policy: delivered(Class::High, Protocol::AtpPaper.name()),
         oracle: ours.oracle.map(|s| s.median),
         of_oracle: ours.of_oracle.map(|s| (s.median, bar)),
         low: delivered(Class::Low, Protocol::Atp.name()),
-        low_baseline: comparable.filter_map(low_of).max_by(most),
+        low_baseline: baselines().filter(is_comparable).filter_map(|p| rival(Class::Low, p)).max_by(best),
         table_2: ours.paper.map(|p| p.delivered),
         missed: Vec::new(),
     };
-    verdict.missed = missed(&verdict);
+    verdict.missed = missed(&verdict, rival(Class::High, Protocol::AtpPaper));
     Some(verdict)
 }
 
-fn missed(v: &Verdict) -> Vec<String> {
+fn missed(v: &Verdict, paper_policy: Option<Rival>) -> Vec<String> {
     let mut missed = Vec::new();
-    if let Some(b) = v.baseline.filter(|b| b.delivered > v.high) {
+    if let Some(b) = v.baseline.filter(Rival::is_better) {
         missed.push(format!("{} delivers more high objects", b.scheme));
     }
-    if v.paper_policy.is_some_and(|paper| paper > v.high) {
+    if paper_policy.is_some_and(|paper| paper.is_better()) {
         missed.push("atp-paper delivers more high objects".to_owned());
     }
     if let Some((_, bar)) = v.of_oracle.filter(|(part, bar)| part < bar) {
         missed.push(format!("less than {bar} of the oracle's high objects"));
     }
-    if let Some((b, _)) = v.low_baseline.zip(v.low).filter(|(b, low)| b.delivered > *low) {
+    if let Some(b) = v.low_baseline.filter(Rival::is_better) {
         missed.push(format!("{} delivers more low objects and about as many high ones", b.scheme));
     }
     let apart = |ours: f64, theirs: u32| (ours / f64::from(theirs) - 1.0).abs() > OF_TABLE_2;
@@ -111,9 +129,14 @@ fn missed(v: &Verdict) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use remora_base::Time;
+    use remora_sim::atp::{Fate, Object};
+
     use super::*;
-    use crate::atp::paper;
-    use crate::wireless::Summary;
+    use crate::atp::job::{Done, Job};
+    use crate::atp::{Experiment, Options, Report, paper};
 
     /// A scheme, its high and its low objects delivered.
     type Scheme = (&'static str, f64, f64);
@@ -127,6 +150,7 @@ mod tests {
             objects: 600,
             oracle: Summary::of(&[oracle]),
             delivered: Summary::of(&[delivered]),
+            delivered_by_seed: [(1, delivered as usize)].into(),
             told: None,
             rejected: None,
             late: None,
@@ -160,6 +184,44 @@ mod tests {
             assert!(missed.iter().all(|m| m.contains(expected)), "{expected}: {missed:?}");
         }
         assert_eq!(missed("filesystem", 2714.0, &[("atp", 2632.0, 1.0)]).len(), 1, "0.97 there");
+    }
+
+    /// A cell of nine high objects, of which so many are delivered; `None`: it failed.
+    fn cell(protocol: Protocol, seed: u64, delivered: Option<usize>) -> (Job, Done) {
+        let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };
+        let fates = |delivered| {
+            let fate = |n| Fate { arrived: (n < delivered).then_some(Time::ZERO), ..Fate::default() };
+            Done::Fates(vec![object; 9], (0..9).map(fate).collect())
+        };
+        (Job::Cell(Workload::Uniform, protocol, seed), delivered.map_or(Done::Failed(String::new()), fates))
+    }
+
+    #[test]
+    fn schemes_are_compared_over_the_seeds_that_both_have() {
+        let options = Options::simulated(&[Experiment::Deadlines]);
+        let report = |cells: &[(Job, Done)]| Report::new(&options, cells.iter().cloned());
+        let tie = report(&[
+            cell(Protocol::Atp, 1, None),
+            cell(Protocol::Atp, 2, Some(5)),
+            cell(Protocol::AtpPaper, 1, Some(8)),
+            cell(Protocol::AtpPaper, 2, Some(5)),
+            cell(Protocol::Tcp, 1, Some(9)),
+            cell(Protocol::Tcp, 2, Some(5)),
+        ]);
+        let rival = Rival { scheme: "tcp", delivered: 5.0, atp: 5.0 };
+        assert_eq!((&tie.verdicts[0].missed, tie.verdicts[0].baseline), (&Vec::new(), Some(rival)));
+        let worse = report(&[
+            cell(Protocol::Atp, 1, Some(9)),
+            cell(Protocol::Atp, 2, Some(5)),
+            cell(Protocol::Tcp, 1, None),
+            cell(Protocol::Tcp, 2, Some(6)),
+        ]);
+        assert_eq!(worse.verdicts[0].missed, ["tcp delivers more high objects"]);
+        let row = &worse.verdict_table().rows[0];
+        assert_eq!(row[1..4], ["tcp delivers more high objects", "7", "6 tcp (atp: 5)"]);
+        let half = report(&[cell(Protocol::Atp, 1, Some(6)), cell(Protocol::Atp, 2, Some(5))]);
+        assert_eq!(half.verdict_table().rows[0][2], "5.5");
+        assert!(half.statuses().rows.iter().any(|r| r[1..3] == ["high", "atp"] && r[5] == "5.5"));
     }
 
     #[test]
