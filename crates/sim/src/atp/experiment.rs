@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::baseline::{SetUpError, Streams, Tcp, TcpConfig};
 use super::endpoints::{Endpoints, EndpointsError};
+use super::ledger::Fate;
 use super::trace::Trace;
 use super::workload::{Class, Object, Workload};
 use super::world::{self, Link, Pace, Run, Scheme, WhenDown, WorldError};
@@ -92,6 +93,14 @@ pub enum ExperimentError {
     /// The world stood still, or the protocol failed.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// A bulk transfer of which something was given up, late, or not told of at all.
+    #[error("{delivered} of {objects} objects were delivered")]
+    Unfinished {
+        /// How many the sender was told are there.
+        delivered: usize,
+        /// Of how many.
+        objects: usize,
+    },
 }
 
 /// Sends a workload over a trace. Times in what comes of it are counted from [`LEAD`] before the
@@ -157,10 +166,21 @@ pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u
         other => other.start(epoch, seed)?,
     };
     let run = world::run(scheme.as_mut(), &link, &objects, Pace::Closed { at_once }, Time::from_secs(3600))?;
-    let half = objects.len() / 2;
-    let told = |n: usize| run.fates.get(n).and_then(|f| f.told).map(|(at, _)| at);
-    let span = told(half.saturating_sub(1)).zip(told(objects.len() - 1)).map(|(from, to)| to.since(from).as_secs_f64());
-    Ok(span.filter(|s| *s > 0.0).map_or(0.0, |s| f64::from(size) * (objects.len() - half) as f64 / s))
+    steady_rate(&run.fates, size).ok_or_else(|| {
+        let delivered = run.fates.iter().filter_map(Fate::delivered).count();
+        ExperimentError::Unfinished { delivered, objects: objects.len() }
+    })
+}
+
+/// Bytes a second over the second half of objects of `size` bytes, so that the beginning does not
+/// count; `None` unless every one was delivered.
+pub fn steady_rate(fates: &[Fate], size: u32) -> Option<f64> {
+    let mut told: Vec<Time> = fates.iter().map(Fate::delivered).collect::<Option<_>>()?;
+    told.sort_unstable();
+    let half = told.len() / 2;
+    let (from, to) = (told.get(half.checked_sub(1)?)?, told.last()?);
+    let seconds = to.since(*from).as_secs_f64();
+    (seconds > 0.0).then(|| f64::from(size) * (told.len() - half) as f64 / seconds)
 }
 
 /// A workload's objects, as [`run`] takes them.
@@ -171,7 +191,7 @@ pub fn objects(workload: Workload, seed: u64) -> Vec<Object> {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "an epoch for libraries that want instants; nothing depends on it")]
 mod tests {
-    use super::super::ledger::Fate;
+    use super::super::ledger::Told;
     use super::*;
 
     #[test]
@@ -217,6 +237,20 @@ mod tests {
             let estimate = run.seconds.iter().find(|s| s.at == half_a_second_after).and_then(|s| s.estimate).unwrap();
             assert!((estimate / 140e3 - 1.0).abs() <= 0.1, "at {second}.5 s: {estimate:.0} half a second later");
         }
+    }
+
+    #[test]
+    fn a_steady_rate_is_that_of_the_second_half_and_of_what_was_delivered() {
+        let told = |ms: u64, told| Fate { told: Some((Time::from_millis(ms), told)), ..Fate::default() };
+        let delivered = |ms| told(ms, Told::Delivered);
+        // Slow at first, then 1000 bytes in 10 ms; in any order.
+        let fates = [delivered(910), delivered(500), delivered(900), delivered(920)];
+        assert_eq!(steady_rate(&fates, 1000), Some(100_000.0));
+        let refused = [delivered(500), delivered(900), told(901, Told::Late), told(902, Told::Rejected)];
+        assert_eq!(steady_rate(&refused, 1000), None, "what is late or given up is not delivered");
+        assert_eq!(steady_rate(&[delivered(1), Fate::default()], 1000), None, "nobody was told of one");
+        assert_eq!(steady_rate(&[delivered(1), delivered(1)], 1000), None, "no time passed");
+        assert_eq!(steady_rate(&[], 1000), None);
     }
 
     #[test]

@@ -30,6 +30,11 @@ pub struct Fate {
 }
 
 impl Fate {
+    /// When the sender was told that it is there.
+    pub fn delivered(&self) -> Option<Time> {
+        self.told.filter(|(_, told)| *told == Told::Delivered).map(|(at, _)| at)
+    }
+
     /// Whether all of it was at the receiver by its deadline.
     pub fn in_time(&self, object: &Object) -> bool {
         self.arrived.is_some_and(|at| at <= self.due(object))
@@ -37,7 +42,7 @@ impl Fate {
 
     /// Whether the sender was told so by then.
     pub fn told_in_time(&self, object: &Object) -> bool {
-        self.told.is_some_and(|(at, told)| told == Told::Delivered && at <= self.due(object))
+        self.delivered().is_some_and(|at| at <= self.due(object))
     }
 
     /// Whether the sender was told that it gave up before the deadline, and it never came.

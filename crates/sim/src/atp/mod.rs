@@ -19,7 +19,7 @@ mod world;
 
 pub use baseline::{SetUpError, Streams, Tcp, TcpConfig};
 pub use endpoints::{Endpoints, EndpointsError};
-pub use experiment::{BULK_RATE, ExperimentError, LEAD, Protocol, Sends, bulk, objects, run, saturating};
+pub use experiment::{BULK_RATE, ExperimentError, LEAD, Protocol, Sends, bulk, objects, run, saturating, steady_rate};
 pub use ledger::{Fate, Ledger, Told};
 pub use oracle::{Optimum, OracleError, optimum};
 pub use trace::{Trace, TraceError};

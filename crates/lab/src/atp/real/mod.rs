@@ -198,9 +198,9 @@ impl Real<'_> {
             seed: BULK_SEED,
         };
         let fates = self.valid(&cell)?;
-        steady_rate(&fates, size).ok_or_else(|| {
-            let told = fates.iter().filter(|f| f.told.is_some()).count();
-            format!("{told} of {count} objects were delivered in {} s", BULK_PATIENCE.as_secs())
+        atp::steady_rate(&fates, size).ok_or_else(|| {
+            let delivered = fates.iter().filter_map(Fate::delivered).count();
+            format!("{delivered} of {count} objects were delivered in {} s", BULK_PATIENCE.as_secs())
         })
     }
 
@@ -218,34 +218,5 @@ impl Real<'_> {
             }
         }
         Err(format!("not valid: a frame was handed over {:.1} ms late, and so again", late.as_secs_f64() * 1e3))
-    }
-}
-
-/// Bytes a second over the second half, so that the beginning does not count; `None` if an object
-/// was not delivered.
-fn steady_rate(fates: &[Fate], size: u32) -> Option<f64> {
-    let mut told: Vec<Time> = fates.iter().filter_map(|f| f.told).map(|(at, _)| at).collect();
-    told.sort_unstable();
-    let half = told.len() / 2;
-    let (from, to) = (told.get(half.checked_sub(1)?)?, told.last()?);
-    let seconds = to.since(*from).as_secs_f64();
-    let bytes = f64::from(size) * (told.len() - half) as f64;
-    (told.len() == fates.len() && seconds > 0.0).then(|| bytes / seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    use remora_sim::atp::Told;
-
-    use super::*;
-
-    #[test]
-    fn a_steady_rate_is_that_of_the_second_half() {
-        let told = |ms: u64| Fate { told: Some((Time::from_millis(ms), Told::Delivered)), ..Fate::default() };
-        // Slow at first, then 1000 bytes in 10 ms; in any order.
-        let fates = [told(910), told(500), told(900), told(920)];
-        assert_eq!(steady_rate(&fates, 1000), Some(100_000.0));
-        assert_eq!(steady_rate(&[told(1), Fate::default()], 1000), None, "one was not delivered");
-        assert_eq!(steady_rate(&[], 1000), None);
     }
 }
