@@ -110,11 +110,13 @@ impl Options {
         }
     }
 
-    /// Whether objects come over the paper's link for as long as there, so that its counts can stand
-    /// beside ours.
+    /// Whether objects come over the paper's link, as near as there and for as long, so that its counts
+    /// can stand beside ours.
     fn is_the_papers(&self) -> bool {
-        let whole = |s: &real::Setup| s.from.is_zero() && s.length == self.trace.length();
-        self.trace_name.is_none() && self.real.as_ref().is_none_or(whole)
+        let is_like_it = |s: &real::Setup| {
+            s.from.is_zero() && s.length == self.trace.length() && s.round_trip == remora_sim::atp::ROUND_TRIP
+        };
+        self.trace_name.is_none() && self.real.as_ref().is_none_or(is_like_it)
     }
 }
 

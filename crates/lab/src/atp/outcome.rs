@@ -345,6 +345,7 @@ mod tests {
     use std::time::Duration;
 
     use remora_base::Time;
+    use remora_sim::atp::ROUND_TRIP;
 
     use super::super::real::Setup;
     use super::*;
@@ -352,18 +353,18 @@ mod tests {
     #[test]
     fn the_papers_counts_stand_beside_its_own_link_alone() {
         let trace = Trace::paper();
-        let setup = |from, length| {
-            let cells = NonZeroUsize::MIN;
-            Some(Setup { cells, round_trip: Duration::ZERO, from, length, lateness_max: Duration::ZERO })
+        let setup = |round_trip, from, length| {
+            Some(Setup { cells: NonZeroUsize::MIN, round_trip, from, length, lateness_max: Duration::ZERO })
         };
         let (start, end) = (Duration::ZERO, trace.length());
-        let second = Duration::from_secs(1);
+        let (near, second) = (ROUND_TRIP, Duration::from_secs(1));
         for (name, real, is_there) in [
             (None, None, true),
             (Some("mine.csv"), None, false),
-            (None, setup(start, end), true),
-            (None, setup(start, end - second), false),
-            (None, setup(second, end), false),
+            (None, setup(near, start, end), true),
+            (None, setup(near, start, end - second), false),
+            (None, setup(near, second, end), false),
+            (None, setup(second, start, end), false),
         ] {
             let options = Options {
                 workloads: vec![Workload::Equal],

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use remora_sim::atp::BULK_RATE;
+use remora_sim::atp::{BULK_RATE, ROUND_TRIP};
 
 use super::outcome::{Bulk, Report};
 use super::tables::by_size;
@@ -11,8 +11,6 @@ use crate::report::table::Table;
 
 pub(super) const TITLE: &str =
     "The same as ratios: asynchronous sends to TCP, synchronous ones to one object a round trip";
-/// Propagation there and back on the simulated link.
-const ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Bytes of an object in a full packet, and those of IP, UDP and QUIC beside them.
 const PAYLOAD: u32 = 1400;
 const OVERHEAD: u32 = 72;

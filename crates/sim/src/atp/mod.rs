@@ -19,7 +19,9 @@ mod world;
 
 pub use baseline::{SetUpError, Streams, Tcp, TcpConfig};
 pub use endpoints::{Endpoints, EndpointsError};
-pub use experiment::{BULK_RATE, ExperimentError, LEAD, Protocol, Sends, bulk, objects, run, saturating, steady_rate};
+pub use experiment::{
+    BULK_RATE, ExperimentError, LEAD, Protocol, ROUND_TRIP, Sends, bulk, objects, run, saturating, steady_rate,
+};
 pub use ledger::{Fate, Ledger, Told};
 pub use oracle::{Optimum, OracleError, optimum};
 pub use trace::{Trace, TraceError};

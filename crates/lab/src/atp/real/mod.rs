@@ -35,10 +35,14 @@ const TAIL: Duration = Duration::from_secs(1);
 const BULK_BYTES: u32 = 8 << 20;
 /// Bytes that a program with asynchronous sends hands over before the first are delivered.
 const BULK_AHEAD: u32 = 2 << 20;
-/// Objects of a synchronous bulk transfer, at most: some seconds' worth.
+/// Objects of a synchronous bulk transfer, at most: some seconds' worth,
 const SYNCHRONOUS_MAX: u32 = 400;
-/// A bulk transfer that takes longer has failed.
+/// and over a longer way as many as take so long, a round trip each.
+const SYNCHRONOUS_TIME: Duration = Duration::from_secs(60);
+/// A bulk transfer that takes longer has failed: twice the time of any, and round trips for a sender to
+/// find out what the link carries.
 const BULK_PATIENCE: Duration = Duration::from_secs(120);
+const FINDING_OUT: u32 = 40;
 
 /// The experiments that can be made so.
 pub const EXPERIMENTS: [Experiment; 2] = [Experiment::Deadlines, Experiment::Bulk];
@@ -182,8 +186,10 @@ impl Real<'_> {
     /// The steady throughput of a bulk transfer, in bytes a second.
     fn bulk(&self, protocol: Protocol, sends: Sends, size: u32) -> Result<f64, String> {
         let size = size.clamp(1024, BULK_BYTES / 4);
+        let round_trip = self.setup.round_trip;
+        let patience = patience(round_trip);
         let (count, at_once) = match sends {
-            Sends::Synchronous => ((BULK_BYTES / size).min(SYNCHRONOUS_MAX), 1),
+            Sends::Synchronous => (synchronous(size, round_trip), 1),
             Sends::Asynchronous => (BULK_BYTES / size, (BULK_AHEAD / size).max(2) as usize),
         };
         let deadline = Duration::from_secs(24 * 3600);
@@ -193,14 +199,14 @@ impl Real<'_> {
             protocol,
             objects: &objects,
             pace: Pace::Closed { at_once },
-            link: link::steady(BULK_RATE, self.setup.round_trip)?,
-            until: Time::ZERO + BULK_PATIENCE,
+            link: link::steady(BULK_RATE, round_trip)?,
+            until: Time::ZERO + patience,
             seed: BULK_SEED,
         };
         let fates = self.valid(&cell)?;
         atp::steady_rate(&fates, size).ok_or_else(|| {
             let delivered = fates.iter().filter_map(Fate::delivered).count();
-            format!("{delivered} of {count} objects were delivered in {} s", BULK_PATIENCE.as_secs())
+            format!("{delivered} of {count} objects were delivered in {} s", patience.as_secs())
         })
     }
 
@@ -218,5 +224,38 @@ impl Real<'_> {
             }
         }
         Err(format!("not valid: a frame was handed over {:.1} ms late, and so again", late.as_secs_f64() * 1e3))
+    }
+}
+
+/// Objects of a synchronous bulk transfer.
+fn synchronous(size: u32, round_trip: Duration) -> u32 {
+    // The cast saturates.
+    let in_time = (SYNCHRONOUS_TIME.as_secs_f64() / each(size, round_trip)) as u32;
+    (BULK_BYTES / size).min(SYNCHRONOUS_MAX).min(in_time)
+}
+
+/// Seconds that a synchronous send takes at best, headers aside.
+fn each(size: u32, round_trip: Duration) -> f64 {
+    round_trip.as_secs_f64() + f64::from(size) / BULK_RATE
+}
+
+fn patience(round_trip: Duration) -> Duration {
+    BULK_PATIENCE + FINDING_OUT * round_trip
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bulk_transfer_has_time_to_end_over_any_way() {
+        for (ms, counts) in [(10, [400, 128, 8]), (300, [198, 128, 8]), (1000, [59, 53, 8]), (10_000, [5, 5, 5])] {
+            let round_trip = Duration::from_millis(ms);
+            for (size, count) in [1 << 10, 64 << 10, 1 << 20].into_iter().zip(counts) {
+                assert_eq!(synchronous(size, round_trip), count, "{ms} ms, {size} bytes");
+                let best = f64::from(count) * each(size, round_trip);
+                assert!(2.0 * best <= patience(round_trip).as_secs_f64(), "{ms} ms, {size} bytes: {best:.0} s");
+            }
+        }
     }
 }
