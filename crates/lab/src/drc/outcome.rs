@@ -252,6 +252,17 @@ impl Row {
             .collect()
     }
 
+    /// What the paper has and runs that failed leave open, in words.
+    pub(super) fn unmeasured(&self) -> Option<String> {
+        let paper = self.paper?;
+        let what = match self.difference_percent {
+            None => "",
+            Some(d) if paper.change_percent.is_some() && d.change_points.is_none() => ": change",
+            Some(_) => return None,
+        };
+        Some(format!("{}, {}{what}", self.server.name(), self.cache.name()))
+    }
+
     /// Whether `other` is the same but for the cache.
     fn is_beside(&self, other: &Row) -> bool {
         (self.group, self.server, self.client) == (other.group, other.server, other.client)

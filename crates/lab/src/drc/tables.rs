@@ -65,11 +65,21 @@ impl Report {
     /// How near to the paper tables 2 and 3 are.
     pub(super) fn nearness(&self) -> String {
         let far: Vec<String> = self.group(Group::Tables).flat_map(Row::far).collect();
-        if far.is_empty() {
-            format!("All are within {NEAR} % of the paper's, changes within {CHANGE_NEAR} points.")
-        } else {
-            format!("More than {NEAR} % from the paper's, changes {CHANGE_NEAR} points: {}.", far.join("; "))
+        let open: Vec<String> = self.group(Group::Tables).filter_map(Row::unmeasured).collect();
+        let mut said = Vec::new();
+        if !far.is_empty() {
+            said.push(format!(
+                "More than {NEAR} % from the paper's, changes {CHANGE_NEAR} points: {}.",
+                far.join("; ")
+            ));
         }
+        if !open.is_empty() {
+            said.push(format!("Not measured: {}.", open.join("; ")));
+        }
+        if said.is_empty() {
+            said.push(format!("All are within {NEAR} % of the paper's, changes within {CHANGE_NEAR} points."));
+        }
+        said.join(" ")
     }
 
     /// What went wrong, a line each.
@@ -220,4 +230,53 @@ fn show(value: Option<f64>, digits: usize) -> String {
 
 fn signed(percent: Option<f64>) -> String {
     percent.map_or_else(String::new, |p| format!("{p:+.0} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use remora_sim::drc::Outcome;
+
+    use super::super::cell::{self, Cell, Mode, Server};
+    use super::super::{Options, Way, outcome};
+    use super::*;
+
+    /// What is said where all but some servers did just as the paper's, and all runs of those failed.
+    fn nearness(has_failed: impl Fn(&Cell) -> bool) -> String {
+        let run = |cell: &Cell| {
+            let paper = cell.paper().filter(|_| !has_failed(cell)).ok_or_else(|| "lost".to_owned())?;
+            let count = |n: f64| n as u32;
+            Ok(Outcome {
+                sent: count(paper.sent),
+                duplicates_sent: count(paper.duplicates_sent),
+                duplicates_processed: count(paper.duplicates_processed),
+                seconds: 1024.0 / paper.speed,
+                intact: true,
+            })
+        };
+        let row = |cell: &Cell| Row::new(Group::Tables, cell, vec![(1, run(cell))]);
+        let mut rows: Vec<Row> = cell::tables().iter().map(row).collect();
+        outcome::compare(&mut rows, true);
+        let options = Options {
+            way: Way::Simulated,
+            first_seed: 1,
+            seeds: 1,
+            sensitivity: false,
+            threads: NonZeroUsize::MIN,
+            bar: false,
+            command: String::new(),
+        };
+        Report::new(&options, rows, Vec::new()).nearness()
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_near() {
+        assert_eq!(nearness(|_| false), "All are within 15 % of the paper's, changes within 10 points.");
+        let one = nearness(|cell| (cell.server, cell.mode) == (Server::Large, Mode::Juszczak));
+        assert_eq!(one, "Not measured: large, juszczak.");
+        let unmodified = nearness(|cell| cell.server == Server::Small && !cell.mode.is_modified());
+        let words = "Not measured: small, off; small, reference; small, juszczak: change; small, full: change.";
+        assert_eq!(unmodified, words);
+    }
 }
