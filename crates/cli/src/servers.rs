@@ -18,8 +18,6 @@ use crate::remote::{Node, Remote};
 use crate::roots::Roots;
 use crate::silence::{Watch, until_mounted};
 
-/// How many paths are tried before the list of exports is asked for.
-const TRIES_MAX: usize = 15;
 /// What was begun on a server that is not the one that was meant is waited for no longer.
 const UNDO_WITHIN: Duration = Duration::from_secs(2);
 /// The most groups that AUTH_SYS names.
@@ -48,6 +46,9 @@ pub(crate) struct Place {
 /// whole path, and if it will not, what that lies in, and so on up. Servers mount
 /// directories below their exports; what is no directory, or does not exist yet, is found
 /// in, or made in, the one above. (Linux's mounts files, too.)
+///
+/// Its list of exports says no more than that: an export has names that are not in the list, and what a name
+/// there holds may have another, longer one. So each path is asked for, however deep the first lies below what exists.
 pub(crate) struct Servers {
     link: LinkArgs,
     clock: Clock,
@@ -247,25 +248,10 @@ impl Servers {
         paths: Vec<String>,
         wanted: Wanted,
     ) -> Result<(String, Remote), ClientError> {
-        let options = self.options();
         let asked = paths.first().cloned().unwrap_or_default();
         let at = self.pinned(&target);
-        let (found, remote) = match client::mount_first(&at, &paths, options.clone()).await {
-            // Deep paths of which much does not exist yet.
-            Err(refusal @ ClientError::Mount { .. }) => match client::exports(&at, &options).await {
-                Ok(exports) => {
-                    let paths = holding(path, exports);
-                    if paths.is_empty() {
-                        return Err(refusal);
-                    }
-                    let mounted = client::mount_first(&at, &paths, options).await;
-                    let refused = |e| if matches!(e, ClientError::Mount { .. }) { refusal } else { e };
-                    self.settle(&at, path, paths, mounted.map_err(refused)?, wanted).await?
-                }
-                Err(_) => return Err(refusal),
-            },
-            mounted => self.settle(&at, path, paths, mounted?, wanted).await?,
-        };
+        let mounted = client::mount_first(&at, &paths, self.options()).await?;
+        let (found, remote) = self.settle(&at, path, paths, mounted, wanted).await?;
         self.roots.note(&target, &found, remote.session());
         Ok((found.clone(), self.take(target, found, asked, remote)))
     }
@@ -379,16 +365,7 @@ fn candidates(path: &str, names_left: usize) -> Vec<String> {
     let fitting = ends.take_while(|end| *end <= PATH_MAX as usize).count();
     let first = parts.len().saturating_sub(names_left).min(fitting);
     let lengths = (0..=first).rev().chain(first + 1..=fitting);
-    lengths.take(TRIES_MAX).map(|n| format!("/{}", parts[..n].join("/"))).collect()
-}
-
-/// The exports that `path` lies in, the longest first.
-fn holding(path: &str, mut exports: Vec<String>) -> Vec<String> {
-    let parts: Vec<&str> = components(path).collect();
-    exports.retain(|e| parts.starts_with(&components(e).collect::<Vec<_>>()));
-    exports.sort_by_key(|e| std::cmp::Reverse(components(e).count()));
-    exports.truncate(TRIES_MAX);
-    exports
+    lengths.map(|n| format!("/{}", parts[..n].join("/"))).collect()
 }
 
 /// Whether `path` is `dir` or lies in it, by their names.
@@ -464,9 +441,9 @@ mod tests {
         assert_eq!(candidates("/a/b", 1), ["/a", "/", "/a/b"]);
         assert_eq!(candidates("/", 0), ["/"]);
         assert_eq!(candidates("/", 1), ["/"]);
-        assert_eq!(candidates(&"/d".repeat(500), 0).len(), TRIES_MAX);
         let (long, longest) = ("/d".repeat(600), "/d".repeat(512));
-        assert_eq!((candidates(&long, 0).len(), &candidates(&long, 0)[0]), (TRIES_MAX, &longest));
+        let paths = candidates(&long, 0);
+        assert_eq!((paths.len(), &paths[0], &paths[511], &paths[512]), (513, &longest, &"/d".into(), &"/".into()));
         assert_eq!(candidates(&format!("/a/{}/b", "n".repeat(1022)), 1), ["/a", "/"]);
     }
 
@@ -482,12 +459,5 @@ mod tests {
         ] {
             assert_eq!(is_within(dir, path), want, "{dir} {path}");
         }
-    }
-
-    #[test]
-    fn exports_hold_what_lies_in_them() {
-        let exports = ["/", "/srv", "/srv/share/", "/srv/shared", "/other"].map(String::from).to_vec();
-        assert_eq!(holding("/srv/share/a", exports.clone()), ["/srv/share/", "/srv", "/"]);
-        assert_eq!(holding("/x", exports), ["/"]);
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use common::between::{Fate, between_mounting};
-use common::{Place, names};
+use common::{Daemon, Place, names};
 
 fn make_pipe(at: &Path) {
     assert!(Command::new("mkfifo").arg(at).status().unwrap().success());
@@ -315,6 +315,39 @@ fn a_path_longer_than_mount_takes_is_walked_by_name() {
         p.run(&["stat", &url(&format!("/{}", "n".repeat(1500)))]).expect(1, &["name too long"]);
         p.ok(&["rm", "-r", &url(&made[..201])]);
     }
+}
+
+/// A directory that is shared alone is `/`, too: what is below its path is made there however much of it is new, and not
+/// by the same names below `/`.
+#[test]
+fn however_deep_a_new_path_is_it_is_made_where_it_says() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let at = |name: &str| s.url(p.srv(name).to_str().unwrap());
+    let new: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
+    let deep = new.join("/");
+    p.ok(&["mkdir", "-p", &at(&deep)]);
+    assert!(p.srv(&deep).is_dir());
+    assert_eq!(names(&p.srv("")), ["1"]);
+    // MOUNT follows no link, and what is behind it is found from above.
+    symlink("1", p.srv("current")).unwrap();
+    fs::write(p.srv(&deep).join("f"), "theirs").unwrap();
+    assert_eq!(p.ok(&["cat", &at(&format!("current/{}/f", new[1..].join("/")))]), "theirs");
+}
+
+#[test]
+fn of_several_exports_a_deep_path_finds_its_own() {
+    let p = Place::new();
+    let deep = ["d"; 20].join("/");
+    for dir in ["a", "b"] {
+        fs::create_dir(p.srv(dir)).unwrap();
+    }
+    let [a, b] = ["a", "b"].map(|dir| p.srv(dir).to_str().unwrap().to_owned());
+    let serve = ["serve", &a, &b, "--listen", "127.0.0.1:0", "--squash", "none", "--json"];
+    let s = Daemon::start(p.server_command(&serve));
+    p.ok(&["mkdir", "-p", &s.url(&format!("{b}/{deep}"))]);
+    assert!(p.srv("b").join(&deep).is_dir());
+    assert_eq!(names(&p.srv("a")), [""; 0]);
 }
 
 /// What is in one directory is asked for once, not for each name.

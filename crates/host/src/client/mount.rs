@@ -77,10 +77,9 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
             _ => Ok(None),
         }
     };
-    let question = Question::Root(paths);
-    let asked = ask_mount_program(target, &ips, &question, &options);
+    let asked = ask_mount_program(target, &ips, paths, &options);
     let (Asked { found, line, nfs }, beside) = both(Box::pin(asked), Box::pin(meanwhile), Duration::MAX).await?;
-    let Found::Root((nth, root), next) = found else { return Err(ClientError::Closed) };
+    let Found { first: (nth, root), next } = found;
     let ip = line.server.ip();
     let line = match beside.transpose()?.flatten().or(nfs) {
         Some(nfs) => nfs,
@@ -139,42 +138,12 @@ async fn ask_null(line: &Line) -> Result<(), ClientError> {
     }
 }
 
-/// The paths that the target's server exports, as it lists them; those that are not UTF-8
-/// are left out. MOUNT is found as [`mount`] finds it.
-pub async fn exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
-    until_answered(options.config.give_up, || Box::pin(ask_for_exports(target, options))).await
-}
-
-async fn ask_for_exports(target: &Target, options: &Options) -> Result<Vec<String>, ClientError> {
-    let ips = resolve(&target.host).await?;
-    match ask_mount_program(target, &ips, &Question::Exports, options).await?.found {
-        Found::Exports(list) => Ok(list),
-        Found::Root(..) => Err(ClientError::Closed),
-    }
-}
-
-/// What MOUNT is asked.
-enum Question<'a> {
-    /// The root of the first of these paths that may be mounted.
-    Root(&'a [String]),
-    Exports,
-}
-
-impl Question<'_> {
-    /// How long to wait for NFS when it has been answered.
-    fn patience(&self) -> Duration {
-        match self {
-            Question::Root(_) => NULL_MAX,
-            Question::Exports => Duration::ZERO,
-        }
-    }
-}
-
-/// What it said.
-enum Found {
-    /// Of which path, and the next one.
-    Root((usize, Fh), Option<(usize, Fh)>),
-    Exports(Vec<String>),
+/// What MOUNT said.
+struct Found {
+    /// Which of the paths may be mounted, and its root.
+    first: (usize, Fh),
+    /// The same of the path after it.
+    next: Option<(usize, Fh)>,
 }
 
 /// How MOUNT was reached and what it said.
@@ -185,35 +154,30 @@ struct Asked {
     nfs: Option<Line>,
 }
 
-/// Asks MOUNT, wherever it is and over what the target wants; says how it was reached. Where
-/// either transport will do, UDP has a head start, and the one on which the server answers
+/// Asks MOUNT for the first of `paths` that may be mounted, wherever it is and over what the target wants; says how
+/// it was reached. Where either transport will do, UDP has a head start, and the one on which the server answers
 /// first is taken.
 async fn ask_mount_program(
     target: &Target,
     ips: &[IpAddr],
-    question: &Question<'_>,
+    paths: &[String],
     options: &Options,
 ) -> Result<Asked, ClientError> {
     if let Some(transport) = target.transport {
-        return ask_over(target, ips, &Way::new(transport, options), question).await;
+        return ask_over(target, ips, &Way::new(transport, options), paths).await;
     }
     let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
-    let (first, second) = (ask_over(target, ips, &udp, question), ask_over(target, ips, &tcp, question));
+    let (first, second) = (ask_over(target, ips, &udp, paths), ask_over(target, ips, &tcp, paths));
     race(first, second, udp.head_start(), || udp.is_answered()).await
 }
 
 /// A host with several addresses is tried at one after the other, soon side by side, until one
 /// answers (the idea of RFC 8305).
-async fn ask_over(
-    target: &Target,
-    ips: &[IpAddr],
-    way: &Way<'_>,
-    question: &Question<'_>,
-) -> Result<Asked, ClientError> {
+async fn ask_over(target: &Target, ips: &[IpAddr], way: &Way<'_>, paths: &[String]) -> Result<Asked, ClientError> {
     let mut asked: Option<Asking<'_>> = None;
     // The last one first, for each has those after it to fall back on.
     for ip in ips.iter().rev() {
-        let here = ask_mount_at(target, way, *ip, question);
+        let here = ask_mount_at(target, way, *ip, paths);
         asked = Some(match asked {
             None => Box::pin(here),
             Some(others) => Box::pin(race(here, others, tokio::time::sleep(NEXT_ADDRESS), never)),
@@ -225,21 +189,16 @@ async fn ask_over(
 /// What one address, or some, will say.
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Asked, ClientError>> + Send + 'a>>;
 
-async fn ask_mount_at(
-    target: &Target,
-    way: &Way<'_>,
-    ip: IpAddr,
-    question: &Question<'_>,
-) -> Result<Asked, ClientError> {
+async fn ask_mount_at(target: &Target, way: &Way<'_>, ip: IpAddr, paths: &[String]) -> Result<Asked, ClientError> {
     let at = SocketAddr::new(ip, target.mount_port.unwrap_or(nfs_at(target, ip).port()));
     let keys = target.keys.as_ref();
     let line = way.reach(keys, at).await?;
-    match ask_line(&line, question).await {
+    match ask_line(&line, paths).await {
         Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
             // As a rule NFS is here all the same. Where there is a choice of transports it is to say so.
             let null = async { if target.transport.is_some() { Ok(()) } else { ask_null(&line).await } };
-            let asked = Box::pin(ask_elsewhere(way, ip, question, e));
-            let ((found, mount), null) = both(asked, Box::pin(null), question.patience()).await?;
+            let asked = Box::pin(ask_elsewhere(way, ip, paths, e));
+            let ((found, mount), null) = both(asked, Box::pin(null), NULL_MAX).await?;
             Ok(Asked { found, line: mount, nfs: null.is_some_and(|n| n.is_ok()).then_some(line) })
         }
         answer => Ok(Asked { found: answer?, line, nfs: None }),
@@ -251,14 +210,14 @@ async fn ask_mount_at(
 async fn ask_elsewhere(
     way: &Way<'_>,
     ip: IpAddr,
-    question: &Question<'_>,
+    paths: &[String],
     said: ClientError,
 ) -> Result<(Found, Line), ClientError> {
     let port = ask_portmapper(way, ip).await;
     let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
     let at = SocketAddr::new(ip, port.map_err(|no| if none(&no) { said } else { no })?);
     let line = way.reach(None, at).await?;
-    Ok((ask_line(&line, question).await?, line))
+    Ok((ask_line(&line, paths).await?, line))
 }
 
 /// Whether that is what is said where MOUNT is not.
@@ -279,15 +238,9 @@ async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
-async fn ask_line(line: &Line, question: &Question<'_>) -> Result<Found, ClientError> {
-    let answer = async {
-        match question {
-            Question::Root(paths) => ask_root(line, paths).await,
-            Question::Exports => ask_exports(line).await,
-        }
-    };
+async fn ask_line(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
     tokio::select! {
-        answer = answer => answer,
+        answer = ask_root(line, paths) => answer,
         e = nobody_listens(line) => Err(e),
     }
 }
@@ -312,7 +265,7 @@ async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
                         Some((nth, _, pending)) => at_once(line, pending).await.map(|fh| (nth, fh)),
                         None => None,
                     };
-                    return Ok(Found::Root((nth, mounted.fh), next));
+                    return Ok(Found { first: (nth, mounted.fh), next });
                 }
                 Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
                     refusal.get_or_insert_with(|| refused(path, reason));
@@ -330,15 +283,6 @@ async fn at_once(line: &Line, pending: Pending) -> Option<Fh> {
     match tokio::time::timeout(AT_ONCE, line.shared.wait(pending, "asked to mount")).await {
         Ok(Ok(Answer::Mount(mnt::Reply::Mnt(Ok(mounted))))) => Some(mounted.fh),
         _ => None,
-    }
-}
-
-async fn ask_exports(line: &Line) -> Result<Found, ClientError> {
-    match line.shared.ask(Request::Mount(mnt::Call::Export), "asked for its exports").await? {
-        Answer::Mount(mnt::Reply::Export(list)) => {
-            Ok(Found::Exports(list.into_iter().filter_map(|e| String::from_utf8(e.dir.to_vec()).ok()).collect()))
-        }
-        _ => Err(ClientError::Closed),
     }
 }
 
