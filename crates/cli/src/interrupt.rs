@@ -1,13 +1,13 @@
 //! Signals: Ctrl-C and its kin end a command at once, whatever the link does. What whoever started us has
 //! had ignored (nohup(1) does that with a hang-up, shells with Ctrl-C behind `&`) stays ignored.
 
-use std::fs;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{SignalKind, signal};
+use remora_host::signals::unless_ignored;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::exit::{Error, Result};
@@ -180,36 +180,13 @@ pub(crate) fn catch_some(hangup_counts: bool) -> impl Future<Output = u8> {
 
 fn once(kind: SignalKind) -> impl Future<Output = ()> {
     // Without a handler the signal does what it always did: ends the process, or nothing.
-    let stream = if is_ignored(kind) { None } else { signal(kind).ok() };
+    let stream = unless_ignored(kind);
     async move {
         match stream {
-            Some(mut stream) => {
+            Ok(Some(mut stream)) => {
                 stream.recv().await;
             }
-            None => std::future::pending().await,
+            Ok(None) | Err(_) => std::future::pending().await,
         }
-    }
-}
-
-/// Whether it was ignored from the start.
-fn is_ignored(kind: SignalKind) -> bool {
-    static INHERITED: OnceLock<u64> = OnceLock::new();
-    // Asked before the first handler, for a signal that has one is not ignored any more.
-    let inherited = INHERITED.get_or_init(|| fs::read_to_string("/proc/self/status").map_or(0, |s| ignored(&s)));
-    inherited & (1 << (kind.as_raw_value() - 1)) != 0
-}
-
-/// The set of ignored signals in a process's status (proc_pid_status(5)); the lowest bit is signal 1.
-fn ignored(status: &str) -> u64 {
-    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_status_tells_what_is_ignored() {
-        let status = "Name:\tx\nSigBlk:\t0000000000000004\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
-        assert_eq!((super::ignored(status), super::ignored("Name:\tx\n")), (0x1001, 0));
     }
 }

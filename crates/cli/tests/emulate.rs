@@ -49,6 +49,7 @@ fn main() {
         trial("an_announced_switch_loses_nothing", an_announced_switch_loses_nothing),
         trial("mobiles_reach_the_base_and_one_another", mobiles_reach_the_base_and_one_another),
         trial("the_exit_code_is_the_commands", the_exit_code_is_the_commands),
+        trial("what_is_ignored_stays_so_in_a_station", what_is_ignored_stays_so),
         trial("the_examples_copy_what_they_say", the_examples_copy_what_they_say),
         trial("captures_say_what_became_of_each_frame", captures::captures_say_what_became_of_each_frame),
         trial("nothing_is_left_after_kill_9", || nothing_is_left_after("KILL", -1)),
@@ -398,6 +399,20 @@ fn the_exit_code_is_the_commands() {
     run(&["--trace-up", "trace", "--", "true"]).expect(0, &["; airtime -\n", "; airtime 0.00 s\n"]);
     run(&["--trace-up", "/dev/null"]).expect(2, &["/dev/null"]);
     run(&["--rate", "0bit"]).expect(2, &["--rate"]);
+}
+
+/// As `nohup remora lab emulate` has it: a terminal that is closed ends nothing in there.
+fn what_is_ignored_stays_so() {
+    let p = Place::new();
+    for (ignored, bits) in [("HUP", 1u64), ("TERM USR1", 1 << 14 | 1 << 9)] {
+        let line = format!("trap '' {ignored}; exec \"$0\" lab emulate -- grep SigIgn /proc/self/status");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_remora")]).current_dir(p.here("."));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let out = Running::start(command).finish();
+        let set = out.stdout.trim().strip_prefix("SigIgn:").expect("a set of signals").trim();
+        assert_eq!(u64::from_str_radix(set, 16).unwrap() & bits, bits, "{ignored}: {set}");
+    }
 }
 
 /// The network namespaces that processes are in, or have open.

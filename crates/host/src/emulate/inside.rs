@@ -15,9 +15,10 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::namespace;
+use crate::signals::unless_ignored;
 
 /// The command was not found, as shells say it.
 const NOT_FOUND: u8 = 127;
@@ -37,11 +38,11 @@ pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Resu
     own_mounts()?;
     // Streams first, so that no signal and no end of a child is missed.
     let mut ended = signal(SignalKind::child())?;
-    // The terminal sends its interrupts to the command itself.
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut user1 = signal(SignalKind::user_defined1())?;
-    let mut user2 = signal(SignalKind::user_defined2())?;
+    // The terminal sends its interrupts to the command itself; what is ignored is so in the command, too.
+    let mut hangup = unless_ignored(SignalKind::hangup())?;
+    let mut terminate = unless_ignored(SignalKind::terminate())?;
+    let mut user1 = unless_ignored(SignalKind::user_defined1())?;
+    let mut user2 = unless_ignored(SignalKind::user_defined2())?;
     let child = match Command::new(program).args(args).spawn() {
         Ok(child) => Pid::from_child(&child),
         Err(e) => {
@@ -56,13 +57,23 @@ pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Resu
                 Some(status) => return Ok(code(status)),
                 None => continue,
             },
-            _ = hangup.recv() => Signal::HUP,
-            _ = terminate.recv() => Signal::TERM,
-            _ = user1.recv() => Signal::USR1,
-            _ = user2.recv() => Signal::USR2,
+            () = heard(&mut hangup) => Signal::HUP,
+            () = heard(&mut terminate) => Signal::TERM,
+            () = heard(&mut user1) => Signal::USR1,
+            () = heard(&mut user2) => Signal::USR2,
         };
         // It may have ended a moment ago.
         let _ = kill_process(child, passed_on);
+    }
+}
+
+/// Waits for a signal that is not ignored.
+async fn heard(stream: &mut Option<unix::Signal>) {
+    match stream {
+        Some(stream) => {
+            stream.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
