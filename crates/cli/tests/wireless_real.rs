@@ -12,6 +12,7 @@ use std::time::Duration;
 use common::trials::{find, trial};
 use common::{Place, Running, until};
 use libtest_mimic::Arguments;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn main() {
@@ -25,6 +26,7 @@ fn main() {
         trial("linux_arrives_intact", &["unshare", "ip", "qemu-system-x86_64", "busybox"], linux_arrives_intact),
         trial("the_simulator_is_near_without_errors", &["unshare"], the_simulator_is_near),
         trial("tcp_has_four_fifths_of_a_lossy_link", &["unshare"], tcp_has_its_share),
+        trial("a_link_that_dies_in_a_run_voids_it", &["unshare"], a_link_that_dies_voids_it),
         trial("several_mobiles_copy_at_once", &["unshare"], several_mobiles_copy),
         trial("eight_mobiles_saturate_the_link", &["unshare"], the_link_is_saturated),
         trial("an_announced_switch_is_heard_of", &["unshare"], a_switch_is_heard_of),
@@ -109,6 +111,36 @@ fn tcp_has_its_share() {
         assert_eq!(cell["results"][0]["measure"], "capacity_share");
         assert!(cell["results"][0]["values"][0].as_f64().is_some_and(|share| share >= 0.8), "{cell}");
     }
+}
+
+/// What TCP carried until then is no figure of a link.
+fn a_link_that_dies_voids_it() {
+    let p = Place::new();
+    let only = ["--only", "10 % loss", "--only", "with link", "--only", "read"];
+    let args = ["lab", "wireless", "--real", "--json", "tcp", "--seeds", "1", "--jobs", "1"];
+    let running = p.start(&[&args[..], &only].concat());
+    let mut end = None;
+    until("the mobile's end of the link", || {
+        end = processes_of(concat!(env!("CARGO_BIN_EXE_remora"), "\0link\0mobile\0")).next();
+        end.is_some()
+    });
+    // The run has begun.
+    std::thread::sleep(Duration::from_secs(4));
+    kill_process(Pid::from_raw(end.unwrap()).unwrap(), Signal::KILL).unwrap();
+    let out = running.finish_within(CELLS_MAX);
+    assert_eq!(out.code, 1, "{} {}", out.stdout, out.stderr);
+    let report: Value = serde_json::from_str(&out.stdout).unwrap();
+    let why = report["experiments"][0]["cells"][0]["failures"][0]["why"].as_str().unwrap();
+    assert!(why.starts_with("link-mobile ended in the middle of a run"), "{why}");
+}
+
+/// Processes whose command line begins so.
+fn processes_of(line: &str) -> impl Iterator<Item = i32> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(move |pid| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|found| found.starts_with(line.as_bytes()))
+    })
 }
 
 /// The first one's time is that of two who share the medium.

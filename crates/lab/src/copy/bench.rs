@@ -44,7 +44,7 @@ fn medium(on: On) -> Config {
 pub(super) struct Bench {
     ssh: Option<Ssh>,
     ftp: Option<Ftp>,
-    _server: Program,
+    server: Program,
     emulator: Emulator,
     scratch: Scratch,
     memory: Scratch,
@@ -76,7 +76,7 @@ impl Bench {
         let secure = systems.iter().any(|s| matches!(s, System::Scp | System::Rsync));
         let ssh = secure.then(|| Ssh::start(&emulator, &scratch)).transpose()?;
         let ftp = systems.contains(&System::Ftp).then(|| Ftp::start(&emulator, &scratch)).transpose()?;
-        Ok(Bench { ssh, ftp, _server: server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
+        Ok(Bench { ssh, ftp, server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
     }
 
     /// Copies a fresh file of random bytes once; the file is not in the cache when it begins, and
@@ -147,6 +147,7 @@ impl Bench {
         let took = began.elapsed();
         samples.push(self.sample(began, &load)?);
         let after = self.report()?;
+        self.must_run()?;
         drop(program);
         let packet_bytes = load.packet_bytes();
         let share = |packets_per_s: f64| packets_per_s * (packet_bytes * 8) as f64 / self.on.rate.bits() as f64;
@@ -165,6 +166,13 @@ impl Bench {
             lateness_ms: after.lateness.max.as_secs_f64() * 1e3,
             in_time: after.valid(),
         }))
+    }
+
+    /// An error if a server has ended: a copy from nobody is none that took long.
+    fn must_run(&mut self) -> Result<()> {
+        self.server.must_run()?;
+        self.ssh.as_mut().map_or(Ok(()), |ssh| ssh.server.must_run())?;
+        self.ftp.as_mut().map_or(Ok(()), Ftp::must_run)
     }
 
     /// How things stand now.

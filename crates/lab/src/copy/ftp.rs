@@ -53,6 +53,11 @@ impl Ftp {
         Ok(())
     }
 
+    /// An error if it has ended.
+    pub(super) fn must_run(&mut self) -> Result<()> {
+        self.0.must_run()
+    }
+
     /// The command that puts `local` there as `name`.
     pub(super) fn put(emulator: &Emulator, local: &Path, name: &str) -> Vec<String> {
         let script = format!(

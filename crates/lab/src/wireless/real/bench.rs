@@ -42,7 +42,7 @@ pub(super) struct Bench {
     pub(super) guest: Option<Guest>,
     pub(super) ssh: Option<Ssh>,
     pub(super) tunnel: Option<Tunnel>,
-    _server: Program,
+    server: Program,
     pub(super) emulator: Emulator,
     pub(super) scratch: Scratch,
     pub(super) binary: PathBuf,
@@ -100,16 +100,7 @@ impl Bench {
         };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, binary)?;
-        Ok(Bench {
-            guest: None,
-            ssh: None,
-            tunnel: None,
-            _server: server,
-            emulator,
-            scratch,
-            binary: binary.clone(),
-            runs: 0,
-        })
+        Ok(Bench { guest: None, ssh: None, tunnel: None, server, emulator, scratch, binary: binary.clone(), runs: 0 })
     }
 
     /// How many of the things that this bench has or lacks suit a system.
@@ -155,7 +146,7 @@ impl Bench {
     /// use on this one: they start anew.
     pub(super) fn tunnel(&mut self, channel: &Config) -> Result<&Tunnel> {
         let hop = Hop::of(channel);
-        if self.tunnel.as_ref().is_none_or(|t| t.hop() != hop) {
+        if self.tunnel.as_mut().is_none_or(|t| t.hop() != hop || t.must_run().is_err()) {
             self.tunnel = None;
             self.tunnel = Some(Tunnel::start(&self.emulator, &self.scratch, &self.binary, hop)?);
         }
@@ -228,6 +219,7 @@ impl Bench {
         });
         others?;
         let (seconds, report) = (ended?, self.report()?);
+        self.must_run()?;
         if seconds.is_some() {
             self.finish(carrier, job, &files)?;
             let copy = fs::read(files.copy(job.direction)).map_err(failed_with("the copy"))?;
@@ -274,6 +266,7 @@ impl Bench {
         let began = self.begin(job.crossed(), seed)?;
         let took = guest.copy_beside_small(&files, began + limit)?;
         let report = self.report()?;
+        self.must_run()?;
         let took = took.ok_or_else(|| failed("the copy with small files beside it did not end in time".into()))?;
         self.finish(carrier, job, &files)?;
         files.remove();
@@ -323,6 +316,13 @@ impl Bench {
         self.emulator.begin_each(channel, seed, errors).map_err(|e| failed(e.to_string()))?;
         let clock = self.emulator.clock().map_err(|e| failed(e.to_string()))?;
         Ok(clock.instant(Time::ZERO))
+    }
+
+    /// An error if a server or an end of the link has ended. What was run then did not have what it is said to have.
+    pub(super) fn must_run(&mut self) -> Result<()> {
+        self.server.must_run()?;
+        self.ssh.as_mut().map_or(Ok(()), |ssh| ssh.server.must_run())?;
+        self.tunnel.as_mut().map_or(Ok(()), Tunnel::must_run)
     }
 
     pub(super) fn report(&self) -> Result<Report> {

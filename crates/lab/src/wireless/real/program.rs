@@ -88,6 +88,16 @@ impl Program {
         }
     }
 
+    /// An error if it has ended, which is not for it to do by itself.
+    pub(crate) fn must_run(&mut self) -> Result<()> {
+        match self.child.try_wait().map_err(failed_with(&self.name))? {
+            None => Ok(()),
+            Some(status) => {
+                Err(failed(format!("{} ended in the middle of a run, {status}; {}", self.name, last_words(&self.log))))
+            }
+        }
+    }
+
     /// Its last words.
     pub(crate) fn words(&self) -> String {
         format!("{}: {}", self.name, last_words(&self.log))

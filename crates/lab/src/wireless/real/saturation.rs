@@ -115,6 +115,7 @@ fn flood(
         joined.collect::<io::Result<Vec<u64>>>()
     });
     let delivered = delivered.map_err(failed_with("datagrams"))?;
+    bench.must_run()?;
     if delivered.iter().all(|bytes| *bytes == 0) {
         return Err(failed("nothing came through the link".into()));
     }

@@ -21,7 +21,7 @@ const PORT: u16 = 2222;
 /// The running server and how to call it.
 #[derive(Debug)]
 pub(crate) struct Ssh {
-    _server: Program,
+    pub(crate) server: Program,
     /// The options that ssh and scp both take.
     options: Vec<String>,
 }
@@ -66,7 +66,7 @@ impl Ssh {
         ] {
             options.extend(option(text));
         }
-        Ok(Ssh { _server: server, options })
+        Ok(Ssh { server, options })
     }
 
     /// The beginning of a command that copies; source and destination follow.

@@ -45,6 +45,7 @@ pub(super) fn run(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measu
     });
     let arrived = arrived.map_err(failed_with("a TCP stream"))?;
     let report = bench.report()?;
+    bench.must_run()?;
     let share = share(&job.channel, seed, job.direction, arrived, job.length)?;
     // What is still under way must not reach the next run.
     drop((sender, receiver));

@@ -23,8 +23,8 @@ const BASE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 /// All daemons.
 #[derive(Debug)]
 pub(super) struct Tunnel {
-    _base: Program,
-    _mobiles: Vec<Program>,
+    base: Program,
+    mobiles: Vec<Program>,
     hop: Hop,
     /// Where the first mobile's `/run` really is.
     mobile_run: PathBuf,
@@ -86,8 +86,8 @@ impl Tunnel {
             daemon(Station::Mobile(m), &end(Station::Mobile(m), key, Tunnel::mobile(m), &calls))
         };
         let tunnel = Tunnel {
-            _base: base,
-            _mobiles: mobile_keys.iter().enumerate().map(mobile).collect::<Result<Vec<_>>>()?,
+            base,
+            mobiles: mobile_keys.iter().enumerate().map(mobile).collect::<Result<Vec<_>>>()?,
             hop,
             mobile_run: scratch.path("run-mobile"),
         };
@@ -111,6 +111,12 @@ impl Tunnel {
         self.hop
     }
 
+    /// An error if an end has ended.
+    pub(super) fn must_run(&mut self) -> Result<()> {
+        self.base.must_run()?;
+        self.mobiles.iter_mut().try_for_each(Program::must_run)
+    }
+
     /// Tells the mobile's end of a cell switch, as `remora link handoff` does. It tells the other
     /// end, and the programs on the mobile.
     pub(super) fn hand_off(&self, signal: Signal) -> io::Result<()> {
@@ -125,10 +131,10 @@ impl Tunnel {
         // Several round trips: the link may have to find out first how long the hop is.
         let patience = Duration::from_millis(500) + 8 * self.hop.delay;
         let connect = || TcpStream::connect_timeout(&server, patience);
-        for (m, mobile) in self._mobiles.iter().enumerate() {
+        for (m, mobile) in self.mobiles.iter().enumerate() {
             while emulator.within(Station::Mobile(m), connect).is_err() {
                 if Instant::now() >= deadline {
-                    let (base, mobile) = (self._base.words(), mobile.words());
+                    let (base, mobile) = (self.base.words(), mobile.words());
                     return Err(failed(format!("the link does not come up; {base}; {mobile}")));
                 }
                 std::thread::sleep(Duration::from_millis(20));
