@@ -18,13 +18,14 @@ use remora_sim::copy::Direction;
 use super::super::job::{Copy, System};
 use super::carrier::{self, Files};
 use super::guest::Guest;
+use super::idle::Equipment;
 use super::peers::Peers;
 use super::program::{Program, Start};
 use super::scratch::{self, Scratch};
 use super::ssh::Ssh;
 use super::switch;
 use super::tunnel::{Hop, Tunnel};
-use super::{Needs, Result, failed, failed_with, mobiles};
+use super::{Result, failed, failed_with, mobiles};
 
 /// How long a server, a tunnel and the like may take to be ready.
 pub(crate) const READY: Duration = Duration::from_secs(60);
@@ -103,16 +104,13 @@ impl Bench {
         Ok(Bench { guest: None, ssh: None, tunnel: None, server, emulator, scratch, binary: binary.clone(), runs: 0 })
     }
 
-    /// How many of the things that this bench has or lacks suit a system.
-    pub(super) fn fits(&self, needs: Needs) -> usize {
-        let wants_guest = needs.system == Some(System::Linux);
-        usize::from(self.tunnel.is_some() == needs.link)
-            + 2 * usize::from(self.guest.is_some() == wants_guest)
-            + 4 * usize::from(self.mobiles() == needs.mobiles)
+    /// What it has.
+    pub(super) fn equipment(&self) -> Equipment {
+        Equipment { mobiles: self.mobiles(), link: self.tunnel.is_some(), guest: self.guest.is_some() }
     }
 
     /// How many mobiles it has.
-    pub(super) fn mobiles(&self) -> usize {
+    fn mobiles(&self) -> usize {
         self.emulator.setup().mobiles
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod bench;
 pub(crate) mod carrier;
 mod experiments;
 mod guest;
+mod idle;
 mod mobiles;
 mod papers;
 pub(crate) mod peers;
@@ -39,6 +40,7 @@ use super::job::{Copy, Job, System};
 use super::runner::{RunError, Runner, Source};
 use super::simulated::Simulator;
 use bench::Bench;
+use idle::Idle;
 use peers::Peers;
 
 pub use carrier::HAND_OFF_DIR;
@@ -232,20 +234,6 @@ impl Needs {
     /// What a system wants, with one mobile.
     fn of(system: Option<System>) -> Needs {
         Needs { system, link: system.is_some_and(System::has_link), mobiles: 1 }
-    }
-}
-
-/// Benches without work.
-#[derive(Debug, Default)]
-struct Idle(Vec<Bench>);
-
-impl Idle {
-    /// The one that is equipped best for a run; a guest is not kept idle for another's sake. One with another number
-    /// of mobiles makes room for the one that is started then.
-    fn pop_best(&mut self, needs: Needs) -> Option<Bench> {
-        let fits = |bench: &Bench| bench.fits(needs);
-        let best = self.0.iter().enumerate().max_by_key(|(_, bench)| fits(bench))?.0;
-        Some(self.0.swap_remove(best)).filter(|bench| bench.mobiles() == needs.mobiles)
     }
 }
 
