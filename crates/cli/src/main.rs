@@ -63,6 +63,8 @@ fn main() -> ExitCode {
     let result = runtime.block_on(commands::run(cli.command, kept));
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
+    // Nor one that starts an emulator, but it puts back what it has changed.
+    remora_host::emulate::leave_machine();
     finish(name, result, in_all)
 }
 

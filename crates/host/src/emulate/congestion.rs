@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -16,6 +17,15 @@ use super::EmulateError;
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Held while the machine's list is not as it was.
+static CHANGED: Mutex<()> = Mutex::new(());
+
+/// Waits until the machine's settings are as they were, and keeps this process from changing them ever again. For who
+/// is about to end it while emulators may be starting.
+pub fn leave_machine() {
+    std::mem::forget(CHANGED.lock());
+}
 
 /// Makes `name` the default in the namespace that `inside` runs its work in.
 pub(super) fn set(
@@ -38,11 +48,20 @@ pub(super) fn set(
 fn while_allowed(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let turn = File::open(ALLOWED)?;
     flock(&turn, FlockOperation::LockExclusive)?;
-    let before = fs::read_to_string(ALLOWED)?;
-    fs::write(ALLOWED, format!("{} {name}", before.trim()))?;
-    let done = work();
-    let put_back = fs::write(ALLOWED, before.trim());
-    done.and(put_back)
+    // After the turn, which may take others long: an end of this process waits for this one's work only.
+    to_the_end(|| {
+        let before = fs::read_to_string(ALLOWED)?;
+        fs::write(ALLOWED, format!("{} {name}", before.trim()))?;
+        let done = work();
+        let put_back = fs::write(ALLOWED, before.trim());
+        done.and(put_back)
+    })
+}
+
+/// Does what this process is not to end in the middle of.
+fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
+    let _changed = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
 }
 
 /// Whether the kernel has it, or can load it.
@@ -54,4 +73,31 @@ fn check(name: &str) -> Result<(), EmulateError> {
         return Ok(());
     }
     Err(EmulateError::NoCongestion { name: name.to_owned(), available: available.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_machine_is_left_as_it_was() {
+        let (begins, begun) = channel();
+        let (done, is_done) = channel();
+        std::thread::spawn(move || {
+            to_the_end(|| {
+                begins.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+                done.send("put back").unwrap();
+            });
+        });
+        begun.recv().unwrap();
+        leave_machine();
+        assert_eq!(is_done.try_recv(), Ok("put back"));
+        let (begins, begun) = channel();
+        std::thread::spawn(move || to_the_end(|| begins.send(())));
+        assert!(begun.recv_timeout(Duration::from_millis(200)).is_err(), "it is changed once more");
+    }
 }

@@ -37,6 +37,7 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use remora_channel::{Config, ConfigError, ErrorModel};
 
+pub use congestion::leave_machine;
 pub use journal::{Journal, Offer};
 pub use lateness::Lateness;
 pub use report::{LaneReport, Report};
