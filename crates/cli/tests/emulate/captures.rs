@@ -75,15 +75,17 @@ pub(super) fn captures_say_what_became_of_each_frame() {
 pub(super) fn a_pipe_or_a_link_is_no_capture() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
-    for name in ["base.pcapng", "mobile-1.pcapng"] {
-        let pipe = p.here("d").join(name);
+    for [name, other] in [["base.pcapng", "mobile-1.pcapng"], ["mobile-1.pcapng", "base.pcapng"]] {
+        let (pipe, other) = (p.here("d").join(name), p.here("d").join(other));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::write(&other, "an earlier run").unwrap();
         p.run(&["lab", "emulate", "--pcap", "d", "--", "true"]).expect(1, &[name, "not a regular file"]);
+        assert_eq!(fs::read(&other).unwrap(), b"an earlier run", "{name}");
         fs::remove_file(pipe).unwrap();
+        fs::remove_file(other).unwrap();
     }
     let precious = p.here("precious");
     fs::write(&precious, "precious").unwrap();
-    fs::remove_file(p.here("d/base.pcapng")).unwrap();
     std::os::unix::fs::symlink(&precious, p.here("d/base.pcapng")).unwrap();
     p.run(&["lab", "emulate", "--pcap", "d", "--", "true"]).expect(1, &["base.pcapng", "not a regular file"]);
     fs::remove_file(p.here("d/base.pcapng")).unwrap();

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -25,6 +25,7 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use remora_base::Time;
 use remora_channel::Fate;
+use tempfile::NamedTempFile;
 
 use super::station::{DEVICE, Station};
 
@@ -114,7 +115,9 @@ impl Captures {
     /// Makes the files, and their directory if it is not there.
     pub(super) fn create(dir: &Path, stations: impl Iterator<Item = Station>) -> io::Result<Captures> {
         fs::create_dir_all(dir)?;
-        let files = stations.map(|s| open(&dir.join(file_name(s)))).collect::<io::Result<Vec<_>>>()?;
+        // Nothing that is there is replaced before all can be.
+        let drafts = stations.map(|s| Draft::make(dir.join(file_name(s)))).collect::<io::Result<Vec<_>>>()?;
+        let files = drafts.into_iter().map(Draft::take_place).collect::<io::Result<Vec<_>>>()?;
         let (orders, incoming) = sync_channel(ORDERS_MAX);
         let writer = Writer::start(files, incoming)?;
         Ok(Captures { entries: Vec::new(), orders: Some(orders), writer: Some(writer), missed: 0 })
@@ -210,18 +213,32 @@ struct Capture<W: Write> {
     missed: u64,
 }
 
-/// A new file in the place of the regular one that is there. What that is, or leads to by another name, is neither
-/// opened nor written to: whoever else may write in the directory could have put a link of any file there.
-fn open(path: &Path) -> io::Result<Capture<File>> {
-    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(io::Error::other(format!("{} is there and not a regular file", path.display())));
+/// A capture that is to be a new file in the place of the regular one that is there. What that is, or leads to by
+/// another name, is neither opened nor written to: whoever else may write in the directory could have put a link of any
+/// file there.
+struct Draft {
+    capture: Capture<File>,
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Draft {
+    fn make(path: PathBuf) -> io::Result<Draft> {
+        if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(io::Error::other(format!("{} is there and not a regular file", path.display())));
+        }
+        let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Others may read it as far as the user's mask lets them.
+        let mode = fs::Permissions::from_mode(0o666);
+        let file = tempfile::Builder::new().prefix(".remora-pcap-").permissions(mode).tempfile_in(dir)?;
+        Ok(Draft { capture: Capture::new(file.as_file().try_clone()?)?, file, path })
     }
-    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Others may read it as far as the user's mask lets them.
-    let mode = fs::Permissions::from_mode(0o666);
-    let file = tempfile::Builder::new().prefix(".remora-pcap-").permissions(mode).tempfile_in(dir)?;
-    // A link that came meanwhile is replaced itself.
-    Capture::new(file.persist(path).map_err(|e| e.error)?)
+
+    fn take_place(self) -> io::Result<Capture<File>> {
+        // A link that came meanwhile is replaced itself.
+        self.file.persist(self.path).map_err(|e| e.error)?;
+        Ok(self.capture)
+    }
 }
 
 impl<W: Write> Capture<W> {
@@ -390,6 +407,19 @@ mod tests {
             assert!(names.collect::<Vec<_>>().iter().all(|n| n == "base.pcapng"), "{what}");
             fs::remove_dir_all(&dir).unwrap();
         }
+    }
+
+    #[test]
+    fn no_capture_is_replaced_unless_all_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (good, taken) = (dir.path().join("base.pcapng"), dir.path().join("mobile-1.pcapng"));
+        fs::write(&good, "an earlier run").unwrap();
+        fs::create_dir(&taken).unwrap();
+        let stations = [Station::Base, Station::Mobile(0)];
+        let refused = Captures::create(dir.path(), stations.into_iter()).unwrap_err();
+        assert!(refused.to_string().contains("mobile-1.pcapng"), "{refused}");
+        assert_eq!(fs::read(&good).unwrap(), b"an earlier run");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "something else is left there");
     }
 
     #[test]
