@@ -82,6 +82,11 @@ impl Report {
             let ms = self.lateness.max.as_secs_f64() * 1e3;
             return Some(format!("a frame was handed over {ms:.1} ms late"));
         }
+        self.lost()
+    }
+
+    /// Which packets did not come to the channel, or not out of it.
+    pub fn lost(&self) -> Option<String> {
         let counts = [(self.overflowed, "never came to the channel"), (self.refused, "were not taken by the kernel")];
         counts.into_iter().find(|(count, _)| *count > 0).map(|(count, what)| format!("{count} packets {what}"))
     }

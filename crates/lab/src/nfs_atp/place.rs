@@ -56,8 +56,8 @@ pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sy
     let report = emulator.report().map_err(failed("the emulator"))?;
     drop(session);
     drop(server.serving);
-    if report.refused > 0 {
-        return Err(failed("the emulator")(format!("{} frames found no way into a station", report.refused)));
+    if let Some(lost) = report.lost() {
+        return Err(failed("the emulator")(lost));
     }
     Ok(Place { carrier, calls, lateness: report.lateness.max })
 }

@@ -29,8 +29,8 @@ pub(super) struct Measured {
     pub(super) fates: Vec<Fate>,
     /// The latest a frame was handed over.
     pub(super) lateness: Duration,
-    /// Whether that is early enough.
-    pub(super) valid: bool,
+    /// Which promise the emulator did not keep, if so.
+    pub(super) fault: Option<String>,
 }
 
 /// The book of a cell, on the channel's clock.
@@ -83,7 +83,7 @@ impl Cell<'_> {
         let report = emulator.report().map_err(words)?;
         let fates = book.fates()?;
         drop(runtime);
-        Ok(Measured { fates, lateness: report.lateness.max, valid: report.valid() })
+        Ok(Measured { fates, lateness: report.lateness.max, fault: report.fault() })
     }
 }
 

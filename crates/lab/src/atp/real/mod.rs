@@ -5,8 +5,9 @@
 //! process and read the channel's clock, so that one book has the fates of all objects. TCP is the
 //! kernel's with CUBIC, one or more connections used as ATP 02 has them (`tcp`).
 //!
-//! Cells hardly use a processor, so several run at a time. One in which the emulator was late does
-//! not count, and is made again once. It needs root, and leaves nothing behind.
+//! Cells hardly use a processor, so several run at a time. One in which the emulator did not
+//! keep its promises ([`emulate::Report::fault`]) does not count, and is made again once. It needs
+//! root, and leaves nothing behind.
 
 mod cell;
 mod link;
@@ -27,7 +28,7 @@ use super::{Experiment, Options, Report};
 use crate::wireless::pool;
 use cell::{Cell, Measured};
 
-/// How often a cell in which the emulator was late is made.
+/// How often a cell in which the emulator did not keep its promises is made.
 const TRIES: u32 = 2;
 /// A cell ends so long after the last deadline.
 const TAIL: Duration = Duration::from_secs(1);
@@ -75,7 +76,7 @@ pub struct Conditions {
     pub length_s: f64,
     /// The latest a frame was handed over in a cell that counts, in milliseconds.
     pub lateness_ms_max: f64,
-    /// Cells that were made again, because the emulator was late.
+    /// Cells that were made again, because the emulator had not kept its promises.
     pub repeated: usize,
 }
 
@@ -92,7 +93,7 @@ impl Conditions {
             words += &format!(" Objects with deadlines come from {} s of it for {} s.", self.from_s, self.length_s);
         }
         let (latest, repeated) = (self.lateness_ms_max, self.repeated);
-        words + &format!(" The latest frame was {latest:.1} ms late, and {repeated} cells were made again for that.")
+        words + &format!(" The latest frame was {latest:.1} ms late; {repeated} cells were not valid and made again.")
     }
 }
 
@@ -210,20 +211,25 @@ impl Real<'_> {
         })
     }
 
-    /// Makes a cell until the emulator was in time.
+    /// Makes a cell until the emulator kept its promises.
     fn valid(&self, cell: &Cell) -> Result<Vec<Fate>, String> {
-        let mut late = Duration::ZERO;
+        self.until_valid(|| cell.measure(self.setup.lateness_max))
+    }
+
+    fn until_valid(&self, measure: impl Fn() -> Result<Measured, String>) -> Result<Vec<Fate>, String> {
+        let notes = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = Vec::new();
         for again in 0..TRIES {
-            let Measured { fates, lateness, valid } = cell.measure(self.setup.lateness_max)?;
-            late = lateness;
-            if valid {
-                let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                notes.latest = notes.latest.max(late);
-                notes.repeated += usize::from(again > 0);
+            notes().repeated += usize::from(again > 0);
+            let Measured { fates, lateness, fault } = measure()?;
+            let Some(fault) = fault else {
+                let mut notes = notes();
+                notes.latest = notes.latest.max(lateness);
                 return Ok(fates);
-            }
+            };
+            faults.push(fault);
         }
-        Err(format!("not valid: a frame was handed over {:.1} ms late, and so again", late.as_secs_f64() * 1e3))
+        Err(format!("not valid: {}", faults.join("; again: ")))
     }
 }
 
@@ -256,6 +262,29 @@ mod tests {
                 let best = f64::from(count) * each(size, round_trip);
                 assert!(2.0 * best <= patience(round_trip).as_secs_f64(), "{ms} ms, {size} bytes: {best:.0} s");
             }
+        }
+    }
+
+    #[test]
+    fn a_cell_that_is_not_valid_is_made_again_and_says_why() {
+        let setup = Setup {
+            cells: NonZeroUsize::MIN,
+            round_trip: Duration::ZERO,
+            from: Duration::ZERO,
+            length: Duration::ZERO,
+            lateness_max: Duration::ZERO,
+        };
+        for (lost, repeated, why) in
+            [(0, 0, None), (1, 1, None), (2, 1, Some("not valid: 1 packets never came; again: 0 packets never came"))]
+        {
+            let real = Real { setup: &setup, trace: Trace::constant(1e6), notes: Mutex::default() };
+            let left = std::cell::Cell::<usize>::new(lost);
+            let made = real.until_valid(|| {
+                let fault = left.get().checked_sub(1).map(|n| format!("{n} packets never came"));
+                left.set(left.get().saturating_sub(1));
+                Ok(Measured { fates: Vec::new(), lateness: Duration::ZERO, fault })
+            });
+            assert_eq!((made.err().as_deref(), real.notes.into_inner().unwrap().repeated), (why, repeated));
         }
     }
 }
