@@ -37,7 +37,7 @@ pub struct Verdict {
     pub low_baseline: Option<Rival>,
     /// High objects that the paper's ATP delivered (ATP 02, Table 2); `None` on another link.
     pub table_2: Option<u32>,
-    /// The bars that do not hold, in words; none is as it should be.
+    /// The bars that do not hold or that nothing is known of, in words; none is as it should be.
     pub missed: Vec<String>,
 }
 
@@ -103,6 +103,11 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
         missed: Vec::new(),
     };
     verdict.missed = missed(&verdict, rival(Class::High, Protocol::AtpPaper));
+    // Whose runs all failed may be better, for all that is known.
+    let was_asked = |p: &Protocol| *p != Protocol::Atp && row(Class::High, p.name()).is_some();
+    let open = Protocol::ALL.into_iter().filter(was_asked).filter(|p| rival(Class::High, *p).is_none());
+    let open = open.map(Protocol::name).chain(ours.oracle.is_none().then_some("the oracle"));
+    verdict.missed.extend(open.map(|name| format!("{name} was not measured")));
     Some(verdict)
 }
 
@@ -186,42 +191,76 @@ mod tests {
         assert_eq!(missed("filesystem", 2714.0, &[("atp", 2632.0, 1.0)]).len(), 1, "0.97 there");
     }
 
+    const NINE: usize = 9;
+
+    fn nine() -> Vec<Object> {
+        vec![Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) }; NINE]
+    }
+
     /// A cell of nine high objects, of which so many are delivered; `None`: it failed.
     fn cell(protocol: Protocol, seed: u64, delivered: Option<usize>) -> (Job, Done) {
-        let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };
         let fates = |delivered| {
             let fate = |n| Fate { arrived: (n < delivered).then_some(Time::ZERO), ..Fate::default() };
-            Done::Fates(vec![object; 9], (0..9).map(fate).collect())
+            Done::Fates(nine(), (0..NINE).map(fate).collect())
         };
         (Job::Cell(Workload::Uniform, protocol, seed), delivered.map_or(Done::Failed(String::new()), fates))
     }
 
+    /// A report of such cells, where the oracle delivers five of each seed.
+    fn report(cells: &[(Job, Done)], protocols: &[Protocol]) -> Report {
+        let oracle = |seed| {
+            let chosen = (0..NINE).map(|n| n < 5).collect();
+            (Job::Oracle(Workload::Uniform, seed), Done::Oracle(nine(), chosen))
+        };
+        let options = Options { protocols: protocols.to_vec(), ..Options::simulated(&[Experiment::Deadlines]) };
+        Report::new(&options, cells.iter().cloned().chain([1, 2].map(oracle)))
+    }
+
     #[test]
     fn schemes_are_compared_over_the_seeds_that_both_have() {
-        let options = Options::simulated(&[Experiment::Deadlines]);
-        let report = |cells: &[(Job, Done)]| Report::new(&options, cells.iter().cloned());
-        let tie = report(&[
-            cell(Protocol::Atp, 1, None),
-            cell(Protocol::Atp, 2, Some(5)),
-            cell(Protocol::AtpPaper, 1, Some(8)),
-            cell(Protocol::AtpPaper, 2, Some(5)),
-            cell(Protocol::Tcp, 1, Some(9)),
-            cell(Protocol::Tcp, 2, Some(5)),
-        ]);
+        let schemes = [Protocol::Tcp, Protocol::AtpPaper, Protocol::Atp];
+        let tie = report(
+            &[
+                cell(Protocol::Atp, 1, None),
+                cell(Protocol::Atp, 2, Some(5)),
+                cell(Protocol::AtpPaper, 1, Some(8)),
+                cell(Protocol::AtpPaper, 2, Some(5)),
+                cell(Protocol::Tcp, 1, Some(9)),
+                cell(Protocol::Tcp, 2, Some(5)),
+            ],
+            &schemes,
+        );
         let rival = Rival { scheme: "tcp", delivered: 5.0, atp: 5.0 };
         assert_eq!((&tie.verdicts[0].missed, tie.verdicts[0].baseline), (&Vec::new(), Some(rival)));
-        let worse = report(&[
-            cell(Protocol::Atp, 1, Some(9)),
-            cell(Protocol::Atp, 2, Some(5)),
-            cell(Protocol::Tcp, 1, None),
-            cell(Protocol::Tcp, 2, Some(6)),
-        ]);
+        let worse = report(
+            &[
+                cell(Protocol::Atp, 1, Some(9)),
+                cell(Protocol::Atp, 2, Some(5)),
+                cell(Protocol::Tcp, 1, None),
+                cell(Protocol::Tcp, 2, Some(6)),
+            ],
+            &[Protocol::Tcp, Protocol::Atp],
+        );
         assert_eq!(worse.verdicts[0].missed, ["tcp delivers more high objects"]);
         let row = &worse.verdict_table().rows[0];
         assert_eq!(row[1..4], ["tcp delivers more high objects", "7", "6 tcp (atp: 5)"]);
-        let half = report(&[cell(Protocol::Atp, 1, Some(6)), cell(Protocol::Atp, 2, Some(5))]);
+    }
+
+    #[test]
+    fn counts_show_their_halves() {
+        let half = report(&[cell(Protocol::Atp, 1, Some(6)), cell(Protocol::Atp, 2, Some(5))], &[Protocol::Atp]);
         assert_eq!(half.verdict_table().rows[0][2], "5.5");
         assert!(half.statuses().rows.iter().any(|r| r[1..3] == ["high", "atp"] && r[5] == "5.5"));
+    }
+
+    #[test]
+    fn it_is_not_ok_where_a_scheme_or_the_oracle_was_not_measured() {
+        let cells = [cell(Protocol::Atp, 1, Some(5)), cell(Protocol::Tcp, 1, None)];
+        let failed = report(&cells, &[Protocol::Tcp, Protocol::Atp]);
+        assert_eq!(failed.verdicts[0].missed, ["tcp was not measured"]);
+        let options = Options { protocols: vec![Protocol::Atp], ..Options::simulated(&[Experiment::Deadlines]) };
+        let blind = Report::new(&options, [cell(Protocol::Atp, 1, Some(5))].into_iter());
+        assert_eq!(blind.verdicts[0].missed, ["the oracle was not measured"]);
     }
 
     #[test]
