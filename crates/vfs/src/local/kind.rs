@@ -20,6 +20,9 @@ pub(super) struct Kind {
     /// Whether syncfs(2) writes names and attributes. FUSE asks nothing of the process behind it then (but for
     /// virtiofs, which cannot be told apart), and 9p and eCryptfs nothing of what is below.
     pub(super) syncs_all: bool,
+    /// Whether what is removed while it is open here goes on under another name (`.nfsXXXX`, `.fuse_hiddenXXXX`), so
+    /// that its directory cannot be removed, or cannot be removed at all: NFS, FUSE and CIFS.
+    pub(super) hides_open: bool,
     /// How it does with inode numbers.
     pub(super) ways: Ways,
 }
@@ -32,16 +35,26 @@ impl Kind {
         const FUSE: i64 = 0x6573_5546;
         const ECRYPTFS: i64 = 0xf15f;
         const NINE_P: i64 = 0x0102_1997;
+        const NFS: i64 = 0x6969;
+        const CIFS: i64 = 0xff53_4d42;
+        const SMB2: i64 = 0xfe53_4d42;
         let exact = Ways { grain: Duration::ZERO, shuns: false };
-        let unknown =
-            Kind { has_journal: false, syncs_all: true, acl_apart: false, ways: Ways { grain: REST, shuns: false } };
+        let unknown = Kind {
+            has_journal: false,
+            syncs_all: true,
+            acl_apart: false,
+            hides_open: false,
+            ways: Ways { grain: REST, shuns: false },
+        };
         match fstatfs(root).map(|s| s.f_type) {
             Ok(XFS) => Kind { has_journal: true, acl_apart: true, ways: exact, ..unknown },
             Ok(EXT) => {
                 let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
                 Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..unknown }
             }
-            Ok(FUSE | ECRYPTFS | NINE_P) => Kind { syncs_all: false, ..unknown },
+            Ok(FUSE) => Kind { syncs_all: false, hides_open: true, ..unknown },
+            Ok(ECRYPTFS | NINE_P) => Kind { syncs_all: false, ..unknown },
+            Ok(NFS | CIFS | SMB2) => Kind { hides_open: true, ..unknown },
             _ => unknown,
         }
     }

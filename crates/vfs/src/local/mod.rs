@@ -36,6 +36,7 @@ mod ids;
 mod kind;
 mod largest;
 mod layers;
+mod leaving;
 mod listing;
 mod namespace;
 mod numbers;
@@ -297,11 +298,6 @@ impl LocalDisk {
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
         let outlive = || self.disk.with_graveyard(Graveyard::outlive);
         if full && (self.disk.stock.clear() | self.disk.files.close_removed() | outlive()) { work() } else { done }
-    }
-
-    /// Takes leave of an object that lost its last name.
-    fn bury(&self, object: Object) {
-        self.disk.with_graveyard(|yard| yard.bury(object.key, object.fd, &object.attr));
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
 use rustix::fs::{
-    AtFlags, CWD, FileType as Kind, Mode, Timespec, chmodat, fgetxattr, linkat, makedev, mkdirat, mknodat, renameat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, FileType as Kind, Mode, Timespec, chmodat, fgetxattr, linkat, makedev, mkdirat, mknodat, symlinkat,
 };
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,8 +17,10 @@ use super::acting;
 use super::errno::OrStatus;
 use super::files::wcc;
 use super::graveyard::REST;
+use super::leaving::Leaving;
 use super::resolve::{Folder, Object};
 use super::stat::Stat;
+use super::syscalls::{renameat, unlinkat};
 use super::{LocalDisk, stat};
 use crate::{Cred, FileId, Made, Result, attrs, names};
 
@@ -282,9 +283,12 @@ impl LocalDisk {
         acting::own();
         // Somebody else may have put another object there.
         if stat::at(&dir.fd, name).is_ok_and(|there| self.within(there).key == child.key) {
-            unmake(dir, name, child.attr.kind);
+            let (kind, leaving) = (child.attr.kind, self.leave(child));
+            unmake(dir, name, kind);
+            self.lost_name(dir, name, leaving);
+        } else {
+            self.lost_name(dir, name, Leaving::open(child));
         }
-        self.lost_name(dir, name, child);
     }
 
     /// What has been made since `began` could not be opened, as when no more descriptors are to be had. The name
@@ -306,7 +310,7 @@ impl LocalDisk {
         let (victim, wcc) = {
             let (_step, victim) = self.lock_child(cred, &dir, name)?;
             let before = dir.attr()?;
-            let victim = victim.ok_or(Status::NoEnt)?;
+            let victim = self.leave(victim.ok_or(Status::NoEnt)?);
             {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 unlinkat(&dir.fd, name, flags).nfs()?;
@@ -323,7 +327,7 @@ impl LocalDisk {
         names::old_name(from.1)?;
         names::old_name(to.1)?;
         let (source, target) = (self.folder(from.0)?, self.folder(to.0)?);
-        let (moved, replaced, dirs) = {
+        let (moved, replaced, are_one, dirs) = {
             let (_step, mut objects) = self.lock_children(cred, &[(&source, from.1), (&target, to.1)])?;
             let before = (source.attr()?, target.attr()?);
             let replaced = objects.pop().flatten();
@@ -331,15 +335,17 @@ impl LocalDisk {
             if moved.attr.kind == FileType::Directory && source.key != target.key {
                 self.may_hold_directories(&target)?;
             }
+            // Two names of one file: the kernel leaves both.
+            let are_one = replaced.as_ref().is_some_and(|there| there.key == moved.key);
+            let replaced = replaced.filter(|_| !are_one).map(|there| self.leave(there));
             {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 renameat(&source.fd, from.1, &target.fd, to.1).nfs()?;
             }
             let dirs = RenameDirs { from: wcc(before.0, &source.fd)?, to: wcc(before.1, &target.fd)? };
-            (moved, replaced, dirs)
+            (moved, replaced, are_one, dirs)
         };
-        // Two names of one file: the kernel leaves both.
-        if replaced.as_ref().is_none_or(|there| there.key != moved.key) {
+        if !are_one {
             let hint = moved.hint;
             self.table().moved(moved.key, (source.key, from.1), (target.key, to.1), hint);
             replaced.into_iter().for_each(|there| self.lost_name(&target, to.1, there));
@@ -443,22 +449,6 @@ impl LocalDisk {
         match opened {
             Err(Status::NoEnt) => Ok(None),
             done => done.map(Some),
-        }
-    }
-
-    /// `name` in `dir` no longer leads to `object`.
-    fn lost_name(&self, dir: &Folder, name: &[u8], object: Object) {
-        let gone = stat::of(&object.fd).is_ok_and(|now| now.attr.nlink == 0);
-        if gone {
-            self.table().removed(object.key);
-            self.disk.files.gone(object.key);
-            self.disk.dirs.close(object.key);
-            if object.attr.kind == FileType::Directory {
-                self.disk.stock.remove(object.key);
-            }
-            self.bury(object);
-        } else {
-            self.table().forget_name(object.key, dir.key, name);
         }
     }
 }

@@ -11,8 +11,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::data::{Data, For, OpenFiles};
 use super::flush_failure::{disk, me};
-use super::ids::{Hint, Key};
-use super::resolve::Object;
+use super::ids::Key;
 
 const KEY: Key = Key { ino: 1, born_ns: 0 };
 /// How long a close takes here, and how long nobody has to wait.
@@ -50,8 +49,7 @@ fn the_graveyard_is_free_while_a_removed_file_is_closed() {
     let (fd, _other) = slow();
     // Too large to be kept, wherever this runs.
     let attr = Attr { used: u64::MAX, ..disk.attr_of(&a).unwrap() };
-    let object = Object { fd, key: KEY, hint: Hint::default(), attr };
-    nobody_waits(|| disk.bury(object), || disk.disk.with_graveyard(|_| ()));
+    nobody_waits(|| disk.bury(KEY, fd, &attr), || disk.disk.with_graveyard(|_| ()));
 }
 
 #[test]

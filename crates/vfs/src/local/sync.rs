@@ -361,6 +361,7 @@ mod tests {
             has_journal: true,
             syncs_all: true,
             acl_apart: false,
+            hides_open: false,
             ways: Ways { grain: Duration::ZERO, shuns: false },
         };
         let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), |_, _| kind).unwrap();
@@ -378,7 +379,7 @@ mod tests {
         let ways = Ways { grain: Duration::ZERO, shuns: false };
         for acl_apart in [false, true] {
             let top = tempfile::tempdir().unwrap();
-            let kind = Kind { has_journal: true, syncs_all: true, acl_apart, ways };
+            let kind = Kind { has_journal: true, syncs_all: true, acl_apart, hides_open: false, ways };
             let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), |_, _| kind).unwrap();
             let ledger = Arc::<Ledger>::default();
             let view = disk.deferring(&ledger).unwrap();

@@ -1,10 +1,54 @@
 //! The system calls that put data on stable storage. In tests they fail on demand: a disk that
-//! fails is hard to come by.
+//! fails is hard to come by. And those that take names away, which tell there what is open meanwhile.
 
 #[cfg(test)]
 pub(super) use failing::{fail_next, fail_next_with, fdatasync, flushes, fsync, lose, syncfs};
+#[cfg(test)]
+pub(super) use removing::{open_at_removals, renameat, unlinkat};
 #[cfg(not(test))]
-pub(super) use rustix::fs::{fdatasync, fsync, syncfs};
+pub(super) use rustix::fs::{fdatasync, fsync, renameat, syncfs, unlinkat};
+
+#[cfg(test)]
+mod removing {
+    use std::cell::RefCell;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use rustix::fs::{AtFlags, statat};
+    use rustix::io::Result;
+
+    thread_local! {
+        /// By how many descriptors that was open which lost a name, each time, if this is to be noted.
+        static OPEN: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
+    }
+
+    /// By how many descriptors this process had open what it took names of while it did `work`, each time.
+    pub(in super::super) fn open_at_removals(work: impl FnOnce()) -> Vec<usize> {
+        OPEN.set(Some(Vec::new()));
+        work();
+        OPEN.take().unwrap()
+    }
+
+    fn note(dir: impl AsFd, name: &[u8]) {
+        let Ok(there) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+        OPEN.with_borrow_mut(|seen| {
+            let Some(seen) = seen else { return };
+            let open =
+                std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::metadata(fd.ok()?.path()).ok());
+            seen.push(open.filter(|open| (open.dev(), open.ino()) == (there.st_dev, there.st_ino)).count());
+        });
+    }
+
+    pub(in super::super) fn unlinkat(dir: impl AsFd, name: &[u8], flags: AtFlags) -> Result<()> {
+        note(&dir, name);
+        rustix::fs::unlinkat(dir, name, flags)
+    }
+
+    pub(in super::super) fn renameat(from: impl AsFd, name: &[u8], to: impl AsFd, new: &[u8]) -> Result<()> {
+        note(&to, new);
+        rustix::fs::renameat(from, name, to, new)
+    }
+}
 
 #[cfg(test)]
 mod failing {

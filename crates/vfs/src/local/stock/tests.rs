@@ -20,6 +20,7 @@ fn disk(honour: bool) -> (tempfile::TempDir, LocalDisk, FileId) {
         has_journal: false,
         syncs_all: true,
         acl_apart: false,
+        hides_open: false,
         ways: Ways { grain: Duration::ZERO, shuns: true },
     };
     let disk = LocalDisk::open_as(top.path(), options, |_, _| kind).unwrap();

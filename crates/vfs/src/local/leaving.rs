@@ -1,0 +1,142 @@
+//! Taking leave of an object that loses a name.
+//!
+//! On most disks what is open when it loses its last name is without one from then on, and an open descriptor tells
+//! whether that has happened. Where it would go on under another name ([`Kind::hides_open`](super::kind::Kind)), and its
+//! directory could not be removed for that, nothing is kept open of it: as knfsd does (EXPORT_OP_CLOSE_BEFORE_UNLINK).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use remora_wire::nfs3::{Attr, FileType};
+
+use super::ids::Key;
+use super::resolve::{Folder, Object};
+use super::{LocalDisk, stat};
+
+/// An object that is to lose a name.
+pub(super) struct Leaving {
+    key: Key,
+    /// What it looked like before.
+    attr: Attr,
+    /// Open to name it, unless it must not be.
+    fd: Option<Arc<OwnedFd>>,
+}
+
+impl Leaving {
+    /// What is known of it stays open.
+    pub(super) fn open(object: Object) -> Leaving {
+        Leaving { key: object.key, attr: object.attr, fd: Some(object.fd) }
+    }
+
+    /// Whether it has no name any more.
+    fn is_gone(&self) -> bool {
+        match &self.fd {
+            Some(fd) => stat::links(fd) == Ok(0),
+            None => self.attr.kind == FileType::Directory || self.attr.nlink <= 1,
+        }
+    }
+}
+
+impl LocalDisk {
+    /// `object` is about to lose a name.
+    pub(super) fn leave(&self, object: Object) -> Leaving {
+        if !self.disk.kind.hides_open {
+            return Leaving::open(object);
+        }
+        let Object { fd, key, attr, .. } = object;
+        drop(fd);
+        // It may live on, under another name or because it cannot be removed: what was written to it must not be lost
+        // without anybody being told.
+        self.disk.pay_overdue(self.disk.files.owed.begin(key));
+        self.disk.files.close(key);
+        self.disk.dirs.close(key);
+        Leaving { key, attr, fd: None }
+    }
+
+    /// `name` in `dir` no longer leads to it.
+    pub(super) fn lost_name(&self, dir: &Folder, name: &[u8], leaving: Leaving) {
+        if !leaving.is_gone() {
+            return self.table().forget_name(leaving.key, dir.key, name);
+        }
+        let Leaving { key, attr, fd } = leaving;
+        self.table().removed(key);
+        self.disk.files.gone(key);
+        self.disk.dirs.close(key);
+        if attr.kind == FileType::Directory {
+            self.disk.stock.remove(key);
+        }
+        if let Some(fd) = fd {
+            self.bury(key, fd, &attr);
+        }
+    }
+
+    /// Takes leave of an object that has lost its last name.
+    pub(super) fn bury(&self, key: Key, fd: Arc<OwnedFd>, attr: &Attr) {
+        self.disk.with_graveyard(|yard| yard.bury(key, fd, attr));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
+
+    use super::super::flush_failure::me;
+    use super::super::kind::Kind;
+    use super::super::syscalls::{lose, open_at_removals};
+    use super::super::{LocalDisk, Options, ids};
+    use crate::{FileId, Vfs};
+
+    fn disk(hides_open: bool) -> (tempfile::TempDir, LocalDisk) {
+        let dir = tempfile::tempdir().unwrap();
+        let kind = |root: &_, device| Kind { hides_open, ..Kind::of(root, device) };
+        let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), kind).unwrap();
+        (dir, disk)
+    }
+
+    /// A file that was written to and read, in the root.
+    fn file(disk: &LocalDisk, name: &[u8]) -> FileId {
+        let made = disk.create(&me(), &disk.root(), name, &CreateHow::Guarded(SetAttr::NONE)).unwrap().id;
+        disk.write(&me(), &made, 0, &Bytes::from_static(b"text"), Stable::Unstable).unwrap();
+        disk.read(&me(), &made, 0, 4).unwrap();
+        made
+    }
+
+    #[test]
+    fn nothing_is_open_of_what_loses_a_name_where_it_would_be_hidden_for_that() {
+        for hides in [false, true] {
+            let (_dir, disk) = disk(hides);
+            let root = disk.root();
+            for name in [b"removed", b"forgone", b"another"] {
+                file(&disk, name);
+            }
+            let folder = disk.mkdir(&me(), &root, b"folder", &SetAttr::NONE).unwrap().id;
+            disk.lookup(&me(), &folder, b"none").unwrap_err();
+            let open = open_at_removals(|| {
+                disk.remove(&me(), &root, b"removed").unwrap();
+                disk.rename(&me(), (&root, b"another"), (&root, b"forgone")).unwrap();
+                disk.rmdir(&me(), &root, b"folder").unwrap();
+            });
+            assert_eq!(open.len(), 3);
+            assert!(open.iter().all(|open| (*open == 0) == hides), "{open:?}, hides: {hides}");
+        }
+    }
+
+    #[test]
+    fn what_is_closed_before_it_loses_a_name_is_gone_with_the_last_and_lives_on_with_another() {
+        let (_dir, disk) = disk(true);
+        let root = disk.root();
+        let id = file(&disk, b"a");
+        disk.link(&me(), &id, &root, b"b").unwrap();
+        disk.write(&me(), &id, 0, &Bytes::from_static(b"TEXT"), Stable::Unstable).unwrap();
+        let (before, key) = (disk.verifier(), ids::decode(&id).unwrap().0);
+        lose(&disk.disk.files.held(key).unwrap());
+        disk.remove(&me(), &root, b"a").unwrap();
+        assert_ne!(disk.verifier(), before, "that what was written is lost could not be told later");
+        assert_eq!(disk.read(&me(), &id, 0, 4).unwrap().0, b"TEXT"[..]);
+        disk.rename(&me(), (&root, b"b"), (&root, b"b")).unwrap();
+        disk.remove(&me(), &root, b"b").unwrap();
+        assert_eq!(disk.getattr(&id), Err(Status::Stale));
+        assert!(disk.disk.files.held(key).is_none());
+    }
+}
