@@ -83,7 +83,7 @@ impl Form {
 /// What came of a [`Job`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The whole reply; empty for a question of the cache's.
+    /// The whole reply; empty for a question of the cache's, and where there is to be none.
     pub(crate) reply: Bytes,
     pub(crate) result: Result<(), Failure>,
     /// Times of the call's target afterwards.
@@ -95,6 +95,8 @@ pub struct Answer {
 pub(crate) enum Failure {
     Denied,
     BadHandle,
+    /// There is no word for that, and no reply.
+    Busy,
     Other,
 }
 
@@ -223,7 +225,13 @@ impl Job {
     }
 
     fn run_mount(&self, exec: &Exec, path: &Bytes) -> Answer {
-        let result = mnt::mount(exec, path);
+        let result = match mnt::mount(exec, path) {
+            Ok(mounted) => Ok(mounted),
+            Err(status) => match mnt::error(status) {
+                Some(error) => Err(error),
+                None => return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None },
+            },
+        };
         let result_of_job = result.as_ref().map(drop).map_err(|e| match e {
             mount::MountError::Access => Failure::Denied,
             _ => Failure::Other,

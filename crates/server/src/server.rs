@@ -174,11 +174,13 @@ impl Server {
         match answer.result {
             Err(Failure::Denied) => self.stats.denied += 1,
             Err(Failure::BadHandle) => self.stats.bad_handles += 1,
+            Err(Failure::Busy) => self.stats.overload_dropped += 1,
             Err(Failure::Other) => self.stats.failed += 1,
             Ok(()) => {}
         }
         match kind {
             Kind::Plain => self.send(peer, answer.reply),
+            Kind::Mount(_) if answer.result == Err(Failure::Busy) => {}
             Kind::Mount(path) => {
                 if answer.result.is_ok() {
                     self.mounts().add(client, &path);
@@ -376,7 +378,7 @@ impl Server {
         if self.in_flight.has_room(&self.config.limits, from.addr.ip().to_canonical(), bytes) {
             self.execute(from, xid, bytes, Work::Mount { caller, path: path.clone(), version }, Kind::Mount(path));
         } else {
-            // MOUNT has no word for "later"; clients ask again after silence.
+            // As where the file system is busy.
             self.stats.overload_dropped += 1;
         }
     }

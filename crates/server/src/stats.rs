@@ -39,7 +39,8 @@ pub struct Stats {
     pub denied: u64,
     /// Calls with a handle that this server did not make, or whose object is gone.
     pub bad_handles: u64,
-    /// Datagram requests dropped because too much was in flight.
+    /// Requests dropped because too much was in flight, by datagram or where there is no word for that, or MNT's
+    /// because the file system was busy.
     pub overload_dropped: u64,
     /// Stream requests put off with JUKEBOX because too much was in flight: the host did not
     /// hold its streams back.

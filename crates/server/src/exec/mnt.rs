@@ -9,22 +9,22 @@ use super::Exec;
 
 /// The directory at `path`: the export with the longest matching name, and from there name by
 /// name with the caller's own rights. Neither `..` nor a symbolic link is followed.
-pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
-    let (exported, rest) = exec.exports.find(path).ok_or(MountError::NoEnt)?;
+pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, Status> {
+    let (exported, rest) = exec.exports.find(path).ok_or(Status::NoEnt)?;
     let export = &exported.export;
-    let terms = export.access.terms(exec.peer.addr).ok_or(MountError::Access)?;
+    let terms = export.access.terms(exec.peer.addr).ok_or(Status::Access)?;
     let cred = terms.cred(exec.caller);
     let mut id = export.vfs.root();
-    let mut kind = export.vfs.getattr(&id).map_err(error)?.kind;
+    let mut kind = export.vfs.getattr(&id)?.kind;
     for name in rest {
         if kind != FileType::Directory {
-            return Err(MountError::NotDir);
+            return Err(Status::NotDir);
         }
-        let (next, attr) = export.vfs.lookup(&cred, &id, name).map_err(error)?;
+        let (next, attr) = export.vfs.lookup(&cred, &id, name)?;
         (id, kind) = (next, attr.kind);
     }
     if kind != FileType::Directory {
-        return Err(MountError::NotDir);
+        return Err(Status::NotDir);
     }
     Ok(Mounted {
         fh: exec.exports.handle(exported, &id, exec.version),
@@ -32,8 +32,11 @@ pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, MountError> {
     })
 }
 
-fn error(status: Status) -> MountError {
-    match status {
+/// What a client is told of a failure; nothing of one that is over soon: MOUNT has no word for "later", and clients ask
+/// again after silence.
+pub(crate) fn error(status: Status) -> Option<MountError> {
+    Some(match status {
+        Status::Jukebox => return None,
         Status::Perm => MountError::Perm,
         Status::NoEnt | Status::Stale => MountError::NoEnt,
         Status::Access => MountError::Access,
@@ -43,5 +46,5 @@ fn error(status: Status) -> MountError {
         Status::NotSupp => MountError::NotSupp,
         Status::Io => MountError::Io,
         _ => MountError::ServerFault,
-    }
+    })
 }

@@ -128,13 +128,19 @@ impl World {
         reply
     }
 
-    /// What becomes of a call of MOUNT, and its results.
-    pub(crate) fn ask_mount(&mut self, from: Peer, call: &mount::Call) -> (Outcome, Reader) {
+    /// Hands the server a call of MOUNT; says by which xid.
+    pub(crate) fn send_mount(&mut self, from: Peer, call: &mount::Call) -> u32 {
         self.next_xid += 1;
         let (xid, mut out) = (self.next_xid, Vec::new());
         header(xid, mount::PROGRAM, mount::VERSION, call.proc()).encode(&mut out);
         call.encode(&mut out);
         self.input(from, out.into());
+        xid
+    }
+
+    /// What becomes of a call of MOUNT, and its results.
+    pub(crate) fn ask_mount(&mut self, from: Peer, call: &mount::Call) -> (Outcome, Reader) {
+        let xid = self.send_mount(from, call);
         self.run_all();
         let mut r = Reader::new(self.sent.pop().expect("a reply").payload);
         let header = ReplyHeader::decode(&mut r).unwrap();
