@@ -182,7 +182,8 @@ impl Server {
             Kind::Plain => self.send(peer, answer.reply),
             Kind::Mount(_) if answer.result == Err(Failure::Busy) => {}
             Kind::Mount(path) => {
-                if answer.result.is_ok() {
+                // Other exports may have come into force meanwhile, and taken out the lines of those that went.
+                if answer.result.is_ok() && self.config.exports.exports(&path) {
                     self.mounts().add(client, &path);
                 }
                 self.send(peer, answer.reply);

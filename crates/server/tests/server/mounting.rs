@@ -1,4 +1,4 @@
-//! MNT while the file system is busy.
+//! MNT while something else happens: the file system is busy, other exports come into force.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,5 +30,19 @@ fn a_mount_of_a_busy_file_system_is_met_with_silence() {
         let stats = w.server.stats();
         assert_eq!((w.sent.len(), stats.overload_dropped - dropped, stats.failed), (0, 1, 0));
         assert!(matches!(w.mount(from, &Call::Mnt("/d".into())), Reply::Mnt(Ok(_))));
+    }
+}
+
+#[test]
+fn a_mount_that_other_exports_overtake_leaves_a_line_only_if_they_have_it() {
+    for (new, lines) in [("/b", 0), ("/a/", 1)] {
+        let mut w = World::with(cache::Config::full(), Default::default(), |e| e.names = vec!["/a".into()]);
+        w.send_mount(udp(), &Call::Mnt("/a".into()));
+        let mnt = w.take_job();
+        w.server.set_exports(exporting(new, w.fs.clone()));
+        w.run(mnt);
+        assert_eq!(w.sent.drain(..).count(), 1, "it is answered");
+        let Reply::Dump(list) = w.mount(tcp(1), &Call::Dump) else { panic!() };
+        assert_eq!(list.len(), lines, "{new}");
     }
 }
