@@ -51,11 +51,16 @@ pub(super) async fn at_hangups(
                 serving.set_exports(next.exports.clone());
                 let notes: Vec<String> = next.plan.notes.iter().cloned().chain(super::room(serving, &next)).collect();
                 tell(args, voice, Ok((changes, &notes)));
-                now = Arc::new(next);
+                let_go(std::mem::replace(&mut now, Arc::new(next)));
             }
             Err(error) => tell(args, voice, Err(error)),
         }
     }
+}
+
+/// Lets go of what may have thousands of files to close, beside who listens to signals. The end waits for none of it.
+fn let_go<T: Send + 'static>(old: T) {
+    drop(tokio::task::spawn_blocking(move || drop(old)));
 }
 
 /// Waits for what is read, and whether there was another hang-up meanwhile: the files may have changed behind the
@@ -103,5 +108,31 @@ fn tell(args: &Serve, voice: &Voice, result: Result<(Changes, &Vec<String>)>) {
                 voice.json(&Report { reloaded: false, changes: None, notes: &[], error });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// It closes no sooner than it is told to, and says whether it was.
+    struct Slow(Receiver<()>, Sender<bool>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let told = self.0.recv_timeout(Duration::from_secs(5)).is_ok();
+            self.1.send(told).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn exports_that_are_slow_to_close_hold_nobody_up() {
+        let ((close, told), (closed, was_told)) = (channel(), channel());
+        let_go(Slow(told, closed));
+        close.send(()).unwrap();
+        assert!(was_told.recv().unwrap());
     }
 }
