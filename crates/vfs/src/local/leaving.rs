@@ -130,7 +130,7 @@ mod tests {
         disk.link(&me(), &id, &root, b"b").unwrap();
         disk.write(&me(), &id, 0, &Bytes::from_static(b"TEXT"), Stable::Unstable).unwrap();
         let (before, key) = (disk.verifier(), ids::decode(&id).unwrap().0);
-        lose(&disk.disk.files.held(key).unwrap());
+        lose(disk.disk.files.held(key).unwrap());
         disk.remove(&me(), &root, b"a").unwrap();
         assert_ne!(disk.verifier(), before, "that what was written is lost could not be told later");
         assert_eq!(disk.read(&me(), &id, 0, 4).unwrap().0, b"TEXT"[..]);
