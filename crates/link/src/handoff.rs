@@ -37,10 +37,23 @@ pub(crate) struct HandOffs {
 
 #[derive(Clone, Copy, Debug)]
 struct Saying {
-    signal: HandOff,
+    name: Announcement,
+    since: Time,
+    /// How long the switch is to take, if this says that it begins.
+    expected: Option<Duration>,
     repeat_at: Time,
     gap: Duration,
     give_up_at: Time,
+}
+
+impl Saying {
+    /// What is said at `now`. Whoever hears only this repetition is to hold no longer than this end, so half of
+    /// what has passed is taken off what is to be doubled.
+    fn signal(&self, now: Time) -> HandOff {
+        let left = self.expected.map(|expected| expected.saturating_sub(now.since(self.since) / 2));
+        let expected_ms = left.map(|left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
+        HandOff { announcement: self.name, expected_ms }
+    }
 }
 
 /// A switch that has taken too long: sending is held for it no more.
@@ -67,20 +80,21 @@ impl HandOffs {
     pub(crate) fn announce(&mut self, now: Time, epoch: u16, phase: HandOffPhase) {
         self.changed_at = now;
         self.last_id = self.last_id.wrapping_add(1);
-        let announcement = Announcement { epoch, id: self.last_id };
-        let (expected_ms, persist) = match phase {
+        let (expected, persist) = match phase {
             HandOffPhase::Begin { expected } => {
                 let expected = expected.min(EXPECTED_MAX);
                 self.own_until = Some(now + hold(expected));
-                (Some(u32::try_from(expected.as_millis()).unwrap_or(u32::MAX)), hold(expected))
+                // Heard later it would make the peer hold when this end does no more.
+                (Some(expected), expected * 2)
             }
             HandOffPhase::End => {
                 self.own_until = None;
                 (None, hold(EXPECTED_MAX))
             }
         };
-        let signal = HandOff { announcement, expected_ms };
-        self.saying = Some(Saying { signal, repeat_at: now, gap: REPEAT.0, give_up_at: now + persist });
+        let name = Announcement { epoch, id: self.last_id };
+        let give_up_at = now + persist;
+        self.saying = Some(Saying { name, since: now, expected, repeat_at: now, gap: REPEAT.0, give_up_at });
     }
 
     /// Takes the peer's signal; an older one than the latest only is acknowledged.
@@ -118,7 +132,7 @@ impl HandOffs {
 
     /// The peer has heard that signal.
     pub(crate) fn acknowledged(&mut self, name: Announcement) {
-        if self.saying.is_some_and(|s| s.signal.announcement == name) {
+        if self.saying.is_some_and(|s| s.name == name) {
             self.saying = None;
         }
     }
@@ -135,14 +149,11 @@ impl HandOffs {
 
     /// The signal to send now, if one is due.
     pub(crate) fn take_due(&mut self, now: Time) -> Option<HandOff> {
+        self.saying.take_if(|saying| saying.give_up_at < now);
         let saying = self.saying.as_mut().filter(|s| s.repeat_at <= now)?;
-        let signal = saying.signal;
         saying.repeat_at = now + saying.gap;
         saying.gap = (saying.gap * 2).min(REPEAT.1);
-        if now >= saying.give_up_at {
-            self.saying = None;
-        }
-        Some(signal)
+        Some(saying.signal(now))
     }
 
     /// Ends what is overdue; call again until it is `None`.

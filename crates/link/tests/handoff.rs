@@ -66,11 +66,13 @@ fn a_signal_that_is_lost_is_repeated_and_told_once() {
     world.run(Time::from_secs(1), |_| {});
     world.links[1].announce_handoff(world.now, BEGIN);
     world.run(Time::from_millis(1350), |_| {});
-    assert_eq!(phases(&world, 0), [BEGIN]);
+    // After 20, 60 and 140 ms, and half of that is off.
+    let begin = HandOffPhase::Begin { expected: Duration::from_millis(230) };
+    assert_eq!(phases(&world, 0), [begin]);
     world.run(Time::from_millis(1400), |_| {});
     world.links[1].announce_handoff(world.now, HandOffPhase::End);
     world.run(Time::from_secs(2), |_| {});
-    assert_eq!(phases(&world, 0), [BEGIN, HandOffPhase::End]);
+    assert_eq!(phases(&world, 0), [begin, HandOffPhase::End]);
 }
 
 #[test]
@@ -91,6 +93,31 @@ fn a_switch_whose_end_is_never_told_does_not_hold_for_ever() {
             assert!(deliveries(&world, to, 2600, 2700) > 0, "station {to} goes on");
         }
     }
+}
+
+fn base_holds(world: &World) -> bool {
+    world.view(0, 1).state == State::HandOff
+}
+
+#[test]
+fn a_signal_that_is_heard_late_holds_no_longer() {
+    let mut world = world(&[(990, 1250)]);
+    world.run(Time::from_secs(1), |_| {});
+    world.links[1].announce_handoff(world.now, BEGIN);
+    // Twice 300 ms and a second after it was announced, as at the mobile.
+    world.run(Time::from_millis(2590), |_| {});
+    assert!(base_holds(&world));
+    world.run(Time::from_millis(2610), |_| {});
+    assert!(!base_holds(&world));
+}
+
+#[test]
+fn a_signal_that_is_not_heard_in_a_whole_switch_holds_nobody() {
+    let mut world = world(&[(990, 2650)]);
+    world.run(Time::from_secs(1), |_| {});
+    world.links[1].announce_handoff(world.now, BEGIN);
+    world.run(Time::from_secs(5), |w| assert!(!base_holds(w), "{:?}", w.now));
+    assert_eq!(phases(&world, 0), []);
 }
 
 /// A mobile in a switch does not say what has become of what is under way to it.
