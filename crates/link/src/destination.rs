@@ -221,9 +221,8 @@ impl Destination {
         }
     }
 
-    /// The probe to send now; `busy` if others wait for the medium. The caller sends it and
-    /// says so with [`probed`](Destination::probed).
-    /// `airtimes`: what it and others take, if that is known.
+    /// The probe to send now; `busy` if others wait for the medium; `airtimes`: what it and others take, if that is
+    /// known. The caller sends it and says so with [`probed`](Destination::probed).
     pub(crate) fn probe(
         &mut self,
         now: Time,
@@ -299,14 +298,21 @@ impl Destination {
 
     /// What is to be said to it now, out of turn: answers, of which there may be one in each `gap`
     /// on average, the signal of a cell switch, and the question what has become of earlier frames.
-    /// `ack_due` if an acknowledgement is to go alone.
+    /// `ack_due` if an acknowledgement is to go alone; `signals` is what [`HandOffs::take_due`] calls airtime.
     ///
-    /// Until it may go, one answer stands for all. The caller sends it and says so with
-    /// [`answered`](Destination::answered) or [`probed`](Destination::probed).
-    pub(crate) fn speak(&mut self, now: Time, gap: Duration, ack_due: bool, config: &Config) -> Option<Frame> {
+    /// Until it may go, one answer stands for all. The caller says so with [`answered`](Destination::answered) or
+    /// [`probed`](Destination::probed) when it has sent it.
+    pub(crate) fn speak(
+        &mut self,
+        now: Time,
+        gap: Duration,
+        ack_due: bool,
+        signals: Option<Duration>,
+        config: &Config,
+    ) -> Option<Frame> {
         let may_answer = self.answers.opens_at(gap) <= now;
         let owed = if may_answer { self.handoffs.take_owed() } else { None };
-        let said = owed.map(Frame::HandOffAck).or_else(|| self.handoffs.take_due(now).map(Frame::HandOff));
+        let said = owed.map(Frame::HandOffAck).or_else(|| self.handoffs.take_due(now, signals).map(Frame::HandOff));
         if said.is_some() || self.handoffs.holds() {
             return said;
         }
@@ -349,8 +355,7 @@ impl Destination {
     }
 
     /// The question what has become of earlier frames, which tells what was given up, if it is to be
-    /// asked. The caller sends
-    /// it and says so with [`probed`](Destination::probed).
+    /// asked. The caller sends it and says so with [`probed`](Destination::probed).
     fn take_question(&mut self, config: &Config) -> Option<Frame> {
         // What was given up is told by the next DATA; where there is none the other end would hold what came
         // behind it for as long as the longest lifetime.

@@ -10,6 +10,10 @@ use crate::HandOffPhase;
 
 /// Between two repetitions of a signal nobody has acknowledged: at first, and at most.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
+/// At most, where nothing tells what they take.
+const REPEAT_CAREFUL: Duration = Duration::from_secs(1);
+/// Repetitions to all peers together take at most one part in this of the medium.
+const AIRTIME_PART: u32 = 8;
 /// The longest switch believed in.
 const EXPECTED_MAX: Duration = Duration::from_secs(60);
 
@@ -147,12 +151,18 @@ impl HandOffs {
         self.owed.take()
     }
 
-    /// The signal to send now, if one is due.
-    pub(crate) fn take_due(&mut self, now: Time) -> Option<HandOff> {
+    /// Whether there is something to say that the peer has not acknowledged.
+    pub(crate) fn is_saying(&self) -> bool {
+        self.saying.is_some()
+    }
+
+    /// The signal to send now, if one is due. `airtime`: what it takes with one to each other peer that is to be
+    /// told, if that is known.
+    pub(crate) fn take_due(&mut self, now: Time, airtime: Option<Duration>) -> Option<HandOff> {
         self.saying.take_if(|saying| saying.give_up_at < now);
         let saying = self.saying.as_mut().filter(|s| s.repeat_at <= now)?;
-        saying.repeat_at = now + saying.gap;
-        saying.gap = (saying.gap * 2).min(REPEAT.1);
+        saying.repeat_at = now + saying.gap.max(airtime.unwrap_or_default() * AIRTIME_PART);
+        saying.gap = (saying.gap * 2).min(if airtime.is_some() { REPEAT.1 } else { REPEAT_CAREFUL });
         Some(saying.signal(now))
     }
 

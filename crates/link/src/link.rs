@@ -19,6 +19,8 @@ use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, 
 const ANSWERS_PART: u32 = 8;
 /// Where the rate is not known, probes are answered once in this time.
 const ANSWER_GAP: Duration = Duration::from_millis(1);
+/// The signal of a cell switch, in bytes.
+const SIGNAL_LEN: usize = 9;
 /// An acknowledgement that waits for DATA to ride on goes alone this long after that should
 /// have gone.
 const RIDE_GRACE: Duration = Duration::from_micros(100);
@@ -191,7 +193,7 @@ impl Link {
     fn control(&mut self, now: Time) -> Option<Transmit> {
         let ready = self.ready().count();
         let (alone, gap) = (ready <= 1, self.answer_gap(ready));
-        let must_ask = self.pacer.must_ask(&self.config);
+        let (must_ask, signals) = (self.pacer.must_ask(&self.config), self.signals_airtime());
         for peer in self.peers().collect::<Vec<_>>() {
             let ack_at = self.peers.get(&peer).and_then(|d| self.ack_at(d, gap, alone));
             let Some(destination) = self.peers.get_mut(&peer) else { continue };
@@ -199,7 +201,7 @@ impl Link {
             if must_ask {
                 destination.ask_if_unasked();
             }
-            let Some(frame) = destination.speak(now, gap, ack_due, &self.config) else { continue };
+            let Some(frame) = destination.speak(now, gap, ack_due, signals, &self.config) else { continue };
             let (transmit, departure) = self.transmit(now, peer, &frame);
             let cost = self.answer_cost(self.config.cost(transmit.payload.len()), ready).max(gap);
             let destination = self.peers.get_mut(&peer)?;
@@ -215,6 +217,12 @@ impl Link {
             return Some(transmit);
         }
         None
+    }
+
+    /// What the signals of a cell switch take, one to each peer that has not acknowledged it, if that is known.
+    fn signals_airtime(&self) -> Option<Duration> {
+        let peers = self.peers.values().filter(|d| d.handoffs.is_saying()).count() as u64;
+        self.pacer.rate().map(|rate| rate.airtime(self.config.cost(SIGNAL_LEN) * peers))
     }
 
     /// The time between two short answers to one peer, on average, where `ready` destinations

@@ -120,6 +120,34 @@ fn a_signal_that_is_not_heard_in_a_whole_switch_holds_nobody() {
     assert_eq!(phases(&world, 0), []);
 }
 
+/// What the sixth mobile is given in two minutes by a base whose other five are gone, and which may announce a switch.
+fn given_beside_silent_ones(announces: bool) -> usize {
+    let mut medium = Medium::new(6);
+    medium.rate = Rate::from_bits(9600).unwrap();
+    medium.bad[..5].fill(vec![(Time::ZERO, Time::MAX)]);
+    let mut world = World::new(&Config { rate: Some(medium.rate), ..Config::default() }, medium, 4);
+    let mut next = 0;
+    let mut go = |w: &mut World, until: u64| {
+        w.run(Time::from_secs(until), |w| w.saturate(0, 6, 1, &mut next, 400, 3));
+    };
+    go(&mut world, 1);
+    if announces {
+        world.links[0].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(1) });
+        go(&mut world, 2);
+        world.links[0].announce_handoff(world.now, HandOffPhase::End);
+    }
+    go(&mut world, 2);
+    let before = world.delivered[6].len();
+    go(&mut world, 122);
+    world.delivered[6].len() - before
+}
+
+#[test]
+fn signals_that_nobody_hears_leave_the_others_their_share() {
+    let [with, without] = [true, false].map(given_beside_silent_ones);
+    assert!(with * 100 >= without * 80, "{with} packets, {without} without");
+}
+
 /// A mobile in a switch does not say what has become of what is under way to it.
 #[test]
 fn a_mobile_in_a_switch_takes_no_room_from_the_others() {
