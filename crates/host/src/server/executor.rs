@@ -6,7 +6,7 @@
 //! by the thread that has that lane, and their replies go out together.
 //!
 //! A job that owes a flush gives its thread back: it is parked with the others that wait for
-//! the same flush ([`Gathering`]). The flush goes to the end of the line like any job of the client
+//! the same flush ([`Gathering`]). The flush goes to the end of the line like any job of each client
 //! for whom it is asked for, so what was waiting then has a chance to share it, and with an empty
 //! queue it begins at once. The changes of a lane are parked some at a time, as long as there are more:
 //! while one lot is flushed the next one is made.
@@ -65,10 +65,20 @@ struct Waiting {
 enum Task {
     /// A job.
     Execute(Waiting),
-    /// The jobs of a lane.
-    Lane(Lane),
-    /// A flush, for all that wait for it.
+    /// The jobs of a lane, if nobody does them: one for each turn in which it was asked for.
+    Lane(Turn, Lane),
+    /// A flush, for all that wait for it, likewise.
     Flush(Turn, FlushKey),
+}
+
+/// What a thread has to do for a task.
+enum Begun {
+    /// A job.
+    Execute(Waiting),
+    /// The jobs of a lane, this one first.
+    Lane(Lane, Waiting),
+    /// A flush.
+    Flush(FlushKey),
 }
 
 /// A job that is done.
@@ -110,7 +120,7 @@ impl JobQueue {
             let Some(lane) = self.lane_of(&work.execute.job) else {
                 return Some((turn, Task::Execute(Waiting { turn, work })));
             };
-            self.lanes.join(lane, turn, Waiting { turn, work }).then_some((turn, Task::Lane(lane)))
+            self.lanes.join(lane, turn, Waiting { turn, work }).then_some((turn, Task::Lane(turn, lane)))
         });
         self.tasks.push_all(tasks);
     }
@@ -120,6 +130,20 @@ impl JobQueue {
             Queueing::Lanes => self.lanes.of(job),
             Queueing::Daemons => None,
         }
+    }
+
+    /// What is to be done for a task; `None` if others do it, or have done it.
+    fn begin(&self, task: Task) -> Option<Begun> {
+        match task {
+            Task::Execute(job) => Some(Begun::Execute(job)),
+            Task::Lane(turn, lane) => self.lanes.begin(lane, turn).map(|first| Begun::Lane(lane, first)),
+            Task::Flush(turn, key) => self.parked.begin(key, turn).then_some(Begun::Flush(key)),
+        }
+    }
+
+    /// See [`Queue::pop_within`].
+    fn next_within(&self, patience: Duration) -> Option<Begun> {
+        self.tasks.pop_within(patience, |task| self.begin(task))
     }
 
     /// See [`Queue::watch`].
@@ -134,10 +158,10 @@ impl JobQueue {
         self.parked.clear();
     }
 
-    /// Parks a job; the flush that must be asked for, if nobody has, and in whose turn.
+    /// Parks a job; the flush that must be asked for, if it has not been in its turn.
     fn park(&self, job: Parked) -> Option<(Turn, FlushKey)> {
         let (turn, key) = (job.turn, job.unflushed.flush().key());
-        self.parked.join(key, job).then_some((turn, key))
+        self.parked.join(key, turn, job).then_some((turn, key))
     }
 }
 
@@ -154,25 +178,25 @@ pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>>
 pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
     let devoted = Devoted::begin();
     let next = || {
-        hub.jobs.tasks.pop_within(STAYS_CALLER_FOR).or_else(|| {
+        hub.jobs.next_within(STAYS_CALLER_FOR).or_else(|| {
             devoted.rest();
-            hub.jobs.tasks.pop_within(patience)
+            hub.jobs.next_within(patience)
         })
     };
-    while let Some(task) = next() {
-        do_task(hub, task);
+    while let Some(begun) = next() {
+        finish(hub, begun);
     }
 }
 
-fn do_task(hub: &Hub, task: Task) {
-    match task {
-        Task::Execute(job) => {
+fn finish(hub: &Hub, begun: Begun) {
+    match begun {
+        Begun::Execute(job) => {
             let mut batch = Batch::default();
             run(hub, job, &mut batch);
             batch.finish(hub);
         }
-        Task::Lane(lane) => work_off(hub, lane),
-        Task::Flush(turn, key) => flush(hub, turn, key),
+        Begun::Lane(lane, first) => work_off(hub, lane, first),
+        Begun::Flush(key) => flush(hub, key),
     }
 }
 
@@ -238,12 +262,12 @@ fn run(hub: &Hub, Waiting { turn, work }: Waiting, batch: &mut Batch) {
     batch.add(started, (turn, shard, ticket, permit));
 }
 
-/// Does the jobs of a lane, until there are no more or it is others' turn.
-fn work_off(hub: &Hub, lane: Lane) {
+/// Does the jobs of a lane, from the `first` on, until there are no more or it is others' turn.
+fn work_off(hub: &Hub, lane: Lane, first: Waiting) {
     let mut batch = Batch::default();
     let mut since = hub.clock.now();
-    let mut last = None;
-    for _ in 0..TURN_MAX {
+    run(hub, first, &mut batch);
+    for _ in 1..TURN_MAX {
         let Some(job) = hub.jobs.lanes.next(lane) else { return batch.finish(hub) };
         let now = hub.clock.now();
         // Only now: what nothing follows is this thread's own to flush.
@@ -251,12 +275,11 @@ fn work_off(hub: &Hub, lane: Lane) {
             batch.release(hub);
             since = now;
         }
-        last = Some(job.turn);
         run(hub, job, &mut batch);
     }
     batch.finish(hub);
-    if let Some(turn) = last {
-        hub.jobs.tasks.push_mine(turn, Task::Lane(lane));
+    for turn in hub.jobs.lanes.leave(lane).iter() {
+        hub.jobs.tasks.push_mine(turn, Task::Lane(turn, lane));
     }
 }
 
@@ -268,10 +291,10 @@ fn is_due(answers: usize, changes: usize, dear: bool, waited: Duration) -> bool 
     answers_due || changes >= most || waited >= longest
 }
 
-/// Does a flush for all that have gathered by now.
-fn flush(hub: &Hub, turn: Turn, key: FlushKey) {
+/// Does a flush that has begun, for all that have gathered by now.
+fn flush(hub: &Hub, key: FlushKey) {
     let jobs =
-        hub.jobs.parked.begin(key, |job| if job.unflushed.flush().is_dear() { COMPANY_FOR } else { Duration::ZERO });
+        hub.jobs.parked.gather(key, |job| if job.unflushed.flush().is_dear() { COMPANY_FOR } else { Duration::ZERO });
     let result = jobs.first().map_or(Ok(()), |job| {
         let flush = || job.unflushed.flush().run(jobs.len());
         catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|_| {
@@ -281,9 +304,8 @@ fn flush(hub: &Hub, turn: Turn, key: FlushKey) {
     });
     let mut batch = Batch::default();
     // The next one begins only now, but before the answers are made: clients wait for it, too.
-    if hub.jobs.parked.end(key) {
-        hub.jobs.tasks.push(turn, Task::Flush(turn, key));
-    }
+    let ask = hub.jobs.parked.end(key);
+    hub.jobs.tasks.push_all(ask.iter().map(|turn| (turn, Task::Flush(turn, key))));
     for Parked { turn, shard, ticket, unflushed, permit } in jobs {
         batch.add(unflushed.flushed(result), (turn, shard, ticket, permit));
     }

@@ -3,7 +3,8 @@
 //!
 //! Each task belongs to a [`Turn`], which is its client's; whoever asks for a task gets the oldest
 //! of the turn that has waited longest. So a client with a thousand tasks in here keeps one with a
-//! single task waiting for one of its own, and no longer. Clients fall into [`TURNS`] turns by
+//! single task waiting for one of its own, and no longer. A task that has become needless while it
+//! waited (others have done it along with theirs) costs its client no turn. Clients fall into [`TURNS`] turns by
 //! address, with a hash that nobody can foresee; those of one turn share it.
 //!
 //! While there is work for everybody nobody takes a lock: the queues are lock-free ones, and the
@@ -17,12 +18,52 @@ use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 
-/// Turns that the clients share. One that was busy once keeps room for 31 tasks.
-const TURNS: usize = 64;
+/// Turns that the clients share: as many as a word has bits. One that was busy once keeps room for 31 tasks.
+const TURNS: usize = u64::BITS as usize;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Turn(usize);
+
+/// Some of the turns.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Turns(u64);
+
+impl Turns {
+    /// Whether it was not among them before.
+    pub(super) fn insert(&mut self, Turn(turn): Turn) -> bool {
+        let before = self.0;
+        self.0 |= 1 << (turn % TURNS);
+        self.0 != before
+    }
+
+    /// Those of `others` that were not among them before.
+    pub(super) fn add(&mut self, others: Turns) -> Turns {
+        let new = Turns(others.0 & !self.0);
+        self.0 |= new.0;
+        new
+    }
+
+    pub(super) fn remove(&mut self, Turn(turn): Turn) {
+        self.0 &= !(1 << (turn % TURNS));
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Turn> {
+        (0..TURNS).filter(move |turn| self.0 >> turn & 1 == 1).map(Turn)
+    }
+}
+
+impl FromIterator<Turn> for Turns {
+    fn from_iter<I: IntoIterator<Item = Turn>>(turns: I) -> Turns {
+        let mut all = Turns::default();
+        turns.into_iter().for_each(|turn| _ = all.insert(turn));
+        all
+    }
+}
 
 /// A queue without a bound of its own: what is in it is bounded by whoever fills it.
 #[derive(Debug)]
@@ -53,6 +94,21 @@ struct Line<T> {
     /// How many they are. Who makes it more than none puts the turn into the order; it leaves the
     /// order when somebody takes a task, who puts it back if there are more.
     len: AtomicUsize,
+}
+
+impl<T> Line<T> {
+    /// The first task that is not needless, once begun, and whether there are more behind it; for who has
+    /// taken the turn out of the order. Needless ones go, so that they cannot pile up before the others.
+    fn take<U>(&self, begin: &impl Fn(T) -> Option<U>, taken: &AtomicUsize) -> (Option<U>, bool) {
+        loop {
+            let begun = self.tasks.pop().and_then(begin);
+            taken.fetch_add(1, SeqCst);
+            let more = self.len.fetch_sub(1, SeqCst) > 1;
+            if begun.is_some() || !more {
+                return (begun, more);
+            }
+        }
+    }
 }
 
 impl<T> Default for Queue<T> {
@@ -102,18 +158,19 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The next task, when there is one; `None` when there will be none, or has been none for so long.
-    pub(super) fn pop_within(&self, patience: Duration) -> Option<T> {
+    /// What `begin` makes of the next task, when there is one; `None` when there will be none, or has been
+    /// none for so long. `begin` makes nothing of a needless one, and is quick: others of its turn wait.
+    pub(super) fn pop_within<U>(&self, patience: Duration, begin: impl Fn(T) -> Option<U>) -> Option<U> {
         let mut tired = false;
         loop {
             if self.closed.load(SeqCst) {
                 return None;
             }
-            if let Some(task) = self.take() {
+            if let Some(begun) = self.take(&begin) {
                 if !self.order.is_empty() {
                     self.wake();
                 }
-                return Some(task);
+                return Some(begun);
             }
             if tired {
                 return None;
@@ -125,7 +182,7 @@ impl<T> Queue<T> {
     /// Drops what waits and sends the threads home.
     pub(super) fn close(&self) {
         self.closed.store(true, SeqCst);
-        while self.take().is_some() {}
+        while self.take(&Some).is_some() {}
         drop(self.lock());
         self.arrived.notify_all();
         self.ended.notify_all();
@@ -144,17 +201,19 @@ impl<T> Queue<T> {
         Some(before == *taken && !self.order.is_empty())
     }
 
-    /// The oldest task of the turn that is next.
-    fn take(&self) -> Option<T> {
-        let turn = self.order.pop()?;
-        // Until the turn is back in the order nobody else takes from its line.
-        let line = self.line(turn);
-        let task = line.tasks.pop();
-        self.taken.fetch_add(1, SeqCst);
-        if line.len.fetch_sub(1, SeqCst) > 1 {
-            self.order.push(turn);
+    /// The oldest task of the turn that is next, once begun.
+    fn take<U>(&self, begin: &impl Fn(T) -> Option<U>) -> Option<U> {
+        loop {
+            let turn = self.order.pop()?;
+            // Until the turn is back in the order nobody else takes from its line.
+            let (begun, more) = self.line(turn).take(begin, &self.taken);
+            if more {
+                self.order.push(turn);
+            }
+            if begun.is_some() {
+                return begun;
+            }
         }
-        task
     }
 
     fn line(&self, Turn(turn): Turn) -> &Line<T> {
@@ -202,6 +261,10 @@ impl Turn {
     pub(super) fn test(turn: usize) -> Turn {
         Turn(turn)
     }
+
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
 }
 
 #[cfg(test)]
@@ -217,7 +280,7 @@ mod tests {
 
     impl<T> Queue<T> {
         fn pop(&self) -> Option<T> {
-            self.pop_within(Duration::MAX)
+            self.pop_within(Duration::MAX, Some)
         }
     }
 
@@ -235,6 +298,35 @@ mod tests {
         assert_eq!(queue.pop(), Some(("busy", 1)), "and it does not come first either");
         assert_eq!(queue.pop(), Some(("modest", 1)));
         assert!((2..1024).all(|n| queue.pop() == Some(("busy", n))), "each one's own stay in order");
+    }
+
+    #[test]
+    fn what_has_become_needless_costs_no_turn_and_goes() {
+        let queue = Queue::default();
+        let (a, b) = (Turn(1), Turn(2));
+        (0..8).for_each(|n| queue.push(a, n));
+        queue.push(b, 8);
+        let needed = |n| Some(n).filter(|n| ![0, 1, 3, 7].contains(n));
+        let next = || queue.pop_within(Duration::ZERO, needed);
+        assert_eq!([next(), next(), next()], [Some(2), Some(8), Some(4)], "one of each");
+        assert_eq!([next(), next(), next()], [Some(5), Some(6), None]);
+        assert!(queue.lines.iter().all(|line| line.tasks.is_empty()) && queue.order.is_empty());
+        queue.push(a, 9);
+        assert_eq!(next(), Some(9), "the turn comes again");
+    }
+
+    #[test]
+    fn turns_are_a_set() {
+        let mut turns = Turns::default();
+        assert!(turns.insert(Turn(0)) && turns.insert(Turn(63)) && !turns.insert(Turn(0)));
+        assert_eq!(turns.iter().collect::<Vec<_>>(), [Turn(0), Turn(63)]);
+        turns.remove(Turn(0));
+        turns.remove(Turn(5));
+        assert!(!turns.is_empty());
+        turns.remove(Turn(63));
+        assert!(turns.is_empty());
+        let (mut some, others): (Turns, Turns) = ([Turn(1), Turn(2)].into_iter().collect(), Turns(0b1100));
+        assert_eq!((some.add(others), some), (Turns(0b1000), Turns(0b1110)));
     }
 
     #[test]
@@ -265,7 +357,7 @@ mod tests {
                         let next = order.pop_front();
                         let want = next.and_then(|turn: usize| lines[turn].pop_front());
                         order.extend(next.filter(|turn| !lines[*turn].is_empty()));
-                        prop_assert_eq!(queue.take(), want);
+                        prop_assert_eq!(queue.take(&Some), want);
                     }
                 }
             }
@@ -305,7 +397,7 @@ mod tests {
         queue.close();
         queue.push(ONE, 0);
         takers.into_iter().for_each(|t| t.join().unwrap());
-        assert!(queue.pop().is_none() && queue.take().is_none(), "nothing comes after the end");
+        assert!(queue.pop().is_none() && queue.take(&Some).is_none(), "nothing comes after the end");
     }
 
     #[test]
@@ -322,6 +414,6 @@ mod tests {
         }
         assert_eq!(seen, [3, 2, 1, 0]);
         queue.push_mine(ONE, 0);
-        assert!(queue.pop().is_none() && queue.take().is_none(), "nothing comes after the end");
+        assert!(queue.pop().is_none() && queue.take(&Some).is_none(), "nothing comes after the end");
     }
 }
