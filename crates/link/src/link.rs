@@ -78,9 +78,10 @@ impl Link {
         });
     }
 
-    /// Forgets a destination and what waits for it; a switch that it had announced is over. Added again, it
-    /// begins a new life.
-    pub fn remove_peer(&mut self, _now: Time, peer: Peer) {
+    /// Forgets a destination and what waits for it; a switch that it had announced is over. What has come from it
+    /// leaves, as far as it is complete. Added again, it begins a new life.
+    pub fn remove_peer(&mut self, now: Time, peer: Peer) {
+        self.with(now, peer, |gone, _, _, _| gone.receiver.restarted());
         self.settled = None;
         if let Some(mut gone) = self.peers.remove(&peer) {
             self.turns.remove(peer);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Medium, World, label, packet};
+use common::{Medium, World, label, packet, peer};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
 use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, Packet, PerClass, State};
@@ -43,6 +43,29 @@ fn assert_whole(world: &World, station: usize, load: &Load) {
         let (_, _, len, class, _) = load[number as usize];
         assert_eq!(*arrived, packet(flow, number, len, Class::ALL[usize::from(class)]).bytes);
     }
+}
+
+/// What has arrived whole and was acknowledged leaves spaced, as it was sent; an orderly good-bye of the sender's is no
+/// reason to lose it.
+#[test]
+fn what_was_acknowledged_is_delivered_though_its_sender_leaves() {
+    let mut medium = Medium::new(1);
+    medium.mute = Some((1, Time::from_millis(995), Time::from_millis(1_012)));
+    let mut world = World::new(&keeping(Some(Rate::from_bits(1_000_000).unwrap())), medium, 7);
+    world.run(Time::from_secs(1), |_| {});
+    for number in 0..20 {
+        world.send(1, 0, packet(1, number, 1_000, Class::Default));
+    }
+    let acknowledged = |w: &World| w.view(1, 0).stats.acknowledged as usize;
+    while acknowledged(&world) < 20 {
+        world.run(world.now + MS(1), |_| {});
+    }
+    let before = world.delivered[0].len();
+    assert!(before < 20, "nothing was held");
+    world.links[0].remove_peer(world.now, peer(1));
+    let events = std::iter::from_fn(|| world.links[0].poll_event());
+    let rest = events.filter(|e| matches!(e, Event::Deliver { .. })).count();
+    assert_eq!(before + rest, 20);
 }
 
 /// A load: when (ms), flow, length, class, to the mobile or from it.
