@@ -29,6 +29,7 @@ mod sessions;
 mod settings;
 mod strangers;
 mod table;
+mod unsent;
 mod ups;
 mod worker;
 

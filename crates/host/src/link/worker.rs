@@ -26,6 +26,7 @@ use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
 use super::strangers::Strangers;
 use super::table::Table;
+use super::unsent::Unsent;
 use super::ups::Change;
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
@@ -79,7 +80,7 @@ struct Turn {
     strangers: Strangers,
     /// When the device is to be given what it did not take.
     mend_at: Option<Time>,
-    network: bool,
+    unsent: Unsent,
     /// The socket's.
     port: Option<u16>,
     /// Where the latest datagram went.
@@ -109,7 +110,7 @@ impl Worker {
             report_at: Time::ZERO,
             strangers: Strangers::default(),
             mend_at: None,
-            network: true,
+            unsent: Unsent::default(),
             port: self.socket.local_addr().ok().map(|a| a.port()),
             spoken_to: None,
             circle: false,
@@ -369,17 +370,17 @@ impl Worker {
         while let Some(o) = self.party.poll_outgoing() {
             turn.spoken_to = Some(o.to);
             match self.socket.send_to(&o.bytes, o.to) {
-                Ok(_) if !turn.network => {
-                    turn.network = true;
-                    self.notify(Notice::Network);
+                Ok(_) => {
+                    let is_end = |at: &SocketAddr| (0..self.ends.len()).any(|i| self.party.address(i) == Some(*at));
+                    if turn.unsent.left(o.to, is_end) {
+                        self.notify(Notice::Network);
+                    }
                 }
-                Ok(_) => {}
                 Err(e) => {
                     // One more loss, which the link protocol mends. When the network is away
                     // (a mobile between two of them) it goes on trying.
                     turn.drops.unsent += 1;
-                    if e.kind() != io::ErrorKind::WouldBlock && turn.network {
-                        turn.network = false;
+                    if e.kind() != io::ErrorKind::WouldBlock && turn.unsent.failed(o.to) {
                         self.notify(Notice::NoNetwork { why: e.to_string() });
                     }
                 }

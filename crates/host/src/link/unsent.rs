@@ -1,0 +1,61 @@
+//! Where the system does not let datagrams go at present: a mobile between two networks, or one mobile of a base whose
+//! others are reached all the while.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// Ends that are remembered; of more it is known that there are some.
+const MAX: usize = 1024;
+
+/// Ends that cannot be sent to.
+#[derive(Debug, Default)]
+pub(super) struct Unsent {
+    to: BTreeSet<SocketAddr>,
+    /// Whether there were some when it was last asked.
+    is_told: bool,
+}
+
+impl Unsent {
+    /// One to `to` could not leave; whether that is news, for all could before.
+    pub(super) fn failed(&mut self, to: SocketAddr) -> bool {
+        if self.to.len() < MAX {
+            self.to.insert(to);
+        }
+        !std::mem::replace(&mut self.is_told, true)
+    }
+
+    /// One to `to` has left; whether that is news, for none of those that an end is at (`is_end`) is left that cannot be
+    /// sent to.
+    pub(super) fn left(&mut self, to: SocketAddr, is_end: impl Fn(&SocketAddr) -> bool) -> bool {
+        if !self.is_told {
+            return false;
+        }
+        self.to.retain(|at| *at != to && is_end(at));
+        self.is_told = !self.to.is_empty();
+        !self.is_told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_reached_is_told_of_once_however_well_others_are() {
+        let [a, b, c] = [1, 2, 3].map(|n| SocketAddr::from(([10, 0, 0, n], 7)));
+        let mut unsent = Unsent::default();
+        assert!(!unsent.left(a, |_| true), "nothing was amiss");
+        assert!(unsent.failed(b));
+        for _ in 0..9 {
+            assert!(!unsent.left(a, |_| true) && !unsent.failed(b));
+        }
+        assert!(!unsent.failed(c) && !unsent.left(b, |_| true), "there is another");
+        assert!(unsent.left(c, |_| true) && !unsent.left(c, |_| true));
+        assert!(unsent.failed(b));
+        assert!(unsent.left(a, |at| *at != b), "nobody is there any more");
+        for n in 0..5000 {
+            unsent.failed(SocketAddr::from(([10, 1, 0, 1], n)));
+        }
+        assert_eq!(unsent.to.len(), MAX);
+    }
+}
