@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::ids::Key;
 use super::recent::Recent;
+use super::stat;
 
 /// An open directory.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ impl Way {
     }
 }
 
+#[derive(Clone)]
 struct Kept {
     way: Way,
     /// Opened so that it can be synced.
@@ -48,23 +50,23 @@ impl Dirs {
     /// The directory, if the way to it has been gone of late.
     pub(super) fn get(&self, key: Key) -> Option<Way> {
         let mut dirs = self.lock();
-        dirs.get(&key).filter(|kept| kept.way.since.elapsed() < self.trust_for).map(|kept| kept.way.clone())
+        dirs.get(key).filter(|kept| kept.way.since.elapsed() < self.trust_for).map(|kept| kept.way.clone())
     }
 
     /// The directory was reached by this way.
     pub(super) fn put(&self, key: Key, way: Way) {
         let mut dirs = self.lock();
-        let syncable = dirs.remove(&key).and_then(|kept| kept.syncable);
+        let syncable = dirs.get(key).and_then(|kept| kept.syncable.clone());
         dirs.insert(key, Kept { way, syncable });
     }
 
     /// The directory to sync, opened by `open` unless it is.
     pub(super) fn syncable(&self, key: Key, open: impl FnOnce() -> Option<OwnedFd>) -> Option<Arc<OwnedFd>> {
-        if let Some(fd) = self.lock().get(&key).and_then(|kept| kept.syncable.clone()) {
+        if let Some(fd) = self.lock().get(key).and_then(|kept| kept.syncable.clone()) {
             return Some(fd);
         }
         let fd = Arc::new(open()?);
-        if let Some(kept) = self.lock().get(&key) {
+        if let Some(kept) = self.lock().get(key) {
             kept.syncable = Some(fd.clone());
         }
         Some(fd)
@@ -72,10 +74,51 @@ impl Dirs {
 
     /// The directory was removed, or is not where it was.
     pub(super) fn close(&self, key: Key) {
-        self.lock().remove(&key);
+        self.lock().remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recent<Key, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Closes what is no more; whether there was any. Somebody else removed it.
+    pub(super) fn close_removed(&self) -> bool {
+        self.lock().retain(|kept| stat::links(&kept.way.fd).is_ok_and(|links| links > 0))
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked { kept: self.kept.lock().unwrap_or_else(PoisonError::into_inner), leaving: Vec::new() }
+    }
+}
+
+/// The directories, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
+/// large directory that was removed takes its time.
+struct Locked<'a> {
+    kept: MutexGuard<'a, Recent<Key, Kept>>,
+    leaving: Vec<Kept>,
+}
+
+impl Locked<'_> {
+    fn get(&mut self, key: Key) -> Option<&mut Kept> {
+        let (kept, forgotten) = self.kept.get_and_forget(&key);
+        self.leaving.extend(forgotten.into_values());
+        kept
+    }
+
+    fn insert(&mut self, key: Key, kept: Kept) {
+        self.leaving.extend(self.kept.insert(key, kept).into_values());
+    }
+
+    fn remove(&mut self, key: Key) {
+        self.leaving.extend(self.kept.remove(&key));
+    }
+
+    /// Has those leave that `keep` does not want kept; whether there were any.
+    fn retain(&mut self, keep: impl Fn(&Kept) -> bool) -> bool {
+        let Locked { kept, leaving } = self;
+        kept.retain(|_, kept| {
+            let stays = keep(kept);
+            if !stays {
+                leaving.push(kept.clone());
+            }
+            stays
+        });
+        !leaving.is_empty()
     }
 }

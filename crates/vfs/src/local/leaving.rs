@@ -11,7 +11,7 @@ use remora_wire::nfs3::{Attr, FileType};
 
 use super::ids::Key;
 use super::resolve::{Folder, Object};
-use super::{LocalDisk, stat};
+use super::{Disk, LocalDisk, stat};
 
 /// An object that is to lose a name.
 pub(super) struct Leaving {
@@ -34,6 +34,14 @@ impl Leaving {
             Some(fd) => stat::links(fd) == Ok(0),
             None => self.attr.kind == FileType::Directory || self.attr.nlink <= 1,
         }
+    }
+}
+
+impl Disk {
+    /// Closes what somebody else removed; whether there was any that may give back room.
+    pub(super) fn close_removed(&self) -> bool {
+        self.stock.close_removed();
+        self.dirs.close_removed() | self.files.close_removed()
     }
 }
 

@@ -297,7 +297,7 @@ impl LocalDisk {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
         let outlive = || self.disk.with_graveyard(Graveyard::outlive);
-        if full && (self.disk.stock.clear() | self.disk.files.close_removed() | outlive()) { work() } else { done }
+        if full && (self.disk.stock.clear() | self.disk.close_removed() | outlive()) { work() } else { done }
     }
 }
 
@@ -424,7 +424,7 @@ impl Vfs for LocalDisk {
     }
 
     fn tidy(&self) {
-        self.as_server().disk.files.close_removed();
+        self.as_server().disk.close_removed();
         self.close_idle(data::WRITING_IDLE);
         self.clear_graves();
         // Behind the rest, which it might keep waiting for the disk.
@@ -435,7 +435,7 @@ impl Vfs for LocalDisk {
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.disk.on_failure.watch(self.as_server().resolve(id))?;
-        self.disk.files.close_removed();
+        self.disk.close_removed();
         self.disk.with_graveyard(Graveyard::clear_out);
         let s = fstatvfs(&self.disk.root).nfs()?;
         // Those will be whoever's makes a file next.

@@ -10,6 +10,7 @@ use remora_wire::nfs3::Attr;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::data::{Data, For, OpenFiles};
+use super::dirs::{Dirs, Way};
 use super::flush_failure::{disk, me};
 use super::ids::Key;
 
@@ -97,6 +98,17 @@ fn open_files_can_be_had_while_one_is_opened_anew() {
 #[test]
 fn open_files_can_be_had_while_one_is_given_up() {
     open_files_can_be_had_while(8, 0, |open| open.close(KEY));
+}
+
+#[test]
+fn open_directories_can_be_had_while_one_is_closed() {
+    let closes: [fn(&Dirs); 2] = [|dirs| dirs.close(KEY), |dirs| dirs.put(KEY, Way::now(quick().fd))];
+    for close in closes {
+        let dirs = Dirs::new(8, Duration::from_secs(60));
+        let (fd, _other) = slow();
+        dirs.put(KEY, Way::now(fd));
+        nobody_waits(|| close(&dirs), || drop(dirs.get(other(2))));
+    }
 }
 
 #[test]

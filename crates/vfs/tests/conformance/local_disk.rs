@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -236,23 +237,39 @@ fn a_file_kept_open_is_trusted_for_a_while_only() {
 
 #[test]
 fn what_somebody_else_removed_gives_its_room_back_when_somebody_asks_how_much_there_is() {
-    gives_room_back(|fs| assert!(fs.fsstat(&fs.root()).is_ok()));
+    each_gives_room_back(|fs| assert!(fs.fsstat(&fs.root()).is_ok()));
 }
 
 #[test]
 fn what_somebody_else_removed_gives_its_room_back_in_time() {
-    gives_room_back(|fs| fs.tidy());
+    each_gives_room_back(|fs| fs.tidy());
 }
 
-fn gives_room_back(when: impl Fn(&LocalDisk)) {
+fn each_gives_room_back(when: impl Fn(&LocalDisk)) {
+    let a_file = |fs: &LocalDisk, name: &str| {
+        let f = file(fs, &fs.root(), name);
+        write(fs, &f, 0, b"text").unwrap();
+        assert_eq!(read(fs, &f), b"text");
+    };
+    gives_room_back(a_file, |path| std::fs::remove_file(path), &when);
+    let a_folder = |fs: &LocalDisk, name: &str| {
+        let d = folder(fs, &fs.root(), name);
+        file(fs, &d, "file");
+    };
+    gives_room_back(a_folder, |path| std::fs::remove_dir_all(path), &when);
+}
+
+fn gives_room_back(
+    use_one: impl Fn(&LocalDisk, &str),
+    remove: impl Fn(&Path) -> std::io::Result<()>,
+    when: impl Fn(&LocalDisk),
+) {
     let dir = TempDir::new();
     let fs = export(&dir);
     // The tests of this process see each other's files.
     let name = format!("removed-from-{}", dir.path().file_name().unwrap().display());
-    let f = file(&fs, &fs.root(), &name);
-    write(&fs, &f, 0, b"text").unwrap();
-    assert_eq!(read(&fs, &f), b"text");
-    std::fs::remove_file(dir.path().join(&name)).unwrap();
+    use_one(&fs, &name);
+    remove(&dir.path().join(&name)).unwrap();
     let gone = format!("/{name} (deleted)");
     let held = || {
         let open = std::fs::read_dir("/proc/self/fd").unwrap();

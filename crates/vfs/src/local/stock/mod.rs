@@ -30,7 +30,7 @@ use super::acting;
 use super::errno::OrStatus;
 use super::ids::Key;
 use super::resolve::Folder;
-use super::{Disk, LocalDisk};
+use super::{Disk, LocalDisk, stat};
 use crate::{Cred, Result};
 use shelves::{Order, STALE, Shelves};
 
@@ -94,6 +94,12 @@ impl Stock {
     pub(super) fn remove(&self, dir: Key) {
         let files = self.0.lock().shelves.remove(dir);
         drop(files);
+    }
+
+    /// Somebody else may have removed directories: closes what is open of those.
+    pub(super) fn close_removed(&self) {
+        let gone = self.0.lock().shelves.take_removed(|dir| stat::links(dir));
+        drop(gone);
     }
 
     /// Gives back what is there. Whether there was anything.

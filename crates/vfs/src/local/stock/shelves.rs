@@ -41,7 +41,7 @@ pub(super) struct Shelves<T> {
 }
 
 /// Those of one kind.
-struct Shelf<T> {
+pub(super) struct Shelf<T> {
     pattern: Pattern,
     dir: Arc<OwnedFd>,
     /// Asked for so often since then.
@@ -186,6 +186,12 @@ impl<T> Shelves<T> {
         gone.flat_map(|shelf| shelf.made).map(|(_, file)| file).collect()
     }
 
+    /// Nothing will be made in directories that are no more, as their `links` tell. Their shelves, to be closed.
+    pub(super) fn take_removed(&mut self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> Vec<Shelf<T>> {
+        let is_gone = |shelf: &mut Shelf<T>| links(&shelf.dir) == Ok(0);
+        self.shelves.extract_if(.., is_gone).collect()
+    }
+
     /// Takes all.
     pub(super) fn clear(&mut self) -> Vec<T> {
         self.shelves.drain(..).flat_map(|shelf| shelf.made).map(|(_, file)| file).collect()
@@ -319,6 +325,17 @@ mod tests {
         assert_eq!(t.shelves.put(t.now, &last, 7), Some(7), "nobody asks for it");
         assert_eq!(t.shelves.clear().len(), (SHELVES - 1) * LEVEL);
         assert!(t.shelves.is_empty() && t.shelves.next_order(t.now).is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_directory_that_somebody_else_removed() {
+        let mut t = Test::new(MS);
+        t.take_many(&pattern(1));
+        t.keep();
+        assert!(t.shelves.take_removed(|_| Err(rustix::io::Errno::IO)).is_empty());
+        drop(t.shelves.take_removed(|_| Ok(0)));
+        assert_eq!(Arc::strong_count(&t.dir), 1);
+        assert!(t.shelves.is_empty());
     }
 
     #[test]
