@@ -117,21 +117,33 @@ fn tcp_has_its_share() {
 fn a_link_that_dies_voids_it() {
     let p = Place::new();
     let only = ["--only", "10 % loss", "--only", "with link", "--only", "read"];
-    let args = ["lab", "wireless", "--real", "--json", "tcp", "--seeds", "1", "--jobs", "1"];
+    let args = ["lab", "wireless", "--real", "--json", "--lateness-max", "50ms", "tcp", "--seeds", "1", "--jobs", "1"];
     let running = p.start(&[&args[..], &only].concat());
+    let line = concat!(env!("CARGO_BIN_EXE_remora"), "\0link\0mobile\0");
     let mut end = None;
     until("the mobile's end of the link", || {
-        end = processes_of(concat!(env!("CARGO_BIN_EXE_remora"), "\0link\0mobile\0")).next();
+        // Another test's may still be there.
+        end = processes_of(line).find(|pid| is_below(*pid, running.pid()));
         end.is_some()
     });
     // The run has begun.
     std::thread::sleep(Duration::from_secs(4));
-    kill_process(Pid::from_raw(end.unwrap()).unwrap(), Signal::KILL).unwrap();
+    let killed = kill_process(Pid::from_raw(end.unwrap()).unwrap(), Signal::KILL);
     let out = running.finish_within(CELLS_MAX);
+    assert!(killed.is_ok(), "{killed:?}: {} {}", out.stdout, out.stderr);
     assert_eq!(out.code, 1, "{} {}", out.stdout, out.stderr);
     let report: Value = serde_json::from_str(&out.stdout).unwrap();
     let why = report["experiments"][0]["cells"][0]["failures"][0]["why"].as_str().unwrap();
     assert!(why.starts_with("link-mobile ended in the middle of a run"), "{why}");
+}
+
+/// Whether `ancestor` started it, or what started it.
+fn is_below(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok().filter(|parent| *parent > 0)
+    };
+    std::iter::successors(parent(pid), |pid| parent(*pid)).any(|pid| pid == ancestor)
 }
 
 /// Processes whose command line begins so.

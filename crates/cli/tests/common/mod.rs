@@ -178,6 +178,10 @@ impl Running {
         send_signal(&self.child, signal);
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        Pid::from_child(&self.child).as_raw_nonzero().get()
+    }
+
     /// Waits until it has a handler for SIGINT: one that comes before ends it without a word.
     #[track_caller]
     pub(crate) fn until_it_catches_ctrl_c(&self) {

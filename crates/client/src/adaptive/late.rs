@@ -45,11 +45,6 @@ impl Adaptive {
         sent.retries.saturating_sub((LOST_AGAIN * (1.0 + self.noise(call))) as u32)
     }
 
-    /// Whether something sent after `sent` was answered.
-    pub(crate) fn has_passed(&self, sent: &Sent) -> bool {
-        self.evidence.is_some_and(|e| e > sent.seq)
-    }
-
     /// When a request becomes lost on the present evidence; `None` if it has not been passed.
     pub(crate) fn lost_at(&self, call: &Pending, sent: Sent) -> Option<Time> {
         if sent.resending || !self.has_passed(&sent) {
@@ -57,7 +52,10 @@ impl Adaptive {
         }
         match self.probes.held_until(sent.at) {
             Some(end) => Some(self.missed_at(call, sent, end)).filter(|t| self.probes.has_heard(*t, sent.at)),
-            None => Some(self.probes.kept(sent.at) + self.patience(call, sent)),
+            None => {
+                let passed = sent.passed.map_or(Time::ZERO, |t| t + self.grace(call, sent));
+                Some(passed.max(self.probes.kept(sent.at) + self.patience(call, sent)))
+            }
         }
     }
 
@@ -117,7 +115,7 @@ impl Adaptive {
     pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
         let pace = self.probe_pace();
         let due = |(call, sent): (&Pending, Sent)| {
-            if self.evidence.is_none_or(|e| sent.seq > e) {
+            if !self.has_passed(&sent) {
                 return self.probes.due_at(self.ask_at(call, sent), pace);
             }
             match self.probes.held_until(sent.at) {

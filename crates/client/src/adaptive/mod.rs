@@ -16,6 +16,7 @@
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
 mod aside;
+mod evidence;
 pub(crate) mod jitter;
 mod late;
 mod reorder;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use self::aside::Aside;
+use self::evidence::Evidence;
 use self::jitter::{Delivery, Jitter};
 use self::reorder::Reorder;
 use crate::block::{LinkView, Shared, fragments, frames, is_cut};
@@ -91,8 +93,7 @@ pub(crate) struct Adaptive {
     /// When a stream was last seen to repair itself.
     last_repair: Option<Time>,
     last_foreground: Option<Time>,
-    /// The latest transmission known to have been answered.
-    evidence: Option<u64>,
+    evidence: Evidence,
     last_reply: Option<Time>,
     last_bulk: Option<Time>,
     /// Which transmission of file data that answered.
@@ -155,7 +156,7 @@ impl Adaptive {
         if spurious {
             self.reorder.on_spurious();
         } else if sent.retries == 0 || !self.reorder.is_known() {
-            self.evidence = self.evidence.max(Some(sent.seq));
+            self.evidence.add(sent.seq, !call.class.is_bulk() && self.has_waited(age));
             self.loss.on_passed(sent.seq);
         }
         if call.class.is_bulk() {
@@ -364,7 +365,7 @@ impl Adaptive {
 
     /// The first of these to have been sent, of those whose fate is unknown.
     fn oldest<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<(&'a Pending, Sent)> {
-        let unknown = |s: &Sent| !s.resending && self.evidence.is_none_or(|e| s.seq > e);
+        let unknown = |s: &Sent| !s.resending && !self.evidence.is_after(s.seq);
         flying.filter(|(_, s)| unknown(s)).min_by_key(|(_, s)| s.seq)
     }
 
@@ -404,7 +405,7 @@ impl Adaptive {
         if !was_held {
             self.null_rtt.sample(now, now.since(sent));
         }
-        self.evidence = self.evidence.max(Some(seq));
+        self.evidence.add(seq, self.has_waited(now.since(sent)));
         self.loss.on_fate(seq, false);
         self.loss.on_passed(seq);
         true

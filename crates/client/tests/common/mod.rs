@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
 use remora_client::{Answer, CallId, Client, Config, Event, Failure, Request};
-use remora_wire::nfs3::{self, Call, DirOp, Fh, Proc, ReadArgs, ReadOk, SetAttr, Stable, SymLinkArgs, WriteArgs};
+use remora_wire::nfs3::{
+    self, Call, CommitArgs, DirOp, Fh, Proc, ReadArgs, ReadOk, SetAttr, Stable, SymLinkArgs, WriteArgs,
+};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
@@ -50,6 +52,10 @@ pub(crate) fn write(offset: u64, len: usize) -> Request {
     let fh = Fh(Bytes::from_static(b"file"));
     let (count, data) = (len as u32, Bytes::from(vec![0; len]));
     Request::Nfs(Call::Write(WriteArgs { fh, offset, count, stable: Stable::Unstable, data }))
+}
+
+pub(crate) fn commit() -> Request {
+    Request::Nfs(Call::Commit(CommitArgs { fh: Fh(Bytes::from_static(b"file")), offset: 0, count: 0 }))
 }
 
 /// Of a target of so many bytes.
