@@ -209,7 +209,7 @@ impl Graveyard {
 }
 
 /// The kernel's time as births are told by: that of its last tick, in nanoseconds since 1970.
-fn tick_ns() -> u64 {
+pub(super) fn tick_ns() -> u64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

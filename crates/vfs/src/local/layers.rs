@@ -10,19 +10,24 @@
 //!   number stays, its birth does not. So what is still at the place where it was last seen, with its
 //!   number, is taken for what it was, and keeps the birth that it was first seen with. A file that has
 //!   several names in the lower layer gets another number (but with `index=on`), and rightly: its other
-//!   names go on to mean what is below.
+//!   names go on to mean what is below. What was born after the export was opened was made in the upper
+//!   layer: once it is gone the next file there may have its number, and is not it.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::fstatfs;
 
+use super::graveyard::tick_ns;
 use super::ids::Key;
 use super::recent::Recent;
 use super::stat::Stat;
 
 /// Objects whose first birth is remembered.
 const RENEWED_MAX: usize = 1 << 16;
+/// The bits of a birth that a device number may change.
+const DEVICE_BITS: u32 = 44;
 
 /// See the module.
 pub(super) struct Layers {
@@ -30,6 +35,10 @@ pub(super) struct Layers {
     fsid: u64,
     /// The number of its mount, if the kernel tells (Linux 5.8).
     mount: Option<u64>,
+    /// When it was opened, in nanoseconds since 1970.
+    since_ns: u64,
+    /// Its layers were seen to be on different file systems.
+    is_mixed: AtomicBool,
     /// By what copied objects are now, what they were first seen as.
     renewed: Mutex<Recent<Key, Key>>,
 }
@@ -39,11 +48,12 @@ impl Layers {
     pub(super) fn of(root: impl AsFd, stat: &Stat) -> Option<Layers> {
         const OVERLAYFS: i64 = 0x794c_7630;
         let layered = fstatfs(root).is_ok_and(|s| s.f_type == OVERLAYFS);
-        layered.then(|| Layers::new(stat))
+        layered.then(|| Layers::new(stat, tick_ns()))
     }
 
-    fn new(root: &Stat) -> Layers {
-        Layers { fsid: root.attr.fsid, mount: root.mount, renewed: Mutex::new(Recent::new(RENEWED_MAX)) }
+    fn new(root: &Stat, since_ns: u64) -> Layers {
+        let (is_mixed, renewed) = (AtomicBool::new(false), Mutex::new(Recent::new(RENEWED_MAX)));
+        Layers { fsid: root.attr.fsid, mount: root.mount, since_ns, is_mixed, renewed }
     }
 
     /// What the root is known as: it is found without its birth.
@@ -57,6 +67,7 @@ impl Layers {
             // Two layers may use one number. Births differ by more than what this changes.
             stat.key.born_ns ^= stat.attr.fsid;
             stat.attr.fsid = self.fsid;
+            self.is_mixed.store(true, Ordering::Relaxed);
         }
         if let Some(first) = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).get(&stat.key) {
             stat.key = *first;
@@ -67,11 +78,17 @@ impl Layers {
     /// Whether `stat`, of what is where `key` was seen, is `key` after it was copied; it is known as
     /// `key` from now on.
     pub(super) fn is_copy(&self, stat: &Stat, key: Key) -> bool {
-        let same = stat.key.ino == key.ino;
+        let same = stat.key.ino == key.ino && self.may_be_below(key);
         if same {
             self.renewed.lock().unwrap_or_else(PoisonError::into_inner).insert(stat.key, key);
         }
         same
+    }
+
+    /// Whether it may come from a lower layer, which nobody changes.
+    fn may_be_below(&self, key: Key) -> bool {
+        let unsure = if self.is_mixed.load(Ordering::Relaxed) { DEVICE_BITS } else { 0 };
+        key.born_ns >> unsure <= self.since_ns >> unsure
     }
 }
 
@@ -79,6 +96,8 @@ impl Layers {
 mod tests {
     use super::*;
     use crate::local::stat;
+
+    const SINCE: u64 = 1 << 60;
 
     /// What the kernel would say of something with this number and birth.
     fn stat(ino: u64, born_ns: u64, fsid: u64, mount: Option<u64>) -> Stat {
@@ -89,20 +108,20 @@ mod tests {
 
     #[test]
     fn files_of_the_layers_belong_to_the_overlay_and_other_mounts_do_not() {
-        let layers = Layers::new(&stat(1, 10, 7, Some(3)));
+        let layers = Layers::new(&stat(1, 10, 7, Some(3)), SINCE);
         let lower = layers.within(stat(5, 1000, 8, Some(3)));
         assert_eq!(lower.attr.fsid, 7);
         let upper = layers.within(stat(5, 1000, 9, Some(3)));
         assert_ne!(lower.key, upper.key, "two files with the number of one");
         assert_eq!(layers.within(stat(5, 1000, 8, Some(4))).attr.fsid, 8);
         // A kernel that does not tell of mounts: nothing can be said for a foreign device.
-        let layers = Layers::new(&stat(1, 10, 7, None));
+        let layers = Layers::new(&stat(1, 10, 7, None), SINCE);
         assert_eq!(layers.within(stat(5, 1000, 8, None)).attr.fsid, 8);
     }
 
     #[test]
     fn what_was_copied_keeps_its_first_birth() {
-        let layers = Layers::new(&stat(1, 10, 7, Some(3)));
+        let layers = Layers::new(&stat(1, 10, 7, Some(3)), SINCE);
         let seen = |ino, born| layers.within(stat(ino, born, 7, Some(3)));
         let first = seen(5, 1000).key;
         let copied = seen(5, 2000);
@@ -112,5 +131,15 @@ mod tests {
         // Another number is another object, whatever its place.
         assert!(!layers.is_copy(&seen(6, 2000), first));
         assert_ne!(seen(6, 2000).key, first);
+    }
+    #[test]
+    fn what_was_made_since_is_no_copy_of_what_had_its_number() {
+        for fsid in [7, 8] {
+            let layers = Layers::new(&stat(1, 10, 7, Some(3)), SINCE);
+            let seen = |born| layers.within(stat(5, born, fsid, Some(3)));
+            let later = SINCE + (2 << DEVICE_BITS);
+            assert!(!layers.is_copy(&seen(later + 1), seen(later).key), "of device {fsid}");
+            assert!(layers.is_copy(&seen(later + 1), seen(SINCE - 1).key), "of device {fsid}");
+        }
     }
 }
