@@ -80,6 +80,8 @@ impl Adaptive {
         // While others are answered nothing strikes it, and all the same the server may be slow at it.
         let strikes = sent.strikes.max(self.in_vain(call, sent));
         let doubled = |d: Duration| d.saturating_mul(1 << strikes.min(16)).min(PATIENCE_MAX);
+        // A probe's is best: the server does nothing for it.
+        let trip = self.null_rtt.min().or(self.small_trip());
         let base = match call.class {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();
@@ -91,9 +93,9 @@ impl Adaptive {
                 let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
                 return doubled(base).max(synced.unwrap_or_default());
             }
-            Class::Ask => small_patience(self.null_rtt.min()),
+            Class::Ask => small_patience(trip),
             Class::Change => {
-                let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
+                let least = trip.unwrap_or_default() * 2 + Duration::from_millis(60);
                 let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
                 // COMMIT is known to take long, and to be passed by WRITEs.
                 if call.expect == Expect::Nfs(Proc::Commit) {
