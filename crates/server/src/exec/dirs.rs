@@ -11,6 +11,10 @@ use remora_wire::nfs3::{
 use super::{Exec, Object};
 use crate::{cookies, v2};
 
+/// The longest name in bytes. Linux's client takes nothing of a page that has a longer one, and some ask for it again
+/// without end.
+const NAME_MAX: usize = 255;
+
 /// Sizes in XDR, in bytes.
 mod size {
     /// The flag before anything optional: an entry, attributes, a handle.
@@ -144,7 +148,8 @@ fn plus_size(e: &EntryPlus) -> usize {
 }
 
 /// Takes entries for as long as `fit` makes something of them. None at all, though there are
-/// some, means that the client has too little room.
+/// some, means that the client has too little room. Left out is what has a name that is too long: no other
+/// procedure would take it either.
 fn list<E>(
     dir: &Object,
     query: DirQuery,
@@ -152,6 +157,9 @@ fn list<E>(
 ) -> vfs::Result<(Entries<E>, [u8; 8])> {
     let (mut list, mut full) = (Vec::new(), false);
     let end = dir.vfs().readdir(&dir.cred, &dir.id, query, &mut |entry| {
+        if entry.name.len() > NAME_MAX {
+            return true;
+        }
         match fit(entry) {
             Some(e) if !full => list.push(e),
             _ => full = true,

@@ -8,6 +8,10 @@ use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 
+/// What is called so, and something behind, is listed with some 300 bytes, as there are on disks whose names have 255
+/// UTF-16 units.
+pub(crate) const LONG: &str = "long";
+
 pub(crate) struct Odd {
     fs: MemFs,
     /// How far up cookies are moved.
@@ -25,7 +29,11 @@ impl Odd {
 impl Vfs for Odd {
     fn readdir(&self, c: &Cred, dir: &FileId, q: DirQuery, take: &mut dyn FnMut(DirEntry) -> bool) -> Result<DirEnd> {
         let query = DirQuery { cookie: q.cookie >> self.cookie_shift, ..q };
-        self.fs.readdir(c, dir, query, &mut |e| take(DirEntry { cookie: e.cookie << self.cookie_shift | 7, ..e }))
+        self.fs.readdir(c, dir, query, &mut |e| {
+            let long = e.name.starts_with(LONG.as_bytes());
+            let name = if long { e.name.repeat(300 / e.name.len()).into() } else { e.name };
+            take(DirEntry { name, cookie: e.cookie << self.cookie_shift | 7, ..e })
+        })
     }
 
     fn root(&self) -> FileId {

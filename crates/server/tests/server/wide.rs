@@ -1,4 +1,4 @@
-//! NFSv2's listings of a file system whose cookies do not fit 32 bits.
+//! Listings of a file system whose names or, for NFSv2, cookies are too long.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use bytes::Bytes;
 use remora_server::{Config, Export, Exports, Server, cache};
 use remora_vfs::Vfs;
 use remora_wire::nfs2::{Call, Entry, Fh, ReadDirArgs, Reply, Status};
-use remora_wire::nfs3::{CreateHow, Entries, SetAttr};
+use remora_wire::nfs3::{self, CreateHow, Entries, SetAttr};
 
-use crate::odd::Odd;
+use crate::odd::{LONG, Odd};
 use crate::v2;
-use crate::world::{KEY, ROOT, World};
+use crate::world::{KEY, ROOT, World, tcp};
 
 /// How far up cookies are moved: they are as large as ext4's.
 const SHIFT: u32 = 40;
@@ -64,4 +64,59 @@ fn cookies_lead_back_from_page_ends_from_between_and_after_a_restart() {
         assert_eq!(rest(&mut w, root, entry.cookie, None), all[i + 1..], "from behind entry {i}");
     }
     assert_eq!(page(&mut w, root, 0xdead_beef), Err(Status::Io), "a cookie of nobody's");
+}
+
+/// The names, page by page, of `count` bytes.
+fn all_v3(w: &mut World, dir: &nfs3::Fh, plus: bool, count: u32) -> Vec<Bytes> {
+    let (mut seen, mut cookie) = (Vec::new(), 0);
+    loop {
+        let (dir, verf) = (dir.clone(), [0; 8]);
+        let page: Vec<_>;
+        let call = if plus {
+            nfs3::Call::ReadDirPlus(nfs3::ReadDirPlusArgs { dir, cookie, verf, dir_count: count, max_count: count })
+        } else {
+            nfs3::Call::ReadDir(nfs3::ReadDirArgs { dir, cookie, verf, count })
+        };
+        let eof = match w.call_from(tcp(1), &call) {
+            nfs3::Reply::ReadDir(Ok(ok)) => {
+                page = ok.entries.list.into_iter().map(|e| (e.name, e.cookie)).collect();
+                ok.entries.eof
+            }
+            nfs3::Reply::ReadDirPlus(Ok(ok)) => {
+                page = ok.entries.list.into_iter().map(|e| (e.name, e.cookie)).collect();
+                ok.entries.eof
+            }
+            other => panic!("{other:?}"),
+        };
+        cookie = page.last().map_or(cookie, |(_, cookie)| *cookie);
+        seen.extend(page.into_iter().map(|(name, _)| name));
+        if eof {
+            return seen;
+        }
+    }
+}
+
+/// NFS's names have 255 bytes; Linux's client takes nothing of a page in which there is a longer one.
+#[test]
+fn a_name_that_is_too_long_is_left_out_and_its_neighbours_are_not() {
+    let fs = Arc::new(Odd::new(3));
+    let mut wanted = vec![Bytes::from("."), Bytes::from("..")];
+    for i in 0..30 {
+        // Alone, in a row, and at both ends.
+        let name = if i % 3 == 0 || i > 26 { format!("{LONG}{i}") } else { format!("{i}{}", "x".repeat(250)) };
+        fs.create(&ROOT, &fs.root(), name.as_bytes(), &CreateHow::Guarded(SetAttr::NONE)).unwrap();
+        if !name.starts_with(LONG) {
+            wanted.push(name.into());
+        }
+    }
+    let mut w = World::new(cache::Config::full());
+    restart(&mut w, &fs);
+    let root = v2::root(&mut w);
+    assert_eq!(rest(&mut w, root, 0, None), wanted);
+    let root = w.root();
+    for plus in [false, true] {
+        for count in [700, 1500, 32_768] {
+            assert_eq!(all_v3(&mut w, &root, plus, count), wanted, "plus: {plus}, {count} bytes");
+        }
+    }
 }
