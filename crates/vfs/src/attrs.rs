@@ -29,11 +29,14 @@ pub(crate) fn for_new(cred: &Cred, attr: &SetAttr, default_mode: u32) -> SetAttr
     }
 }
 
+/// In nanoseconds.
+const HALF_SECOND: u32 = 500_000_000;
+
 /// The verifier of an exclusive CREATE, as access and modification time: that is where it
 /// outlives a restart (RFC 1813, section 3.3.8). Seconds keep within 31 bits, which every file
-/// system can store; the two bits left over are nanoseconds.
+/// system can store; the two bits left over are half seconds, for many keep less than nanoseconds.
 pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
-    let split = |v: u32| NfsTime { secs: v & 0x7fff_ffff, nanos: v >> 31 };
+    let split = |v: u32| NfsTime { secs: v & 0x7fff_ffff, nanos: (v >> 31) * HALF_SECOND };
     let v = u64::from_be_bytes(verf);
     (split((v >> 32) as u32), split(v as u32))
 }
@@ -73,7 +76,24 @@ mod tests {
             assert_ne!(exclusive_times((1u64 << bit).to_be_bytes()), base, "bit {bit}");
         }
         let (a, m) = exclusive_times([0xff; 8]);
-        assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == 1));
+        assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == HALF_SECOND));
+    }
+
+    #[test]
+    fn an_exclusive_file_is_known_where_the_disk_keeps_coarse_times() {
+        // NTFS and CIFS, UDF, and as coarse as any that keeps parts of a second.
+        for grain in [100, 1_000, 10_000_000] {
+            let kept = |t: NfsTime| NfsTime { nanos: t.nanos / grain * grain, ..t };
+            let ctime = NfsTime { secs: 1_700_000_000, nanos: 120_000_000 };
+            let verifiers = [0, 1 << 31, 1 << 63, 1 << 63 | 1 << 31].map(u64::to_be_bytes);
+            for made in verifiers {
+                let (a, m) = exclusive_times(made);
+                let there = Attr { atime: kept(a), mtime: kept(m), ctime, ..file() };
+                for asked in verifiers {
+                    assert_eq!(is_exclusive(asked, &there), asked == made, "{grain} ns: {made:?} {asked:?}");
+                }
+            }
+        }
     }
 
     #[test]
