@@ -2,7 +2,7 @@
 
 use remora_wire::mount::{MountError, Mounted};
 use remora_wire::nfs2::{self, Data, DirOpOk, PATH_MAX, Path, Proc, ReadOk, Reply, Res, StatFsOk, Status};
-use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, MadeOk, NfsTime, Reply as V3};
+use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, MadeOk, NfsTime, Reply as V3, SpecData};
 
 use super::{device, kind};
 
@@ -129,7 +129,7 @@ fn attr(a: &Attr) -> nfs2::Attr {
         block_size: BLOCK_SIZE,
         rdev: if is_device { device::pack(a.rdev) } else { nfs2::Attr::NO_DEVICE },
         blocks: clamp(a.used.div_ceil(512)),
-        fsid: fold(a.fsid),
+        fsid: fsid(a.fsid),
         fileid: fileid(a.fileid),
         atime: time(a.atime),
         mtime: time(a.mtime),
@@ -143,6 +143,13 @@ fn time(t: NfsTime) -> nfs2::Time {
 
 fn clamp(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// A file system's number: its device's, packed, so that no two have the same. What is no device's is folded.
+fn fsid(n: u64) -> u32 {
+    let device = SpecData { major: (n >> 32) as u32, minor: n as u32 };
+    let packed = device::pack(device);
+    if device::unpack(packed) == device { packed } else { fold(n) }
 }
 
 fn fold(n: u64) -> u32 {
@@ -173,7 +180,6 @@ fn stat_fs(room: &FsStatOk) -> StatFsOk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remora_wire::nfs3::SpecData;
 
     fn v3_attr(kind: FileType) -> Attr {
         let t = |secs| NfsTime { secs, nanos: 123_456_789 };
@@ -198,7 +204,7 @@ mod tests {
     fn attributes_fit_32_bits_and_modes_have_types() {
         let a = attr(&v3_attr(FileType::Regular));
         assert_eq!((a.mode, a.size, a.blocks, a.rdev), (0o104_755, u32::MAX, 2, nfs2::Attr::NO_DEVICE));
-        assert_eq!((a.fsid, a.fileid, a.mtime), (0, 6, nfs2::Time { secs: 2, micros: 123_456 }));
+        assert_eq!((a.fsid, a.fileid, a.mtime), (0x101, 6, nfs2::Time { secs: 2, micros: 123_456 }));
         for (kind, want, mode, rdev) in [
             (FileType::Directory, nfs2::FileType::Directory, 0o044_755, u32::MAX),
             (FileType::SymLink, nfs2::FileType::SymLink, 0o124_755, u32::MAX),
@@ -211,6 +217,17 @@ mod tests {
             assert_eq!((a.kind, a.mode, a.rdev), (want, mode, rdev));
         }
         assert_eq!([fileid(0), fileid(9), fileid(3 << 32 | 3)], [1, 9, 1]);
+    }
+
+    /// A client that sees one number takes both for one file system, and their files for one another.
+    #[test]
+    fn file_systems_on_different_devices_have_different_numbers() {
+        let of = |major: u64, minor: u64| attr(&Attr { fsid: major << 32 | minor, ..v3_attr(FileType::Regular) }).fsid;
+        for (one, other) in [((252, 1), (253, 0)), ((8, 1), (9, 0)), ((0, 0x101), (1, 1)), ((0, 0xf_ffff), (0, 0xff))] {
+            assert_ne!(of(one.0, one.1), of(other.0, other.1), "{one:?} {other:?}");
+        }
+        assert_eq!([of(8, 1), of(0, 0x2d)], [0x801, 0x2d], "as stat(2) has it");
+        assert_eq!(of(0x1000, 1), 0x1001, "no device of Linux's: folded");
     }
 
     #[test]
