@@ -122,8 +122,8 @@ impl Link {
         }
     }
 
-    /// The layer below knows that `peer` has lost all it knew and begun anew. (A new
-    /// epoch says the same, but one in 65536 is the old one, and it takes a frame to tell.)
+    /// The layer below knows that `peer` has lost all it knew and begun anew, and lets through no more of what it sent
+    /// before. (A new epoch says the same, but one in 65536 is the old one, and it takes a frame to tell.)
     pub fn restarted(&mut self, now: Time, peer: Peer) {
         let mut phase = None;
         self.with(now, peer, |destination, _, config, _| phase = destination.restarted(now, config));

@@ -155,9 +155,8 @@ impl Receiver {
     /// The peer has begun anew, whatever number its life has: what was held goes now, as far as it
     /// is complete, and whatever comes is of the new life.
     pub(crate) fn restarted(&mut self) {
-        self.outlet.open();
-        (self.stream, self.past) = (None, None);
-        (self.ack_at, self.unacknowledged) = (None, 0);
+        self.end_life();
+        self.past = None;
     }
 
     /// The life of the peer that it hears.
@@ -253,21 +252,34 @@ impl Receiver {
         }
     }
 
+    /// Nothing more comes of this life. What waits for that was acknowledged, so that nobody sends it again: all
+    /// that is complete goes now, in order. Returns the life.
+    fn end_life(&mut self) -> Option<u16> {
+        let ended = self.stream.take().map(|mut stream| {
+            stream.close();
+            for packet in stream.released {
+                self.outlet.push(stream.now, packet, Duration::ZERO);
+            }
+            stream.epoch
+        });
+        self.outlet.open();
+        (self.ack_at, self.unacknowledged) = (None, 0);
+        ended
+    }
+
     fn want_ack(&mut self, at: Time) {
         self.ack_at = Some(self.ack_at.map_or(at, |due| due.min(at)));
     }
 
     /// The stream of this life of the peer. A new one begins at `floor` with the transmission
-    /// `stamp`, and what was held of the old one is dropped: its order is lost.
+    /// `stamp`, after what was held of the old one.
     fn stream(&mut self, now: Time, epoch: u16, floor: u16, stamp: u16) -> Option<&mut Stream> {
         if self.stream.as_ref().is_none_or(|s| s.epoch != epoch) {
             if self.is_past(now, epoch) {
                 return None;
             }
-            self.past = self.stream.as_ref().map(|s| (s.epoch, now));
+            self.past = self.end_life().map(|epoch| (epoch, now));
             self.stream = Some(Stream::new(epoch, floor, stamp));
-            self.outlet.open();
-            (self.ack_at, self.unacknowledged) = (None, 0);
         }
         let stream = self.stream.as_mut()?;
         stream.now = now;
@@ -419,6 +431,13 @@ impl Stream {
         self.next = floor;
         self.skipped = self.skipped.max(floor - 1);
         self.settle();
+    }
+
+    /// Nothing that has not arrived will come any more.
+    fn close(&mut self) {
+        if let Some(last) = self.slots.last_key_value().map(|(seq, _)| *seq) {
+            self.raise_floor(last + 1);
+        }
     }
 
     /// Moves `next` over what has arrived, and releases what waited for anything below it,

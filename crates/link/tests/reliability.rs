@@ -68,6 +68,57 @@ fn what_was_acknowledged_is_delivered_though_its_sender_leaves() {
     assert_eq!(before + rest, 20);
 }
 
+/// A sender whose packet 5 never gets through, and the 19 others that were acknowledged; those behind it are held.
+fn held_behind_a_gap() -> World {
+    let mut medium = Medium::new(1);
+    medium.longest = 1_040;
+    let mut world = World::new(&keeping(Some(Rate::from_bits(1_000_000).unwrap())), medium, 7);
+    for number in 0..20 {
+        let len = if number == 5 { 1_200 } else { 1_000 };
+        world.send(1, 0, packet(1, number, len, Class::Default));
+    }
+    while world.view(1, 0).stats.acknowledged < 19 {
+        world.run(world.now + MS(1), |_| {});
+    }
+    assert_eq!(world.delivered[0].len(), 5, "nothing was held");
+    world
+}
+
+/// All but the one that was lost, in order.
+fn assert_all_but_5(world: &World) {
+    let all = (0..20).filter(|number| *number != 5).map(|number| (1, number));
+    assert_eq!(world.labels(0), all.collect::<Vec<_>>());
+}
+
+// Who has an acknowledgement keeps nothing to send again: what is held for what will never come is not to be lost with
+// it.
+
+#[test]
+fn what_was_acknowledged_behind_a_gap_is_delivered_though_its_sender_leaves() {
+    let mut world = held_behind_a_gap();
+    world.links[0].remove_peer(world.now, peer(1));
+    world.links[0].add_peer(world.now, peer(1));
+    world.send(0, 1, packet(2, 0, 8, Class::Default));
+    assert_all_but_5(&world);
+}
+
+#[test]
+fn what_was_acknowledged_behind_a_gap_is_delivered_though_its_sender_is_known_to_begin_anew() {
+    let mut world = held_behind_a_gap();
+    world.tell_of_restart(0, 1);
+    assert_all_but_5(&world);
+}
+
+#[test]
+fn what_was_acknowledged_behind_a_gap_is_delivered_before_what_its_sender_sends_in_another_life() {
+    let mut world = held_behind_a_gap();
+    world.restart(1, 8);
+    world.send(1, 0, packet(1, 20, 1_000, Class::Default));
+    world.run(world.now + MS(100), |_| {});
+    assert_eq!(world.delivered[0].pop().map(|(_, _, last)| label(&last)), Some((1, 20)));
+    assert_all_but_5(&world);
+}
+
 /// A load: when (ms), flow, length, class, to the mobile or from it.
 type Load = Vec<(u64, u32, usize, u8, bool)>;
 
@@ -307,7 +358,7 @@ fn an_end_that_starts_again_is_recognised() {
         assert!(world.view(1 - restarted, restarted).unacknowledged > 0);
         world.restart(restarted, 77);
         if is_told {
-            world.links[1 - restarted].restarted(world.now, common::peer(restarted));
+            world.tell_of_restart(1 - restarted, restarted);
         }
         for number in 100..200 {
             world.send(0, 1, packet(1, number, 500, Class::Default));

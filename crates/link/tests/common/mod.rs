@@ -196,6 +196,14 @@ impl World {
         self.links[station] = World::link(&config, station, self.links.len(), seed, self.now);
     }
 
+    /// The layer below tells `station` that `peer` has begun another life, and lets through no more of the last one.
+    pub(crate) fn tell_of_restart(&mut self, station: usize, peer: usize) {
+        self.devices.iter_mut().for_each(|device| device.retain(|(from, ..)| *from != peer));
+        self.air.retain(|_, (from, ..)| *from != peer);
+        self.links[station].restarted(self.now, self::peer(peer));
+        self.drain(station);
+    }
+
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
         self.links[from].enqueue(self.now, peer(to), packet);
         self.drain(from);
