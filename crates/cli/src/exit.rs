@@ -250,10 +250,9 @@ impl fmt::Display for Error {
 /// chose, so no control character of theirs reaches the terminal; line feeds are ours.
 pub(crate) fn show(command: &str, error: &Error) {
     let text: Vec<String> = error.to_string().split('\n').map(|line| out::shown(line.as_bytes())).collect();
-    out::say(format_args!("remora: {command}: {}", text.join("\n")));
-    if let Some(hint) = error.hint() {
-        out::say(format_args!("hint: {hint}"));
-    }
+    let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+    // In one piece, for others may have something to say at the same time.
+    out::say(format_args!("remora: {command}: {}{hint}", text.join("\n")));
 }
 
 /// What a server did, or the system on the way to it.

@@ -58,9 +58,12 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
     serde_json::to_string(object).map_err(|e| Error::refused("standard output", e.to_string()))
 }
 
-/// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on.
+/// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no
+/// lock that others wait for: the reader may take its time here, too.
 pub(crate) fn say(line: impl std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    tokio::task::block_in_place(|| {
+        let _ = writeln!(io::stderr(), "{line}");
+    });
 }
 
 fn failed(e: io::Error) -> Error {

@@ -6,11 +6,14 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::between::{Fate, between};
 use common::{Daemon, Place, Running, names, until};
 use remora_host::atp::keys;
+use remora_wire::nfs3::{Proc, Status};
 use serde_json::Value;
 
 const UNREAD: &str = "nobody reads the output any more";
@@ -19,7 +22,7 @@ const UNREAD: &str = "nobody reads the output any more";
 struct Service {
     child: Child,
     ready: Value,
-    said: std::path::PathBuf,
+    said: PathBuf,
 }
 
 impl Service {
@@ -306,5 +309,34 @@ fn send_can_be_ended_though_what_it_prints_is_not_read() {
         std::thread::sleep(Duration::from_secs(2));
         ends(sending, 143);
         ends(to.running, 0);
+    }
+}
+
+/// Jobs of a tree tell what they skip and what fails, each by itself.
+#[test]
+fn trees_can_be_given_up_though_what_is_said_of_them_is_not_read() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    let refuses = between(&s, usize::MAX, |call| match call.proc() {
+        Proc::Create | Proc::Remove => Fate::Fail(Status::Access),
+        _ => Fate::Pass(call),
+    });
+    let long: Vec<String> = (0..300).map(|n| format!("{n:0200}")).collect();
+    let made = |dir: PathBuf| {
+        fs::create_dir(&dir).unwrap();
+        long.iter().map(move |name| dir.join(name)).collect::<Vec<_>>()
+    };
+    made(p.here("files")).into_iter().chain(made(p.srv("there"))).for_each(|path| fs::write(path, "x").unwrap());
+    assert!(Command::new("mkfifo").args(made(p.here("pipes"))).status().unwrap().success());
+    let there = refuses.replace("/?", "/there?");
+    for args in [["cp", "-rq", "pipes", &refuses].as_slice(), &["cp", "-rq", "files", &refuses], &["rm", "-r", &there]]
+    {
+        let (_reader, writer) = unread_pipe();
+        let mut command = p.command(args);
+        command.stderr(writer);
+        let running = Running::start(command);
+        // Until it stands still.
+        std::thread::sleep(Duration::from_secs(2));
+        ends(running, 143);
     }
 }

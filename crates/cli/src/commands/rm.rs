@@ -10,12 +10,13 @@ use remora_wire::nfs3::{Fh, Status};
 use super::several::Several;
 use crate::ahead::Ahead;
 use crate::args::Rm;
-use crate::exit::{Error, Result};
+use crate::exit::{self, Error, Result};
 use crate::out;
 use crate::pool::{NEAR_MAX, Pool};
 use crate::remote::{Listing, Node, Remote};
 use crate::servers::{Place, Servers};
 
+const COMMAND: &str = "rm";
 /// How deep directories may lie in one another.
 const DEPTH_MAX: usize = 256;
 
@@ -38,14 +39,18 @@ struct Told(Arc<Mutex<Several>>);
 
 impl Default for Told {
     fn default() -> Told {
-        Told(Arc::new(Mutex::new(Several::new("rm"))))
+        Told(Arc::new(Mutex::new(Several::new(COMMAND))))
     }
 }
 
 impl Told {
-    /// As [`Several::settle`].
+    /// As [`Several::settle`], but others do not wait while it is told.
     fn settle(&self, result: Result) -> Result {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).settle(result)
+        let untold = self.0.lock().unwrap_or_else(PoisonError::into_inner).add(result)?;
+        if let Some(untold) = untold {
+            exit::show(COMMAND, &untold);
+        }
+        Ok(())
     }
 
     fn finish(&self) -> Result {

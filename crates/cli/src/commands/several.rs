@@ -15,7 +15,15 @@ impl Several {
 
     /// Tells a failure; only what makes all that follows fail, too, is passed on.
     pub(super) fn settle(&mut self, result: Result) -> Result {
-        let Err(error) = result else { return Ok(()) };
+        if let Some(untold) = self.add(result)? {
+            exit::show(self.command, &untold);
+        }
+        Ok(())
+    }
+
+    /// The same for who does the telling.
+    pub(super) fn add(&mut self, result: Result) -> Result<Option<Error>> {
+        let Err(error) = result else { return Ok(None) };
         match error {
             // The code of what was told before.
             Error::Pipe if self.worst > 0 => Err(Error::Reported(self.worst)),
@@ -24,12 +32,11 @@ impl Several {
             // It was told.
             Error::Reported(code) => {
                 self.worst = self.worst.max(code);
-                Ok(())
+                Ok(None)
             }
             error => {
-                exit::show(self.command, &error);
                 self.worst = self.worst.max(error.code());
-                Ok(())
+                Ok(Some(error))
             }
         }
     }

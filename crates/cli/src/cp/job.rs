@@ -53,6 +53,19 @@ struct Failures {
     is_end_told: bool,
 }
 
+impl Failures {
+    /// One more. Says whether it was told already, and the code of the worst so far.
+    fn add(&mut self, error: &Error, fatal: bool) -> (bool, u8) {
+        self.count += 1;
+        self.worst = self.worst.max(error.code());
+        if self.texts.len() < ERRORS_LISTED_MAX {
+            self.texts.push(error.to_string());
+        }
+        // One lost link fails many files at once; once is enough.
+        (fatal && std::mem::replace(&mut self.is_end_told, true), self.worst)
+    }
+}
+
 /// What `--json` prints at the end; documented in the help of `cp`.
 #[derive(Serialize)]
 struct Report {
@@ -116,18 +129,11 @@ impl Job {
             Err(error) => error,
         };
         let fatal = error.is_lost() || error.is_full();
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.count += 1;
-        failures.worst = failures.worst.max(error.code());
-        if failures.texts.len() < ERRORS_LISTED_MAX {
-            failures.texts.push(error.to_string());
-        }
-        // One lost link fails many files at once; once is enough.
-        let is_told = fatal && std::mem::replace(&mut failures.is_end_told, true);
+        let (is_told, worst) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).add(&error, fatal);
         if !is_told {
             self.progress.suspend(|| exit::show("cp", &error));
         }
-        if fatal { Err(Error::Reported(failures.worst)) } else { Ok(()) }
+        if fatal { Err(Error::Reported(worst)) } else { Ok(()) }
     }
 
     /// Whether anything has failed so far.

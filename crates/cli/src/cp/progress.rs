@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_host::client::Session;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, block_in_place};
 
 use crate::units;
 
@@ -102,10 +102,9 @@ impl Progress {
         self.shared.in_holes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Prints something without tearing the bar. Where there can be none, whoever does not read what is printed
-    /// holds up no task that would draw it.
+    /// Prints something without tearing the bar. Whoever does not read what is printed holds up no other task.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
-        if self.can_be_seen { self.shared.bar.suspend(print) } else { print() }
+        if self.can_be_seen { block_in_place(|| self.shared.bar.suspend(print)) } else { print() }
     }
 
     /// Bytes copied.
@@ -181,7 +180,7 @@ async fn tick(shared: Arc<Shared>) {
     shared.is_slow.store(true, Ordering::Relaxed);
     shared.bar.set_draw_target(ProgressDrawTarget::stderr());
     loop {
-        shared.draw();
+        block_in_place(|| shared.draw());
         tokio::time::sleep(TICK).await;
     }
 }
