@@ -55,6 +55,11 @@ impl Known {
         if !stamp.rests(began) {
             return;
         }
+        self.insert(stamp, hash);
+    }
+
+    /// The same, for who does not mind that it may have changed within a tick.
+    pub(super) fn insert(&mut self, stamp: Stamp, hash: blake3::Hash) {
         if self.0.len() >= FILES_MAX && !self.0.contains_key(&stamp.number) {
             // Whichever it is: it is hashed again.
             self.0.pop_first();

@@ -50,6 +50,8 @@ pub(super) struct Store {
     /// Those that are worked on aside: nothing else is done about them until that is done.
     aside: BTreeMap<Owner, Aside>,
     known: Known,
+    /// Those that were given their names here. They need not have come to rest: it is what was stored that counts.
+    placed: Known,
 }
 
 /// What is worked on aside.
@@ -87,7 +89,13 @@ pub(super) type Refusal = String;
 
 impl Store {
     pub(super) fn new(rules: Rules) -> Store {
-        Store { rules, unfinished: BTreeMap::new(), aside: BTreeMap::new(), known: Known::default() }
+        Store {
+            rules,
+            unfinished: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            known: Known::default(),
+            placed: Known::default(),
+        }
     }
 
     /// Takes an announcement and the bytes with it.
@@ -113,7 +121,10 @@ impl Store {
             return Verdict::Refused { why: "nothing is known of it".into() };
         };
         let settled = match found {
-            Found::Finished(done) => done.map(|()| Verdict::Stored),
+            Found::Finished(done) => done.map(|stamp| {
+                stamp.into_iter().for_each(|stamp| self.placed.insert(stamp, said.hash));
+                Verdict::Stored
+            }),
             Found::Looked(looked) => self.looked(owner, &said, looked),
         };
         settled.unwrap_or_else(|why| Verdict::Refused { why })
@@ -149,6 +160,8 @@ impl Store {
             match self.is_there(said)? {
                 There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
                 There::Perhaps if said.at.is_none() => return self.look(owner, said),
+                // Another sender with this key was the first to send all of it.
+                There::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
                 // Who sends bytes and did not ask finds out when all of it is here.
                 There::Perhaps | There::No => {}
             }
@@ -213,6 +226,12 @@ impl Store {
             }
         }
         self.may_replace().map(|()| There::No)
+    }
+
+    /// Whether what has the name is this very file, as it was stored.
+    fn was_placed(&self, said: &Announcement) -> bool {
+        let now = fs::symlink_metadata(self.rules.dir.join(&said.name)).map(|meta| Stamp::of(&meta));
+        now.is_ok_and(|now| self.placed.get(&now) == Some(said.hash))
     }
 
     fn may_replace(&self) -> Result<(), Refusal> {

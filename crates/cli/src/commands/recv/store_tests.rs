@@ -215,6 +215,28 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
     }
 }
 
+/// Two senders with one key send it at the same time.
+#[test]
+fn a_part_that_comes_when_the_file_has_its_name_is_told_so() {
+    let whole = vec![7; AT_ONCE_MAX as usize + 1];
+    let size = whole.len() as u64;
+    let missing = |ranges: &[(u64, u64)]| Some(Verdict::Missing { missing: ranges.to_vec() });
+    let mut case = Case::new(false, 1 << 30);
+    assert_eq!(case.say(1, "a", &whole, None), missing(&[(0, size)]));
+    assert_eq!(case.say(1, "a", &whole, Some((0, 9))), None);
+    assert_eq!(case.say(1, "a", &whole, Some((9, size))), Some(Verdict::Stored));
+    assert_eq!(case.say(1, "a", &whole, Some((0, 9))), Some(Verdict::Stored));
+    assert_eq!(case.say(1, "a", &whole, None), Some(Verdict::Stored));
+    assert_eq!(case.names(), ["a"]);
+    // It is another one by now: of this one nothing is there.
+    let other = case.dir.path().join("a");
+    fs::write(&other, vec![8; whole.len()]).unwrap();
+    fs::File::open(other).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    case.store.rules.overwrite = true;
+    assert_eq!(case.say(1, "a", &whole, Some((0, 9))), None);
+    assert_eq!(case.say(1, "a", &whole, None), missing(&[(9, size)]));
+}
+
 #[test]
 fn what_is_to_be_done_aside_is_bounded() {
     let mut case = Case::new(false, 1 << 30);

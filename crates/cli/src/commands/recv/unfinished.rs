@@ -13,7 +13,7 @@ use std::time::Instant;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::known::{hash_at, hash_of};
+use super::known::{Stamp, hash_at, hash_of};
 use super::store::{Owner, Refusal, TAKEN, refusal};
 use crate::cp::hidden;
 use crate::cp::lock::is_at;
@@ -74,24 +74,31 @@ impl Unfinished {
         Ok(())
     }
 
-    /// All of it is here: makes it safe and gives it its name.
-    pub(super) fn finish(self, dest: &Path, overwrite: bool, stop: &AtomicBool) -> Result<(), Refusal> {
+    /// All of it is here: makes it safe and gives it its name. What has the name then, if the system says.
+    pub(super) fn finish(self, dest: &Path, overwrite: bool, stop: &AtomicBool) -> Result<Option<Stamp>, Refusal> {
         let hash = hash_of(&self.hidden.file, stop).map_err(|e| refusal(&e))?;
         if hash != self.hash {
             return Err("it is not what was announced: did it change while it was sent?".into());
         }
-        self.place(dest, overwrite).or_else(|e| match e.kind() {
+        match self.place(dest, overwrite) {
+            Ok(()) => {}
             // Its sender may not have asked whether it is there.
-            io::ErrorKind::AlreadyExists if self.is_at(dest, stop) => Ok(()),
-            io::ErrorKind::AlreadyExists => Err(TAKEN.into()),
-            _ => Err(refusal(&e)),
-        })
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                return self.found_at(dest, stop).map(Some).ok_or(TAKEN.into());
+            }
+            Err(e) => return Err(refusal(&e)),
+        }
+        let hidden = self.hidden();
+        // Where it has its hidden name, too, that goes now, and a link less is a change.
+        drop(self);
+        Ok(hidden.file.metadata().ok().map(|meta| Stamp::of(&meta)))
     }
 
-    /// Whether this very file has its name already.
-    fn is_at(&self, dest: &Path, stop: &AtomicBool) -> bool {
+    /// This very file, if it has its name already.
+    fn found_at(&self, dest: &Path, stop: &AtomicBool) -> Option<Stamp> {
         let has_size = fs::symlink_metadata(dest).is_ok_and(|meta| meta.is_file() && meta.len() == self.size);
-        has_size && hash_at(dest, stop).is_ok_and(|(_, hash)| hash == self.hash)
+        let (stamp, hash) = has_size.then(|| hash_at(dest, stop).ok()).flatten()?;
+        (hash == self.hash).then_some(stamp)
     }
 
     fn place(&self, dest: &Path, overwrite: bool) -> io::Result<()> {

@@ -38,8 +38,8 @@ enum What {
 pub(super) enum Found {
     /// The file's state, its hash, and when hashing began.
     Looked(io::Result<(Stamp, blake3::Hash, SystemTime)>),
-    /// It has its name, or why not.
-    Finished(Result<(), Refusal>),
+    /// It has its name, in this state if that is known; or why not.
+    Finished(Result<Option<Stamp>, Refusal>),
 }
 
 impl Work {
