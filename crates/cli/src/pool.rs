@@ -29,7 +29,7 @@ const FAR: Duration = Duration::from_millis(50);
 /// More than [`NEAR_MAX`] run at once only if they move no more bytes than this together. The others keep a link
 /// busy by themselves: more of them at once would be ready no sooner, and more of them cut short.
 const BYTES_MAX: u64 = 1 << 20;
-/// How long the others may take to end when a job has failed: to fail, too, and tidy up.
+/// How long the jobs may take to end when something has failed: to fail, too, and tidy up.
 const TIDY_MAX: Duration = Duration::from_secs(5);
 
 /// How many small jobs run at once with a server that is as far away as this one.
@@ -119,11 +119,17 @@ impl Pool {
             Some(Err(e)) => Err(Error::refused("remora", e.to_string())),
         };
         if result.is_err() {
-            // Those that take longer are stopped.
-            let rest = async { while self.jobs.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(TIDY_MAX, rest).await;
+            self.tidy().await;
         }
         result
+    }
+
+    /// Something has failed: the jobs may come to their ends. Those that take longer are stopped.
+    pub(crate) async fn tidy(&mut self) {
+        let rest = async { while self.jobs.join_next().await.is_some() {} };
+        if tokio::time::timeout(TIDY_MAX, rest).await.is_err() {
+            self.jobs.abort_all();
+        }
     }
 }
 

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use common::between::{Fate, between};
 use common::copies::resumed;
 use common::{Place, Running, is_root, names, noise};
+use remora_wire::nfs3::{Call, Status};
 use skip::skipped;
 
 /// One way.
@@ -91,6 +93,31 @@ fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
+}
+
+/// The disk is full for a directory while a file that did not fit either is being given up.
+#[test]
+fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
+    let p = Place::new();
+    fs::create_dir_all(p.here("t/d")).unwrap();
+    fs::write(p.here("t/f"), noise(50_000, 3)).unwrap();
+    let s = p.serve(&[]);
+    let (mut is_given_up, mut is_full) = (false, false);
+    let url = between(&s, usize::MAX, move |call| match call {
+        Call::Write(_) => Fate::Fail(Status::NoSpc),
+        Call::MkDir(new) if new.at.name == b"d"[..] && is_given_up => {
+            is_full = true;
+            Fate::Fail(Status::NoSpc)
+        }
+        Call::MkDir(new) if new.at.name == b"d"[..] => Fate::Ignore,
+        Call::Remove(_) if !is_full => {
+            is_given_up = true;
+            Fate::Ignore
+        }
+        call => Fate::Pass(call),
+    });
+    p.run(&["cp", "-rq", "t", &url]).expect(1, &["no space left"]);
+    assert_eq!(names(&p.srv("t")), [""; 0]);
 }
 
 /// Runs a command as nobody in particular, if as root nothing would be forbidden.

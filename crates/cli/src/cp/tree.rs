@@ -49,13 +49,27 @@ type Early = Result<Option<Listing>, ClientError>;
 
 /// Copies a remote directory and all that is in it to `dest`.
 pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Dest, begun: &Begun) -> Result {
+    let (url, through_link) = (url.to_owned(), dest.by == By::User);
+    let top = Down { node, url, dest: dest.path.clone(), through_link, depth: 0 };
     let mut pool = Pool::new(remote.session());
+    let filled = fill_here(job, remote, top, begun, &mut pool).await;
+    if filled.is_err() {
+        pool.tidy().await;
+    }
+    filled?;
+    if !job.has_failed() {
+        begun.forget();
+    }
+    Ok(())
+}
+
+/// Makes the directory here and all that is in it.
+async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, pool: &mut Pool) -> Result {
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
     // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
-    let (url, through_link) = (url.to_owned(), dest.by == By::User);
-    dirs.push(Down { node, url, dest: dest.path.clone(), through_link, depth: 0 });
+    dirs.push(top);
     while let Some((dir, early)) = dirs.next().await? {
         let entries = match open_down(remote, &dir, early, begun).await {
             Ok((is_ours, Listing { entries, unknown })) => {
@@ -93,11 +107,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
         }
     }
     pool.finish().await?;
-    finish_here(job, finished, pool).await?;
-    if !job.has_failed() {
-        begun.forget();
-    }
-    Ok(())
+    finish_here(job, finished, pool).await
 }
 
 async fn list(remote: Remote, dir: Down) -> (Down, Early) {
@@ -184,7 +194,7 @@ struct Filled {
 
 /// Gives directories their modes and times and makes them safe, the deepest first, for a mode may close the way; those
 /// that lie equally deep side by side.
-async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, mut pool: Pool) -> Result {
+async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, pool: &mut Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
         while let Some(dir) = dirs.pop_if(|dir| dir.depth == depth) {
             let job = job.clone();
@@ -249,10 +259,24 @@ struct Sent {
 /// Copies a directory and all that is in it to `dest`.
 pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: &Begun) -> Result {
     let remote = dest.remote.clone();
+    let top = Up { source: source.to_owned(), dest, depth: 0 };
     let mut pool = Pool::new(remote.session());
+    let filled = fill_there(job, &remote, top, begun, &mut pool).await;
+    if filled.is_err() {
+        pool.tidy().await;
+    }
+    filled?;
+    if !job.has_failed() {
+        begun.forget();
+    }
+    Ok(())
+}
+
+/// Makes the directory there and all that is in it.
+async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
     let mut dirs = Ahead::new(jobs_max(remote.session()), open_up);
-    let mut opened = Some(open_top(Up { source: source.to_owned(), dest, depth: 0 }, begun).await);
+    let mut opened = Some(open_top(top, begun).await);
     while let Some((dir, made)) = opened {
         let found = made.and_then(|Made { node, attr, is_new }| {
             count(&job.counts.directories);
@@ -277,7 +301,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
                 skip(job, &entry.path().display().to_string(), UNFINISHED);
                 continue;
             }
-            let dest = Destination { old: is_new.then_some(None), ..Destination::new(&remote, &node, name, url) };
+            let dest = Destination { old: is_new.then_some(None), ..Destination::new(remote, &node, name, url) };
             if is_dir(&entry) {
                 dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
             } else {
@@ -288,11 +312,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
         opened = dirs.next().await?;
     }
     pool.finish().await?;
-    finish_there(job, &remote, finished, pool).await?;
-    if !job.has_failed() {
-        begun.forget();
-    }
-    Ok(())
+    finish_there(job, remote, finished, pool).await
 }
 
 fn is_dir(entry: &fs::DirEntry) -> bool {
@@ -301,7 +321,7 @@ fn is_dir(entry: &fs::DirEntry) -> bool {
 
 /// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
 /// deep side by side.
-async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, mut pool: Pool) -> Result {
+async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, pool: &mut Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
         while let Some(Sent { node, attr, url, .. }) = dirs.pop_if(|dir| dir.depth == depth) {
             let (job, remote) = (job.clone(), remote.clone());
