@@ -95,6 +95,40 @@ fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
     }
 }
 
+/// They have their modes by then, and the copy goes on in them.
+#[test]
+fn a_tree_that_may_not_be_written_to_is_completed_where_a_file_had_failed() {
+    let p = Place::new();
+    for tree in [p.here("up"), p.srv("down")] {
+        fs::create_dir_all(tree.join("d")).unwrap();
+        fs::write(tree.join("d/a"), "a").unwrap();
+        fs::write(tree.join("d/b"), "b").unwrap();
+    }
+    [p.srv(""), p.here(""), p.state()].iter().for_each(|dir| mode(dir, 0o777));
+    let s = p.serve(&[]);
+    for (from, tree, to, copy) in [
+        ("up", p.here("up"), s.url("/"), p.srv("up")),
+        ("up", p.here("up"), s.url("/new"), p.srv("new")),
+        (&s.url("/down"), p.srv("down"), "back".to_owned(), p.here("back")),
+    ] {
+        mode(&tree.join("d/b"), 0);
+        ["d", ""].iter().for_each(|dir| mode(&tree.join(dir), 0o555));
+        as_nobody(&p, &["cp", "-rq", from, &to]).finish().expect(1, &["d/b", "permission denied"]);
+        mode(&tree.join("d/b"), 0o644);
+        as_nobody(&p, &["cp", "-rq", "--resume", from, &to]).finish().expect(0, &[]);
+        assert_eq!(names(&copy.join("d")), ["a", "b"], "{to}");
+        for dir in [copy.join("d"), copy, tree.join("d"), tree] {
+            assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o555, "{}", dir.display());
+            // So that it can be tidied up.
+            mode(&dir, 0o755);
+        }
+    }
+}
+
+fn mode(path: &Path, bits: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+}
+
 /// The disk is full for a directory while a file that did not fit either is being given up.
 #[test]
 fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
@@ -233,10 +267,9 @@ fn a_directory_that_was_named_itself_keeps_its_mode_and_time_when_resuming() {
     let p = Place::new();
     fs::create_dir(p.srv("sub")).unwrap();
     fs::write(p.srv("sub/f"), "f").unwrap();
-    let mode = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    [(p.srv(""), 0o777), (p.srv("sub"), 0o751)].into_iter().for_each(|(path, bits)| mode(path, bits));
+    [(p.srv(""), 0o777), (p.srv("sub"), 0o751)].iter().for_each(|(path, bits)| mode(path, *bits));
     fs::create_dir(p.here("d")).unwrap();
-    mode(p.here("d"), 0o711);
+    mode(&p.here("d"), 0o711);
     let s = p.serve(&[]);
     let bits = |name: &str| fs::metadata(p.here(name)).unwrap().mode() & 0o7777;
     for _ in 0..2 {
@@ -244,7 +277,7 @@ fn a_directory_that_was_named_itself_keeps_its_mode_and_time_when_resuming() {
         assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));
     }
     // One that has the source's name is taken to be a copy.
-    mode(p.here("d/sub"), 0o700);
+    mode(&p.here("d/sub"), 0o700);
     p.ok(&["cp", "-r", "-q", "--resume", &s.url("/sub"), "d"]);
     assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));
 }

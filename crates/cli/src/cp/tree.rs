@@ -71,11 +71,9 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
     while let Some((dir, early)) = dirs.next().await? {
-        let entries = match open_down(remote, &dir, early, begun).await {
-            Ok((is_ours, Listing { entries, unknown })) => {
+        let entries = match open_down(job, remote, &dir, early, begun).await {
+            Ok((is_copy, Listing { entries, unknown })) => {
                 count(&job.counts.directories);
-                // One that is the user's own stays as it is: also when resuming, if it was named itself.
-                let is_copy = is_ours || dir.depth > 0 || (job.resume && !dir.through_link);
                 let attr = is_copy.then(|| dir.node.attr.clone());
                 finished.push(Filled { path: dir.dest.clone(), attr, depth: dir.depth });
                 for (name, e) in unknown {
@@ -115,14 +113,13 @@ async fn list(remote: Remote, dir: Down) -> (Down, Early) {
     (dir, early)
 }
 
-/// Makes the directory here, and lists the one there, if that was not done yet. Says whether it is new, or
-/// the first one and from an earlier try.
-async fn open_down(remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> Result<(bool, Listing)> {
+/// Makes the directory here, and lists the one there, if that was not done yet. Says whether it is to look like that.
+async fn open_down(job: &Job, remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
     // What is in it may be private: it opens up when all is there.
-    let is_ours = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
+    let is_copy = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
         Ok(()) => {
             if dir.depth == 0
                 && let Ok(meta) = fs::metadata(&dir.dest)
@@ -136,11 +133,23 @@ async fn open_down(remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> 
             let Some(meta) = meta.ok().filter(fs::Metadata::is_dir) else {
                 return Err(Error::refused(dir.dest.display(), "exists and is not a directory"));
             };
-            dir.depth == 0 && begun.is((meta.dev(), meta.ino()))
+            // One that is the user's own stays as it is: also when resuming, if it was named itself.
+            let may_be_ours = job.resume && !dir.through_link;
+            let is_copy = may_be_ours || dir.depth > 0 || begun.is((meta.dev(), meta.ino()));
+            if let Some(mode) = reopened(meta.mode()).filter(|_| job.resume && is_copy) {
+                // Where it may not be opened up, what fails in it says so.
+                let _ = fs::set_permissions(&dir.dest, fs::Permissions::from_mode(mode));
+            }
+            is_copy
         }
         Err(e) => return Err(Error::local(dir.dest.display())(e)),
     };
-    Ok((is_ours, remote.list_now(&dir.node.fh, early).await.map_err(Error::remote(&dir.url))?))
+    Ok((is_copy, remote.list_now(&dir.node.fh, early).await.map_err(Error::remote(&dir.url))?))
+}
+
+/// The mode to fill a directory in that an earlier try has given its own, if that one forbids it.
+fn reopened(mode: u32) -> Option<u32> {
+    (mode & 0o700 != 0o700).then_some(mode & 0o777 | 0o700)
 }
 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
@@ -238,6 +247,8 @@ struct Up {
     source: PathBuf,
     dest: Destination,
     depth: usize,
+    /// What an earlier try made is to be completed.
+    resumes: bool,
 }
 
 /// A directory there, and what it is to look like in the end.
@@ -259,7 +270,7 @@ struct Sent {
 /// Copies a directory and all that is in it to `dest`.
 pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: &Begun) -> Result {
     let remote = dest.remote.clone();
-    let top = Up { source: source.to_owned(), dest, depth: 0 };
+    let top = Up { source: source.to_owned(), dest, depth: 0, resumes: job.resume };
     let mut pool = Pool::new(remote.session());
     let filled = fill_there(job, &remote, top, begun, &mut pool).await;
     if filled.is_err() {
@@ -303,7 +314,7 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
             }
             let dest = Destination { old: is_new.then_some(None), ..Destination::new(remote, &node, name, url) };
             if is_dir(&entry) {
-                dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1 });
+                dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1, resumes: dir.resumes });
             } else {
                 let (job, bytes) = (job.clone(), entry.metadata().map_or(0, |m| m.len()));
                 pool.spawn(bytes, async move { job.settle(up_one(&job, &entry.path(), &dest).await) }).await?;
@@ -370,6 +381,10 @@ async fn make_there(dir: &Up) -> Result<Made> {
             let there = remote.lookup(&dir.dest.dir.fh, &dir.dest.name).await.map_err(failed)?;
             if !there.is_dir() {
                 return Err(Error::refused(&dir.dest.url, "exists and is not a directory"));
+            }
+            if let Some(mode) = reopened(there.attr.mode).filter(|_| dir.resumes) {
+                // Where it may not be opened up, what fails in it says so.
+                let _ = remote.setattr(&there.fh, SetAttr { mode: Some(mode), ..SetAttr::NONE }).await;
             }
             (there, false)
         }
