@@ -2,6 +2,8 @@
 //! pairs. As root only; see `common::trials` for where it is not.
 
 mod common;
+#[path = "link/leaving.rs"]
+mod leaving;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -32,7 +34,11 @@ fn main() {
         trial("no_device_and_no_route_is_left_after_kill_9", || nothing_is_left_after("KILL", None)),
         trial("everything_can_go_through_the_tunnel_but_the_tunnel", everything_through_the_tunnel),
         trial("everything_goes_in_beside_default_routes", everything_goes_in_beside_default_routes),
-        trial("a_device_taken_away_is_told_to_the_other_end", a_device_taken_away_is_told_to_the_other_end),
+        trial("a_device_taken_away_is_told_to_the_other_end", leaving::a_device_taken_away_is_told_to_the_other_end),
+        trial(
+            "what_an_end_has_acknowledged_reaches_its_programs_though_it_leaves",
+            leaving::what_an_end_has_acknowledged_reaches_its_programs_though_it_leaves,
+        ),
         trial("a_link_that_does_not_answer_hides_no_other", a_link_that_does_not_answer_hides_no_other),
         trial("a_device_that_was_down_has_its_routes_again", a_device_that_was_down_has_its_routes_again),
         trial("routes_come_back_though_news_was_missed", routes_come_back_though_news_was_missed),
@@ -375,15 +381,6 @@ fn everything_goes_in_beside_default_routes() {
     }
     mobile.end("INT");
     assert_eq!(net.state(), found);
-}
-
-fn a_device_taken_away_is_told_to_the_other_end() {
-    let w = World::new(1);
-    let (base, mut mobile) = (w.start_base(&[]), w.start_mobile(0, &[]));
-    assert!(w.answers(0, 100, SOON));
-    w.mobiles[0].ip("link del rlink0");
-    assert_eq!(mobile.child.wait().unwrap().code(), Some(1));
-    base.says("10.78.0.2 has left");
 }
 
 /// A link that stands still takes its time, and does not keep the others from being asked.

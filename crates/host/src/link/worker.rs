@@ -146,8 +146,13 @@ impl Worker {
         }
     }
 
-    /// Says good-bye.
+    /// Says good-bye. What was acknowledged nobody sends again: it goes up first, which takes no time, for the device
+    /// takes it or refuses it at once.
     fn leave(mut self, turn: &mut Turn) {
+        for end in &self.ends {
+            self.link.remove_peer(self.clock.now(), end.peer);
+        }
+        self.drain(turn);
         self.party.leave(self.clock.now());
         self.send(turn);
         self.herald.finish();
