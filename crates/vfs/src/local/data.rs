@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::acting;
 use super::ids::{self, Key};
+use super::looking::{self, Open};
 use super::owed::Owed;
 use super::recent::Recent;
 use super::resolve::Object;
@@ -84,20 +85,20 @@ impl OpenFiles {
 
     /// Closes what has no `links`; whether there was any.
     pub(super) fn close_without(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
+        let open = self.lock().open(|_, _| true);
+        let gone = looking::select(open, |fd| links(fd) == Ok(0));
+        let some = self.lock().remove_all(&gone, |_| true);
         // What owes is closed last of all: it may give back much room.
-        let some = self.lock().retain(|_, data| links(&data.fd) != Ok(0));
         self.owed.close_removed(links) | some
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
     /// program, nor make its file system read-only. What could perhaps not be opened so again stays.
     pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(&OwnedFd) -> rustix::io::Result<bool>) {
-        self.lock().retain(|purpose, data| {
-            purpose == For::Reading
-                || data.used.elapsed() < idle
-                || Arc::strong_count(&data.fd) > 1
-                || opens_again(&data.fd) != Ok(true)
-        });
+        let is_idle = |data: &Data| data.used.elapsed() >= idle && Arc::strong_count(&data.fd) == 1;
+        let open = self.lock().open(|purpose, data| purpose == For::Writing && is_idle(data));
+        let unused = looking::select(open, |fd| opens_again(fd) == Ok(true));
+        self.lock().remove_all(&unused, is_idle);
     }
 
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
@@ -175,17 +176,17 @@ impl Locked<'_> {
         self.leaving.extend(self.kept.remove(&file));
     }
 
-    /// Has those leave that `keep` does not want kept; whether there were any.
-    fn retain(&mut self, keep: impl Fn(For, &Data) -> bool) -> bool {
-        let Locked { kept, leaving } = self;
-        kept.retain(|(_, purpose), data| {
-            let stays = keep(*purpose, data);
-            if !stays {
-                leaving.push(data.clone());
-            }
-            stays
-        });
-        !leaving.is_empty()
+    /// Those that are `wanted`.
+    fn open(&self, wanted: impl Fn(For, &Data) -> bool) -> Vec<Open<(Key, For)>> {
+        let wanted = self.kept.iter().filter(|((_, purpose), data)| wanted(*purpose, data));
+        wanted.map(|(file, data)| Open::new(*file, &data.fd)).collect()
+    }
+
+    /// Has those of `open` leave that are still open, and that `which` says so of; whether there were any.
+    fn remove_all(&mut self, open: &[Open<(Key, For)>], which: impl Fn(&Data) -> bool) -> bool {
+        let removed = open.iter().filter_map(|o| self.kept.remove_if(&o.key, |data| o.is(&data.fd) && which(data)));
+        self.leaving.extend(removed);
+        !self.leaving.is_empty()
     }
 }
 

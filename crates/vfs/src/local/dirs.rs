@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ids::Key;
+use super::looking::{self, Open};
 use super::recent::Recent;
 use super::stat;
 
@@ -79,7 +80,16 @@ impl Dirs {
 
     /// Closes what is no more; whether there was any. Somebody else removed it.
     pub(super) fn close_removed(&self) -> bool {
-        self.lock().retain(|kept| stat::links(&kept.way.fd).is_ok_and(|links| links > 0))
+        self.close_without(|fd| stat::links(fd))
+    }
+
+    /// Closes what has no `links`, or cannot be looked at; whether there was any.
+    pub(super) fn close_without(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
+        let open = self.lock().kept.iter().map(|(key, kept)| Open::new(*key, &kept.way.fd)).collect();
+        let gone = looking::select(open, |fd| !links(fd).is_ok_and(|links| links > 0));
+        let mut dirs = self.lock();
+        gone.iter().for_each(|gone| dirs.remove_if(gone.key, |kept| gone.is(&kept.way.fd)));
+        !dirs.leaving.is_empty()
     }
 
     fn lock(&self) -> Locked<'_> {
@@ -109,16 +119,7 @@ impl Locked<'_> {
         self.leaving.extend(self.kept.remove(&key));
     }
 
-    /// Has those leave that `keep` does not want kept; whether there were any.
-    fn retain(&mut self, keep: impl Fn(&Kept) -> bool) -> bool {
-        let Locked { kept, leaving } = self;
-        kept.retain(|_, kept| {
-            let stays = keep(kept);
-            if !stays {
-                leaving.push(kept.clone());
-            }
-            stays
-        });
-        !leaving.is_empty()
+    fn remove_if(&mut self, key: Key, which: impl FnOnce(&Kept) -> bool) {
+        self.leaving.extend(self.kept.remove_if(&key, which));
     }
 }

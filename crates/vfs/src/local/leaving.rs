@@ -131,6 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_for_room_waits_for_a_look_at_each_file_only_where_that_gives_back_some() {
+        for hides in [false, true] {
+            let (dir, disk) = disk(hides);
+            let key = ids::decode(&file(&disk, b"a")).unwrap().0;
+            std::fs::remove_file(dir.path().join("a")).unwrap();
+            disk.fsstat(&disk.root()).unwrap();
+            assert_eq!(disk.disk.files.held(key).is_some(), hides);
+            disk.tidy();
+            assert!(disk.disk.files.held(key).is_none());
+        }
+    }
+
+    #[test]
     fn what_is_closed_before_it_loses_a_name_is_gone_with_the_last_and_lives_on_with_another() {
         let (_dir, disk) = disk(true);
         let root = disk.root();

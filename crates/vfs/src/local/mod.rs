@@ -38,6 +38,7 @@ mod largest;
 mod layers;
 mod leaving;
 mod listing;
+mod looking;
 mod namespace;
 mod numbers;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
@@ -435,7 +436,10 @@ impl Vfs for LocalDisk {
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
         self.disk.on_failure.watch(self.as_server().resolve(id))?;
-        self.disk.close_removed();
+        // What is hidden gives back nothing, and each look may take a round trip.
+        if !self.disk.kind.hides_open {
+            self.disk.close_removed();
+        }
         self.disk.with_graveyard(Graveyard::clear_out);
         let s = fstatvfs(&self.disk.root).nfs()?;
         // Those will be whoever's makes a file next.

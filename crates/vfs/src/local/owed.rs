@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Result;
 
 use super::ids::Key;
+use super::looking::{self, Open};
 
 /// What nobody has written to for so long is flushed though nobody commits it: open for writing it could not be run as
 /// a program, nor its file system be made read-only. Clients that are alive commit sooner. By then the kernel has
@@ -115,17 +116,10 @@ impl Owed {
     /// Closes what has no name any more, as its `links` tell; whether there was any. What cannot be looked at owes
     /// as before: if it were closed and its data lost, nobody would be told.
     pub(super) fn close_removed(&self, links: impl Fn(&OwnedFd) -> Result<u32>) -> bool {
+        let open = self.lock().open();
+        let gone = looking::select(open, |fd| links(fd) == Ok(0));
         let mut state = self.lock();
-        let State { by_file, unpaid, .. } = &mut *state;
-        let mut closed = Vec::new();
-        by_file.retain(|_, debts| {
-            let stays = !debts.iter().any(|debt| links(&debt.fd) == Ok(0));
-            if !stays {
-                unpaid.retain(|number, _| debts.iter().all(|debt| debt.number != *number));
-                closed.append(debts);
-            }
-            stays
-        });
+        let closed: Vec<_> = gone.iter().filter_map(|gone| state.forget(gone)).collect();
         drop(state);
         // Here, without the lock: it may give back much room.
         !closed.is_empty()
@@ -137,6 +131,21 @@ impl Owed {
 }
 
 impl State {
+    fn open(&self) -> Vec<Open<Key>> {
+        let debts = self.by_file.iter().flat_map(|(key, debts)| debts.iter().map(|debt| Open::new(*key, &debt.fd)));
+        debts.collect()
+    }
+
+    /// The file is gone, if it still owes by this descriptor: what is to be closed.
+    fn forget(&mut self, gone: &Open<Key>) -> Option<Vec<Debt>> {
+        let owes = self.by_file.get(&gone.key)?.iter().any(|debt| gone.is(&debt.fd));
+        let debts = if owes { self.by_file.remove(&gone.key)? } else { return None };
+        for debt in &debts {
+            self.unpaid.remove(&debt.number);
+        }
+        Some(debts)
+    }
+
     fn note(&mut self, key: Key, fd: &Arc<OwnedFd>) {
         let (debts, touched) = (self.by_file.entry(key).or_default(), Instant::now());
         if let Some(unpaid) = debts.last().and_then(|last| self.unpaid.get_mut(&last.number)) {

@@ -53,10 +53,15 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
         Forgotten { same: self.young.insert(key, value).or(same), oldest }
     }
 
-    /// Forgets those that `keep` does not want kept.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
-        self.young.retain(|key, value| keep(key, value));
-        self.old.retain(|key, value| keep(key, value));
+    /// All, in any order; none counts as used for that.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.young.iter().chain(&self.old)
+    }
+
+    /// Forgets the entry if `which` says so of it.
+    pub(super) fn remove_if(&mut self, key: &K, which: impl FnOnce(&V) -> bool) -> Option<V> {
+        let is_meant = self.young.get(key).or_else(|| self.old.get(key)).is_some_and(which);
+        if is_meant { self.remove(key) } else { None }
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {

@@ -119,3 +119,65 @@ fn flushes_begin_while_a_removed_file_that_owed_one_is_closed() {
     drop(fd);
     nobody_waits(|| assert!(files.close_without(|_| Ok(0))), || drop(files.owed.begin(other(2))));
 }
+
+/// What takes a round trip to look at, and more.
+fn look<T>(found: T) -> impl Fn(&OwnedFd) -> rustix::io::Result<T> + Send
+where
+    T: Copy + Send,
+{
+    move |_| {
+        std::thread::sleep(CLOSE);
+        Ok(found)
+    }
+}
+
+#[test]
+fn open_directories_can_be_had_while_it_is_looked_which_are_gone() {
+    for links in [0, 1] {
+        let dirs = Dirs::new(8, Duration::from_secs(60));
+        dirs.put(KEY, Way::now(quick().fd));
+        nobody_waits(|| assert_eq!(dirs.close_without(look(links)), links == 0), || drop(dirs.get(other(2))));
+        assert_eq!(dirs.get(KEY).is_some(), links == 1);
+    }
+}
+
+#[test]
+fn open_files_can_be_had_while_it_is_looked_which_are_gone_or_idle() {
+    type Look = fn(&OpenFiles, u32);
+    let gone: Look = |files, links| assert_eq!(files.close_without(look(links)), links == 0);
+    let idle: Look = |files, links| files.close_idle(Duration::ZERO, look(links == 0));
+    for (looks, links) in [(gone, 0), (gone, 1), (idle, 0), (idle, 1)] {
+        let files = OpenFiles::new(8, 8, Duration::from_secs(1));
+        files.put(KEY, For::Writing, quick());
+        nobody_waits(|| looks(&files, links), || drop(files.held(other(2))));
+        assert_eq!(files.held(KEY).is_some(), links == 1);
+    }
+}
+
+#[test]
+fn flushes_begin_while_it_is_looked_which_files_are_gone() {
+    for links in [0, 1] {
+        let files = OpenFiles::new(8, 8, Duration::from_secs(1));
+        assert!(files.owed.note(KEY, &quick().fd).is_none());
+        nobody_waits(|| assert_eq!(files.close_without(look(links)), links == 0), || drop(files.owed.begin(other(2))));
+        assert_eq!(files.owed.begin(KEY).is_empty(), links == 0);
+    }
+}
+
+#[test]
+fn what_was_opened_anew_while_it_was_looked_at_stays() {
+    let dirs = Dirs::new(8, Duration::from_secs(60));
+    dirs.put(KEY, Way::now(quick().fd));
+    assert!(!dirs.close_without(|_| {
+        dirs.put(KEY, Way::now(quick().fd));
+        Ok(0)
+    }));
+    assert!(dirs.get(KEY).is_some());
+    let files = OpenFiles::new(8, 8, Duration::from_secs(1));
+    files.put(KEY, For::Reading, quick());
+    assert!(!files.close_without(|_| {
+        files.put(KEY, For::Reading, quick());
+        Ok(0)
+    }));
+    assert!(files.held(KEY).is_some());
+}
