@@ -32,7 +32,8 @@ impl Leaving {
     fn is_gone(&self) -> bool {
         match &self.fd {
             Some(fd) => stat::links(fd) == Ok(0),
-            None => self.attr.kind == FileType::Directory || self.attr.nlink <= 1,
+            // How many names a file had may be from before it was locked, told by a cache, or made up, as by sshfs.
+            None => self.attr.kind == FileType::Directory,
         }
     }
 }
@@ -64,7 +65,12 @@ impl LocalDisk {
     /// `name` in `dir` no longer leads to it.
     pub(super) fn lost_name(&self, dir: &Folder, name: &[u8], leaving: Leaving) {
         if !leaving.is_gone() {
-            return self.table().forget_name(leaving.key, dir.key, name);
+            // Where that cannot be told a search will, if anybody asks for it.
+            self.table().forget_name(leaving.key, dir.key, name);
+            if leaving.fd.is_none() {
+                self.disk.files.close(leaving.key);
+            }
+            return;
         }
         let Leaving { key, attr, fd } = leaving;
         self.table().removed(key);
@@ -88,10 +94,11 @@ impl LocalDisk {
 mod tests {
     use bytes::Bytes;
     use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
+    use rustix::fs::AtFlags;
 
     use super::super::flush_failure::me;
     use super::super::kind::Kind;
-    use super::super::syscalls::{lose, open_at_removals};
+    use super::super::syscalls::{lose, open_at_removals, unlinkat};
     use super::super::{LocalDisk, Options, ids};
     use crate::{FileId, Vfs};
 
@@ -159,5 +166,26 @@ mod tests {
         disk.remove(&me(), &root, b"b").unwrap();
         assert_eq!(disk.getattr(&id), Err(Status::Stale));
         assert!(disk.disk.files.held(key).is_none());
+    }
+
+    #[test]
+    fn what_got_another_name_before_it_was_locked_lives_on_whoever_gave_it() {
+        for beside in ["before", "after"] {
+            let (dir, disk) = disk(true);
+            let id = file(&disk, b"a");
+            let root = disk.folder(&disk.root()).unwrap();
+            let object = disk.open_child(&root, b"a").unwrap();
+            let link = || std::fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
+            if beside == "before" {
+                link();
+            }
+            let leaving = disk.leave(object);
+            if beside == "after" {
+                link();
+            }
+            unlinkat(&root.fd, b"a", AtFlags::empty()).unwrap();
+            disk.lost_name(&root, b"a", leaving);
+            assert_eq!(disk.getattr(&id).map(|attr| attr.nlink), Ok(1), "{beside} it was looked at");
+        }
     }
 }
