@@ -101,6 +101,13 @@ impl OpenFiles {
         self.lock().remove_all(&unused, is_idle);
     }
 
+    /// Closes what has been open for reading for nothing as long as `idle`.
+    fn close_unread(&self, idle: Duration) {
+        let mut files = self.lock();
+        let open = files.open(|purpose, data| purpose == For::Reading && data.used.elapsed() >= idle);
+        files.remove_all(&open, |_| true);
+    }
+
     fn get(&self, key: Key, purpose: For, cred: &Cred) -> Option<Data> {
         let mut files = self.lock();
         let data = files.get((key, purpose)).filter(|data| data.cred == *cred)?;
@@ -246,6 +253,10 @@ impl LocalDisk {
     /// Closes files that were made, or cut short, and that nobody has written to since.
     pub(super) fn close_idle(&self, idle: Duration) {
         self.disk.files.close_idle(idle, |fd| Ok(self.opens_again(stat::of(fd)?.attr.mode)));
+        // It may have been opened while it was removed, and be hidden until it is closed.
+        if self.disk.kind.hides_open {
+            self.disk.files.close_unread(idle);
+        }
     }
 
     fn open_data(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {

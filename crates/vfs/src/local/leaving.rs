@@ -92,10 +92,13 @@ impl LocalDisk {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::Bytes;
     use remora_wire::nfs3::{CreateHow, SetAttr, Stable, Status};
     use rustix::fs::AtFlags;
 
+    use super::super::data::For;
     use super::super::flush_failure::me;
     use super::super::kind::Kind;
     use super::super::syscalls::{lose, open_at_removals, unlinkat};
@@ -187,5 +190,18 @@ mod tests {
             disk.lost_name(&root, b"a", leaving);
             assert_eq!(disk.getattr(&id).map(|attr| attr.nlink), Ok(1), "{beside} it was looked at");
         }
+    }
+
+    #[test]
+    fn what_was_opened_to_read_while_it_was_removed_is_closed_soon() {
+        let (_dir, disk) = disk(true);
+        let id = file(&disk, b"a");
+        let (object, key) = (disk.resolve(&id).unwrap(), ids::decode(&id).unwrap().0);
+        disk.remove(&me(), &disk.root(), b"a").unwrap();
+        disk.data_of(&me(), &object, For::Reading).unwrap();
+        disk.close_idle(Duration::from_secs(3600));
+        assert!(disk.disk.files.held(key).is_some(), "it was used just now");
+        disk.close_idle(Duration::ZERO);
+        assert!(disk.disk.files.held(key).is_none());
     }
 }
