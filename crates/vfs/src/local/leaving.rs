@@ -8,10 +8,35 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use remora_wire::nfs3::{Attr, FileType};
+use rustix::io::Errno;
 
 use super::ids::Key;
 use super::resolve::{Folder, Object};
+use super::syscalls::fdatasync;
 use super::{Disk, LocalDisk, stat};
+
+/// What was written to a file and could not be saved. Whoever wrote it hears of that by the verifier when this is
+/// dropped, unless the file is gone by then and there is nothing to write again.
+struct Unsaved {
+    disk: Arc<Disk>,
+    why: Errno,
+    is_missed: bool,
+}
+
+impl Unsaved {
+    /// Nobody need be told.
+    fn forget(mut self) {
+        self.is_missed = false;
+    }
+}
+
+impl Drop for Unsaved {
+    fn drop(&mut self) {
+        if self.is_missed {
+            self.disk.lost(self.why);
+        }
+    }
+}
 
 /// An object that is to lose a name.
 pub(super) struct Leaving {
@@ -20,12 +45,14 @@ pub(super) struct Leaving {
     attr: Attr,
     /// Open to name it, unless it must not be.
     fd: Option<Arc<OwnedFd>>,
+    /// What could not be saved of it.
+    unsaved: Option<Unsaved>,
 }
 
 impl Leaving {
     /// What is known of it stays open.
     pub(super) fn open(object: Object) -> Leaving {
-        Leaving { key: object.key, attr: object.attr, fd: Some(object.fd) }
+        Leaving { key: object.key, attr: object.attr, fd: Some(object.fd), unsaved: None }
     }
 
     /// Whether it has no name any more.
@@ -53,13 +80,26 @@ impl LocalDisk {
             return Leaving::open(object);
         }
         let Object { fd, key, attr, .. } = object;
-        drop(fd);
         // It may live on, under another name or because it cannot be removed: what was written to it must not be lost
         // without anybody being told.
-        self.disk.pay_overdue(self.disk.files.owed.begin(key));
+        let mut unsaved = self.pay_last(key);
+        // It does live on: who asks next must know.
+        drop(unsaved.take_if(|_| stat::fresh(&fd).is_ok_and(|now| now.attr.nlink > 1)));
+        drop(fd);
         self.disk.files.close(key);
         self.disk.dirs.close(key);
-        Leaving { key, attr, fd: None }
+        Leaving { key, attr, fd: None, unsaved }
+    }
+
+    /// Flushes a file that is about to lose a name, and may be gone then.
+    fn pay_last(&self, key: Key) -> Option<Unsaved> {
+        let owed = self.disk.files.owed.begin(key);
+        let done = owed.descriptors().try_for_each(|fd| {
+            let _alone = self.disk.alone(fd);
+            fdatasync(fd)
+        });
+        self.disk.files.owed.end(owed);
+        done.err().map(|why| Unsaved { disk: self.disk.clone(), why, is_missed: true })
     }
 
     /// `name` in `dir` no longer leads to it.
@@ -70,9 +110,13 @@ impl LocalDisk {
             if leaving.fd.is_none() {
                 self.disk.files.close(leaving.key);
             }
+            // It had one name, and no other is known.
+            if self.table().place(leaving.key).is_none() {
+                leaving.unsaved.into_iter().for_each(Unsaved::forget);
+            }
             return;
         }
-        let Leaving { key, attr, fd } = leaving;
+        let Leaving { key, attr, fd, .. } = leaving;
         self.table().removed(key);
         self.disk.files.gone(key);
         self.disk.dirs.close(key);
@@ -92,6 +136,7 @@ impl LocalDisk {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::Bytes;
@@ -103,7 +148,7 @@ mod tests {
     use super::super::kind::Kind;
     use super::super::syscalls::{lose, open_at_removals, unlinkat};
     use super::super::{LocalDisk, Options, ids};
-    use crate::{FileId, Vfs};
+    use crate::{FileId, Ledger, Vfs};
 
     fn disk(hides_open: bool) -> (tempfile::TempDir, LocalDisk) {
         let dir = tempfile::tempdir().unwrap();
@@ -203,5 +248,34 @@ mod tests {
         assert!(disk.disk.files.held(key).is_some(), "it was used just now");
         disk.close_idle(Duration::ZERO);
         assert!(disk.disk.files.held(key).is_none());
+    }
+
+    #[test]
+    fn what_is_lost_with_its_file_is_told_to_nobody_unless_the_file_stays() {
+        let (dir, disk) = disk(true);
+        let root = disk.root();
+        let unsaved = |name: &[u8]| {
+            let id = file(&disk, name);
+            lose(disk.disk.files.held(ids::decode(&id).unwrap().0).unwrap());
+        };
+        let before = disk.verifier();
+        for change in ["REMOVE", "RENAME"] {
+            unsaved(b"a");
+            file(&disk, b"b");
+            let ledger = Arc::<Ledger>::default();
+            let view = disk.deferring(&ledger).unwrap();
+            match change {
+                "REMOVE" => drop(view.remove(&me(), &root, b"a").unwrap()),
+                _ => drop(view.rename(&me(), (&root, b"b"), (&root, b"a")).unwrap()),
+            }
+            let owed = ledger.take();
+            assert!(!owed.is_empty());
+            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(1)), Ok(()), "{change}"));
+            assert_eq!(disk.verifier(), before, "{change}");
+            std::fs::read_dir(dir.path()).unwrap().for_each(|f| std::fs::remove_file(f.unwrap().path()).unwrap());
+        }
+        unsaved(b"a");
+        disk.rmdir(&me(), &root, b"a").unwrap_err();
+        assert_ne!(disk.verifier(), before, "it is there");
     }
 }

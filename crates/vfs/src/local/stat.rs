@@ -23,6 +23,11 @@ pub(super) fn of(fd: impl AsFd) -> rustix::io::Result<Stat> {
     statx(fd, b"", AtFlags::EMPTY_PATH)
 }
 
+/// The same, as it is by now and not as it was when last asked for: a network file system is asked again.
+pub(super) fn fresh(fd: impl AsFd) -> rustix::io::Result<Stat> {
+    statx(fd, b"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC)
+}
+
 /// How many names an open object has.
 pub(super) fn links(fd: impl AsFd) -> rustix::io::Result<u32> {
     Ok(of(fd)?.attr.nlink)

@@ -1,8 +1,8 @@
 //! Stable storage, and the verifier that tells when it failed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use remora_wire::nfs3::{FileType, Stable, Status};
@@ -300,15 +300,25 @@ impl Disk {
         })
     }
 
+    /// Held by whoever flushes by this descriptor.
+    pub(super) fn alone(&self, fd: &OwnedFd) -> Vec<MutexGuard<'_, ()>> {
+        self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }])
+    }
+
+    /// Something that was written may be lost.
+    pub(super) fn lost(&self, why: Errno) {
+        self.verifier.fetch_add(1, Ordering::AcqRel);
+        self.on_failure.tell(Failure::Flush(why.into()));
+    }
+
     /// A failed flush may have lost what was written since the last good one: clients must send
     /// their uncommitted data again. The kernel reports it once for each open file, so flushes
     /// of one are done one at a time: who flushes it next, and hears of nothing, sees that the
     /// verifier has changed.
     fn synced(&self, fd: &OwnedFd, flush: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
-        let _alone = self.flushes.lock(&[Key { ino: fd.as_raw_fd() as u64, born_ns: 0 }]);
+        let _alone = self.alone(fd);
         flush(fd).map_err(|why| {
-            self.verifier.fetch_add(1, Ordering::AcqRel);
-            self.on_failure.tell(Failure::Flush(why.into()));
+            self.lost(why);
             match errno::status(why) {
                 // Some file systems find room for what was written only when it is flushed.
                 full @ (Status::NoSpc | Status::DQuot) => full,
