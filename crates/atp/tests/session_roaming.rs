@@ -2,10 +2,12 @@
 
 mod session_world;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use remora_atp::session::{Event, PeerId};
 use remora_atp::{Options, Outcome, Priority};
+use remora_base::Transmit;
 use session_world::{Link, World, addr, object, options};
 
 const MS: Duration = Duration::from_millis(1);
@@ -243,6 +245,87 @@ fn a_client_that_moved_and_says_little_is_asked_until_it_can_answer() {
     }
 }
 
+/// QUIC gives a new address three seconds, and an answer may take longer.
+#[test]
+fn an_address_whose_answers_take_seconds_is_proven() {
+    for one_way in [1800, 2200, 3000] {
+        let mut world = World::pair(31, Link::new(100_000, one_way * MS));
+        let client = world.meet();
+        world.run_for(Duration::from_secs(10));
+        world.nodes[1].addr = addr(40, 4040);
+        let mut last = None;
+        for _ in 0..60 * 5 {
+            last = Some(world.send(1, client, object(1, 300), Options::default()));
+            world.run_for(200 * MS);
+        }
+        world.run_for(3 * one_way * MS);
+        assert_eq!(last.and_then(|r| world.outcome(1, r)), Some(Outcome::Delivered), "{one_way} ms one way");
+    }
+}
+
+/// Who says little is asked once with every packet, and no packet may come in the time that the answer takes.
+#[test]
+fn an_address_that_says_little_is_asked_with_every_packet() {
+    let mut world = World::pair(31, Link::new(100_000, 2200 * MS));
+    let client = world.meet();
+    let server = world.with(0, |e, _| e.peers().next().unwrap());
+    world.run_for(Duration::from_secs(10));
+    let moved = world.now;
+    // The first question is lost, and the second.
+    world.nodes[0].link.blackouts.push((moved, moved + Duration::from_secs(50)));
+    world.nodes[1].addr = addr(40, 4040);
+    world.with(1, |e, now| e.rebind(now));
+    let request = world.send(0, server, object(2, 3_000), Options::default());
+    world.run_until(moved + Duration::from_secs(60), |_| false);
+    world.send(1, client, object(1, 1), Options::default());
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.outcome(0, request), Some(Outcome::Delivered));
+}
+
+/// The answer comes when QUIC would be asked again, and an object right behind it, taken in with it.
+#[test]
+fn what_comes_with_the_answer_does_not_undo_the_proof() {
+    let mut world = World::pair(31, Link::new(1_000_000, 600 * MS));
+    let client = world.meet();
+    let server = world.with(0, |e, _| e.peers().next().unwrap());
+    world.run_for(Duration::from_secs(10));
+    world.coalesced = 50 * MS;
+    world.nodes[1].addr = addr(40, 4040);
+    let request = world.send(0, server, object(2, 3_000), Options::default());
+    world.send(1, client, object(1, 300), Options::default());
+    // Nothing else comes of it before the answer.
+    let moved = world.now;
+    world.nodes[1].link.blackouts.push((moved + 10 * MS, moved + 1250 * MS));
+    world.nodes[1].capture = Some(Vec::new());
+    let is_answer = |t: &Transmit| t.payload.len() >= 1200;
+    assert!(world.run_until(moved + 1500 * MS, |w| w.nodes[1].capture.iter().flatten().any(is_answer)));
+    world.send(1, client, object(1, 300), Options::default());
+    // The question and the answer, the object and what is said to it.
+    world.run_until(moved + 3400 * MS, |_| false);
+    assert_eq!(world.outcome(0, request), Some(Outcome::Delivered));
+}
+
+/// QUIC says it once, and may be at a place then that its peer was never at.
+#[test]
+fn the_good_bye_reaches_a_client_that_is_looked_for() {
+    let mut world = World::pair(29, Link::new(100_000, 20 * MS));
+    let client = world.meet();
+    let server = world.with(0, |e, _| e.peers().next().unwrap());
+    world.run_for(Duration::from_secs(1));
+    let moved = world.now;
+    world.nodes[0].link.blackouts.push((moved, moved + Duration::from_secs(3)));
+    world.nodes[1].addr = addr(40, 4040);
+    world.send(1, client, object(1, 500), Options::default());
+    // One more of its packets gets through, and goes round.
+    for (from, to) in [(10, 1090), (1120, 60_000)] {
+        world.nodes[1].link.blackouts.push((moved + from * MS, moved + to * MS));
+    }
+    world.run_until(moved + Duration::from_secs(4), |_| false);
+    world.with(0, |e, now| e.close(now, server));
+    world.run_for(500 * MS);
+    assert_eq!(count(&world, 1, |e| matches!(e, Event::Down { .. })), 1);
+}
+
 /// A place it was sent round to once is not where it is, however often QUIC looks there again.
 #[test]
 fn a_client_never_moves_to_where_none_of_its_packets_came_from() {
@@ -257,11 +340,32 @@ fn a_client_never_moves_to_where_none_of_its_packets_came_from() {
         world.run_for(Duration::from_secs(12));
         assert_eq!(world.outcome(1, request), Some(Outcome::Delivered));
     }
+    assert_eq!(moves(&world), places);
+}
+
+/// It was at the place that QUIC goes back to, with one packet.
+#[test]
+fn a_client_that_came_back_does_not_move_when_quic_looks_where_it_has_been() {
+    let mut world = World::pair(29, Link::new(100_000, 20 * MS));
+    let client = world.meet();
+    world.run_for(Duration::from_secs(1));
+    let (home, place) = (world.nodes[1].addr, addr(40, 4040));
+    world.nodes[1].addr = place;
+    world.send(1, client, object(1, 500), Options::default());
+    world.nodes[1].addr = home;
+    world.nodes[0].link.blackouts.push((world.now, world.now + Duration::from_secs(5)));
+    world.run_for(100 * MS);
+    world.send(1, client, object(2, 500), Options::default());
+    world.run_for(Duration::from_secs(12));
+    assert_eq!((world.received(0).len(), moves(&world)), (2, vec![place, home]));
+}
+
+fn moves(world: &World) -> Vec<SocketAddr> {
     let moved = world.nodes[0].events.iter().filter_map(|(_, e)| match e {
         Event::Moved { addr, .. } => Some(*addr),
         _ => None,
     });
-    assert_eq!(moved.collect::<Vec<_>>(), places);
+    moved.collect()
 }
 
 /// Nothing is known of the link that a client has come to, or of one that carried only signs of life for

@@ -18,7 +18,6 @@ use super::inbox::{Read, Stop};
 use super::lane::is_due;
 use super::outbox::Answer;
 use super::peer::Phase;
-use super::whereabouts::proofs;
 use crate::estimate::Way;
 use crate::{Outcome, Rejection, RequestId};
 
@@ -65,7 +64,7 @@ impl Endpoint {
                 if !p.admits(now, from) {
                     return None;
                 }
-                let event = match spare.filter(|_| p.goes_round(now, from, len)) {
+                let event = match spare.filter(|_| p.goes_round(now, from, len) && !p.gives_up(at)) {
                     Some(spare) => as_from(&mut self.quic, at, p.detour.begin(from), spare).unwrap_or(event),
                     None => event,
                 };
@@ -218,7 +217,7 @@ impl Endpoint {
         let is_there = |addr: &SocketAddr| *addr != p.addr && !p.detour.is_decoy(*addr) && p.comes_from(*addr);
         let Some(addr) = p.path().filter(is_there) else { return };
         p.addr = addr;
-        p.detour.moved(now, addr, proofs(&p.conn.stats().frame_tx));
+        p.doubt(now);
         p.estimator.path_changed(now);
         if p.phase == Phase::Up {
             self.events.push_back(Event::Moved { peer: id, addr });

@@ -24,6 +24,8 @@ const EVERY: Duration = Duration::from_millis(900);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whereabouts {
     proven: SocketAddr,
+    /// Where its latest packet came from.
+    latest: SocketAddr,
     stray: Option<Stray>,
     /// When an address was asked regardless of what came from it.
     asked: Option<Time>,
@@ -41,7 +43,7 @@ struct Stray {
 impl Whereabouts {
     /// It has answered at `proven`.
     pub(super) fn new(proven: SocketAddr) -> Whereabouts {
-        Whereabouts { proven, stray: None, asked: None }
+        Whereabouts { proven, latest: proven, stray: None, asked: None }
     }
 
     /// It has answered at `addr`.
@@ -52,6 +54,11 @@ impl Whereabouts {
     /// Whether it has answered at `addr`, more lately than elsewhere.
     pub(super) fn is_proven(&self, addr: SocketAddr) -> bool {
         self.proven == addr
+    }
+
+    /// Whether its latest packet came from `addr`.
+    pub(super) fn is_latest(&self, addr: SocketAddr) -> bool {
+        self.latest == addr
     }
 
     /// Whether nothing of the peer came from `from` lately.
@@ -66,6 +73,7 @@ impl Whereabouts {
 
     /// A datagram of so many bytes came from `from`, and is the peer's.
     pub(super) fn came(&mut self, now: Time, from: SocketAddr, bytes: u64) {
+        self.latest = from;
         if self.is_strange(from) {
             self.stray = Some(Stray { addr: from, since: now, received: 0, sent: 0 });
         }
@@ -112,8 +120,11 @@ mod tests {
         let (home, a, b, ms) = (at(1), at(2), at(3), Time::from_millis);
         let mut w = Whereabouts::new(home);
         assert!(w.lets(ms(0), home, 1 << 30, true) && !w.lets(ms(0), a, 1, true), "a has said nothing");
-        assert!(w.is_strange(a) && w.admits(ms(0), a));
+        assert!(w.is_strange(a) && w.admits(ms(0), a) && w.is_latest(home));
         w.came(ms(0), a, 500);
+        assert!(w.is_latest(a) && !w.is_latest(home));
+        w.came(ms(0), home, 500);
+        assert!(w.is_latest(home) && !w.is_latest(a) && !w.is_strange(a));
         assert!(w.admits(ms(1), a) && w.admits(ms(1), home) && !w.admits(ms(899), b) && w.admits(ms(900), b));
         // 1500 bytes are paid for; the next are a question, and there is none but to where the path leads.
         assert!(w.lets(ms(1), a, 1200, true) && !w.lets(ms(1), a, 1200, false) && w.lets(ms(1), a, 1200, true));

@@ -5,6 +5,7 @@ mod timers;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
 use remora_base::{Time, host_of};
@@ -24,7 +25,7 @@ use super::traffic::{Sizes, Traffic};
 use super::valve::Valve;
 use super::whereabouts::{Whereabouts, proofs};
 use crate::RequestId;
-use crate::estimate::Estimator;
+use crate::estimate::{Estimator, Probe};
 
 pub(super) use sending::segment;
 
@@ -172,16 +173,40 @@ impl Peer {
 
     /// Gives QUIC a datagram.
     pub(super) fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: usize, event: ConnectionEvent) {
-        let is_strange = self.may_move() && self.whereabouts.is_strange(from);
-        let before = is_strange.then(|| self.conn.stats().frame_rx);
+        let is_news = self.whereabouts.is_strange(from) || !self.whereabouts.is_latest(from);
+        let before = (is_news && self.may_move()).then(|| self.conn.stats().frame_rx);
         self.detour.came(from);
         let path = self.path();
         self.conn.handle_event(event);
-        self.detour.led(now, path, self.path());
+        self.follow(now, path);
         // What nobody but the peer could have made has frames in it; anything else says nothing about it.
         if before.is_none_or(|before| before != self.conn.stats().frame_rx) {
             self.whereabouts.came(now, from, bytes as u64);
         }
+    }
+
+    /// Sees where its packet has led from `before`. An answer that proves the address can be seen only by
+    /// what leaves for it: so that something does, it is probed.
+    fn follow(&mut self, now: Time, before: Option<SocketAddr>) {
+        if self.detour.is_unproven() {
+            let answers = self.conn.stats().frame_rx.path_response;
+            if self.detour.led(now, before, self.path(), answers) && self.phase == Phase::Up {
+                self.probe(now, Probe::Small);
+            }
+        }
+    }
+
+    /// Starts to have doubts about the address that its packets come from now.
+    pub(super) fn doubt(&mut self, now: Time) {
+        let stats = self.conn.stats();
+        self.detour.moved(now, self.addr, proofs(&stats.frame_tx), stats.frame_rx.path_response);
+    }
+
+    /// Whether QUIC, if let, gives up the address in doubt by itself: then the packet that is there need
+    /// not go round.
+    pub(super) fn gives_up(&mut self, now: Instant) -> bool {
+        self.conn.handle_timeout(now);
+        self.detour.is_away(self.path())
     }
 
     /// Whether a packet of its of so many bytes that comes from `from` is to take a [`Detour`].
@@ -190,9 +215,9 @@ impl Peer {
         is_open && self.detour.is_due(now, from, bytes, self.path())
     }
 
-    /// Whether packets of its have come from `addr` lately.
+    /// Whether its latest packet has come from `addr`.
     pub(super) fn comes_from(&self, addr: SocketAddr) -> bool {
-        !self.whereabouts.is_strange(addr)
+        self.whereabouts.is_latest(addr)
     }
 
     /// Whether QUIC follows it to other addresses.
@@ -217,7 +242,8 @@ impl Peer {
             return true;
         }
         self.see_proof();
-        let is_path = self.path() == Some(to);
+        // With a decoy for a path the address in doubt is where it ought to lead.
+        let is_path = self.path().map(|path| self.detour.behind(path)) == Some(to);
         self.whereabouts.lets(now, to, bytes as u64, is_path)
     }
 

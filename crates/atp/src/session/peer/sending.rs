@@ -221,24 +221,31 @@ impl Peer {
 
     /// The next packets, at most `max` and all of one size but for the last.
     fn take_some(&mut self, now: Time, epoch: Epoch, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Transmit> {
+        buf.clear();
+        // What QUIC has for a decoy is a challenge, and would reach nobody. It had no bytes left then, by its own
+        // count, for a good-bye, which it says once and which is sent to whom it is meant for.
+        let is_over = self.phase == Phase::Over;
+        if !is_over && self.path().is_some_and(|path| self.detour.is_decoy(path)) {
+            return None;
+        }
         loop {
             buf.clear();
             let patient = !self.pinged && self.is_patient(now);
             let dark = self.is_dark();
             let before = (patient || dark).then(|| self.conn.stats().frame_tx);
-            let transmit = self.conn.poll_transmit(epoch.instant(now), max, buf);
+            let mut transmit = self.conn.poll_transmit(epoch.instant(now), max, buf);
             self.absorb(now, epoch);
-            if let Some(t) = &transmit {
+            if let Some(t) = &mut transmit {
+                t.destination = if is_over { self.detour.behind(t.destination) } else { t.destination };
                 self.sent = now;
                 self.pinged = false;
                 self.unanswered = 0;
                 self.traffic.left(count(t));
                 self.ledger.sent(self.on_the_wire(t));
             }
-            // What QUIC has for a decoy is a challenge or two, and would reach nobody. And in a
-            // blackout it sends objects' bytes again: they would stand in the device's queue, in
-            // front of all that is urgent when the link is back. On a slow link it asks whether
-            // packets have come that are still on their way.
+            // It looks for the decoy from elsewhere, too. And in a blackout it sends objects' bytes again:
+            // they would stand in the device's queue, in front of all that is urgent when the link is
+            // back. On a slow link it asks whether packets have come that are still on their way.
             let frames = before.map(|before| (before, self.conn.stats().frame_tx));
             let in_vain = |size: usize| {
                 frames.is_some_and(|(before, after)| {

@@ -16,7 +16,7 @@ const ACK_DELAY: Duration = ACK_DELAY_MAX.saturating_add(Duration::from_millis(5
 impl Peer {
     /// When it next needs attention.
     pub(in crate::session) fn next_deadline(&self, now: Time, epoch: Epoch, config: &Config) -> Option<Time> {
-        let quic = self.quic_due(epoch);
+        let quic = self.quic_due(now, epoch);
         if self.phase == Phase::Over {
             return quic;
         }
@@ -34,14 +34,19 @@ impl Peer {
             .min()
     }
 
-    /// When QUIC needs attention. Its probe timeout follows from the round trips it has seen, and on a slow link
+    /// When QUIC needs attention.
+    fn quic_due(&self, now: Time, epoch: Epoch) -> Option<Time> {
+        let due = self.quic_timer(epoch)?;
+        let is_held =
+            self.phase != Phase::Over && self.detour.is_unproven() && self.detour.holds(due.max(now), self.path());
+        (!is_held).then_some(due)
+    }
+
+    /// When one of QUIC's timers is to be seen to. Its probe timeout follows from the round trips it has seen, and on a slow link
     /// the next packet may take several times as long as the one before: what it then sends stands in the way of
     /// the answer that it misses. The estimator knows what a packet takes, and asks in time. QUIC has no way to
     /// say which of its timers is due; but an acknowledgement is never later than that after a packet came.
-    fn quic_due(&self, epoch: Epoch) -> Option<Time> {
-        if self.phase != Phase::Over && self.detour.is_unproven() && self.detour.is_away(self.path()) {
-            return None;
-        }
+    fn quic_timer(&self, epoch: Epoch) -> Option<Time> {
         let due = epoch.time(self.conn.poll_timeout()?);
         let acknowledges = due <= self.heard_at + ACK_DELAY;
         if self.phase != Phase::Up || !self.handshake.is_confirmed() || acknowledges {
@@ -75,7 +80,7 @@ impl Peer {
     /// Acts on the timers that are due.
     pub(in crate::session) fn handle_timeout(&mut self, now: Time, epoch: Epoch, config: &Config) {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if due(self.quic_due(epoch)) {
+        if due(self.quic_due(now, epoch)) {
             self.conn.handle_timeout(epoch.instant(now));
         } else if due(self.handshake.next_knock()) {
             // QUIC's timer, the probe timeout, is brought forward.
