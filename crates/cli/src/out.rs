@@ -6,6 +6,7 @@ use std::sync::{Once, OnceLock};
 
 use remora_host::client::ClientError;
 use serde::Serialize;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::exit::{Error, Result};
 
@@ -26,8 +27,7 @@ pub(crate) fn for_shell(words: &[String]) -> Result<String> {
 
 /// Writes to standard output, all of it.
 pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
-    // The reader may take its time; the worker thread's other tasks shall not wait for it.
-    tokio::task::block_in_place(|| {
+    aside(|| {
         let mut out = io::stdout().lock();
         out.write_all(data)?;
         out.flush()
@@ -61,9 +61,18 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
 /// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no
 /// lock that others wait for: the reader may take its time here, too.
 pub(crate) fn say(line: impl std::fmt::Display) {
-    tokio::task::block_in_place(|| {
+    aside(|| {
         let _ = writeln!(io::stderr(), "{line}");
     });
+}
+
+/// The reader may take its time; the worker thread's other tasks shall not wait for it. A laboratory has runtimes of its
+/// own, with nobody in them to wait.
+fn aside<T>(write: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(write),
+        _ => write(),
+    }
 }
 
 fn failed(e: io::Error) -> Error {
