@@ -42,10 +42,11 @@ impl Peer {
         (!is_held).then_some(due)
     }
 
-    /// When one of QUIC's timers is to be seen to. Its probe timeout follows from the round trips it has seen, and on a slow link
-    /// the next packet may take several times as long as the one before: what it then sends stands in the way of
-    /// the answer that it misses. The estimator knows what a packet takes, and asks in time. QUIC has no way to
-    /// say which of its timers is due; but an acknowledgement is never later than that after a packet came.
+    /// When one of QUIC's timers is to be seen to. Its probe timeout follows from the round trips it has
+    /// seen, and on a slow link the next packet may take several times as long as the one before: what it
+    /// then sends stands in the way of the answer that it misses. The estimator knows what a packet takes,
+    /// and asks in time. QUIC has no way to say which of its timers is due; but an acknowledgement is never
+    /// later than that after a packet came.
     fn quic_timer(&self, epoch: Epoch) -> Option<Time> {
         let due = epoch.time(self.conn.poll_timeout()?);
         let acknowledges = due <= self.heard_at + ACK_DELAY;
