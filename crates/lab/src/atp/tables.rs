@@ -168,8 +168,8 @@ impl Report {
             vec![
                 v.workload.into(),
                 if v.missed.is_empty() { "ok".into() } else { v.missed.join("; ") },
-                count(Some(v.high)),
-                rival(v.baseline, v.high),
+                count(v.high),
+                rival(v.baseline, v.high.unwrap_or_default()),
                 count(v.paper_policy),
                 count(v.oracle),
                 part(v.of_oracle.map(|(part, _)| part), 3),

@@ -21,8 +21,8 @@ const OF_TABLE_2: f64 = 0.10;
 pub struct Verdict {
     /// The workload.
     pub workload: &'static str,
-    /// High objects that `atp` delivers.
-    pub high: f64,
+    /// High objects that `atp` delivers; `None` where all its runs failed.
+    pub high: Option<f64>,
     /// The baseline that delivers most high objects, beside `atp`.
     pub baseline: Option<Rival>,
     /// High objects that `atp-paper` delivers.
@@ -72,7 +72,7 @@ impl Rival {
     }
 }
 
-/// A verdict for each workload that `atp` was run with, from whatever else was run.
+/// A verdict for each workload that `atp` was to be run with, from whatever else was run.
 pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
     Workload::ALL.into_iter().filter_map(|workload| of_workload(workload, rows)).collect()
 }
@@ -83,7 +83,7 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
     };
     let delivered = |class, scheme| Some(row(class, scheme)?.delivered?.median);
     let ours = row(Class::High, Protocol::Atp.name())?;
-    let high = ours.delivered?.median;
+    let high = ours.delivered.map(|s| s.median);
     let rival = |class: Class, p: Protocol| Rival::of(row(class, p.name())?, row(class, Protocol::Atp.name())?);
     let baselines = || Protocol::ALL.into_iter().filter(|p| !p.estimates());
     let is_comparable =
@@ -103,6 +103,10 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
         missed: Vec::new(),
     };
     verdict.missed = missed(&verdict, rival(Class::High, Protocol::AtpPaper));
+    if high.is_none() {
+        verdict.missed.push(format!("{} was not measured", Protocol::Atp.name()));
+        return Some(verdict);
+    }
     // Whose runs all failed may be better, for all that is known.
     let was_asked = |p: &Protocol| *p != Protocol::Atp && row(Class::High, p.name()).is_some();
     let open = Protocol::ALL.into_iter().filter(was_asked).filter(|p| rival(Class::High, *p).is_none());
@@ -142,6 +146,7 @@ mod tests {
     use super::*;
     use crate::atp::job::{Done, Job};
     use crate::atp::{Experiment, Options, Report, paper};
+    use crate::report::page::Html;
 
     /// A scheme, its high and its low objects delivered.
     type Scheme = (&'static str, f64, f64);
@@ -212,7 +217,8 @@ mod tests {
             let chosen = (0..NINE).map(|n| n < 5).collect();
             (Job::Oracle(Workload::Uniform, seed), Done::Oracle(nine(), chosen))
         };
-        let options = Options { protocols: protocols.to_vec(), ..Options::simulated(&[Experiment::Deadlines]) };
+        let (protocols, workloads) = (protocols.to_vec(), vec![Workload::Uniform]);
+        let options = Options { protocols, workloads, ..Options::simulated(&[Experiment::Deadlines]) };
         Report::new(&options, cells.iter().cloned().chain([1, 2].map(oracle)))
     }
 
@@ -261,6 +267,16 @@ mod tests {
         let options = Options { protocols: vec![Protocol::Atp], ..Options::simulated(&[Experiment::Deadlines]) };
         let blind = Report::new(&options, [cell(Protocol::Atp, 1, Some(5))].into_iter());
         assert_eq!(blind.verdicts[0].missed, ["the oracle was not measured"]);
+    }
+
+    #[test]
+    fn it_is_not_ok_where_atp_itself_was_not_measured() {
+        let cells = [cell(Protocol::Atp, 1, None), cell(Protocol::Tcp, 1, Some(5))];
+        let failed = report(&cells, &[Protocol::Tcp, Protocol::Atp]);
+        let [verdict] = &failed.verdicts[..] else { panic!("{:?}", failed.verdicts) };
+        assert_eq!((verdict.high, &verdict.missed[..]), (None, &["atp was not measured".to_owned()][..]));
+        assert_eq!(failed.verdict_table().rows[0][..4], ["uniform", "atp was not measured", "", ""]);
+        assert!(failed.to_html().unwrap().contains("atp was not measured"));
     }
 
     #[test]
