@@ -89,6 +89,163 @@ fn an_upload_that_was_named_too_early_is_completed_by_another_path_and_under_ano
     }
 }
 
+/// Serves at every address of this machine, so that one server is reached at several.
+fn serve_everywhere(p: &Place) -> Daemon {
+    let srv = p.srv("");
+    let args = ["serve", srv.to_str().unwrap(), "--listen", "0.0.0.0:0", "--allow", "127.0.0.0/8", "--squash", "none"];
+    Daemon::start(p.server_command(&[&args[..], &["--json"]].concat()))
+}
+
+/// What is at `path` of the server at another address than the one at which others of these tests reach it.
+fn elsewhere(s: &Daemon, path: &str) -> String {
+    format!("nfs://127.0.0.2:{}{path}?proto=udp", s.port())
+}
+
+/// It is the same server, and the same source, wherever the one is reached and the other lies.
+#[test]
+fn an_upload_that_was_named_too_early_is_completed_at_another_address_and_from_another_directory() {
+    for (is_elsewhere, is_moved) in [(true, false), (false, true), (true, true)] {
+        let p = Place::new();
+        let s = serve_everywhere(&p);
+        fs::create_dir(p.here("d")).unwrap();
+        std::os::unix::fs::symlink("d/f", p.here("f")).unwrap();
+        named_too_early(&p, &s);
+        note_the_name(&p);
+        if is_moved {
+            fs::rename(p.here("d"), p.here("e")).unwrap();
+        }
+        let source = if is_moved { "e/f" } else { "d/f" };
+        let at_home = format!("nfs://127.0.0.1:{}/f?proto=udp", s.port());
+        let url = if is_elsewhere { elsewhere(&s, "/f") } else { at_home };
+        let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", source, &url]));
+        assert!(before > 0 && before + bytes >= SIZE && bytes > 0, "{bytes} and {before} from before");
+        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
+        assert_eq!(p.left(), [""; 0]);
+        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", source, &url])), (0, SIZE));
+    }
+}
+
+/// That another file has its size and time says nothing either, while what has the name may have a gap.
+#[test]
+fn what_was_named_too_early_is_not_taken_for_a_whole_copy_of_another_source() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    named_too_early(&p, &s);
+    note_the_name(&p);
+    assert!(Command::new("cp").args(["-p", "f", "g"]).current_dir(p.here("")).status().unwrap().success());
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "g", &s.udp_url("/f")])), (SIZE, 0));
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+    assert_eq!((journals(&p), p.left()), (Vec::new(), Vec::new()));
+    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "g", &s.udp_url("/f")])), (0, SIZE));
+}
+
+/// An upload of f that is interrupted when some of it is noted.
+fn interrupted(p: &Place, s: &Daemon) {
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let relay = p.relay_at(0, s, SLOW);
+    let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    until("a journal", || !journals(p).is_empty());
+    running.signal("INT");
+    running.finish().expect(130, &["kept", "--resume"]);
+}
+
+/// What it has noted says under which name it lies. Begun afresh it leaves nothing there.
+#[test]
+fn an_interrupted_upload_is_found_at_another_address_and_under_another_host_name() {
+    for (is_renamed, resumes) in [(false, true), (false, false), (true, true), (true, false)] {
+        if is_renamed && !is_root() {
+            return skipped("an_interrupted_upload_is_found_under_another_host_name", "needs root");
+        }
+        let p = Place::new();
+        let s = serve_everywhere(&p);
+        interrupted(&p, &s);
+        let url = if is_renamed { format!("nfs://127.0.0.1:{}/f", s.port()) } else { elsewhere(&s, "/f") };
+        let flags = if resumes { &["cp", "--json", "--resume"][..] } else { &["cp", "--json"] };
+        let command = p.command(&[flags, &["f", &url]].concat());
+        let out = Running::start(if is_renamed { renamed(&command) } else { command }).finish();
+        out.expect(0, &[]);
+        let (bytes, before) = resumed(&out.stdout);
+        assert_eq!(before > 0, resumes, "renamed: {is_renamed}; {bytes} and {before} from before: {}", out.stderr);
+        assert!(bytes + before >= SIZE && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+        assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()), "{is_renamed} {resumes}");
+    }
+}
+
+/// Former versions called their notes otherwise, and noted less.
+#[test]
+fn what_a_former_version_noted_is_found() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    interrupted(&p, &s);
+    let path = journals(&p).pop().unwrap();
+    let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    journal.as_object_mut().unwrap().remove("hidden").unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    fs::write(path.with_file_name(format!("upload-{}", name.rsplit('-').next().unwrap())), journal.to_string())
+        .unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.url("/f")])).1 > 0);
+    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
+}
+
+/// Another address may be another server, whose directories have the same handles, for it was made from the same image:
+/// copies to both are made side by side. Where it is the same server, they do not meet in one file.
+#[test]
+fn what_is_under_way_to_another_address_stays() {
+    for flag in ["--quiet", "--resume"] {
+        let p = Place::new();
+        let s = serve_everywhere(&p);
+        fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+        let relay = p.relay_at(0, &s, SLOW);
+        let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+        until("a journal", || !journals(&p).is_empty());
+        let part = names(&p.srv("")).pop().unwrap();
+        p.ok(&["cp", flag, "f", &elsewhere(&s, "/f")]);
+        assert_eq!(names(&p.srv("")), [part, "f".to_owned()], "{flag}");
+        running.finish().expect(0, &[]);
+        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+        assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()), "{flag}");
+    }
+}
+
+/// What was begun under a name that was free is gone on with, and not copied into.
+#[test]
+fn an_interrupted_tree_is_found_at_another_address_and_under_another_host_name() {
+    for (is_renamed, is_up) in [(false, true), (false, false), (true, true), (true, false)] {
+        if is_renamed && !is_root() {
+            return skipped("an_interrupted_tree_is_found_under_another_host_name", "needs root");
+        }
+        let p = Place::new();
+        let s = serve_everywhere(&p);
+        let (from, to) = if is_up { (p.here("t"), p.srv("new")) } else { (p.srv("t"), p.here("new")) };
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("f"), noise(SIZE, 5)).unwrap();
+        let relay = p.relay_at(0, &s, SLOW);
+        let way = |url: &dyn Fn(&str) -> String| {
+            if is_up { ["t".to_owned(), url("/new")] } else { [url("/t"), "new".to_owned()] }
+        };
+        let [a, b] = way(&|path| relay.udp_url(path));
+        let running = p.start(&["cp", "-r", "-q", &a, &b]);
+        // Of an upload some of it is noted: before that nothing says how the file there is called.
+        until("some of it", || to.exists() && !names(&to).is_empty() && !(is_up && journals(&p).is_empty()));
+        running.signal("INT");
+        running.finish();
+        let url =
+            |path: &str| if is_renamed { format!("nfs://127.0.0.1:{}{path}", s.port()) } else { elsewhere(&s, path) };
+        let [a, b] = way(&url);
+        let command = p.command(&["cp", "-r", "-q", "--resume", &a, &b]);
+        let command = if is_renamed { renamed(&command) } else { command };
+        Running::start(command).finish().expect(0, &[]);
+        assert_eq!(names(&to), ["f"], "renamed: {is_renamed}, up: {is_up}");
+        assert!(fs::read(to.join("f")).unwrap() == noise(SIZE, 5));
+        assert_eq!(p.left(), [""; 0]);
+        // Whole, it is a directory to copy into.
+        p.ok(&["cp", "-r", "-q", "--resume", &a, &b]);
+        assert_eq!(names(&to), ["f", "t"]);
+    }
+}
+
 /// The command, on a machine that is called otherwise. Takes root.
 fn renamed(command: &Command) -> Command {
     let mut inside = Command::new("unshare");

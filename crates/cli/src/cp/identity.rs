@@ -40,6 +40,11 @@ impl Identity {
         Identity { device: meta.dev(), file: meta.ino(), size: meta.size(), mtime, ctime }
     }
 
+    /// Whether that is the same file, in whatever state.
+    pub(crate) fn is_same_file(&self, other: &Identity) -> bool {
+        (self.device, self.file) == (other.device, other.file)
+    }
+
     /// Bytes in the file.
     pub(crate) fn size(&self) -> u64 {
         self.size

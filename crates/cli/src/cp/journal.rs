@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hidden::{read_note, write_note};
 use super::identity::Identity;
+use super::names::{is_part, is_plain};
 use super::part::sync_name;
 use super::ranges::Ranges;
 
@@ -34,28 +35,62 @@ pub(crate) struct Journal {
     /// What has the final name may be what an earlier try left unfinished. Former versions do not note that.
     #[serde(default)]
     is_other_partial: bool,
+    /// Which file that is, by the same means as `part`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    other_partial: Option<String>,
+    /// The hidden name of that file on a server. Former versions do not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hidden: Option<Vec<u8>>,
 }
 
 impl Journal {
     /// Of a copy that begins.
     pub(crate) fn new(source: Identity, part: impl ToString) -> Journal {
         let (part, done) = (part.to_string(), Ranges::default());
-        Journal { version: VERSION, source, part, done, is_named: false, is_other_partial: false }
+        let (is_named, is_other_partial, other_partial, hidden) = (false, false, None, None);
+        Journal { version: VERSION, source, part, done, is_named, is_other_partial, other_partial, hidden }
     }
 
-    /// The same, while what an earlier try left may have the final name.
-    pub(crate) fn beside_partial(self) -> Journal {
-        Journal { is_other_partial: true, ..self }
+    /// The same, in a file with this hidden name.
+    pub(crate) fn hidden_as(self, name: &[u8]) -> Journal {
+        Journal { hidden: Some(name.to_owned()), ..self }
+    }
+
+    /// The hidden name of the file, if that was noted.
+    pub(crate) fn hidden(&self) -> Option<&[u8]> {
+        self.hidden.as_deref().filter(|name| is_part(name) && is_plain(name))
+    }
+
+    /// The same, while what an earlier try left, `other`, may have the final name.
+    pub(crate) fn beside_partial(self, other: &str) -> Journal {
+        Journal { is_other_partial: true, other_partial: Some(other.to_owned()), ..self }
     }
 
     /// What is left of it when the file that was copied to is gone; `None` if that is nothing.
     pub(crate) fn without_part(&self) -> Option<Journal> {
-        self.is_other_partial.then(|| Journal::new(self.source.clone(), NO_PART).beside_partial())
+        let (is_other_partial, other_partial) = (self.is_other_partial, self.other_partial.clone());
+        let left = || Journal { is_other_partial, other_partial, ..Journal::new(self.source.clone(), NO_PART) };
+        is_other_partial.then(left)
     }
 
     /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.done.missing(self.source.size()).is_empty()
+    }
+
+    /// Whether it is of a copy of this source, in whatever state that was.
+    pub(crate) fn is_of(&self, source: &Identity) -> bool {
+        self.source.is_same_file(source)
+    }
+
+    /// Whether it says that this file has its final name and may be unfinished.
+    fn tells_of(&self, file: &str) -> bool {
+        (self.is_named && self.part == file) || self.other_partial.as_deref() == Some(file)
+    }
+
+    /// Whether it is about a copy in this file.
+    pub(crate) fn is_in(&self, part: &str) -> bool {
+        self.part == part
     }
 
     /// Whether it is about this copy, of which `part_size` bytes are there.
@@ -100,6 +135,11 @@ impl JournalFile {
     /// is one that cannot be read.
     pub(crate) fn tells_of_partial(&self) -> bool {
         self.path.exists() && self.load().is_none_or(|journal| journal.is_named || journal.is_other_partial)
+    }
+
+    /// Whether this very file may be, by a note that may be about others, too.
+    pub(crate) fn tells_of(&self, file: &str) -> bool {
+        self.load().is_some_and(|journal| journal.tells_of(file))
     }
 
     /// Replaces what is there.
@@ -176,7 +216,7 @@ mod tests {
         let file = JournalFile::at(path.clone());
         assert!(!file.tells_of_partial());
         let plain = Journal::new(source(100, 7), 9);
-        let beside = plain.clone().beside_partial();
+        let beside = plain.clone().beside_partial("8");
         let left = beside.without_part().unwrap();
         assert_eq!((plain.without_part(), left.without_part().as_ref()), (None, Some(&left)));
         for (journal, want) in
@@ -184,9 +224,11 @@ mod tests {
         {
             file.store(&journal).unwrap();
             assert_eq!(file.tells_of_partial(), want, "{journal:?}");
+            let of = if journal.is_named { "9" } else { "8" };
+            assert!(file.tells_of(of) == want && !file.tells_of("7"), "{journal:?}");
         }
         fs::write(path, b"{\"version\":1").unwrap();
-        assert!(file.tells_of_partial());
+        assert!(file.tells_of_partial() && !file.tells_of("9"));
     }
 
     /// Of a version that noted no time of change: it is understood as far as to say so.

@@ -13,9 +13,11 @@ mod identity;
 pub(crate) mod in_order;
 mod job;
 mod journal;
+mod left;
 pub(crate) mod lock;
 mod named;
 pub(crate) mod names;
+mod notes;
 mod part;
 pub(crate) mod progress;
 pub(crate) mod ranges;
@@ -96,7 +98,7 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
         let done = match servers.look(url, wanted, &Source { job }).await {
             Ok((place, node)) => {
                 job.progress.watch(place.remote.session());
-                let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, dest));
+                let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, &node, dest));
                 let name = place.name().filter(|_| into).map(str::as_bytes);
                 given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await
             }
@@ -146,17 +148,14 @@ impl Look for Goal<'_> {
 
 /// Whether `dest`, a directory, is what an interrupted copy of this very place to this very name
 /// made, and is to be completed.
-fn is_begun_here(job: &Job, place: &Place, dest: &Path) -> bool {
-    let Ok(meta) = fs::metadata(dest) else { return false };
-    goes_on(job, &Begun::down(place, dest), (meta.dev(), meta.ino()))
-}
-
-/// Without `--resume` the directory is one to copy into from now on.
-fn goes_on(job: &Job, begun: &Begun, directory: begun::Directory) -> bool {
+fn is_begun_here(job: &Job, place: &Place, node: &std::result::Result<Node, ClientError>, dest: &Path) -> bool {
+    let (Ok(meta), Ok(node)) = (fs::metadata(dest), node) else { return false };
+    let begun = Begun::down(place, node, dest);
+    // Without --resume the directory is one to copy into from now on.
     if !job.resume {
         begun.forget();
     }
-    job.resume && job.recursive && begun.is(directory)
+    job.resume && job.recursive && begun.is((meta.dev(), meta.ino()))
 }
 
 async fn download_one(
@@ -175,7 +174,8 @@ async fn download_one(
             download::file(job, &place.remote, &node, url, &dest).await
         }
         FileType::Directory if job.recursive => {
-            tree::down(job, &place.remote, node, url, &dest, &Begun::down(place, &dest.path)).await
+            let begun = Begun::down(place, &node, &dest.path);
+            tree::down(job, &place.remote, node, url, &dest, &begun).await
         }
         FileType::SymLink if job.recursive => {
             // Another link may give way, as below a directory, but nothing that a file would not replace.
@@ -232,7 +232,14 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
 /// made, and is to be completed.
 fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -> bool {
     let [source] = sources else { return false };
-    found.is_dir() && goes_on(job, &Begun::up(source, place), found.number())
+    if !found.is_dir() {
+        return false;
+    }
+    let begun = Begun::up(source, place);
+    if !job.resume {
+        begun.forget_there(found);
+    }
+    job.resume && job.recursive && begun.is_there(found)
 }
 
 /// Completes what was begun.

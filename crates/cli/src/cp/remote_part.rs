@@ -2,19 +2,21 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remora_client::Written;
 use remora_host::client::{ClientError, Session};
-use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, Status};
+use remora_wire::nfs3::{Attr, SetAttr, Status};
 
 use super::identity::Identity;
 use super::job::Job;
-use super::journal::{Journal, JournalFile, NO_PART, with_suffix};
+use super::journal::{Journal, JournalFile, NO_PART};
+use super::left::{self, Left, mark};
 use super::lock::LockFile;
 use super::names::part_name;
+use super::notes::{self, Notes};
 use super::ranges::Ranges;
 use super::upload::Destination;
 use crate::exit::{self, Error};
@@ -38,7 +40,10 @@ pub(crate) struct RemotePart {
     saved: AtomicU64,
     /// `None` where there is no place for it: then nothing can be resumed.
     journal_file: Option<JournalFile>,
-    _lock: Option<LockFile>,
+    notes: Option<Notes>,
+    /// What had its final name when it began, by its mark.
+    old: Option<String>,
+    _locks: [Option<LockFile>; 2],
     /// It has its final name, or that was asked for, though not all of it is there.
     is_named: AtomicBool,
     finished: bool,
@@ -80,24 +85,68 @@ impl Early {
     }
 }
 
+/// A file under its hidden name, and what is noted of it.
+struct Begun {
+    node: Node,
+    name: Vec<u8>,
+    journal: Journal,
+    journal_file: Option<JournalFile>,
+    /// Of a copy that was begun under another exact name.
+    lock: Option<LockFile>,
+}
+
+impl Begun {
+    /// A new one, in the place of what is `left`.
+    async fn afresh(
+        identity: &Identity,
+        dest: &Destination,
+        old: Option<&Node>,
+        name: Vec<u8>,
+        notes: Option<&Notes>,
+        left: Vec<Left>,
+    ) -> Result<Begun, ClientError> {
+        let old = old.map(|old| mark(&old.fh));
+        let partial = old.filter(|old| notes.is_some_and(|notes| notes.tell_of_partial(old)));
+        let begin = |part: &str| {
+            let journal = Journal::new(identity.clone(), part).hidden_as(&name);
+            if let Some(partial) = &partial { journal.beside_partial(partial) } else { journal }
+        };
+        // Before anything has the hidden name that it is not about.
+        let file = notes.map(|notes| JournalFile::at(notes.own())).filter(|file| match partial {
+            // That stays known until another file has the name.
+            Some(_) => file.store_safely(&begin(NO_PART)).is_ok(),
+            None => file.clear(),
+        });
+        if let (Some(notes), Some(_)) = (notes, &file) {
+            left::clear(left, notes, dest, &name).await?;
+        }
+        let node = match &dest.early {
+            Some(early) => early.take(),
+            None => create(dest, &name).await?,
+        };
+        let journal = begin(&mark(&node.fh));
+        Ok(Begun { node, name, journal, journal_file: file, lock: None })
+    }
+}
+
 impl RemotePart {
     /// Whether what has the final name may be the unfinished copy of an earlier run that ended between
     /// naming it and hearing that all of it had arrived: size and time then say nothing. So it may where
     /// there is a note that cannot be read.
-    pub(crate) fn may_be_begun(source: &Path, dest: &Destination) -> bool {
-        journal_path(&key(source, dest)).is_some_and(|path| JournalFile::at(path).tells_of_partial())
+    pub(crate) fn may_be_begun(source: &Path, dest: &Destination, old: &Node) -> bool {
+        Notes::of_upload(source, dest).is_some_and(|notes| notes.tell_of_partial(&mark(&old.fh)))
     }
 
     /// The copy is whole, whatever became of the one that an earlier run had begun: forgets that.
-    pub(crate) fn forget_begun(source: &Path, dest: &Destination) {
-        let Some(path) = journal_path(&key(source, dest)).filter(|path| path.exists()) else { return };
+    pub(crate) fn forget_begun(source: &Path, dest: &Destination, old: &Node) {
+        let Some(notes) = Notes::of_upload(source, dest).filter(|notes| !notes.all().is_empty()) else { return };
         // One that is under way will see to it.
-        if let Ok(_lock) = LockFile::acquire(&with_suffix(&path, ".lock")) {
-            JournalFile::at(path).remove();
+        if let Ok(_lock) = notes.lock() {
+            notes.settle(Some(&mark(&old.fh)));
         }
     }
 
-    /// Makes one for `dest`, where `old` is now, or when resuming takes up the one that is there if
+    /// Makes one for `dest`, where `old` is now, or when resuming takes up one that is there if
     /// it is of the same source.
     pub(crate) async fn open(
         job: &Job,
@@ -107,49 +156,41 @@ impl RemotePart {
         old: Option<&Node>,
     ) -> Result<RemotePart, ClientError> {
         let name = hidden_name(&dest.remote, source, &dest.name);
-        let journal_path = journal_path(&key(source, dest));
-        let lock = match journal_path.as_ref().map(|p| LockFile::acquire(&with_suffix(p, ".lock"))) {
+        let notes = Notes::of_upload(source, dest);
+        let lock = match notes.as_ref().map(Notes::lock) {
             Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
             // Where nothing can be written, copies get in each other's way at worst.
             lock => lock.and_then(Result::ok),
         };
-        let mut journal_file = journal_path.map(JournalFile::at);
-        let known = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
-        let why_afresh = known.as_ref().map(|known| known.why_afresh(identity));
-        let mut is_named = false;
-        let (node, journal) = match reopen(known, identity, dest, &name, old).await? {
-            Some((node, journal)) => {
-                is_named = old.is_some_and(|old| old.fh == node.fh);
-                (node, journal)
+        let mut left = notes.as_ref().map_or_else(Vec::new, |notes| left::all(notes, identity));
+        let picked = match job.resume {
+            true => left::pick(&mut left, identity, dest, &name, old).await?,
+            false => None,
+        };
+        let begun = match picked {
+            Some((Left { journal, file, lock, .. }, node)) => {
+                let name = journal.hidden().unwrap_or(&name).to_owned();
+                Begun { node, name, journal, journal_file: Some(file), lock }
             }
             None => {
+                let why_afresh = left::why_afresh(&left, identity).filter(|_| job.resume);
                 why_afresh.iter().for_each(|why| job.note(&format!("{}: {why}", dest.url)));
-                let begin = |part: &str| Journal::new(identity.clone(), part);
-                let is_beside = old.is_some() && journal_file.as_ref().is_some_and(JournalFile::tells_of_partial);
-                // Before anything has the hidden name that it is not about.
-                journal_file = journal_file.filter(|file| match is_beside {
-                    // That stays known until another file has the name.
-                    true => file.store_safely(&begin(NO_PART).beside_partial()).is_ok(),
-                    false => file.clear(),
-                });
-                let node = match &dest.early {
-                    Some(early) => early.take(),
-                    None => create(dest, &name).await?,
-                };
-                let journal = begin(&mark(&node.fh));
-                (node, if is_beside { journal.beside_partial() } else { journal })
+                Begun::afresh(identity, dest, old, name, notes.as_ref(), left).await?
             }
         };
+        let Begun { node, name, journal, journal_file, lock: begun_lock } = begun;
         Ok(RemotePart {
             remote: dest.remote.clone(),
+            is_named: AtomicBool::new(old.is_some_and(|old| old.fh == node.fh)),
             node,
             dest: dest.clone(),
             name,
             saved: AtomicU64::new(journal.done.bytes()),
             journal: Mutex::new(journal),
             journal_file,
-            _lock: lock,
-            is_named: AtomicBool::new(is_named),
+            notes,
+            old: old.map(|old| mark(&old.fh)),
+            _locks: [lock, begun_lock],
             finished: false,
             kept: job.kept.clone(),
         })
@@ -268,6 +309,7 @@ impl RemotePart {
         let (dressed, renamed) = tokio::join!(dress, name);
         renamed?;
         self.forget();
+        self.notes.iter().for_each(|notes| notes.settle(self.old.as_deref()));
         match dressed {
             Err(e) if exit::is_lost(&e) => Err(e),
             dressed => Ok(dressed.err()),
@@ -362,79 +404,7 @@ impl Drop for RemotePart {
 /// RENAME takes a name's word for what it gives the final one.
 fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
     let id: String = state::own_id().bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    part_name(name, &format!("-{}", &hash(remote, &whole_path(source), name, &id)[..8]))
-}
-
-/// Names a copy by who copies what to where, however path and URL put it, and whatever this machine is called by
-/// now. Another address may be another server, whose directories have the same numbers.
-fn key(source: &Path, dest: &Destination) -> String {
-    let dir = &dest.dir.attr;
-    hash_for(b"", &dest.remote, &whole_path(source), &dest.name, &format!("{} {}", dir.fsid, dir.fileid))
-}
-
-/// The one path of a source that has several.
-fn whole_path(source: &Path) -> PathBuf {
-    std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned())
-}
-
-/// Names a copy: who copies what to where.
-pub(super) fn hash(remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
-    let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    hash_for(&host, remote, source, name, dir)
-}
-
-fn hash_for(host: &[u8], remote: &Remote, source: &Path, name: &[u8], dir: &str) -> String {
-    let source = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
-    let server = remote.session().server();
-    let server = server.rsplit_once(':').map_or(server, |(ip, _port)| ip);
-    let who_where = format!("{} {dir}", rustix::process::geteuid().as_raw());
-    let parts: [&[u8]; 5] =
-        [host, who_where.as_bytes(), server.as_bytes(), name, source.as_os_str().as_encoded_bytes()];
-    let mut hasher = blake3::Hasher::new();
-    for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-    }
-    hasher.finalize().to_hex()[..32].to_owned()
-}
-
-fn journal_path(key: &str) -> Option<PathBuf> {
-    let dir = state::user_dir()?;
-    state::make_private(&dir).ok()?;
-    Some(dir.join(format!("upload-{key}.json")))
-}
-
-async fn reopen(
-    journal: Option<Journal>,
-    identity: &Identity,
-    dest: &Destination,
-    name: &[u8],
-    old: Option<&Node>,
-) -> Result<Option<(Node, Journal)>, ClientError> {
-    let Some(journal) = journal else { return Ok(None) };
-    // It has its hidden name, or its final one already.
-    let left = match dest.remote.find(&dest.dir.fh, name).await? {
-        Some(node) => Some(node).filter(|node| is_part(&journal, identity, node)),
-        None => old.filter(|old| is_left_named(&journal, identity, old)).cloned(),
-    };
-    Ok(left.map(|node| (node, journal)))
-}
-
-/// Whether the journal is about this file.
-fn is_part(journal: &Journal, identity: &Identity, node: &Node) -> bool {
-    node.attr.kind == FileType::Regular && journal.is_about(identity, mark(&node.fh), node.attr.size)
-}
-
-/// Whether it is, and nobody has changed the file since it got its final name and its source's time. What
-/// arrived later than that changed it, too: then the copy begins anew, which costs no more than time.
-fn is_left_named(journal: &Journal, identity: &Identity, node: &Node) -> bool {
-    journal.is_named && is_part(journal, identity, node) && identity.has_dated(&Identity::of_remote(&node.attr))
-}
-
-/// Names a file by its handle: in that is, unlike in its number, what tells it from the next one
-/// that gets the number, and some servers give all files the same number. Servers may change handles;
-/// then a copy begins anew.
-fn mark(fh: &Fh) -> String {
-    blake3::hash(&fh.0).to_hex()[..32].to_owned()
+    part_name(name, &format!("-{}", &notes::hash(remote, &notes::whole_path(source), name, &id)[..8]))
 }
 
 /// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
@@ -452,35 +422,4 @@ async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
         }
     }
     dest.remote.create(dir, name).await
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use remora_wire::nfs3::{NfsTime, SpecData};
-
-    use super::*;
-
-    /// The file with this handle; all on this server have the same number.
-    fn node(fh: &'static [u8], secs: u32) -> Node {
-        let time = NfsTime { secs, nanos: 0 };
-        let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
-        let (mode, nlink, uid, gid, size, used, fsid, fileid) = (0o600, 1, 0, 0, 8, 8, 1, 0);
-        let (atime, mtime, ctime) = (time, time, time);
-        let attr = Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime };
-        Node { fh: Fh(Bytes::from_static(fh)), attr }
-    }
-
-    #[test]
-    fn a_journal_is_about_the_file_with_the_handle_whatever_its_number() {
-        let (ours, other) = (node(b"ours", 7), node(b"next", 7));
-        let source = Identity::of_remote(&ours.attr);
-        let mut journal = Journal::new(source.clone(), mark(&ours.fh));
-        journal.done.insert(0..4);
-        assert!(is_part(&journal, &source, &ours) && !is_part(&journal, &source, &other));
-        assert!(!is_left_named(&journal, &source, &ours), "its name was not asked for");
-        journal.is_named = true;
-        assert!(is_left_named(&journal, &source, &ours) && !is_left_named(&journal, &source, &other));
-        assert!(!is_left_named(&journal, &source, &node(b"ours", 8)), "it was changed");
-    }
 }

@@ -360,7 +360,7 @@ async fn open_top(dir: Up, begun: &Begun) -> (Up, Result<Made>) {
     begun.begin();
     let (dir, made) = open_up(dir).await;
     match &made {
-        Ok(made) => begun.made(made.node.number()),
+        Ok(made) => begun.made_there(&made.node),
         // It may have been made all the same.
         Err(e) if e.is_lost() => {}
         Err(_) => begun.forget(),

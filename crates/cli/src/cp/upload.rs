@@ -92,9 +92,9 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     };
     if let Some(old) = &old {
         check_replaceable(old, &dest.url)?;
-        let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest);
+        let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest, old);
         if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
-            RemotePart::forget_begun(source, dest);
+            RemotePart::forget_begun(source, dest, old);
             job.progress.skip(identity.size());
             count(&job.counts.files);
             return Ok(());
