@@ -2,7 +2,7 @@
 //! answer is to what was sent once, and how long the server takes would never be known. Two things tell:
 //!
 //! * Each transmission is answered: the first answer is the first one's.
-//! * A server with a duplicate request cache answers once. There nothing is answered before it was sent again, many times in
+//! * A server with a duplicate request cache answers once. There nothing is answered before it was sent again, three times in
 //!   a row, though no probe is lost meanwhile.
 
 use std::time::Duration;
@@ -16,10 +16,9 @@ use crate::request::Class;
 
 /// From so many requests in a row on, each transmission of which was answered, a round trip is longer than it is taken for.
 const ALL_ANSWERED: u32 = 2;
-/// The same where each was sent again and answered once: where no round trip is known at all,
-const AGAIN_UNKNOWN: u32 = 3;
-/// and where one is, for so many may well be lost at once.
-const AGAIN: u32 = 8;
+/// The same where each was sent again and answered once, and no round trip is known at all. Where one is, so many
+/// may as well have been lost.
+const AGAIN: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -65,15 +64,9 @@ impl Adaptive {
     /// `call`, of file data, was answered after it had been sent again.
     pub(super) fn on_again(&mut self, now: Time, call: &Pending, sent: Sent) {
         let row = self.always.note_again(call.class, sent);
-        let (known, trip) = (self.shortest(call), now.since(sent.first));
-        if row < if known.is_some() { AGAIN } else { AGAIN_UNKNOWN } {
-            return;
+        if row >= AGAIN && self.shortest(call).is_none() {
+            self.learn(now, call.class, call.bytes(), now.since(sent.first));
         }
-        if known.is_some_and(|shortest| trip > shortest * 2) {
-            self.rtt[call.class as usize].forget_min();
-            self.base.forget();
-        }
-        self.learn(now, call.class, call.bytes(), trip);
     }
 
     /// Each transmission of a request of `bytes` bytes was answered, the first, at the time `first`, after `trip`.
