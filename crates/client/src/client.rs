@@ -88,9 +88,14 @@ pub struct Client {
     config: Config,
     cred: OpaqueAuth,
     server: Peer,
-    stream: stream::Stream,
+    /// False while a stream has to be made again.
+    connected: bool,
+    /// When the present stream was made.
+    stream_since: Time,
     /// Nothing is sent until then; see [`hold`].
     held: Option<hold::Hold>,
+    /// Streams made since a message last came.
+    silent_streams: u32,
     next_id: u64,
     next_xid: u32,
     next_seq: u64,
@@ -158,8 +163,6 @@ struct Again {
     is_second: bool,
     /// and whether by the first it was clear already that nothing had been lost.
     was_clear: bool,
-    /// Whether it had been counted as lost.
-    was_loss: bool,
 }
 
 /// What people wait for, and file data.
@@ -203,8 +206,10 @@ impl Client {
         Client {
             cred: OpaqueAuth::unix(&config.cred),
             server,
-            stream: stream::Stream::new(now, config.transport == Transport::Udp),
+            connected: config.transport == Transport::Udp,
+            stream_since: now,
             held: None,
+            silent_streams: 0,
             next_id: 0,
             next_xid: Rng::stream(seed, "xid").next_u32(),
             next_seq: 0,

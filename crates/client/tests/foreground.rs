@@ -12,22 +12,13 @@ fn commit() -> Request {
     Request::Nfs(Call::Commit(CommitArgs { fh: Fh(bytes::Bytes::from_static(b"file")), offset: 0, count: 0 }))
 }
 
-fn new() -> World {
-    World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) })
-}
-
 /// A client with a full window of WRITEs on their way and more of them waiting.
 fn busy() -> (World, Vec<Sent>) {
-    let mut w = new();
-    let flying = fill(&mut w);
-    (w, flying)
-}
-
-fn fill(w: &mut World) -> Vec<Sent> {
+    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_all((0..12).map(|i| write(i * 5000, 5000)));
     let flying = w.sent();
     assert_eq!((flying.len(), w.client.room()), (3, 0));
-    flying
+    (w, flying)
 }
 
 #[test]
@@ -65,11 +56,7 @@ fn blocks_of_a_frame_are_bulk_where_blocks_are_small() {
 
 #[test]
 fn a_small_request_that_was_lost_goes_before_file_data_that_was() {
-    let mut w = new();
-    // A probe was answered, and what it asked after.
-    w.submit(getattr());
-    w.pass(MS * 200).iter().rev().for_each(|sent| w.answer(sent));
-    let flying = fill(&mut w);
+    let (mut w, flying) = busy();
     w.submit(getattr());
     let small = w.sent().remove(0);
     w.submit(getattr());
@@ -77,7 +64,7 @@ fn a_small_request_that_was_lost_goes_before_file_data_that_was() {
     // The link has shown what it can do; then everything before the last call is lost.
     w.now += MS * 300;
     w.answer(&later);
-    let again: Vec<u32> = w.pass(MS * 20).iter().filter(|s| s.proc != Proc::Null).map(|s| s.xid).collect();
+    let again: Vec<u32> = w.pass(MS).iter().filter(|s| s.proc != Proc::Null).map(|s| s.xid).collect();
     assert_eq!(again, [small.xid, flying[0].xid, flying[1].xid, flying[2].xid]);
 }
 

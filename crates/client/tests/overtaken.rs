@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, Sent, World, commit, getattr, write};
+use common::{MS, Sent, World, commit, write};
 use remora_base::{Rng, Time};
 use remora_client::{Config, Transport, WindowSize};
 
@@ -70,22 +70,4 @@ fn a_block_that_something_small_behind_it_overtakes_is_not_lost() {
         assert!(w.now.as_nanos() < 200_000_000_000, "{:?}", w.client.stats());
     }
     assert_eq!(w.client.stats().retransmissions, 0, "{:?}", w.client.stats());
-}
-
-/// Before any probe was needed: two threads of a server answer what came together the wrong way round.
-#[test]
-fn what_came_together_and_is_answered_the_wrong_way_round_is_not_lost() {
-    for (request, trip) in [(getattr as fn() -> _, MS * 30), (commit, MS * 80), (getattr, MS * 120)] {
-        let mut w = World::new(Config::new(Transport::Udp));
-        for _ in 0..20 {
-            w.submit_all([request(), request()]);
-            let sent = w.sent();
-            w.pass(trip);
-            w.answer(&sent[1]);
-            w.pass(Duration::from_micros(50));
-            w.answer(&sent[0]);
-            w.sent();
-        }
-        assert_eq!(w.client.stats().retransmissions, 0, "{trip:?}: {:?}", w.client.stats());
-    }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, Sent, World, commit, getattr, read_of, write};
+use common::{MS, Sent, World, getattr, read_of, write};
 use remora_base::Time;
 use remora_client::{Config, Transport};
 use remora_wire::nfs3::{Fh, Proc};
@@ -15,8 +15,6 @@ use remora_wire::nfs3::{Fh, Proc};
 struct Server {
     data: Duration,
     jitter: Duration,
-    /// It answers what comes while it is at it, too; else it has a duplicate request cache.
-    answers_doubles: bool,
 }
 
 impl Server {
@@ -30,9 +28,8 @@ impl Server {
     }
 }
 
-/// How long a client that always has more takes until 2 MB are answered, or `most`. Every `beside` milliseconds it asks for
-/// something small, too.
-fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Duration, World) {
+/// How long a client that always has more takes until 2 MB are answered, or `most`.
+fn takes(server: Server, is_write: bool, most: Duration) -> (Duration, World) {
     let mut w = World::new(Config::new(Transport::Udp));
     let (mut bytes, mut offset, mut draw) = (0, 0, 1);
     let mut due: Vec<(Time, Sent)> = Vec::new();
@@ -44,14 +41,8 @@ fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Durat
             w.submit(if is_write { write(offset, block as usize) } else { read_of(offset, block) });
             offset += u64::from(block);
         }
-        if w.now.since(start).as_millis() % beside == beside - 1 {
-            w.submit(getattr());
-        }
-        for sent in w.pass(MS) {
-            if server.answers_doubles || due.iter().all(|(_, before)| before.xid != sent.xid) {
-                due.push((sent.at + server.takes(&sent, &mut draw), sent));
-            }
-        }
+        let sent = w.pass(MS);
+        due.extend(sent.into_iter().map(|s| (s.at + server.takes(&s, &mut draw), s)));
         due.sort_by_key(|(at, _)| *at);
         let n = due.partition_point(|(at, _)| *at <= w.now);
         for (_, sent) in due.drain(..n) {
@@ -66,71 +57,16 @@ fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Durat
     (w.now.since(start), w)
 }
 
-fn must_take(server: Server, is_write: bool, beside: u128, (most, again_max): (u64, u64)) {
-    let most = Duration::from_secs(most);
-    let (took, w) = takes(server, is_write, beside, most);
-    assert!(took < most, "{server:?}, write {is_write}: {:?}", w.client.stats());
-    let again = w.client.stats().retransmissions;
-    assert!(again < again_max, "{server:?}, write {is_write}: {again} sent again for nothing");
-}
-
 #[test]
 fn what_takes_long_for_itself_is_asked_for_side_by_side() {
     let ms = Duration::from_millis;
     for (data, jitter, most) in [(50, 0, 2), (50, 10, 3), (300, 0, 25), (300, 2, 10), (300, 60, 15), (3000, 20, 90)] {
-        for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
-            let server = Server { data: ms(data), jitter: ms(jitter), answers_doubles };
-            must_take(server, is_write, u128::MAX, (most, 60));
+        for is_write in [false, true] {
+            let server = Server { data: ms(data), jitter: ms(jitter) };
+            let (took, w) = takes(server, is_write, Duration::from_secs(most));
+            assert!(took < Duration::from_secs(most), "{server:?}, write {is_write}: {:?}", w.client.stats());
+            let again = w.client.stats().retransmissions;
+            assert!(again < 60, "{server:?}, write {is_write}: {again} sent again for nothing");
         }
-    }
-}
-
-/// Blocks are shorter then, but nothing is sent again and again.
-#[test]
-fn what_takes_long_is_known_although_small_things_are_answered_at_once() {
-    let ms = Duration::from_millis;
-    for (data, jitter, most) in [(300, 0, 60), (3000, 20, 200)] {
-        for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
-            // The first few go out often before one is answered.
-            must_take(Server { data: ms(data), jitter: ms(jitter), answers_doubles }, is_write, 50, (most, 100));
-        }
-    }
-}
-
-/// COMMITs of a client that has two WRITEs on their way at all times, each answered after 2 ms, and asks every third second for
-/// a COMMIT, which the server takes a second for. It may answer those that came while it was at it, or not.
-fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
-    let mut w = World::new(Config::new(Transport::Udp));
-    let (fh, mut due, mut commits) = (Fh(bytes::Bytes::from_static(b"file")), Vec::<(Time, Sent)>::new(), 0);
-    for ms in 0..36_000 {
-        if ms % 3000 == 1000 {
-            w.submit(commit());
-        }
-        for _ in due.iter().filter(|(_, sent)| sent.proc == Proc::Write).count()..2 {
-            let block = w.client.write_block(&fh, 1 << 20);
-            w.submit(write(0, block as usize));
-        }
-        for sent in w.pass(MS) {
-            let is_commit = sent.proc == Proc::Commit;
-            commits += usize::from(is_commit);
-            if answers_doubles || due.iter().all(|(_, before)| before.xid != sent.xid) {
-                due.push((sent.at + if is_commit { Duration::from_secs(1) } else { MS * 2 }, sent));
-            }
-        }
-        let now = w.now;
-        due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, sent)| w.answer(&sent));
-        w.done.clear();
-    }
-    (commits, w)
-}
-
-/// A COMMIT that waits for a disk is no loss, and its usual time is known after two.
-#[test]
-fn a_commit_that_takes_long_is_left_alone_and_makes_no_block_shorter() {
-    for answers_doubles in [true, false] {
-        let (commits, w) = commits_beside_writes(answers_doubles);
-        assert!(commits <= 12 + 10, "12 COMMITs were sent {commits} times: {:?}", w.client.stats());
-        let block = w.client.write_block(&Fh(bytes::Bytes::from_static(b"file")), 1 << 20);
-        assert!(block > 16_000, "blocks of {block} bytes: {:?}", w.client.stats());
     }
 }

@@ -12,10 +12,6 @@ use crate::pending::{Pending, Sent};
 /// How much longer than what arrives together with it a server works on a block, and its answer takes on the way.
 const TOGETHER: Duration = Duration::from_millis(2);
 
-/// How much later something small is answered than what left together with it, before a probe has shown what a
-/// server needs for nothing.
-const UNPROBED: Duration = Duration::from_millis(10);
-
 /// The latest transmissions known to have been answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
@@ -57,12 +53,9 @@ impl Adaptive {
 
     /// How long after it was first passed `call` may still be answered, as what has passed it arrived together with it.
     pub(super) fn grace(&self, call: &Pending, sent: Sent) -> Duration {
-        match (call.class.is_bulk(), self.null_rtt.min()) {
-            (true, _) if self.evidence.is_surely_after(sent.seq) => Duration::ZERO,
-            (true, _) => TOGETHER + self.frame_time().unwrap_or_default() * 5 / 4,
-            // Its patience has room for that.
-            (false, Some(_)) => Duration::ZERO,
-            (false, None) => UNPROBED,
+        if !call.class.is_bulk() || self.evidence.is_surely_after(sent.seq) {
+            return Duration::ZERO;
         }
+        TOGETHER + self.frame_time().unwrap_or_default() * 5 / 4
     }
 }

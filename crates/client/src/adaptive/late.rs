@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use remora_base::Time;
+use remora_wire::nfs3::Proc;
 
-use super::behind::usual;
 use super::{Adaptive, PROBE_MAX};
 use crate::pending::{Pending, Sent};
-use crate::request::Class;
+use crate::request::{Class, Expect};
+use crate::rtt::Rtt;
 
 /// The time between probes at first.
 const PROBE_MIN: Duration = Duration::from_millis(12);
@@ -79,7 +80,6 @@ impl Adaptive {
         // While others are answered nothing strikes it, and all the same the server may be slow at it.
         let strikes = sent.strikes.max(self.in_vain(call, sent));
         let doubled = |d: Duration| d.saturating_mul(1 << strikes.min(16)).min(PATIENCE_MAX);
-        let trip = self.null_rtt.min();
         let base = match call.class {
             Class::Read | Class::Write => {
                 let shortest = rtt.min();
@@ -91,18 +91,17 @@ impl Adaptive {
                 let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
                 return doubled(base).max(synced.unwrap_or_default());
             }
-            Class::Ask => small_patience(trip),
+            Class::Ask => small_patience(self.null_rtt.min()),
             Class::Change => {
-                let least = trip.unwrap_or_default() * 2 + Duration::from_millis(60);
-                let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
-                let behind = self.behind.usual(call) * 5 / 4;
-                if !call.is_commit() {
-                    return doubled(least).max(passed + doubled(behind));
+                let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
+                let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
+                // COMMIT is known to take long, and to be passed by WRITEs.
+                if call.expect == Expect::Nfs(Proc::Commit) {
+                    least.max(usual(rtt))
+                } else {
+                    let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
+                    return doubled(least).max(passed + doubled(usual(&self.behind) * 5 / 4));
                 }
-                // It is known to take long, and to be passed by WRITEs. Where nothing else is lost nor is it.
-                let again = if self.is_lossy() { strikes } else { sent.retries };
-                let doubled = |d: Duration| d.saturating_mul(1 << again.min(16)).min(PATIENCE_MAX);
-                return doubled(least.max(usual(rtt))).max(passed + doubled(behind));
             }
         };
         doubled(base)

@@ -15,9 +15,7 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
-mod always;
 mod aside;
-mod behind;
 mod evidence;
 pub(crate) mod jitter;
 mod late;
@@ -27,9 +25,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use self::always::Always;
 use self::aside::Aside;
-use self::behind::Behind;
 use self::evidence::Evidence;
 use self::jitter::{Delivery, Jitter};
 use self::reorder::Reorder;
@@ -51,6 +47,8 @@ const SILENCE: u32 = 4;
 const SILENCE_MIN: Duration = Duration::from_millis(200);
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
+/// From so many requests in a row on, each of which was sent again for nothing, a round trip is longer than it is taken for.
+const ALWAYS_AGAIN: u32 = 2;
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
 /// before it, had to be sent again.
 const REPAIR: Duration = Duration::from_millis(60);
@@ -75,7 +73,10 @@ pub(crate) struct Adaptive {
     /// What round trips of file data come to beside the time the slowest hop works on them.
     base: Base,
     null_rtt: Rtt,
-    behind: Behind,
+    /// How much later than what was sent after them the answers to changes come.
+    behind: Rtt,
+    /// The last change answered had been sent again.
+    changed_again: bool,
     /// When something other than a change was last found lost.
     lost_other: Option<Time>,
     /// Time a full frame takes, from the spacing of replies in a busy pipe.
@@ -100,7 +101,8 @@ pub(crate) struct Adaptive {
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
     disturbed: bool,
     probes: Probes,
-    always: Always,
+    /// Requests in a row that were sent again although nothing of them was lost.
+    always_again: u32,
     aside: Option<Aside>,
 }
 
@@ -144,22 +146,15 @@ impl Adaptive {
         let rtt = if sent.retries == 0 && !is_held && is_telling { Some(age) } else { None };
         if let Some(rtt) = rtt {
             self.sample(now, call, rtt, sent.alone);
-        }
-        if sent.retries == 0 {
-            self.always.end(call.class);
-        } else if call.class.is_bulk() && is_telling && !is_held && !spurious {
-            self.on_again(now, call, sent);
+            self.always_again = 0;
         }
         if call.class == Class::Change {
-            let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
-            self.behind.sample(now, call, sent, loses);
+            self.sample_behind(now, call, sent);
         }
         let pause = self.pause(now, call, sent);
         self.loss.on_fate(sent.seq, false);
         if spurious {
-            if !call.is_commit() {
-                self.reorder.on_spurious();
-            }
+            self.reorder.on_spurious();
         } else if sent.retries == 0 || !self.reorder.is_known() {
             self.evidence.add(sent.seq, !call.class.is_bulk() && self.has_waited(age));
             self.loss.on_passed(sent.seq);
@@ -264,6 +259,17 @@ impl Adaptive {
         }
     }
 
+    /// A change that was sent again may have been lost, or the server is slow. If that befalls
+    /// two in a row and nothing else is lost meanwhile it is slow.
+    fn sample_behind(&mut self, now: Time, call: &Pending, sent: Sent) {
+        let was_again = std::mem::replace(&mut self.changed_again, sent.retries > 0);
+        let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
+        if sent.retries == 0 || was_again && !loses {
+            let passed = sent.overtaken.or(sent.passed);
+            self.behind.sample(now, passed.map_or(Duration::ZERO, |t| now.since(t)));
+        }
+    }
+
     /// The least time that a call like this takes.
     fn shortest(&self, call: &Pending) -> Option<Duration> {
         let seen = self.rtt(call.class).min()?;
@@ -291,10 +297,6 @@ impl Adaptive {
 
     /// Takes note of a transmission.
     pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
-        // It waits for as much of a disk as there is to be written, which no loss explains.
-        if call.is_commit() {
-            return;
-        }
         // What is sent again and again may only be slow to be answered, and something small needs no more than once for that.
         if sent.retries == 0 || (call.class.is_bulk() && self.in_vain(call, sent) == 0) {
             self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);
@@ -393,7 +395,6 @@ impl Adaptive {
         let Some((sent, seq, is_first)) = self.probes.on_reply(now, xid, trip) else { return false };
         if !is_first {
             self.lost_other = Some(now);
-            self.always.on_probe_lost(now);
         }
         let oldest = self.oldest(flying);
         // One that was held back shows that those before it were, too: a server may answer it
@@ -414,6 +415,22 @@ impl Adaptive {
     pub(crate) fn on_second_reply(&mut self) {
         self.reorder.on_spurious();
         self.loss.take_back();
+    }
+
+    /// Each transmission of a request of `bytes` bytes was answered, the first, at the time `first`, after `trip`. Where
+    /// none is answered before it is sent again nothing else tells how long that takes.
+    pub(crate) fn on_all_answered(&mut self, now: Time, class: Class, bytes: u32, (first, trip): (Time, Duration)) {
+        let is_held = self.probes.held_until(first).is_some() || self.probes.kept(first) > first;
+        if is_held {
+            return;
+        }
+        self.always_again += 1;
+        if self.always_again >= ALWAYS_AGAIN {
+            self.rtt[class as usize].sample(now, trip);
+            if class.is_bulk() {
+                self.base.sample(now, trip, frames(bytes), self.frame_time().unwrap_or_default());
+            }
+        }
     }
 
     /// Remembers that a probe was sent.

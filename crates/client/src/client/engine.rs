@@ -10,7 +10,6 @@ use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Again, Client, Event};
 use crate::block::{BlockSize, FRAME_PAYLOAD, fragments, frames};
-use crate::config::Transport;
 use crate::fragments::{Guess, LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
@@ -139,7 +138,6 @@ impl Client {
     /// These were lost, but for those that the server is slow at, which say nothing of the path.
     fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
         let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
-        let calls = calls.filter(|(_, call)| !call.is_commit());
         let calls = calls.filter(|(_, call)| call.sent.is_some_and(|sent| self.adaptive.in_vain(call, sent) == 0));
         let lost: Vec<_> = calls.map(|(seq, call)| (seq, call.class, call.bytes())).collect();
         if lost.is_empty() {
@@ -211,15 +209,11 @@ impl Client {
         let (xid, seq) = (self.take_xid(), self.take_seq());
         self.adaptive.on_probe_sent(now, xid, seq);
         self.stats.probes += 1;
-        Transmit { to: self.server, payload: self.null_call(xid) }
-    }
-
-    pub(super) fn null_call(&self, xid: u32) -> Bytes {
         let mut message = Vec::with_capacity(40);
         let none = OpaqueAuth::none();
         let (prog, vers, proc) = self.probe_numbers();
         CallHeader { xid, prog, vers, proc, cred: none.clone(), verf: none }.encode(&mut message);
-        Bytes::from(message)
+        Transmit { to: self.server, payload: Bytes::from(message) }
     }
 
     /// NULL of the program that is being waited for.
@@ -244,8 +238,8 @@ impl Client {
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
-                let (was_clear, was_loss) = (seen.spurious, !call.is_commit());
-                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear, was_loss };
+                let was_clear = seen.spurious;
+                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear };
                 self.answered_again.note(call.xid, again);
             }
             self.stats.spurious += u64::from(seen.spurious);
@@ -266,9 +260,7 @@ impl Client {
     fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
-            if again.was_loss {
-                self.adaptive.on_second_reply();
-            }
+            self.adaptive.on_second_reply();
         }
         match again.left.saturating_sub(1) {
             0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
@@ -313,7 +305,7 @@ impl Client {
     /// Whether something can be sent at once.
     fn is_ready(&self) -> bool {
         let foreground = [self.resend.foreground.is_empty(), self.waiting.foreground.is_empty()] != [true; 2];
-        self.stream.connected && (foreground || self.is_bulk_ready())
+        self.connected && (foreground || self.is_bulk_ready())
     }
 }
 
@@ -339,15 +331,8 @@ impl Core for Client {
             self.on_reply(now, call, result);
         } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
             self.heard_probe(now);
-        } else if let Some(asked) = self.stream.take_asked(header.xid) {
-            self.heard_probe(now);
-            self.repeat_overdue(asked);
         } else {
             self.stats.bad_xid += 1;
-            if self.config.transport == Transport::Tcp {
-                // Late, for one that was given up: the server answers more than NULL.
-                self.heard(now);
-            }
             if self.failed_long.take(header.xid).is_some() {
                 self.fragments.disprove();
             }
@@ -378,7 +363,7 @@ impl Core for Client {
 
     fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         self.tick(now);
-        if !self.stream.connected || self.is_held() {
+        if !self.connected || self.is_held() {
             return None;
         }
         if let Some(call) = self.next_call() {
@@ -406,7 +391,7 @@ impl Core for Client {
             .is_adaptive()
             .then(|| self.flying_sent().filter_map(|(c, s)| self.adaptive.lost_at(c, s)).min())
             .flatten();
-        let bulk = self.bulk_at().filter(|_| self.stream.connected);
+        let bulk = self.bulk_at().filter(|_| self.connected);
         [timer, lost, bulk, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()
     }
 }
