@@ -405,7 +405,7 @@ impl Adaptive {
         if !was_held {
             self.null_rtt.sample(now, now.since(sent));
         }
-        self.evidence.add(seq, self.has_waited(now.since(sent)));
+        self.evidence.add(seq, false);
         self.loss.on_fate(seq, false);
         self.loss.on_passed(seq);
         true
