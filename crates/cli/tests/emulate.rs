@@ -270,6 +270,9 @@ fn same_offers_same_fates() {
     }
 }
 
+/// Whoever takes the packets out of the device may keep up with one that puts them in, now and then.
+const FLOODS: u32 = 20;
+
 /// With a device that holds four packets only.
 fn what_the_device_drops_counts() {
     let mut emulator = Emulator::start(setup(Config::default())).unwrap();
@@ -277,16 +280,20 @@ fn what_the_device_drops_counts() {
     let shorten = || Command::new("ip").args(["link", "set", "remora0", "txqueuelen", "4"]).status();
     assert!(emulator.within(Station::Mobile(0), shorten).unwrap().success());
     let sent = 20_000;
-    emulator.begin(Config { rate: Rate::mbit(1000), ..Config::default() }, 1).unwrap();
-    for _ in 0..sent {
-        mobile.send_to(&[0], (emulator.addr(Station::Base), 9)).unwrap();
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    let r = emulator.begin(Config::default(), 2).unwrap();
-    let there = r.lanes.iter().filter(|l| l.lane.from == Side::Mobile);
-    let offered: u64 = there.map(|l| l.stats.frames_offered).sum();
-    assert_eq!(offered + r.overflowed, sent);
-    assert!(r.overflowed > 0 && !r.valid(), "{}", r.overflowed);
+    let overflowed = (0..FLOODS).any(|_| {
+        emulator.begin(Config { rate: Rate::mbit(1000), ..Config::default() }, 1).unwrap();
+        for _ in 0..sent {
+            mobile.send_to(&[0], (emulator.addr(Station::Base), 9)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let r = emulator.begin(Config::default(), 2).unwrap();
+        let there = r.lanes.iter().filter(|l| l.lane.from == Side::Mobile);
+        let offered: u64 = there.map(|l| l.stats.frames_offered).sum();
+        assert_eq!(offered + r.overflowed, sent);
+        assert!(r.overflowed == 0 || !r.valid());
+        r.overflowed > 0
+    });
+    assert!(overflowed, "the device had room for all of {FLOODS} floods");
     let next = emulator.report().unwrap();
     assert_eq!((next.overflowed, next.refused), (0, 0), "what was before is not the next channel's");
 }
