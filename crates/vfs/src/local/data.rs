@@ -10,9 +10,10 @@ use rustix::io::Errno;
 
 use super::acting;
 use super::ids::{self, Key};
+use super::kept::Kept;
 use super::looking::{self, Open};
 use super::owed::Owed;
-use super::recent::Recent;
+use super::recent::Forgotten;
 use super::resolve::Object;
 use super::{LocalDisk, errno, stat};
 use crate::{Cred, FileId, Result, perm};
@@ -53,17 +54,17 @@ impl Data {
 /// taken the caller's permission away. Where callers differ a change of mode or owner closes it.
 /// What owes a flush stays open beside, whatever becomes of it here.
 pub(super) struct OpenFiles {
-    kept: Mutex<Recent<(Key, For), Data>>,
+    kept: Mutex<Kept<(Key, For), Data>>,
     /// Files that must not be closed yet.
     pub(super) owed: Owed,
     trust_for: Duration,
 }
 
 impl OpenFiles {
-    /// Holds at most `limit` files open, and as many as `owing` that owe a flush, and goes the way to them again
-    /// after `trust_for`.
+    /// Holds at most `limit` files open, as many as `owing` that owe a flush, and as many as that which could not be
+    /// opened again, and goes the way to them again after `trust_for`.
     pub(super) fn new(limit: usize, owing: usize, trust_for: Duration) -> OpenFiles {
-        OpenFiles { kept: Mutex::new(Recent::new(limit)), owed: Owed::new(owing), trust_for }
+        OpenFiles { kept: Mutex::new(Kept::new(limit, owing)), owed: Owed::new(owing), trust_for }
     }
 
     fn is_trusted(&self, data: &Data) -> bool {
@@ -140,7 +141,17 @@ impl OpenFiles {
     }
 
     pub(super) fn put(&self, key: Key, purpose: For, data: Data) {
-        self.lock().insert((key, purpose), data);
+        self.lock().insert((key, purpose), data, true);
+    }
+
+    /// The same for what could perhaps not be opened again.
+    fn put_made(&self, key: Key, purpose: For, data: Data, opens_again: bool) {
+        self.lock().insert((key, purpose), data, opens_again);
+    }
+
+    /// What is open could not be opened again from now on.
+    fn spare(&self, key: Key, purpose: For) {
+        self.lock().spare((key, purpose));
     }
 
     /// The file has lost its last name.
@@ -164,7 +175,7 @@ impl OpenFiles {
 /// The open files, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
 /// large file that was removed may take seconds.
 struct Locked<'a> {
-    kept: MutexGuard<'a, Recent<(Key, For), Data>>,
+    kept: MutexGuard<'a, Kept<(Key, For), Data>>,
     leaving: Vec<Data>,
 }
 
@@ -175,8 +186,13 @@ impl Locked<'_> {
         data
     }
 
-    fn insert(&mut self, file: (Key, For), data: Data) {
-        self.leaving.extend(self.kept.insert(file, data).into_values());
+    fn insert(&mut self, file: (Key, For), data: Data, opens_again: bool) {
+        self.leaving.extend(self.kept.insert(file, data, opens_again).into_values());
+    }
+
+    fn spare(&mut self, file: (Key, For)) {
+        let forgotten = self.kept.spare(file);
+        self.leaving.extend(forgotten.into_iter().flat_map(Forgotten::into_values));
     }
 
     fn remove(&mut self, file: (Key, For)) {
@@ -236,7 +252,15 @@ impl LocalDisk {
     /// whoever makes a file may, as on a local disk.
     pub(super) fn keep_made(&self, cred: &Cred, object: &Object) {
         let data = Data::new(object.fd.clone(), self.disk.identity.acting(cred));
-        self.disk.files.put(object.key, For::Writing, data);
+        self.disk.files.put_made(object.key, For::Writing, data, self.opens_again(object.attr.mode));
+    }
+
+    /// The file has this mode from now on. Whoever had it open may go on, and whoever made it: a client makes a file, and
+    /// gives it its mode next, before it writes to it.
+    pub(super) fn keep_changed(&self, key: Key, mode: u32) {
+        if !self.opens_again(mode) {
+            self.disk.files.spare(key, For::Writing);
+        }
     }
 
     /// Makes what was written by `data` as stable as asked. With nothing left to flush the

@@ -29,7 +29,9 @@ impl LocalDisk {
                 return Err(Status::NotSync);
             }
             self.apply(cred, &object, attr)?;
-            Wcc { before: Some(before.wcc()), after: Some(self.look(&object.fd)?.attr) }
+            let after = self.look(&object.fd)?.attr;
+            self.keep_changed(object.key, after.mode);
+            Wcc { before: Some(before.wcc()), after: Some(after) }
         };
         // The server's user, if it is everybody, goes on with what it has open: it could not
         // open its own file again that is read-only by now.

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, DirQuery, MemFs, Vfs};
+use remora_vfs::{Cred, DirQuery, FileId, MemFs, Vfs};
 use remora_wire::nfs3::{
     ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr, SetTime, SpecData,
     Stable, Status,
@@ -70,22 +70,33 @@ fn a_strangers_write_takes_the_set_id_bits() {
     assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
 }
 
-/// A server that is not root has no other way to write a read-only file than to keep open what
-/// it made. As root it is tried by a thread that is not.
+/// Does `work` as somebody who is not root, and whose directory it is: as root in a thread of such a user.
 #[expect(clippy::disallowed_methods, reason = "a thread of another user")]
-#[test]
-fn whoever_made_a_file_read_only_may_fill_it() {
-    let dir = TempDir::new();
+fn unprivileged(dir: &TempDir, work: impl FnOnce() + Send) {
     if is_root() {
         std::os::unix::fs::chown(dir.path(), Some(5001), Some(6001)).unwrap();
     }
-    let fill = || {
+    let become_another = || {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(5001), rustix::fs::Gid::from_raw(6001));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(None, gid, None).unwrap();
+        rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
+    };
+    let as_another = || {
         if is_root() {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(5001), rustix::fs::Gid::from_raw(6001));
-            rustix::thread::set_thread_groups(&[]).unwrap();
-            rustix::thread::set_thread_res_gid(None, gid, None).unwrap();
-            rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
+            become_another();
         }
+        work();
+    };
+    std::thread::scope(|scope| scope.spawn(as_another).join().unwrap());
+}
+
+/// A server that is not root has no other way to write a read-only file than to keep open what
+/// it made.
+#[test]
+fn whoever_made_a_file_read_only_may_fill_it() {
+    let dir = TempDir::new();
+    unprivileged(&dir, || {
         let fs = export(&dir);
         let made = fs.create(&me(), &fs.root(), b"f", &CreateHow::Guarded(mode(0o444))).unwrap();
         write(&fs, &made.id, 0, b"four").unwrap();
@@ -96,8 +107,84 @@ fn whoever_made_a_file_read_only_may_fill_it() {
         assert_eq!(read(&fs, &made.id), b"fourte");
         let again = export(&dir);
         assert_eq!(write(&again, &made.id, 0, b"x"), Err(Status::Access), "nobody has it open any more");
-    };
-    std::thread::scope(|scope| scope.spawn(fill).join().unwrap());
+    });
+}
+
+/// A file that is read-only from the beginning, and one as Linux's client makes it for O_EXCL.
+fn made_read_only(fs: &LocalDisk, name: &str) -> [FileId; 2] {
+    let guarded = fs.create(&me(), &fs.root(), name.as_bytes(), &CreateHow::Guarded(mode(0o444))).unwrap().id;
+    let (name, how) = (format!("exclusive {name}"), CreateHow::Exclusive([7; 8]));
+    let exclusive = fs.create(&me(), &fs.root(), name.as_bytes(), &how).unwrap().id;
+    fs.setattr(&me(), &exclusive, &mode(0o400), None).unwrap();
+    [guarded, exclusive]
+}
+
+/// Makes so many files that their owner may open, writes and reads them.
+fn use_others(fs: &LocalDisk, when: u64, files: usize) {
+    for name in (0..files).map(|n| format!("other {when} {n}")) {
+        let id = file(fs, &fs.root(), &name);
+        write(fs, &id, 0, b"text").unwrap();
+        assert_eq!(read(fs, &id), b"text");
+    }
+}
+
+#[test]
+fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() {
+    let dir = TempDir::new();
+    unprivileged(&dir, || {
+        let fs = LocalDisk::open(dir.path(), Options { open_max: 8, ..Options::new([0; 8]) }).unwrap();
+        let made = made_read_only(&fs, "f");
+        for (offset, byte) in (0..).zip([b"a", b"b", b"c"]) {
+            use_others(&fs, offset, 20);
+            for id in &made {
+                assert_eq!(write(&fs, id, offset, byte), Ok(()), "{offset}");
+                fs.commit(&me(), id, 0, 0).unwrap();
+            }
+        }
+        use_others(&fs, 3, 20);
+        for id in &made {
+            fs.setattr(&me(), id, &size(2), None).unwrap();
+            assert_eq!(read(&fs, id), b"ab");
+        }
+    });
+}
+
+#[test]
+fn of_too_many_files_that_were_made_read_only_those_used_last_can_be_filled() {
+    let dir = TempDir::new();
+    unprivileged(&dir, || {
+        let options = Options { open_max: 8, owing_max: 8, ..Options::new([0; 8]) };
+        let fs = LocalDisk::open(dir.path(), options).unwrap();
+        let [used, _] = made_read_only(&fs, "used");
+        let made: Vec<_> = (0..20)
+            .flat_map(|n| {
+                write(&fs, &used, n, b"x").unwrap();
+                made_read_only(&fs, &n.to_string())
+            })
+            .collect();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fd.path().read_link().ok());
+        assert!(open.filter(|path| path.starts_with(dir.path())).count() <= 8 + 8 + 8 + 1, "the root, too");
+        assert_eq!(write(&fs, &used, 20, b"x"), Ok(()));
+        made.iter().rev().take(3).for_each(|id| write(&fs, id, 0, b"x").unwrap());
+        assert_eq!(write(&fs, &made[0], 0, b"x"), Err(Status::Access), "it has given way");
+        use_others(&fs, 0, 20);
+    });
+}
+
+#[test]
+fn what_its_owner_may_write_again_is_not_kept_open_for_good() {
+    let dir = TempDir::new();
+    unprivileged(&dir, || {
+        let fs = LocalDisk::open(dir.path(), Options { open_max: 8, ..Options::new([0; 8]) }).unwrap();
+        for id in made_read_only(&fs, "f") {
+            fs.setattr(&me(), &id, &mode(0o755), None).unwrap();
+            write(&fs, &id, 0, b"x").unwrap();
+            fs.commit(&me(), &id, 0, 0).unwrap();
+        }
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fd.path().read_link().ok());
+        let open: Vec<_> = links.filter(|path| path.starts_with(dir.path()) && path != dir.path()).collect();
+        assert!(open.is_empty(), "{open:?}");
+    });
 }
 
 #[test]
