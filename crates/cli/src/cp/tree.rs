@@ -53,6 +53,11 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
     let top = Down { node, url, dest: dest.path.clone(), through_link, depth: 0 };
     let mut pool = Pool::new(remote.session());
     let filled = fill_here(job, remote, top, begun, &mut pool).await;
+    end(job, filled, begun, pool).await
+}
+
+/// Ends a copy of a tree of which came what `filled` says. Once all is there nothing need be known of its beginning.
+async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool) -> Result {
     if filled.is_err() {
         pool.tidy().await;
     }
@@ -273,14 +278,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
     let top = Up { source: source.to_owned(), dest, depth: 0, resumes: job.resume };
     let mut pool = Pool::new(remote.session());
     let filled = fill_there(job, &remote, top, begun, &mut pool).await;
-    if filled.is_err() {
-        pool.tidy().await;
-    }
-    filled?;
-    if !job.has_failed() {
-        begun.forget();
-    }
-    Ok(())
+    end(job, filled, begun, pool).await
 }
 
 /// Makes the directory there and all that is in it.
