@@ -324,7 +324,10 @@ impl Upload {
 
     /// The server restarted before these were committed.
     fn write_again(&mut self, lost: Vec<Piece>) -> Result<(), TransferError> {
-        self.restarts += 1;
+        // What was on its way before the server lost its trust may be lost many times over: that is one story.
+        if self.restarts < RESTARTS_TRUSTED || self.flying_unstable == 0 {
+            self.restarts += 1;
+        }
         self.todo.extend(lost);
         if self.restarts > RESTARTS_MAX { Err(TransferError::Restarting) } else { Ok(()) }
     }
