@@ -88,14 +88,9 @@ pub struct Client {
     config: Config,
     cred: OpaqueAuth,
     server: Peer,
-    /// False while a stream has to be made again.
-    connected: bool,
-    /// When the present stream was made.
-    stream_since: Time,
+    stream: stream::Stream,
     /// Nothing is sent until then; see [`hold`].
     held: Option<hold::Hold>,
-    /// Streams made since a message last came.
-    silent_streams: u32,
     next_id: u64,
     next_xid: u32,
     next_seq: u64,
@@ -206,10 +201,8 @@ impl Client {
         Client {
             cred: OpaqueAuth::unix(&config.cred),
             server,
-            connected: config.transport == Transport::Udp,
-            stream_since: now,
+            stream: stream::Stream::new(now, config.transport == Transport::Udp),
             held: None,
-            silent_streams: 0,
             next_id: 0,
             next_xid: Rng::stream(seed, "xid").next_u32(),
             next_seq: 0,

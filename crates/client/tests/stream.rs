@@ -4,9 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, World, getattr, server};
+use common::{MS, Sent, World, getattr, server};
 use remora_base::{Core, Peer, Time};
 use remora_client::{Config, Transport};
+use remora_wire::Reader;
+use remora_wire::nfs3::Proc;
+use remora_wire::rpc::CallHeader;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -78,6 +81,91 @@ fn each_connection_that_was_no_better_has_more_time() {
     }
     assert_eq!(waited, [2, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
     assert_eq!(w.client.poll_timeout(), None);
+}
+
+/// The NULL call that the client sends when it is due, and how long that took.
+fn ask(w: &mut World) -> (Sent, Duration) {
+    let at = w.client.ask_at().expect("an answer is due");
+    let after = at.since(w.now);
+    w.pass(after);
+    let payload = w.client.ask(w.now);
+    let xid = CallHeader::decode(&mut Reader::new(payload.clone())).expect("a call").xid;
+    (Sent { at, xid, proc: Proc::Null, payload }, after)
+}
+
+#[test]
+fn a_stream_is_asked_halfway_to_its_doubt_and_its_answer_puts_that_off() {
+    let mut w = measured(MS * 5);
+    assert_eq!(w.client.ask_at(), None);
+    w.submit(getattr());
+    w.sent();
+    for _ in 0..20 {
+        let (null, after) = ask(&mut w);
+        assert_eq!((after, w.client.ask_at()), (SECOND, None), "one at a time");
+        w.now += MS * 5;
+        w.answer(&null);
+        assert_eq!(doubt(&w), Some(SECOND * 2));
+        assert_eq!(w.sent().len(), 0, "nothing goes out again");
+    }
+    assert_eq!(w.client.stats().bad_xid, 0);
+    assert!(w.client.silence(w.now) > SECOND * 19, "the first may have ended an outage, the others show nothing new");
+}
+
+#[test]
+fn bytes_that_may_be_of_the_answer_to_null_are_no_more_than_that() {
+    let mut w = measured(MS * 5);
+    w.submit(getattr());
+    w.sent();
+    let mut silences = Vec::new();
+    for bytes in [20, 20, 20, 1000] {
+        w.now += SECOND;
+        w.client.heard_part(w.now, bytes);
+        assert_eq!(doubt(&w), Some(SECOND * 2));
+        silences.push(w.client.silence(w.now).as_secs());
+    }
+    assert_eq!(silences, [0, 1, 2, 0]);
+}
+
+#[test]
+fn of_moves_that_were_of_no_use_the_next_silence_knows() {
+    let mut w = measured(MS * 5);
+    // A server that answers nothing on a connection on which it is busy; later it is an outage.
+    let mut waited = Vec::new();
+    for (id, late) in (2..).zip([SECOND * 3 / 2, SECOND * 3 / 2, MS * 5, MS * 5]) {
+        w.submit(getattr());
+        w.sent();
+        let patience = doubt(&w).expect("an answer is due");
+        waited.push(patience.as_secs());
+        w.pass(patience);
+        w.client.connected(w.now, Peer::stream(server().addr, id));
+        let again = w.sent();
+        w.now += late;
+        w.answer(&again[0]);
+        // Others are answered at once.
+        w.submit(getattr());
+        let sent = w.sent();
+        w.now += MS * 5;
+        w.answer(&sent[0]);
+    }
+    assert_eq!(waited, [2, 4, 8, 2], "the third was of use");
+}
+
+#[test]
+fn what_is_owed_for_a_minute_while_null_is_answered_goes_out_again_there() {
+    let mut w = measured(MS * 5);
+    w.submit(getattr());
+    let first = w.sent().remove(0);
+    let mut again = Vec::new();
+    while w.now < first.at + SECOND * 150 {
+        let (null, _) = ask(&mut w);
+        w.now += MS * 5;
+        w.answer(&null);
+        again.extend(w.sent().iter().map(|sent| (sent.xid, w.now.since(first.at).as_secs())));
+    }
+    assert_eq!(again, [(first.xid, 60), (first.xid, 120)]);
+    w.answer(&first);
+    w.sent();
+    assert_eq!(w.done.last().map(|(_, result)| result.is_ok()), Some(true));
 }
 
 /// Bytes of file data that the client would have on its way.

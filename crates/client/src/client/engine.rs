@@ -10,6 +10,7 @@ use remora_wire::{Reader, Xdr, nfs3};
 
 use super::{Again, Client, Event};
 use crate::block::{BlockSize, FRAME_PAYLOAD, fragments, frames};
+use crate::config::Transport;
 use crate::fragments::{Guess, LENGTHS, is_longer};
 use crate::pending::{Pending, Sent};
 use crate::request::{Answer, Expect, Failure};
@@ -209,11 +210,15 @@ impl Client {
         let (xid, seq) = (self.take_xid(), self.take_seq());
         self.adaptive.on_probe_sent(now, xid, seq);
         self.stats.probes += 1;
+        Transmit { to: self.server, payload: self.null_call(xid) }
+    }
+
+    pub(super) fn null_call(&self, xid: u32) -> Bytes {
         let mut message = Vec::with_capacity(40);
         let none = OpaqueAuth::none();
         let (prog, vers, proc) = self.probe_numbers();
         CallHeader { xid, prog, vers, proc, cred: none.clone(), verf: none }.encode(&mut message);
-        Transmit { to: self.server, payload: Bytes::from(message) }
+        Bytes::from(message)
     }
 
     /// NULL of the program that is being waited for.
@@ -305,7 +310,7 @@ impl Client {
     /// Whether something can be sent at once.
     fn is_ready(&self) -> bool {
         let foreground = [self.resend.foreground.is_empty(), self.waiting.foreground.is_empty()] != [true; 2];
-        self.connected && (foreground || self.is_bulk_ready())
+        self.stream.connected && (foreground || self.is_bulk_ready())
     }
 }
 
@@ -331,8 +336,15 @@ impl Core for Client {
             self.on_reply(now, call, result);
         } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
             self.heard_probe(now);
+        } else if let Some(asked) = self.stream.take_asked(header.xid) {
+            self.heard_probe(now);
+            self.repeat_overdue(asked);
         } else {
             self.stats.bad_xid += 1;
+            if self.config.transport == Transport::Tcp {
+                // Late, for one that was given up: the server answers more than NULL.
+                self.heard(now);
+            }
             if self.failed_long.take(header.xid).is_some() {
                 self.fragments.disprove();
             }
@@ -363,7 +375,7 @@ impl Core for Client {
 
     fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         self.tick(now);
-        if !self.connected || self.is_held() {
+        if !self.stream.connected || self.is_held() {
             return None;
         }
         if let Some(call) = self.next_call() {
@@ -391,7 +403,7 @@ impl Core for Client {
             .is_adaptive()
             .then(|| self.flying_sent().filter_map(|(c, s)| self.adaptive.lost_at(c, s)).min())
             .flatten();
-        let bulk = self.bulk_at().filter(|_| self.connected);
+        let bulk = self.bulk_at().filter(|_| self.stream.connected);
         [timer, lost, bulk, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()
     }
 }

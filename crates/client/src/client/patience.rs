@@ -12,6 +12,9 @@ use super::{Client, Event};
 use crate::request::Failure;
 use crate::window::Flight;
 
+/// The answer to a NULL call is 24 bytes, and more where its verifier has some.
+const NULL_REPLY_MAX: usize = 256;
+
 /// When the server last gave signs of life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signs {
@@ -43,13 +46,20 @@ impl Signs {
 }
 
 impl Client {
-    /// A sign of life that is not a whole message yet: some bytes of one.
+    /// A sign of life that is as good as the answer to a request, be it not a whole message yet.
     pub fn heard(&mut self, now: Time) {
         self.tick(now);
+        self.judge_stream(now);
         self.signs.note(now);
-        self.silent_streams = 0;
     }
 
+    /// The first `bytes` bytes of a message are here. A few may be of the answer to [`ask`](Client::ask).
+    pub fn heard_part(&mut self, now: Time, bytes: usize) {
+        self.tick(now);
+        if bytes > NULL_REPLY_MAX { self.heard(now) } else { self.heard_probe(now) }
+    }
+
+    /// The answer to a NULL call.
     pub(super) fn heard_probe(&mut self, now: Time) {
         self.signs.note_probe(now);
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
+use remora_client::Client;
 use remora_wire::record::{RecordReader, mark};
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -250,22 +251,27 @@ async fn serve_stream(
     let mut second: Option<Second> = None;
     loop {
         let due = fill(shared, &mut out);
-        let doubt = shared.lock().core.doubt_at();
+        let (ask, doubt) = asks(&shared.lock().core);
         tokio::select! {
             n = read.read_buf(records.buffer()) => {
                 if n? == 0 {
                     return Ok(None);
                 }
                 second = None;
-                shared.lock().core.heard(shared.now());
                 while let Some(record) = records.next_record().map_err(io::Error::other)? {
                     *heard = true;
                     take(shared, peer, record);
+                }
+                if records.held() > 0 {
+                    shared.lock().core.heard_part(shared.now(), records.held());
                 }
             }
             n = write.write(&out), if !out.is_empty() => out.advance(n?),
             () = shared.changed.notified() => {}
             () = at(shared, due) => timeout(shared),
+            () = at(shared, ask), if !shared.is_beside => {
+                put(&mut out, &shared.lock().core.ask(shared.now()));
+            }
             () = at(shared, doubt), if second.is_none() && !shared.is_beside => {
                 let trip = shared.lock().core.round_trip().unwrap_or_default();
                 // The present one still has its port.
@@ -279,6 +285,16 @@ async fn serve_stream(
     }
 }
 
+/// When the core wants to ask on the present stream, and on others.
+fn asks(core: &Client) -> (Option<Time>, Option<Time>) {
+    (core.ask_at(), core.doubt_at())
+}
+
+fn put(out: &mut BytesMut, message: &[u8]) {
+    out.extend_from_slice(&mark(message.len()));
+    out.extend_from_slice(message);
+}
+
 /// Takes records from the core while there is room ahead of the stream.
 fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
     let mut state = shared.lock();
@@ -287,8 +303,7 @@ fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
             state.deliver_events();
             return state.core.poll_timeout();
         };
-        out.extend_from_slice(&mark(t.payload.len()));
-        out.extend_from_slice(&t.payload);
+        put(out, &t.payload);
     }
     // Full: the core wants to send, which only the stream can help; its other timers are
     // looked at now and then.

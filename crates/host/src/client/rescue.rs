@@ -4,7 +4,8 @@
 //! end. A new connection knows nothing of that. So while the present one is doubted
 //! ([`Client::doubt_at`](remora_client::Client::doubt_at)) others are tried, a few side by side
 //! because each SYN may be lost, and the first on which the server answers a NULL call wins. A
-//! server that is merely slow answers on none of them, and is left in peace.
+//! server that is merely slow at a request has answered a NULL on the present one before
+//! ([`Client::ask_at`](remora_client::Client::ask_at)), and is left in peace.
 
 use std::io;
 use std::net::SocketAddr;
@@ -96,61 +97,108 @@ mod tests {
     use remora_wire::nfs3::{Call, Fh, Proc, Reply, Status};
     use remora_wire::rpc::Outcome;
     use tokio::net::TcpListener;
+    use tokio::net::tcp::OwnedWriteHalf;
+    use tokio::sync::Mutex;
 
     use super::*;
     use crate::Clock;
+    use crate::client::ClientError;
     use crate::client::driver::run_tcp;
     use crate::client::session::Shared;
 
-    /// A server that answers NULL calls on connections from the `answering`th on, GETATTR on
-    /// those from the `serving`th on, there after `late`. Counts the GETATTRs that came.
-    async fn serve(listener: TcpListener, answering: u32, serving: u32, late: Duration, asked: Arc<AtomicU32>) {
-        for nth in 0u32.. {
-            let Ok((mut stream, _)) = listener.accept().await else { return };
-            let asked = asked.clone();
-            tokio::spawn(async move {
-                let mut records = RecordReader::new(1 << 20);
-                while let Ok(1..) = stream.read_buf(records.buffer()).await {
-                    while let Ok(Some(record)) = records.next_record() {
-                        let Ok(call) = CallHeader::decode(&mut Reader::new(record)) else { return };
-                        let mut reply = Vec::new();
-                        ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
-                        if call.proc == Proc::GetAttr as u32 {
-                            asked.fetch_add(1, Ordering::Relaxed);
-                            Reply::failed(Proc::GetAttr, Status::Stale).encode(&mut reply);
-                            sleep(late).await;
-                        }
-                        if nth >= if call.proc == 0 { answering } else { serving } {
-                            let _ = stream.write_all(&mark(reply.len())).await;
-                            let _ = stream.write_all(&reply).await;
+    /// A server as these tests need it.
+    #[derive(Clone, Copy)]
+    struct Served {
+        /// The first connection on which it answers NULL calls,
+        answering: u32,
+        /// and GETATTRs,
+        serving: u32,
+        /// these after so long;
+        late: Duration,
+        /// and whether meanwhile it looks at what else comes on that connection.
+        has_threads: bool,
+    }
+
+    /// How many connections there were, and how many GETATTRs came.
+    #[derive(Clone, Default)]
+    struct Seen {
+        connections: Arc<AtomicU32>,
+        asked: Arc<AtomicU32>,
+    }
+
+    impl Served {
+        async fn run(self, listener: TcpListener, seen: Seen) {
+            while let Ok((stream, _)) = listener.accept().await {
+                let nth = seen.connections.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(self.serve(stream, nth, seen.asked.clone()));
+            }
+        }
+
+        async fn serve(self, stream: TcpStream, nth: u32, asked: Arc<AtomicU32>) {
+            let mut records = RecordReader::new(1 << 20);
+            let (mut read, write) = stream.into_split();
+            let write = Arc::new(Mutex::new(write));
+            while let Ok(1..) = read.read_buf(records.buffer()).await {
+                while let Ok(Some(record)) = records.next_record() {
+                    let Ok(call) = CallHeader::decode(&mut Reader::new(record)) else { return };
+                    let is_null = call.proc == 0;
+                    asked.fetch_add(u32::from(!is_null), Ordering::Relaxed);
+                    if nth >= if is_null { self.answering } else { self.serving } {
+                        let answering = tokio::spawn(self.answer(call.xid, is_null, write.clone()));
+                        if !self.has_threads {
+                            answering.await.unwrap();
                         }
                     }
                 }
-            });
+            }
+        }
+
+        async fn answer(self, xid: u32, is_null: bool, write: Arc<Mutex<OwnedWriteHalf>>) {
+            let mut reply = Vec::new();
+            ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut reply);
+            if !is_null {
+                Reply::failed(Proc::GetAttr, Status::Stale).encode(&mut reply);
+                sleep(self.late).await;
+            }
+            let mut write = write.lock().await;
+            let _ = write.write_all(&mark(reply.len())).await;
+            let _ = write.write_all(&reply).await;
         }
     }
 
-    /// How long a GETATTR takes at such a server, and how often it is asked.
-    async fn ask(answering: u32, serving: u32, late: Duration) -> (Duration, u32) {
+    /// How long a GETATTR takes at such a server, and what that has seen.
+    async fn ask(served: Served) -> (Duration, Seen) {
+        let (server, seen) = start(served).await;
+        (get(server).await, seen)
+    }
+
+    async fn start(served: Served) -> (SocketAddr, Seen) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
-        let asked = Arc::new(AtomicU32::new(0));
-        tokio::spawn(serve(listener, answering, serving, late, asked.clone()));
-        (get(server).await, asked.load(Ordering::Relaxed))
+        let seen = Seen::default();
+        tokio::spawn(served.run(listener, seen.clone()));
+        (server, seen)
     }
 
     /// How long a GETATTR takes.
     async fn get(server: SocketAddr) -> Duration {
+        let (took, answer) = get_for(server, None).await;
+        assert!(matches!(answer, Ok(Answer::Nfs(Reply::GetAttr(Err(_))))));
+        took
+    }
+
+    /// The same, where the client has so much patience; and what comes of it.
+    async fn get_for(server: SocketAddr, give_up: Option<Duration>) -> (Duration, Result<Answer, ClientError>) {
         let clock = Clock::start();
-        let core = Client::new(Config::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
+        let config = Config { give_up, ..Config::new(Transport::Tcp) };
+        let core = Client::new(config, Peer::datagram(server), 1, clock.now());
         let shared = Shared::new(core, clock, server.to_string(), false);
         let first = connect(server, None).await.unwrap();
         let driver = tokio::spawn(run_tcp(shared.clone(), first, server));
         let call = Request::Nfs(Call::GetAttr(Fh(bytes::Bytes::from_static(b"file"))));
-        let answer = shared.ask(call, "").await.unwrap();
+        let answer = shared.ask(call, "").await;
         driver.abort();
-        assert!(matches!(answer, Answer::Nfs(Reply::GetAttr(Err(_)))));
-        clock.now().since(remora_base::Time::ZERO)
+        (clock.now().since(remora_base::Time::ZERO), answer)
     }
 
     #[tokio::test]
@@ -185,15 +233,38 @@ mod tests {
 
     #[tokio::test]
     async fn a_dead_connection_is_left_for_one_that_lives() {
-        let (took, asked) = ask(1, 1, Duration::ZERO).await;
+        let served = Served { answering: 1, serving: 1, late: Duration::ZERO, has_threads: false };
+        let (took, seen) = ask(served).await;
         assert!(took >= Duration::from_secs(2), "no sooner than it is doubted: {took:?}");
         assert!(took < Duration::from_secs(4), "{took:?}");
-        assert_eq!(asked, 2);
+        assert_eq!(seen.asked.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
     async fn a_server_that_is_merely_slow_is_left_in_peace() {
-        let (took, asked) = ask(u32::MAX, 0, Duration::from_secs(4)).await;
-        assert!(took >= Duration::from_secs(4) && asked == 1, "asked {asked} times in {took:?}");
+        let late = Duration::from_secs(4);
+        let (took, seen) = ask(Served { answering: u32::MAX, serving: 0, late, has_threads: false }).await;
+        let asked = seen.asked.load(Ordering::Relaxed);
+        assert!(took >= late && asked == 1, "asked {asked} times in {took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_slow_at_one_request_and_answers_others_is_left_in_peace() {
+        let late = Duration::from_secs(4);
+        let (took, seen) = ask(Served { answering: 0, serving: 0, late, has_threads: true }).await;
+        let (asked, connections) = (seen.asked.load(Ordering::Relaxed), seen.connections.load(Ordering::Relaxed));
+        assert!(took >= late && took < late * 2, "{took:?}");
+        assert_eq!((asked, connections), (1, 1), "times asked, connections");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_answers_null_alone_is_given_up() {
+        let late = Duration::from_secs(600);
+        let (server, _) = start(Served { answering: 0, serving: 0, late, has_threads: true }).await;
+        let getting = get_for(server, Some(Duration::from_secs(2)));
+        let (took, answer) = timeout(Duration::from_secs(10), getting).await.expect("an end");
+        assert!(answer.is_err(), "{answer:?}");
+        // The first answer to a NULL renews the patience, for it may have ended an outage.
+        assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
     }
 }
