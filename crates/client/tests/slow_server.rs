@@ -15,6 +15,8 @@ use remora_wire::nfs3::{Fh, Proc};
 struct Server {
     data: Duration,
     jitter: Duration,
+    /// It answers what comes while it is at it, too; else it has a duplicate request cache.
+    answers_doubles: bool,
 }
 
 impl Server {
@@ -28,8 +30,9 @@ impl Server {
     }
 }
 
-/// How long a client that always has more takes until 2 MB are answered, or `most`.
-fn takes(server: Server, is_write: bool, most: Duration) -> (Duration, World) {
+/// How long a client that always has more takes until 2 MB are answered, or `most`. Every `beside` milliseconds it asks for
+/// something small, too.
+fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Duration, World) {
     let mut w = World::new(Config::new(Transport::Udp));
     let (mut bytes, mut offset, mut draw) = (0, 0, 1);
     let mut due: Vec<(Time, Sent)> = Vec::new();
@@ -41,8 +44,14 @@ fn takes(server: Server, is_write: bool, most: Duration) -> (Duration, World) {
             w.submit(if is_write { write(offset, block as usize) } else { read_of(offset, block) });
             offset += u64::from(block);
         }
-        let sent = w.pass(MS);
-        due.extend(sent.into_iter().map(|s| (s.at + server.takes(&s, &mut draw), s)));
+        if w.now.since(start).as_millis() % beside == beside - 1 {
+            w.submit(getattr());
+        }
+        for sent in w.pass(MS) {
+            if server.answers_doubles || due.iter().all(|(_, before)| before.xid != sent.xid) {
+                due.push((sent.at + server.takes(&sent, &mut draw), sent));
+            }
+        }
         due.sort_by_key(|(at, _)| *at);
         let n = due.partition_point(|(at, _)| *at <= w.now);
         for (_, sent) in due.drain(..n) {
@@ -57,16 +66,33 @@ fn takes(server: Server, is_write: bool, most: Duration) -> (Duration, World) {
     (w.now.since(start), w)
 }
 
+fn must_take(server: Server, is_write: bool, beside: u128, (most, again_max): (u64, u64)) {
+    let most = Duration::from_secs(most);
+    let (took, w) = takes(server, is_write, beside, most);
+    assert!(took < most, "{server:?}, write {is_write}: {:?}", w.client.stats());
+    let again = w.client.stats().retransmissions;
+    assert!(again < again_max, "{server:?}, write {is_write}: {again} sent again for nothing");
+}
+
 #[test]
 fn what_takes_long_for_itself_is_asked_for_side_by_side() {
     let ms = Duration::from_millis;
     for (data, jitter, most) in [(50, 0, 2), (50, 10, 3), (300, 0, 25), (300, 2, 10), (300, 60, 15), (3000, 20, 90)] {
-        for is_write in [false, true] {
-            let server = Server { data: ms(data), jitter: ms(jitter) };
-            let (took, w) = takes(server, is_write, Duration::from_secs(most));
-            assert!(took < Duration::from_secs(most), "{server:?}, write {is_write}: {:?}", w.client.stats());
-            let again = w.client.stats().retransmissions;
-            assert!(again < 60, "{server:?}, write {is_write}: {again} sent again for nothing");
+        for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
+            let server = Server { data: ms(data), jitter: ms(jitter), answers_doubles };
+            must_take(server, is_write, u128::MAX, (most, 60));
+        }
+    }
+}
+
+/// Blocks are shorter then, but nothing is sent again and again.
+#[test]
+fn what_takes_long_is_known_although_small_things_are_answered_at_once() {
+    let ms = Duration::from_millis;
+    for (data, jitter, most) in [(300, 0, 60), (3000, 20, 200)] {
+        for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
+            // The first few go out often before one is answered.
+            must_take(Server { data: ms(data), jitter: ms(jitter), answers_doubles }, is_write, 50, (most, 100));
         }
     }
 }

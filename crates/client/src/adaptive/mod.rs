@@ -15,6 +15,7 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
+mod always;
 mod aside;
 mod evidence;
 pub(crate) mod jitter;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
+use self::always::Always;
 use self::aside::Aside;
 use self::evidence::Evidence;
 use self::jitter::{Delivery, Jitter};
@@ -47,8 +49,6 @@ const SILENCE: u32 = 4;
 const SILENCE_MIN: Duration = Duration::from_millis(200);
 /// The time from one burst to the next that is reckoned with before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
-/// From so many requests in a row on, each of which was sent again for nothing, a round trip is longer than it is taken for.
-const ALWAYS_AGAIN: u32 = 2;
 /// How much later than its queue explains an answer over a stream comes once a segment of it, or
 /// before it, had to be sent again.
 const REPAIR: Duration = Duration::from_millis(60);
@@ -101,8 +101,7 @@ pub(crate) struct Adaptive {
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
     disturbed: bool,
     probes: Probes,
-    /// Requests in a row that were sent again although nothing of them was lost.
-    always_again: u32,
+    always: Always,
     aside: Option<Aside>,
 }
 
@@ -146,7 +145,11 @@ impl Adaptive {
         let rtt = if sent.retries == 0 && !is_held && is_telling { Some(age) } else { None };
         if let Some(rtt) = rtt {
             self.sample(now, call, rtt, sent.alone);
-            self.always_again = 0;
+        }
+        if sent.retries == 0 {
+            self.always.end(call.class);
+        } else if call.class.is_bulk() && is_telling && !is_held && !spurious {
+            self.on_again(now, call, sent);
         }
         if call.class == Class::Change {
             self.sample_behind(now, call, sent);
@@ -395,6 +398,7 @@ impl Adaptive {
         let Some((sent, seq, is_first)) = self.probes.on_reply(now, xid, trip) else { return false };
         if !is_first {
             self.lost_other = Some(now);
+            self.always.on_probe_lost(now);
         }
         let oldest = self.oldest(flying);
         // One that was held back shows that those before it were, too: a server may answer it
@@ -415,22 +419,6 @@ impl Adaptive {
     pub(crate) fn on_second_reply(&mut self) {
         self.reorder.on_spurious();
         self.loss.take_back();
-    }
-
-    /// Each transmission of a request of `bytes` bytes was answered, the first, at the time `first`, after `trip`. Where
-    /// none is answered before it is sent again nothing else tells how long that takes.
-    pub(crate) fn on_all_answered(&mut self, now: Time, class: Class, bytes: u32, (first, trip): (Time, Duration)) {
-        let is_held = self.probes.held_until(first).is_some() || self.probes.kept(first) > first;
-        if is_held {
-            return;
-        }
-        self.always_again += 1;
-        if self.always_again >= ALWAYS_AGAIN {
-            self.rtt[class as usize].sample(now, trip);
-            if class.is_bulk() {
-                self.base.sample(now, trip, frames(bytes), self.frame_time().unwrap_or_default());
-            }
-        }
     }
 
     /// Remembers that a probe was sent.
