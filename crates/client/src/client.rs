@@ -158,6 +158,8 @@ struct Again {
     is_second: bool,
     /// and whether by the first it was clear already that nothing had been lost.
     was_clear: bool,
+    /// Whether it had been counted as lost.
+    was_loss: bool,
 }
 
 /// What people wait for, and file data.

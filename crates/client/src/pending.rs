@@ -38,6 +38,11 @@ impl Pending {
         self.moves_data() || self.reply_max > 0
     }
 
+    /// Whether it waits for what the disk has still to take.
+    pub(crate) fn is_commit(&self) -> bool {
+        self.expect == Expect::Nfs(Proc::Commit)
+    }
+
     /// Bytes of its message and of what its reply is expected to bring.
     pub(crate) fn bytes(&self) -> u32 {
         u32::try_from(self.message.len()).unwrap_or(u32::MAX).saturating_add(self.reply_data)

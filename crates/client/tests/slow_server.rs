@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MS, Sent, World, getattr, read_of, write};
+use common::{MS, Sent, World, commit, getattr, read_of, write};
 use remora_base::Time;
 use remora_client::{Config, Transport};
 use remora_wire::nfs3::{Fh, Proc};
@@ -94,5 +94,43 @@ fn what_takes_long_is_known_although_small_things_are_answered_at_once() {
             // The first few go out often before one is answered.
             must_take(Server { data: ms(data), jitter: ms(jitter), answers_doubles }, is_write, 50, (most, 100));
         }
+    }
+}
+
+/// COMMITs of a client that has two WRITEs on their way at all times, each answered after 2 ms, and asks every third second for
+/// a COMMIT, which the server takes a second for. It may answer those that came while it was at it, or not.
+fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
+    let mut w = World::new(Config::new(Transport::Udp));
+    let (fh, mut due, mut commits) = (Fh(bytes::Bytes::from_static(b"file")), Vec::<(Time, Sent)>::new(), 0);
+    for ms in 0..36_000 {
+        if ms % 3000 == 1000 {
+            w.submit(commit());
+        }
+        for _ in due.iter().filter(|(_, sent)| sent.proc == Proc::Write).count()..2 {
+            let block = w.client.write_block(&fh, 1 << 20);
+            w.submit(write(0, block as usize));
+        }
+        for sent in w.pass(MS) {
+            let is_commit = sent.proc == Proc::Commit;
+            commits += usize::from(is_commit);
+            if answers_doubles || due.iter().all(|(_, before)| before.xid != sent.xid) {
+                due.push((sent.at + if is_commit { Duration::from_secs(1) } else { MS * 2 }, sent));
+            }
+        }
+        let now = w.now;
+        due.extract_if(.., |(at, _)| *at <= now).for_each(|(_, sent)| w.answer(&sent));
+        w.done.clear();
+    }
+    (commits, w)
+}
+
+/// A COMMIT that waits for a disk is no loss, and its usual time is known after two.
+#[test]
+fn a_commit_that_takes_long_is_left_alone_and_makes_no_block_shorter() {
+    for answers_doubles in [true, false] {
+        let (commits, w) = commits_beside_writes(answers_doubles);
+        assert!(commits <= 12 + 10, "12 COMMITs were sent {commits} times: {:?}", w.client.stats());
+        let block = w.client.write_block(&Fh(bytes::Bytes::from_static(b"file")), 1 << 20);
+        assert!(block > 16_000, "blocks of {block} bytes: {:?}", w.client.stats());
     }
 }

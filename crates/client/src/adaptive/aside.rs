@@ -9,6 +9,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use super::Adaptive;
+use super::behind::Behind;
 use super::reorder::Reorder;
 use crate::loss::LossMeter;
 use crate::request::Class;
@@ -24,7 +25,7 @@ pub(super) struct Aside {
     rtt: [Rtt; Class::ALL.len()],
     base: Base,
     null_rtt: Rtt,
-    behind: Rtt,
+    behind: Behind,
     frame_time: Mean,
     frame_guess: Option<Duration>,
     burst_interval: Mean,

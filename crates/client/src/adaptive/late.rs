@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_wire::nfs3::Proc;
 
+use super::behind::usual;
 use super::{Adaptive, PROBE_MAX};
 use crate::pending::{Pending, Sent};
-use crate::request::{Class, Expect};
-use crate::rtt::Rtt;
+use crate::request::Class;
 
 /// The time between probes at first.
 const PROBE_MIN: Duration = Duration::from_millis(12);
@@ -94,14 +93,15 @@ impl Adaptive {
             Class::Ask => small_patience(self.null_rtt.min()),
             Class::Change => {
                 let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
-                let usual = |rtt: &Rtt| rtt.smoothed().map_or(Duration::ZERO, |(mean, dev)| mean + dev * 4);
-                // COMMIT is known to take long, and to be passed by WRITEs.
-                if call.expect == Expect::Nfs(Proc::Commit) {
-                    least.max(usual(rtt))
-                } else {
-                    let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
-                    return doubled(least).max(passed + doubled(usual(&self.behind) * 5 / 4));
+                let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
+                let behind = self.behind.usual(call) * 5 / 4;
+                if !call.is_commit() {
+                    return doubled(least).max(passed + doubled(behind));
                 }
+                // It is known to take long, and to be passed by WRITEs. Where nothing else is lost nor is it.
+                let again = if self.is_lossy() { strikes } else { sent.retries };
+                let doubled = |d: Duration| d.saturating_mul(1 << again.min(16)).min(PATIENCE_MAX);
+                return doubled(least.max(usual(rtt))).max(passed + doubled(behind));
             }
         };
         doubled(base)

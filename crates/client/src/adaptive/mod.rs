@@ -17,6 +17,7 @@
 
 mod always;
 mod aside;
+mod behind;
 mod evidence;
 pub(crate) mod jitter;
 mod late;
@@ -28,6 +29,7 @@ use remora_base::Time;
 
 use self::always::Always;
 use self::aside::Aside;
+use self::behind::Behind;
 use self::evidence::Evidence;
 use self::jitter::{Delivery, Jitter};
 use self::reorder::Reorder;
@@ -73,10 +75,7 @@ pub(crate) struct Adaptive {
     /// What round trips of file data come to beside the time the slowest hop works on them.
     base: Base,
     null_rtt: Rtt,
-    /// How much later than what was sent after them the answers to changes come.
-    behind: Rtt,
-    /// The last change answered had been sent again.
-    changed_again: bool,
+    behind: Behind,
     /// When something other than a change was last found lost.
     lost_other: Option<Time>,
     /// Time a full frame takes, from the spacing of replies in a busy pipe.
@@ -152,12 +151,15 @@ impl Adaptive {
             self.on_again(now, call, sent);
         }
         if call.class == Class::Change {
-            self.sample_behind(now, call, sent);
+            let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
+            self.behind.sample(now, call, sent, loses);
         }
         let pause = self.pause(now, call, sent);
         self.loss.on_fate(sent.seq, false);
         if spurious {
-            self.reorder.on_spurious();
+            if !call.is_commit() {
+                self.reorder.on_spurious();
+            }
         } else if sent.retries == 0 || !self.reorder.is_known() {
             self.evidence.add(sent.seq, !call.class.is_bulk() && self.has_waited(age));
             self.loss.on_passed(sent.seq);
@@ -262,17 +264,6 @@ impl Adaptive {
         }
     }
 
-    /// A change that was sent again may have been lost, or the server is slow. If that befalls
-    /// two in a row and nothing else is lost meanwhile it is slow.
-    fn sample_behind(&mut self, now: Time, call: &Pending, sent: Sent) {
-        let was_again = std::mem::replace(&mut self.changed_again, sent.retries > 0);
-        let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
-        if sent.retries == 0 || was_again && !loses {
-            let passed = sent.overtaken.or(sent.passed);
-            self.behind.sample(now, passed.map_or(Duration::ZERO, |t| now.since(t)));
-        }
-    }
-
     /// The least time that a call like this takes.
     fn shortest(&self, call: &Pending) -> Option<Duration> {
         let seen = self.rtt(call.class).min()?;
@@ -300,6 +291,10 @@ impl Adaptive {
 
     /// Takes note of a transmission.
     pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
+        // It waits for as much of a disk as there is to be written, which no loss explains.
+        if call.is_commit() {
+            return;
+        }
         // What is sent again and again may only be slow to be answered, and something small needs no more than once for that.
         if sent.retries == 0 || (call.class.is_bulk() && self.in_vain(call, sent) == 0) {
             self.loss.on_sent(sent.seq, fragments(call.bytes()) + 1);

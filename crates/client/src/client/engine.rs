@@ -139,6 +139,7 @@ impl Client {
     /// These were lost, but for those that the server is slow at, which say nothing of the path.
     fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
         let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
+        let calls = calls.filter(|(_, call)| !call.is_commit());
         let calls = calls.filter(|(_, call)| call.sent.is_some_and(|sent| self.adaptive.in_vain(call, sent) == 0));
         let lost: Vec<_> = calls.map(|(seq, call)| (seq, call.class, call.bytes())).collect();
         if lost.is_empty() {
@@ -243,8 +244,8 @@ impl Client {
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
-                let was_clear = seen.spurious;
-                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear };
+                let (was_clear, was_loss) = (seen.spurious, !call.is_commit());
+                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear, was_loss };
                 self.answered_again.note(call.xid, again);
             }
             self.stats.spurious += u64::from(seen.spurious);
@@ -265,7 +266,9 @@ impl Client {
     fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
-            self.adaptive.on_second_reply();
+            if again.was_loss {
+                self.adaptive.on_second_reply();
+            }
         }
         match again.left.saturating_sub(1) {
             0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
