@@ -131,7 +131,8 @@ impl Test {
     }
 
     /// A saturated link carries its rate times the good time, but for the frames that the ends
-    /// of good periods cut: for each bad period one on average, two at most.
+    /// of good periods cut: for each bad period one on average, two at most; and for what it could not carry
+    /// because nothing was there yet: the first frame leaves while whoever sends may have to wait for its turn.
     fn throughput(&mut self) -> Result<[Check; 2], EmulateError> {
         // All at once, so that the link is saturated however busy the machine is.
         let count = 1000;
@@ -148,19 +149,22 @@ impl Test {
         let expected = most - seen.periods as f64;
         let carried = arrivals.len() as f64;
         let busy: Duration = sent.iter().map(|f| f.end.since(f.start)).sum();
+        let idle = span.saturating_sub(busy);
+        let missed = idle.as_secs_f64() / airtime.as_secs_f64();
         let rate = carried * bytes as f64 * 8.0 / span.as_secs_f64().max(1e-9);
         let check = Check {
             name: "closed-form throughput",
             passed: seen.faithful
-                && busy == span
+                && idle < span / IDLE_SHARE
                 && seen.periods > 3
-                && (expected - seen.periods as f64 - 1.0..=most + 1.0).contains(&carried),
+                && (expected - seen.periods as f64 - missed - 1.0..=most + 1.0).contains(&carried),
             figures: format!(
                 "{carried} frames carried in {:.2} s of which {good:.2} s were good, {:.0} bit/s; expected {expected:.1} \
-                 frames, {:.1} to {most:.1} possible; ratio {:.4}",
+                 frames, {:.1} to {most:.1} possible; idle for {:.1} ms; ratio {:.4}",
                 span.as_secs_f64(),
                 rate,
-                expected - seen.periods as f64,
+                expected - seen.periods as f64 - missed,
+                ms(idle),
                 carried / expected.max(1.0)
             ),
         };
@@ -187,6 +191,9 @@ fn weather() -> ErrorModel {
         bad_mean: Duration::from_millis(80),
     }
 }
+
+/// One part in so many of the time a link that is to be saturated may stand idle.
+const IDLE_SHARE: u32 = 50;
 
 /// The step of the papers' uniform law.
 const GRID: Duration = Duration::from_millis(20);
