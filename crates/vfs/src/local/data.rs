@@ -10,10 +10,9 @@ use rustix::io::Errno;
 
 use super::acting;
 use super::ids::{self, Key};
-use super::kept::Kept;
 use super::looking::{self, Open};
 use super::owed::Owed;
-use super::recent::Forgotten;
+use super::recent::Recent;
 use super::resolve::Object;
 use super::{LocalDisk, errno, stat};
 use crate::{Cred, FileId, Result, perm};
@@ -26,6 +25,23 @@ pub(super) const WRITING_IDLE: Duration = Duration::from_secs(5);
 pub(super) enum For {
     Reading,
     Writing,
+}
+
+impl For {
+    pub(super) fn flags(self) -> OFlags {
+        match self {
+            For::Reading => OFlags::RDONLY,
+            For::Writing => OFlags::WRONLY,
+        }
+    }
+
+    /// What the owner's mode has to have.
+    pub(super) fn owner_bit(self) -> u32 {
+        match self {
+            For::Reading => 0o400,
+            For::Writing => 0o200,
+        }
+    }
 }
 
 /// A file opened for its data.
@@ -54,17 +70,17 @@ impl Data {
 /// taken the caller's permission away. Where callers differ a change of mode or owner closes it.
 /// What owes a flush stays open beside, whatever becomes of it here.
 pub(super) struct OpenFiles {
-    kept: Mutex<Kept<(Key, For), Data>>,
+    kept: Mutex<Recent<(Key, For), Data>>,
     /// Files that must not be closed yet.
     pub(super) owed: Owed,
     trust_for: Duration,
 }
 
 impl OpenFiles {
-    /// Holds at most `limit` files open, as many as `owing` that owe a flush, and as many as that which could not be
-    /// opened again, and goes the way to them again after `trust_for`.
+    /// Holds at most `limit` files open, and as many as `owing` that owe a flush, and goes the way to them again after
+    /// `trust_for`.
     pub(super) fn new(limit: usize, owing: usize, trust_for: Duration) -> OpenFiles {
-        OpenFiles { kept: Mutex::new(Kept::new(limit, owing)), owed: Owed::new(owing), trust_for }
+        OpenFiles { kept: Mutex::new(Recent::new(limit)), owed: Owed::new(owing), trust_for }
     }
 
     fn is_trusted(&self, data: &Data) -> bool {
@@ -94,12 +110,13 @@ impl OpenFiles {
     }
 
     /// Closes what has been open for writing for nothing as long as `idle`, and owes nothing: nobody can run it as a
-    /// program, nor make its file system read-only. What could perhaps not be opened so again stays.
-    pub(super) fn close_idle(&self, idle: Duration, opens_again: impl Fn(&OwnedFd) -> rustix::io::Result<bool>) {
+    /// program, nor make its file system read-only.
+    pub(super) fn close_idle(&self, idle: Duration) {
         let is_idle = |data: &Data| data.used.elapsed() >= idle && Arc::strong_count(&data.fd) == 1;
-        let open = self.lock().open(|purpose, data| purpose == For::Writing && is_idle(data));
-        let unused = looking::select(open, |fd| opens_again(fd) == Ok(true));
-        self.lock().remove_all(&unused, is_idle);
+        let mut files = self.lock();
+        let unused = files.open(|purpose, data| purpose == For::Writing && is_idle(data));
+        // Those at which somebody looks are open twice for that long.
+        files.remove_all(&unused, |_| true);
     }
 
     /// Closes what has been open for reading for nothing as long as `idle`.
@@ -141,17 +158,7 @@ impl OpenFiles {
     }
 
     pub(super) fn put(&self, key: Key, purpose: For, data: Data) {
-        self.lock().insert((key, purpose), data, true);
-    }
-
-    /// The same for what could perhaps not be opened again.
-    fn put_made(&self, key: Key, purpose: For, data: Data, opens_again: bool) {
-        self.lock().insert((key, purpose), data, opens_again);
-    }
-
-    /// What is open could not be opened again from now on.
-    fn spare(&self, key: Key, purpose: For) {
-        self.lock().spare((key, purpose));
+        self.lock().insert((key, purpose), data);
     }
 
     /// The file has lost its last name.
@@ -175,7 +182,7 @@ impl OpenFiles {
 /// The open files, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
 /// large file that was removed may take seconds.
 struct Locked<'a> {
-    kept: MutexGuard<'a, Kept<(Key, For), Data>>,
+    kept: MutexGuard<'a, Recent<(Key, For), Data>>,
     leaving: Vec<Data>,
 }
 
@@ -186,13 +193,8 @@ impl Locked<'_> {
         data
     }
 
-    fn insert(&mut self, file: (Key, For), data: Data, opens_again: bool) {
-        self.leaving.extend(self.kept.insert(file, data, opens_again).into_values());
-    }
-
-    fn spare(&mut self, file: (Key, For)) {
-        let forgotten = self.kept.spare(file);
-        self.leaving.extend(forgotten.into_iter().flat_map(Forgotten::into_values));
+    fn insert(&mut self, file: (Key, For), data: Data) {
+        self.leaving.extend(self.kept.insert(file, data).into_values());
     }
 
     fn remove(&mut self, file: (Key, For)) {
@@ -239,7 +241,7 @@ impl LocalDisk {
     pub(super) fn data_of(&self, cred: &Cred, object: &Object, purpose: For) -> Result<Data> {
         match self.disk.files.get(object.key, purpose, self.disk.identity.acting(cred)) {
             Some(data) if self.disk.files.is_trusted(&data) => Ok(data),
-            // It could not open its own file again that is read-only by now.
+            // All callers are one, whose file it is: nobody has lost a permission.
             Some(data) if !self.disk.identity.honours() => {
                 self.disk.files.trust_again(object.key, purpose);
                 Ok(data)
@@ -252,31 +254,20 @@ impl LocalDisk {
     /// whoever makes a file may, as on a local disk.
     pub(super) fn keep_made(&self, cred: &Cred, object: &Object) {
         let data = Data::new(object.fd.clone(), self.disk.identity.acting(cred));
-        self.disk.files.put_made(object.key, For::Writing, data, self.opens_again(object.attr.mode));
-    }
-
-    /// The file has this mode from now on. Whoever had it open may go on, and whoever made it: a client makes a file, and
-    /// gives it its mode next, before it writes to it.
-    pub(super) fn keep_changed(&self, key: Key, mode: u32) {
-        if !self.opens_again(mode) {
-            self.disk.files.spare(key, For::Writing);
-        }
+        self.disk.files.put(object.key, For::Writing, data);
     }
 
     /// Makes what was written by `data` as stable as asked. With nothing left to flush the
-    /// file is closed: while it is open for writing this machine cannot run it as a program.
+    /// file is closed: while it is open for writing this machine cannot run it as a program. One that takes
+    /// [lending](super::lending) to open is not closed for each WRITE.
     pub(super) fn flush(&self, key: Key, data: Data, attr: &Attr, stable: Stable) -> Result<()> {
-        self.sync_data(key, data, stable, self.opens_again(attr.mode))
-    }
-
-    /// Whether a file of this mode that is open for writing could be opened so again. See `keep_made`.
-    fn opens_again(&self, mode: u32) -> bool {
-        self.disk.identity.honours() || mode & 0o200 != 0
+        let opens_easily = self.disk.identity.honours() || attr.mode & 0o200 != 0;
+        self.sync_data(key, data, stable, opens_easily)
     }
 
     /// Closes files that were made, or cut short, and that nobody has written to since.
     pub(super) fn close_idle(&self, idle: Duration) {
-        self.disk.files.close_idle(idle, |fd| Ok(self.opens_again(stat::of(fd)?.attr.mode)));
+        self.disk.files.close_idle(idle);
         // It may have been opened while it was removed, and be hidden until it is closed.
         if self.disk.kind.hides_open {
             self.disk.files.close_unread(idle);
@@ -289,19 +280,12 @@ impl LocalDisk {
             FileType::Directory => return Err(Status::IsDir),
             _ => return Err(Status::Inval),
         }
-        let flags = match purpose {
-            For::Reading => OFlags::RDONLY,
-            For::Writing => OFlags::WRONLY,
-        };
         let as_caller = {
             let _as_caller = self.disk.identity.assume(cred)?;
-            reopen(object, flags)
+            reopen(object, purpose.flags())
         };
         let fd = match as_caller {
-            Err(Errno::ACCESS) if self.disk.identity.honours() && self.let_in(cred, object, purpose)? => {
-                acting::own();
-                reopen(object, flags)
-            }
+            Err(Errno::ACCESS) if self.let_in(cred, object, purpose)? => self.open_as_server(object, purpose),
             done => done,
         };
         let data = Data::new(Arc::new(fd.map_err(errno::status)?), self.disk.identity.acting(cred));
@@ -314,7 +298,12 @@ impl LocalDisk {
     /// [`perm::may_read`].
     fn let_in(&self, cred: &Cred, object: &Object, purpose: For) -> Result<bool> {
         let executes = || Ok(purpose == For::Reading && self.granted(cred, object, perm::X)? != 0);
-        if perm::owns(cred, &object.attr) { Ok(true) } else { executes() }
+        if perm::owns(self.disk.identity.acting(cred), &object.attr) { Ok(true) } else { executes() }
+    }
+
+    fn open_as_server(&self, object: &Object, purpose: For) -> rustix::io::Result<OwnedFd> {
+        acting::own();
+        if self.disk.identity.honours() { reopen(object, purpose.flags()) } else { self.lend(object, purpose) }
     }
 
     /// Opens a regular file in any way that lets the server sync it.
@@ -325,7 +314,7 @@ impl LocalDisk {
 }
 
 /// Opens the object that a descriptor names, not what is under its name by now.
-fn reopen(object: &Object, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn reopen(object: &Object, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat(CWD, object.proc_path(), flags, Mode::empty())
 }

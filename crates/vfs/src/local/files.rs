@@ -29,12 +29,9 @@ impl LocalDisk {
                 return Err(Status::NotSync);
             }
             self.apply(cred, &object, attr)?;
-            let after = self.look(&object.fd)?.attr;
-            self.keep_changed(object.key, after.mode);
-            Wcc { before: Some(before.wcc()), after: Some(after) }
+            Wcc { before: Some(before.wcc()), after: Some(self.look(&object.fd)?.attr) }
         };
-        // The server's user, if it is everybody, goes on with what it has open: it could not
-        // open its own file again that is read-only by now.
+        // The server's user, if it is everybody, goes on with what it has open.
         if self.disk.identity.honours() && (attr.mode.is_some() || attr.uid.is_some() || attr.gid.is_some()) {
             self.disk.files.close(object.key);
         }
@@ -64,6 +61,7 @@ impl LocalDisk {
         // Symbolic links have no mode of their own.
         if let Some(mode) = attr.mode.filter(|_| object.attr.kind != FileType::SymLink) {
             let mode = Mode::from_raw_mode(mode & attrs::MODE_MASK);
+            let _no_loan = self.disk.modes.lock(&[object.key]);
             chmodat(CWD, object.proc_path(), mode, AtFlags::empty()).nfs()?;
         }
         drop(as_caller);

@@ -33,11 +33,11 @@ mod flush_failure;
 mod graveyard;
 mod identity;
 mod ids;
-mod kept;
 mod kind;
 mod largest;
 mod layers;
 mod leaving;
+mod lending;
 mod listing;
 mod looking;
 mod namespace;
@@ -122,8 +122,7 @@ pub struct Options {
     /// Files kept open for reading or writing; fewer if the process may not open as many.
     pub open_max: usize,
     /// Files that owe a flush and are kept open for that, whether they are among those or not; fewer likewise.
-    /// Beyond that the one that has owed it for longest is flushed. And as many others that are kept open because the
-    /// server, doing everything as its own user, could not open them again; the half of them used last at least.
+    /// Beyond that the one that has owed it for longest is flushed.
     pub owing_max: usize,
     /// Directories kept open; fewer likewise.
     pub dirs_max: usize,
@@ -196,6 +195,8 @@ struct Disk {
     stripes: Stripes,
     /// By descriptor: see [`sync`].
     flushes: Stripes,
+    /// Held by whoever changes a mode, innermost.
+    modes: Stripes,
     on_failure: OnFailure,
     verifier: AtomicU64,
 }
@@ -248,7 +249,7 @@ impl LocalDisk {
             table: Mutex::new(Table::new(stat.key, options.places_max)),
             // Where few may be opened most are left for the server's other needs.
             files: OpenFiles::new(
-                options.open_max.min(if options.honour_credentials { share / 8 } else { share / 16 }),
+                options.open_max.min(share / 8),
                 options.owing_max.min(share / 16),
                 options.trust_for,
             ),
@@ -257,6 +258,7 @@ impl LocalDisk {
             stock: Stock::default(),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
+            modes: Stripes::new(),
             on_failure: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };

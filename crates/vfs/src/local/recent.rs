@@ -21,11 +21,6 @@ pub(super) struct Forgotten<K, V> {
 }
 
 impl<K, V> Forgotten<K, V> {
-    /// And that, which cannot have been replaced as well.
-    pub(super) fn and(self, same: Option<V>) -> Forgotten<K, V> {
-        Forgotten { same: self.same.or(same), ..self }
-    }
-
     pub(super) fn into_values(self) -> impl Iterator<Item = V> {
         self.same.into_iter().chain(self.oldest.into_iter().flat_map(HashMap::into_values))
     }
@@ -61,11 +56,6 @@ impl<K: Hash + Eq + Copy, V> Recent<K, V> {
     /// All, in any order; none counts as used for that.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.young.iter().chain(&self.old)
-    }
-
-    /// Whether the entry is there; it does not count as used for that.
-    pub(super) fn has(&self, key: &K) -> bool {
-        self.young.contains_key(key) || self.old.contains_key(key)
     }
 
     /// Forgets the entry if `which` says so of it.

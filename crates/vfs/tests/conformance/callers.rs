@@ -1,6 +1,6 @@
 //! Who may do what on a disk where each call is done as its caller: modes, ACLs, set-id bits.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
@@ -91,10 +91,9 @@ fn unprivileged(dir: &TempDir, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(as_another).join().unwrap());
 }
 
-/// A server that is not root has no other way to write a read-only file than to keep open what
-/// it made.
+/// Its mode does not let even its owner write it, and the server is no more than that.
 #[test]
-fn whoever_made_a_file_read_only_may_fill_it() {
+fn whoever_made_a_file_read_only_may_fill_it_behind_a_restart_of_the_server_too() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
         let fs = export(&dir);
@@ -106,8 +105,77 @@ fn whoever_made_a_file_read_only_may_fill_it() {
         fs.commit(&me(), &made.id, 0, 0).unwrap();
         assert_eq!(read(&fs, &made.id), b"fourte");
         let again = export(&dir);
-        assert_eq!(write(&again, &made.id, 0, b"x"), Err(Status::Access), "nobody has it open any more");
+        write(&again, &made.id, 6, b"x").unwrap();
+        again.commit(&me(), &made.id, 0, 0).unwrap();
+        let cut = export(&dir).setattr(&me(), &made.id, &size(5), None).unwrap();
+        assert_eq!(cut.after.unwrap().mode, 0o400);
+        for unreadable in [0o200, 0] {
+            again.setattr(&me(), &made.id, &mode(unreadable), None).unwrap();
+            assert_eq!(read(&export(&dir), &made.id), b"fourt");
+            assert_eq!(again.getattr(&made.id).unwrap().mode, unreadable);
+        }
     });
+}
+
+#[test]
+fn no_permission_is_lent_by_who_may_not_give_it_nor_where_the_mode_would_not_be_the_same_again() {
+    let dir = TempDir::new();
+    let theirs = "theirs";
+    std::fs::write(dir.path().join(theirs), "text").unwrap();
+    std::fs::set_permissions(dir.path().join(theirs), PermissionsExt::from_mode(0o444)).unwrap();
+    unprivileged(&dir, || {
+        let fs = export(&dir);
+        if is_root() {
+            let (theirs, _) = fs.lookup(&me(), &fs.root(), theirs.as_bytes()).unwrap();
+            assert_eq!(write(&fs, &theirs, 0, b"x"), Err(Status::Access), "of another user");
+            assert_eq!(read(&fs, &theirs), b"text");
+        }
+        let unreadable = file(&fs, &fs.root(), "unreadable");
+        let group = file(&fs, &fs.root(), "group");
+        fs.setattr(&me(), &unreadable, &mode(0), None).unwrap();
+        fs.setattr(&me(), &group, &mode(0o2444), None).unwrap();
+        let before = fs.getattr(&unreadable).unwrap();
+        let read_only = LocalDisk::open(dir.path(), Options { read_only: true, ..Options::new([0; 8]) }).unwrap();
+        assert_eq!(read_only.read(&me(), &unreadable, 0, 1), Err(Status::Access), "nothing is changed there");
+        assert_eq!(fs.getattr(&unreadable).unwrap(), before);
+        let again = export(&dir);
+        assert_eq!(write(&again, &group, 0, b"x"), Err(Status::Access), "the bit might be lost");
+        assert_eq!(fs.getattr(&group).unwrap().mode, 0o2444);
+    });
+}
+
+#[test]
+fn a_mode_that_is_set_while_a_permission_is_lent_is_not_undone() {
+    let dir = TempDir::new();
+    unprivileged(&dir, || {
+        let fs = LocalDisk::open(dir.path(), Options { open_max: 2, ..Options::new([0; 8]) }).unwrap();
+        let f = file(&fs, &fs.root(), "f");
+        let others = [file(&fs, &fs.root(), "a"), file(&fs, &fs.root(), "b")];
+        let lend = || {
+            for n in 0..2000 {
+                write(&fs, &f, n, b"x").unwrap();
+                others.iter().for_each(|other| _ = read(&fs, other));
+            }
+        };
+        let set = || {
+            for n in 0..2000 {
+                let wanted = [0o400, 0o440, 0o404][n % 3];
+                let lent = [wanted, wanted | 0o200];
+                let after = fs.setattr(&me(), &f, &mode(wanted), None).unwrap().after.unwrap().mode;
+                assert!(lent.contains(&after), "{n}: {after:o} for {wanted:o}");
+                let later = fs.getattr(&f).unwrap().mode;
+                assert!(lent.contains(&later), "{n}: {later:o} for {wanted:o}");
+            }
+        };
+        in_threads(&[&lend, &set]);
+        assert_eq!(fs.getattr(&f).unwrap().mode, 0o440, "the last one");
+    });
+}
+
+/// Does all of it at once, as whoever the thread is.
+#[expect(clippy::disallowed_methods, reason = "so that two are at work at once")]
+fn in_threads(work: &[&(dyn Fn() + Sync)]) {
+    std::thread::scope(|scope| work.iter().for_each(|work| _ = scope.spawn(work)));
 }
 
 /// A file that is read-only from the beginning, and one as Linux's client makes it for O_EXCL.
@@ -132,8 +200,8 @@ fn use_others(fs: &LocalDisk, when: u64, files: usize) {
 fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
-        let fs = LocalDisk::open(dir.path(), Options { open_max: 8, ..Options::new([0; 8]) }).unwrap();
-        let made = made_read_only(&fs, "f");
+        let fs = LocalDisk::open(dir.path(), Options { open_max: 8, owing_max: 8, ..Options::new([0; 8]) }).unwrap();
+        let made: Vec<_> = (0..20).flat_map(|n| made_read_only(&fs, &n.to_string())).collect();
         for (offset, byte) in (0..).zip([b"a", b"b", b"c"]) {
             use_others(&fs, offset, 20);
             for id in &made {
@@ -141,33 +209,14 @@ fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() 
                 fs.commit(&me(), id, 0, 0).unwrap();
             }
         }
-        use_others(&fs, 3, 20);
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fd.path().read_link().ok());
+        let open: Vec<_> = open.filter(|path| path.starts_with(dir.path())).collect();
+        assert!(open.len() <= 8 + 8 + 1, "those that owe a flush and the root, too: {open:?}");
         for id in &made {
             fs.setattr(&me(), id, &size(2), None).unwrap();
             assert_eq!(read(&fs, id), b"ab");
+            assert!([0o444, 0o400].contains(&fs.getattr(id).unwrap().mode));
         }
-    });
-}
-
-#[test]
-fn of_too_many_files_that_were_made_read_only_those_used_last_can_be_filled() {
-    let dir = TempDir::new();
-    unprivileged(&dir, || {
-        let options = Options { open_max: 8, owing_max: 8, ..Options::new([0; 8]) };
-        let fs = LocalDisk::open(dir.path(), options).unwrap();
-        let [used, _] = made_read_only(&fs, "used");
-        let made: Vec<_> = (0..20)
-            .flat_map(|n| {
-                write(&fs, &used, n, b"x").unwrap();
-                made_read_only(&fs, &n.to_string())
-            })
-            .collect();
-        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fd.path().read_link().ok());
-        assert!(open.filter(|path| path.starts_with(dir.path())).count() <= 8 + 8 + 8 + 1, "the root, too");
-        assert_eq!(write(&fs, &used, 20, b"x"), Ok(()));
-        made.iter().rev().take(3).for_each(|id| write(&fs, id, 0, b"x").unwrap());
-        assert_eq!(write(&fs, &made[0], 0, b"x"), Err(Status::Access), "it has given way");
-        use_others(&fs, 0, 20);
     });
 }
 
