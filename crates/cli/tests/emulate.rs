@@ -80,7 +80,7 @@ fn report(p: &Place, args: &[&str]) -> Value {
 }
 
 /// A run that the machine has held up is void and done again, twice at most: it says so, or the link that is to be
-/// saturated was idle for a moment, since who sends did not get its turn. What is wrong with the channel stays wrong.
+/// saturated was so too late, since who sends did not get its turn. What is wrong with the channel stays wrong.
 fn the_self_test_passes() {
     let p = Place::new();
     for left in (0..3).rev() {

@@ -104,11 +104,11 @@ impl Test {
         let seen = Seen::new(&report, &arrivals)?;
         let bound = self.emulator.setup().lateness_max;
         let gaps = gaps(&report, &arrivals, bound)?;
-        let (good, bad) = (seen.until.as_secs_f64() - seen.bad.as_secs_f64(), seen.bad.as_secs_f64());
+        let (good, bad) = (seen.until.as_secs_f64() - seen.bad.total.as_secs_f64(), seen.bad.total.as_secs_f64());
         let check = Check {
             name: "dwell times",
             passed: seen.faithful
-                && seen.periods > 5
+                && seen.bad.periods > 5
                 && gaps.len() > 5
                 && gaps.iter().all(|g| g.fits)
                 && report.journal.frames.len() as u64 >= count,
@@ -119,10 +119,10 @@ impl Test {
                 report.journal.frames.len(),
                 report.journal.frames.len() - seen.arrived,
                 seen.contradictions,
-                seen.periods,
+                seen.bad.periods,
                 seen.until.as_secs_f64(),
-                ms(seen.bad) / seen.periods.max(1) as f64,
-                ms(seen.observed) / seen.periods.max(1) as f64,
+                ms(seen.bad.total) / seen.bad.periods.max(1) as f64,
+                ms(seen.observed) / seen.bad.periods.max(1) as f64,
                 gaps.len(),
                 gaps.iter().map(|g| ms(g.off)).fold(0.0, f64::max),
             ),
@@ -131,8 +131,7 @@ impl Test {
     }
 
     /// A saturated link carries its rate times the good time, but for the frames that the ends
-    /// of good periods cut: for each bad period one on average, two at most; and for what it could not carry
-    /// because nothing was there yet: the first frame leaves while whoever sends may have to wait for its turn.
+    /// of good periods cut: for each bad period one on average, two at most.
     fn throughput(&mut self) -> Result<[Check; 2], EmulateError> {
         // All at once, so that the link is saturated however busy the machine is.
         let count = 1000;
@@ -140,31 +139,31 @@ impl Test {
         let bytes = config.mtu;
         let airtime = config.rate.airtime(bytes as u64);
         let (arrivals, report) = self.stream(config, count as u64, bytes, Duration::ZERO)?;
-        let sent = sent(&report);
         let seen = Seen::new(&report, &arrivals)?;
-        let (first, last) = (sent.first().map(|f| f.start), sent.last().map(|f| f.end));
-        let span = last.unwrap_or_default().since(first.unwrap_or_default());
-        let good = span.saturating_sub(seen.bad).as_secs_f64();
+        let sent = sent(&report);
+        let (before, saturated) = sent.split_at(saturated_from(&sent));
+        let start = |frames: &[&FrameRecord]| frames.first().map(|f| f.start).unwrap_or_default();
+        let (unsaturated, span) = (start(saturated).since(start(&sent)), span(saturated));
+        let Bad { periods, total } = Bad::met(&report, saturated)?;
+        let good = span.saturating_sub(total).as_secs_f64();
         let most = good / airtime.as_secs_f64();
-        let expected = most - seen.periods as f64;
-        let carried = arrivals.len() as f64;
-        let busy: Duration = sent.iter().map(|f| f.end.since(f.start)).sum();
-        let idle = span.saturating_sub(busy);
-        let missed = idle.as_secs_f64() / airtime.as_secs_f64();
+        let expected = most - periods as f64;
+        let carried = saturated.iter().filter(|f| f.fate == Fate::Delivered).count() as f64;
         let rate = carried * bytes as f64 * 8.0 / span.as_secs_f64().max(1e-9);
         let check = Check {
             name: "closed-form throughput",
             passed: seen.faithful
-                && idle < span / IDLE_SHARE
-                && seen.periods > 3
-                && (expected - seen.periods as f64 - missed - 1.0..=most + 1.0).contains(&carried),
+                && unsaturated < span / UNSATURATED_SHARE
+                && periods > 3
+                && (expected - periods as f64 - 1.0..=most + 1.0).contains(&carried),
             figures: format!(
-                "{carried} frames carried in {:.2} s of which {good:.2} s were good, {:.0} bit/s; expected {expected:.1} \
-                 frames, {:.1} to {most:.1} possible; idle for {:.1} ms; ratio {:.4}",
+                "saturated after {} frames and {:.1} ms, from then on {carried} frames carried in {:.2} s of which \
+                 {good:.2} s were good, {:.0} bit/s; expected {expected:.1} frames, {:.1} to {most:.1} possible; ratio {:.4}",
+                before.len(),
+                ms(unsaturated),
                 span.as_secs_f64(),
                 rate,
-                expected - seen.periods as f64 - missed,
-                ms(idle),
+                expected - periods as f64,
                 carried / expected.max(1.0)
             ),
         };
@@ -192,8 +191,8 @@ fn weather() -> ErrorModel {
     }
 }
 
-/// One part in so many of the time a link that is to be saturated may stand idle.
-const IDLE_SHARE: u32 = 50;
+/// A link is to be saturated before one part in so many of the time has passed.
+const UNSATURATED_SHARE: u32 = 50;
 
 /// The step of the papers' uniform law.
 const GRID: Duration = Duration::from_millis(20);
@@ -268,6 +267,34 @@ fn sent(report: &Report) -> Vec<&FrameRecord> {
     report.journal.frames.iter().filter(|f| f.fate != Fate::QueueFull).collect()
 }
 
+/// From which frame on the link was busy all the time. Behind the first ones whoever sends may have to wait for a
+/// processor, and the link for the next.
+fn saturated_from(sent: &[&FrameRecord]) -> usize {
+    sent.windows(2).rposition(|w| w[0].end < w[1].start).map_or(0, |last_before| last_before + 1)
+}
+
+/// From the first one's start to the last one's end.
+fn span(frames: &[&FrameRecord]) -> Duration {
+    let start = frames.first().map(|f| f.start).unwrap_or_default();
+    frames.last().map_or(Duration::ZERO, |f| f.end.since(start))
+}
+
+/// Bad periods that frames met.
+struct Bad {
+    periods: usize,
+    total: Duration,
+}
+
+impl Bad {
+    fn met(report: &Report, sent: &[&FrameRecord]) -> Result<Bad, EmulateError> {
+        let mut weather = Weather::new(&report.config, report.seed)?;
+        let (from, until) = (sent.first().map(|f| f.start), sent.last().map(|f| f.end));
+        let periods = weather.bad_periods(from.unwrap_or_default(), until.unwrap_or_default());
+        let lengths: Vec<Duration> = periods.map(|p| p.end.since(p.start)).collect();
+        Ok(Bad { periods: lengths.len(), total: lengths.iter().sum() })
+    }
+}
+
 /// A stream held against the weather.
 struct Seen {
     /// Frames that arrived.
@@ -278,9 +305,7 @@ struct Seen {
     faithful: bool,
     /// From time zero to the end of the last frame.
     until: Time,
-    /// Bad periods that frames met, and their length.
-    periods: usize,
-    bad: Duration,
+    bad: Bad,
     /// The length of those periods as the frames saw it: from the first lost to the next that
     /// is not.
     observed: Duration,
@@ -293,8 +318,6 @@ impl Seen {
         let lost = |f: &FrameRecord| f.fate != Fate::Delivered;
         let contradictions = sent.iter().filter(|f| weather.bad_overlaps(f.start, f.end) != lost(f)).count();
         let until = sent.last().map_or(Time::ZERO, |f| f.end);
-        let from = sent.first().map_or(Time::ZERO, |f| f.start);
-        let periods: Vec<_> = weather.bad_periods(from, until).collect();
         let observed = observed(&sent);
         let numbers: BTreeSet<u64> = arrivals.iter().map(|a| a.number).collect();
         let delivered = sent.iter().filter(|f| !lost(f)).count();
@@ -303,8 +326,7 @@ impl Seen {
             contradictions,
             faithful: contradictions == 0 && numbers.len() == arrivals.len() && arrivals.len() == delivered,
             until,
-            periods: periods.len(),
-            bad: periods.iter().map(|p| p.end.since(p.start)).sum(),
+            bad: Bad::met(report, &sent)?,
             observed,
         })
     }
@@ -343,6 +365,8 @@ fn ms(d: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use remora_channel::Side;
+
     use super::*;
 
     #[test]
@@ -358,5 +382,32 @@ mod tests {
         assert!(off_uniform(&uniform, mean) < 1e-9);
         let one_step_long: Vec<Duration> = uniform.iter().map(|l| *l + GRID).collect();
         assert!(off_uniform(&one_step_long, mean) > KS_MAX / (PERIODS as f64).sqrt());
+    }
+
+    fn frame(start_ms: u64, end_ms: u64) -> FrameRecord {
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let (from, packet) = (Side::Base, bytes::Bytes::new());
+        FrameRecord {
+            start: at(start_ms),
+            end: at(end_ms),
+            from,
+            mobile: 0,
+            bytes: 1500,
+            fate: Fate::Delivered,
+            packet,
+        }
+    }
+
+    #[test]
+    fn a_link_is_saturated_behind_the_last_moment_in_which_it_was_idle() {
+        for (frames, from) in [
+            (&[(0, 6), (6, 12), (12, 18)][..], 0),
+            (&[(0, 6), (9, 15), (15, 21)], 1),
+            (&[(0, 6), (9, 15), (15, 21), (22, 28)], 3),
+            (&[], 0),
+        ] {
+            let frames: Vec<FrameRecord> = frames.iter().map(|(start, end)| frame(*start, *end)).collect();
+            assert_eq!(saturated_from(&frames.iter().collect::<Vec<_>>()), from, "{frames:?}");
+        }
     }
 }
