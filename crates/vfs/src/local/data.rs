@@ -34,14 +34,6 @@ impl For {
             For::Writing => OFlags::WRONLY,
         }
     }
-
-    /// What the owner's mode has to have.
-    pub(super) fn owner_bit(self) -> u32 {
-        match self {
-            For::Reading => 0o400,
-            For::Writing => 0o200,
-        }
-    }
 }
 
 /// A file opened for its data.
@@ -303,7 +295,10 @@ impl LocalDisk {
 
     fn open_as_server(&self, object: &Object, purpose: For) -> rustix::io::Result<OwnedFd> {
         acting::own();
-        if self.disk.identity.honours() { reopen(object, purpose.flags()) } else { self.lend(object, purpose) }
+        match purpose {
+            For::Writing if !self.disk.identity.honours() => self.lend(object),
+            For::Reading | For::Writing => reopen(object, purpose.flags()),
+        }
     }
 
     /// Opens a regular file in any way that lets the server sync it.
