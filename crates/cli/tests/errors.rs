@@ -103,9 +103,10 @@ fn whoever_waits_is_told() {
 #[test]
 fn ctrl_c_works_while_the_server_is_silent() {
     let p = Place::new();
-    let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        // One for each: a packet of the last one's says nothing of this.
+        let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
         let running = p.start(&["cat", &url]);
         // Its handlers are set when its first packet comes.
         deaf.recv(&mut [0; 1000]).unwrap();
