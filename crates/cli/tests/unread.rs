@@ -215,6 +215,7 @@ fn what_fails_is_no_success_where_nobody_reads_of_it() {
         Running::start(command).finish().expect(1, &[]);
     }
     assert_eq!(fs::read(p.srv("ok")).unwrap(), b"ok");
+    ends(to.running, 0);
 }
 
 /// A pipe that has room for a page, and that nobody reads.
