@@ -3,7 +3,7 @@
 //! NFS checks at every WRITE what a local file system checks at open only (RFC 1813, section 4.4): who made a file
 //! read-only and fills it, as `git`, `tar` and `cp -p` do, may go on, behind a restart of the server as well. Root just
 //! opens it. An owner may give itself the permission, and does for as long as it takes to open: some microseconds, in
-//! which a crash would leave the mode so. Whoever may write here could have changed the mode, too; not so who may only
+//! which a crash or kill -9 would leave the mode so. Whoever may write here could have changed the mode, too; not so who may only
 //! read, and therefore nothing is lent for that.
 
 use std::os::fd::OwnedFd;
