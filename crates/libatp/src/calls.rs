@@ -114,7 +114,11 @@ fn submit(library: &Library, table: &mut Table, eid: i32, object: Bytes, options
         Some((addr, key)) if why == Code::DOWN => {
             let remote = library.endpoint.connect(addr, key)?;
             table.reconnect(eid, remote.clone())?;
-            Ok(remote.send(object, options)?)
+            // Refused so soon that it is over already, it has not come about.
+            remote.send(object, options).map_err(|gone| match Code::from(ended(&remote).unwrap_or(gone)) {
+                Code::DOWN => Code::LOST,
+                why => why,
+            })
         }
         _ => Err(why),
     }

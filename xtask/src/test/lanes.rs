@@ -1,40 +1,54 @@
-//! The whole workspace's tests, in two lanes side by side.
+//! The whole workspace's tests, in lanes side by side.
 //!
 //! Cargo runs one test program after the other, and some of them do little but wait: for timeouts, or for
-//! an emulated hop that is as slow as the real one. These are a lane of their own, whose output is shown when
-//! the other's has been.
+//! an emulated hop that is as slow as the real one. These are lanes of their own, whose output is shown when
+//! that of the others has been.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Seek;
-use std::process::Command;
-use std::thread::{self, JoinHandle};
+use std::process::{Child, Command};
 
 use cargo_metadata::{MetadataCommand, TargetKind};
 
 use super::{Tally, show, stream};
 use crate::cmd::{self, Result};
 
-/// Those that mostly wait, in the order in which they run. Emulated hops come first: what runs beside them then
-/// leaves the processors time to be punctual, which the simulator, the last of the others, does not.
+/// Those that mostly wait, lane by lane. Emulated hops are the first: what runs beside them then leaves the
+/// processors time to be punctual, which the simulator, the last of the others, does not.
 const WAITING: &[&[&str]] = &[
     &["emulate", "errors", "odd_servers", "wireless_real"],
-    &["interop", "kill9", "parts", "recovery", "terminal", "trees", "unread"],
+    &[
+        "interop",
+        "kill9",
+        "known_servers",
+        "link",
+        "parts",
+        "paths",
+        "recovery",
+        "send_recv",
+        "terminal",
+        "trees",
+        "unread",
+    ],
 ];
 
-/// Runs all of it; `cargo` gives a command of `cargo test` on the workspace.
-pub(super) fn run(cargo: impl Fn() -> Command, tally: &mut Tally) -> Result {
+/// Runs all of it; `cargo` gives a command of `cargo test` on the workspace. `others` are tests that are not
+/// cargo's, and do not mind what runs beside them.
+pub(super) fn run(cargo: impl Fn() -> Command, others: impl FnOnce(&mut Tally), tally: &mut Tally) -> Result {
     // The lanes find everything built.
     if cmd::run(cargo().arg("--no-run")).is_err() {
         tally.end(false);
         return Ok(());
     }
-    let lane = Lane::start(WAITING.iter().map(|names| tests(cargo(), names.iter().copied())).collect())?;
+    let lanes = WAITING.iter().map(|names| Lane::start(tests(cargo(), names.iter().copied())));
+    let lanes = lanes.collect::<Result<Vec<_>>>()?;
     let all = names()?;
-    let others = all.iter().map(String::as_str).filter(|name| !WAITING.concat().contains(name));
-    stream(tests(cargo(), others).args(["--lib", "--bins"]), tally)?;
-    lane.end(tally)?;
-    stream(cargo().arg("--doc"), tally)
+    let busy = all.iter().map(String::as_str).filter(|name| !WAITING.concat().contains(name));
+    stream(tests(cargo(), busy).args(["--lib", "--bins"]), tally)?;
+    stream(cargo().arg("--doc"), tally)?;
+    others(tally);
+    lanes.into_iter().try_for_each(|lane| lane.end(tally))
 }
 
 fn tests<'a>(mut cargo: Command, names: impl Iterator<Item = &'a str>) -> Command {
@@ -52,27 +66,20 @@ fn names() -> Result<BTreeSet<String>> {
 /// Tests that run on their own. What they print goes to a file without a name: a pipe would want a
 /// reader, and end only with the last process that some test may have left behind.
 struct Lane {
-    running: JoinHandle<std::io::Result<bool>>,
+    running: Child,
     printed: File,
 }
 
 impl Lane {
-    /// Runs these one after the other.
-    fn start(mut commands: Vec<Command>) -> Result<Lane> {
+    fn start(mut tests: Command) -> Result<Lane> {
         let printed = tempfile::tempfile()?;
-        for command in &mut commands {
-            command.stdout(printed.try_clone()?).stderr(printed.try_clone()?);
-        }
-        let run = move || {
-            // What comes behind one that fails runs all the same.
-            commands.iter_mut().try_fold(true, |ok, command| Ok(command.status()?.success() && ok))
-        };
-        Ok(Lane { running: thread::spawn(run), printed })
+        tests.stdout(printed.try_clone()?).stderr(printed.try_clone()?);
+        let running = tests.spawn().map_err(|e| format!("cannot start cargo: {e}"))?;
+        Ok(Lane { running, printed })
     }
 
     fn end(mut self, tally: &mut Tally) -> Result {
-        let passed = self.running.join().map_err(|_| "a lane of tests panicked")?;
-        let passed = passed.map_err(|e| format!("cannot start cargo: {e}"))?;
+        let passed = self.running.wait()?.success();
         self.printed.rewind()?;
         show(self.printed, tally)?;
         tally.end(passed);

@@ -79,14 +79,16 @@ pub(crate) fn execute(options: &Options) -> Result<Report> {
     let mut tally = Tally::default();
     let with_guest = options.args.is_empty() && !options.no_interop;
     let preparing = with_guest.then(|| thread::spawn(interop::prepare));
+    let simulate = |tally: &mut Tally| {
+        if options.sim_seeds > 0 {
+            println!("== simulator: {} seeds", options.sim_seeds);
+            tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0, cmd::Build::Debug).is_ok());
+        }
+    };
     if options.args.is_empty() {
-        lanes::run(|| cargo_test(options), &mut tally)?;
+        lanes::run(|| cargo_test(options), simulate, &mut tally)?;
     } else {
         stream(&mut cargo_test(options), &mut tally)?;
-    }
-    if options.args.is_empty() && options.sim_seeds > 0 {
-        println!("== simulator: {} seeds", options.sim_seeds);
-        tally.one_more("simulator swarm", swarm::run(options.sim_seeds, 0, cmd::Build::Debug).is_ok());
     }
     if options.args.is_empty() {
         println!("== attacks");
