@@ -31,7 +31,14 @@ fn main() {
         trial("obsolete_procedures_are_empty", &[], false, obsolete_procedures_are_empty),
         trial("handles_of_32_bytes_survive_a_restart", &[], false, handles_of_32_bytes_survive_a_restart),
         trial("rpcinfo_finds_the_portmapper", rpcbind, true, rpcinfo_finds_the_portmapper),
+        trial(
+            "rpcinfo_finds_everything_over_ipv4_and_ipv6",
+            rpcbind,
+            true,
+            rpcinfo_finds_everything_over_ipv4_and_ipv6,
+        ),
         trial("rpcbind_is_told_and_told_again", rpcbind, true, rpcbind_is_told_and_told_again),
+        trial("rpcbind_is_told_of_ipv6", rpcbind, true, rpcbind_is_told_of_ipv6),
         trial("without_rpcbind_it_says_so", rpcbind, true, without_rpcbind_it_says_so),
     ];
     libtest_mimic::run(&arguments, trials).exit();
@@ -134,7 +141,7 @@ set -eu
 ip link set lo up
 serve() {
     ready=$1; shift
-    "$REMORA" serve "$SRV" --listen 127.0.0.1:0 --state "$STATE" --json "$@" > "$ready" &
+    "$REMORA" serve "$SRV" --listen "${LISTEN:-127.0.0.1:0}" --state "$STATE" --json "$@" > "$ready" &
     server=$!
     for i in $(seq 600); do
         [ -s "$ready" ] && return 0
@@ -196,8 +203,46 @@ cat ready
             assert!(list.contains(&line), "no {line} in {list:?}");
         }
     }
-    assert_eq!(list.len(), 10, "{list:?}");
+    // The portmapper is there in two versions more.
+    assert_eq!(list.len(), 14, "{list:?}");
     assert_eq!(out.stdout.matches("ready and waiting").count(), 6, "{}", out.stdout);
+}
+
+/// Lines of `rpcinfo`, which asks this machine's portmapper in version 4, or 3, as "program version transport address".
+fn bound(text: &str) -> Vec<String> {
+    registered(text).into_iter().filter(|line| !line.starts_with("100000 ")).collect()
+}
+
+fn rpcinfo_finds_everything_over_ipv4_and_ipv6() {
+    let p = Place::new();
+    let script = r#"
+LISTEN=[::]:0 serve ready --portmap
+for transport in udp tcp udp6 tcp6; do
+    case $transport in *6) host=::1 ;; *) host=127.0.0.1 ;; esac
+    for program in "100003 2" "100003 3" "100005 1" "100005 3" "100000 4"; do
+        rpcinfo -T $transport $host $program
+    done
+done
+rpcinfo -T tcp6 ::1 100003 4 && exit 9
+rpcinfo 127.0.0.1
+cat ready
+kill $server; wait $server || true
+# Clients over IPv4 are not told of what they cannot reach.
+LISTEN=[::1]:0 serve ready --portmap
+rpcinfo -T tcp6 ::1 100003 3
+"#;
+    let out = scripted(&p, script);
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(out.stdout.matches("ready and waiting").count(), 4 * 5 + 1, "{}", out.stdout);
+    let list = bound(&out.stdout);
+    let universal = out.stdout.split("[::]:").nth(1).and_then(|s| s.split('"').next()).unwrap().parse::<u16>().unwrap();
+    let [high, low] = universal.to_be_bytes();
+    for (prog, vers) in [(NFS, 2), (NFS, 3), (MOUNT, 1), (MOUNT, 3)] {
+        for (netid, any) in [("udp", "0.0.0.0"), ("tcp", "0.0.0.0"), ("udp6", "::"), ("tcp6", "::")] {
+            let line = format!("{prog} {vers} {netid} {any}.{high}.{low}");
+            assert!(list.contains(&line), "no {line} in {list:?}");
+        }
+    }
 }
 
 fn rpcbind_is_told_and_told_again() {
@@ -229,6 +274,41 @@ cat first second
     assert_eq!(ours("second").len(), 8);
     assert!(ours("second").iter().all(|l| !ours("first").contains(l)), "replaced");
     assert!(ours("ended").is_empty(), "taken back");
+}
+
+fn rpcbind_is_told_of_ipv6() {
+    let p = Place::new();
+    let script = r#"
+wait_for_rpcbind
+export LISTEN=[::]:0
+serve first --rpcbind
+echo "== first"; rpcinfo
+for transport in udp tcp udp6 tcp6; do
+    case $transport in *6) host=::1 ;; *) host=127.0.0.1 ;; esac
+    rpcinfo -T $transport $host 100003 3
+done
+"$REMORA" serve "$SRV" --listen [::1]:0 --state "$STATE" --rpcbind && exit 9
+kill -KILL $server; wait $server || true
+serve second --rpcbind
+echo "== second"; rpcinfo
+rpcinfo -T tcp6 ::1 100003 3
+kill -TERM $server; wait $server || true
+echo "== ended"; rpcinfo
+export LISTEN=[::1]:0
+serve third --rpcbind
+echo "== third"; rpcinfo
+rpcinfo -T udp6 ::1 100005 3
+"#;
+    let out = scripted(&p, script);
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(out.stdout.matches("ready and waiting").count(), 4 + 1 + 1, "{}", out.stdout);
+    let parts: Vec<Vec<String>> = out.stdout.split("== ").skip(1).map(bound).collect();
+    let [first, second, ended, third] = &parts[..] else { panic!("{}", out.stdout) };
+    assert_eq!([first.len(), second.len()], [16; 2], "{}", out.stdout);
+    assert!(second.iter().all(|line| !first.contains(line)), "replaced");
+    assert!(ended.is_empty(), "taken back");
+    assert!(third.len() == 8 && third.iter().all(|line| line.contains("6 ::1.")), "{third:?}");
+    assert!(out.stderr.contains("another server"), "{}", out.stderr);
 }
 
 fn without_rpcbind_it_says_so() {

@@ -1,4 +1,4 @@
-//! Registration with the portmapper of this machine, rpcbind (RFC 1833, section 3).
+//! Registration with the portmapper of this machine, rpcbind (RFC 1833, sections 2 and 3).
 //!
 //! Clients that do not know the ports of NFS and MOUNT ask for them on port 111. Where
 //! rpcbind runs there, a server tells it where it is, with SET, and takes that back, with
@@ -10,8 +10,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use remora_wire::portmap::{Call, Mapping, PORT, PROGRAM, Reply, VERSION};
+use remora_wire::portmap::{self, PORT, PROGRAM};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::rpcbind::{self, Binding, Netid, Service};
 use remora_wire::{Reader, Xdr};
 
 use crate::reserved;
@@ -20,8 +21,10 @@ use crate::reserved;
 const PATIENCE: Duration = Duration::from_millis(700);
 /// How often it is asked.
 const TRIES: usize = 3;
-/// Longer than any answer to what is asked here.
-const ANSWER_MAX: usize = 1024;
+/// Longer than any datagram.
+const ANSWER_MAX: usize = 1 << 16;
+/// In whose name it is told of IPv6; rpcbind sees for itself who asks.
+const OWNER: &str = "";
 
 /// Why a server could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -62,38 +65,38 @@ pub enum RegisterError {
 #[derive(Debug)]
 pub struct Registration {
     rpcbind: Rpcbind,
-    mappings: Vec<Mapping>,
+    services: Vec<Service>,
 }
 
 impl Registration {
     /// Where rpcbind is on every machine.
     pub const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
-    /// Registers `mappings` with the portmapper at `at`. What it had for these programs and
+    /// Registers `services` with the portmapper at `at`. What it had for these programs and
     /// versions is replaced if nobody answers there: it is left over from a server that could not take it
     /// back, or from one whose port ours is now. Another one that does answer keeps its entries.
-    pub fn new(at: SocketAddr, mappings: Vec<Mapping>) -> Result<Registration, RegisterError> {
+    pub fn new(at: SocketAddr, services: Vec<Service>) -> Result<Registration, RegisterError> {
         let rpcbind = Rpcbind::open(at)?;
-        for m in &mappings {
-            rpcbind.is_free_for(*m, &mappings)?;
+        for service in &services {
+            rpcbind.is_free_for(service, &services)?;
         }
-        for m in versions(&mappings) {
-            rpcbind.done(Call::Unset(m))?;
+        for service in once_each(&services) {
+            rpcbind.unset(service)?;
         }
         // Made before all is done, so that a failure takes back what was.
-        let registration = Registration { rpcbind, mappings };
-        for m in &registration.mappings {
-            registration.set(*m)?;
+        let registration = Registration { rpcbind, services };
+        for service in &registration.services {
+            registration.set(service)?;
         }
         Ok(registration)
     }
 
-    fn set(&self, m: Mapping) -> Result<(), RegisterError> {
-        if self.rpcbind.done(Call::Set(m))? {
+    fn set(&self, service: &Service) -> Result<(), RegisterError> {
+        if self.rpcbind.set(service)? {
             return Ok(());
         }
-        let Mapping { prog, vers, .. } = m;
-        match self.rpcbind.port(m)? {
+        let Service { prog, vers, .. } = *service;
+        match self.rpcbind.port(service)? {
             0 => Err(RegisterError::Refused(self.rpcbind.at)),
             port => Err(RegisterError::Taken { at: self.rpcbind.at, prog, vers, port }),
         }
@@ -102,29 +105,36 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        for m in versions(&self.mappings) {
+        for service in once_each(&self.services) {
             // If rpcbind is gone, so are our entries.
-            let Ok(port) = self.rpcbind.port(m) else { return };
+            let Ok(port) = self.rpcbind.port(service) else { return };
             // Somebody may have registered in our place; that is not ours to take back.
-            if port == m.port && self.rpcbind.done(Call::Unset(m)).is_err() {
+            if port == u32::from(service.at.port()) && self.rpcbind.unset(service).is_err() {
                 return;
             }
         }
     }
 }
 
-/// One mapping for each program and version: UNSET takes all protocols' at once.
-fn versions(mappings: &[Mapping]) -> Vec<Mapping> {
-    let mut out: Vec<Mapping> = Vec::new();
-    for m in mappings {
-        if !out.iter().any(|o| (o.prog, o.vers) == (m.prog, m.vers)) {
-            out.push(*m);
-        }
-    }
-    out
+/// Those that one UNSET each takes back: over IPv4 it takes all transports' at once.
+fn once_each(services: &[Service]) -> impl Iterator<Item = &Service> {
+    let before = |i: usize| services.iter().take(i).filter(|other| other.netid.is_ipv4());
+    services.iter().enumerate().filter_map(move |(i, service)| {
+        let is_done = before(i).any(|other| (other.prog, other.vers) == (service.prog, service.vers));
+        (!service.netid.is_ipv4() || !is_done).then_some(service)
+    })
 }
 
-/// A portmapper, over UDP.
+/// On which port the program is in that version over that transport, by what a portmapper has; 0 for none.
+fn port_in(list: &[Binding], service: &Service) -> u32 {
+    let is_it = |b: &&Binding| {
+        (b.prog, b.vers) == (service.prog, service.vers) && Netid::from_name(&b.netid) == Some(service.netid)
+    };
+    let at = list.iter().find(is_it).and_then(|b| rpcbind::from_universal(&b.addr));
+    at.map_or(0, |at| at.port().into())
+}
+
+/// A portmapper, over UDP. Of IPv4 it is told in version 2, which every portmapper speaks.
 #[derive(Debug)]
 struct Rpcbind {
     at: SocketAddr,
@@ -140,43 +150,82 @@ impl Rpcbind {
         Ok(Rpcbind { at, socket })
     }
 
-    /// Fails if another server than the one that is `ours` answers where `m` would be.
-    fn is_free_for(&self, m: Mapping, ours: &[Mapping]) -> Result<(), RegisterError> {
-        let port = self.port(m)?;
-        let is_ours = port == 0 || ours.iter().any(|o| o.port == port);
-        if is_ours || !alive::answers(self.at, &Mapping { port, ..m }) {
+    /// Fails if another server than the one that is `ours` answers where `service` would be.
+    fn is_free_for(&self, service: &Service, ours: &[Service]) -> Result<(), RegisterError> {
+        let port = self.port(service)?;
+        let is_ours = port == 0 || ours.iter().any(|other| u32::from(other.at.port()) == port);
+        if is_ours || !alive::answers(self.at, service, port) {
             return Ok(());
         }
-        Err(RegisterError::Taken { at: self.at, prog: m.prog, vers: m.vers, port })
+        Err(RegisterError::Taken { at: self.at, prog: service.prog, vers: service.vers, port })
     }
 
-    fn done(&self, call: Call) -> Result<bool, RegisterError> {
-        match self.ask(call)? {
-            Reply::Done(done) => Ok(done),
+    /// Enters it; whether that was done.
+    fn set(&self, service: &Service) -> Result<bool, RegisterError> {
+        match service.mapping() {
+            Some(mapping) => self.done(portmap::Call::Set(mapping)),
+            None => self.done_v4(rpcbind::Call::Set(service.binding(OWNER))),
+        }
+    }
+
+    /// Takes it out, over IPv4 with its program's and version's other entries there; whether there were any.
+    fn unset(&self, service: &Service) -> Result<bool, RegisterError> {
+        match service.mapping() {
+            Some(mapping) => self.done(portmap::Call::Unset(mapping)),
+            None => self.done_v4(rpcbind::Call::Unset(service.binding(OWNER))),
+        }
+    }
+
+    fn done(&self, call: portmap::Call) -> Result<bool, RegisterError> {
+        match self.ask_v2(call)? {
+            portmap::Reply::Done(done) => Ok(done),
             _ => Err(RegisterError::NotAPortmapper(self.at)),
         }
     }
 
-    fn port(&self, m: Mapping) -> Result<u32, RegisterError> {
-        match self.ask(Call::GetPort(m))? {
-            Reply::Port(port) => Ok(port),
+    fn done_v4(&self, call: rpcbind::Call) -> Result<bool, RegisterError> {
+        match self.ask_v4(&call)? {
+            rpcbind::Reply::Done(done) => Ok(done),
             _ => Err(RegisterError::NotAPortmapper(self.at)),
         }
     }
 
-    fn ask(&self, call: Call) -> Result<Reply, RegisterError> {
+    /// On which port that is, 0 for none.
+    fn port(&self, service: &Service) -> Result<u32, RegisterError> {
+        let reply = match service.mapping() {
+            Some(mapping) => match self.ask_v2(portmap::Call::GetPort(mapping))? {
+                portmap::Reply::Port(port) => Some(port),
+                _ => None,
+            },
+            // GETADDR tells of the transport by which it is asked, and this one is IPv4's.
+            None => match self.ask_v4(&rpcbind::Call::Dump)? {
+                rpcbind::Reply::Dump(list) => Some(port_in(&list, service)),
+                _ => None,
+            },
+        };
+        reply.ok_or(RegisterError::NotAPortmapper(self.at))
+    }
+
+    fn ask_v2(&self, call: portmap::Call) -> Result<portmap::Reply, RegisterError> {
+        let mut r = self.ask(portmap::VERSION, call.proc(), |out| call.encode(out))?;
+        portmap::Reply::decode(call.proc(), &mut r).map_err(|_| RegisterError::NotAPortmapper(self.at))
+    }
+
+    fn ask_v4(&self, call: &rpcbind::Call) -> Result<rpcbind::Reply, RegisterError> {
+        let mut r = self.ask(*rpcbind::VERSIONS.end(), call.proc(), |out| call.encode(out))?;
+        rpcbind::Reply::decode(call.proc(), &mut r).map_err(|_| RegisterError::NotAPortmapper(self.at))
+    }
+
+    /// The results of a call with these arguments.
+    fn ask(&self, vers: u32, proc: u32, args: impl Fn(&mut Vec<u8>)) -> Result<Reader, RegisterError> {
         let xid = getrandom::u32().unwrap_or(1);
         let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
         let mut message = Vec::new();
-        CallHeader { xid, prog: PROGRAM, vers: VERSION, proc: call.proc(), cred, verf }.encode(&mut message);
-        call.encode(&mut message);
+        CallHeader { xid, prog: PROGRAM, vers, proc, cred, verf }.encode(&mut message);
+        args(&mut message);
         for _ in 0..TRIES {
-            let answer = self.socket.send(&message).and_then(|_| self.receive(xid));
-            match answer {
-                Ok(mut r) => {
-                    let reply = Reply::decode(call.proc(), &mut r);
-                    return reply.map_err(|_| RegisterError::NotAPortmapper(self.at));
-                }
+            match self.socket.send(&message).and_then(|_| self.receive(xid)) {
+                Ok(results) => return Ok(results),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
                     io::ErrorKind::ConnectionRefused => return Err(RegisterError::NotRunning(self.at)),
@@ -190,7 +239,7 @@ impl Rpcbind {
 
     /// The results in the reply to `xid`; replies to earlier questions are passed over.
     fn receive(&self, xid: u32) -> io::Result<Reader> {
-        let mut buffer = [0; ANSWER_MAX];
+        let mut buffer = vec![0; ANSWER_MAX];
         loop {
             let len = self.socket.recv(&mut buffer)?;
             let mut r = Reader::new(buffer.get(..len).unwrap_or_default().to_vec().into());
@@ -205,21 +254,24 @@ impl Rpcbind {
 
 #[cfg(test)]
 mod tests {
+    use remora_wire::portmap::{Call, Mapping, Reply};
+
     use super::*;
     use remora_wire::record;
     use std::collections::BTreeMap;
     use std::io::{Read, Write};
     use std::sync::mpsc;
 
-    fn nfs(vers: u32, prot: u32, port: u32) -> Mapping {
-        Mapping { prog: 100_003, vers, prot, port }
+    fn nfs(vers: u32, netid: Netid, port: u16) -> Service {
+        Service { prog: 100_003, vers, netid, at: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port) }
     }
 
     /// A portmapper on a thread, until it has answered `calls` calls; then it sends what is
     /// left registered.
-    fn portmapper(calls: usize, stale: Vec<Mapping>) -> (SocketAddr, mpsc::Receiver<Vec<Mapping>>) {
+    fn portmapper(calls: usize, stale: &[Service]) -> (SocketAddr, mpsc::Receiver<Vec<Mapping>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (at, (tx, rx)) = (socket.local_addr().unwrap(), mpsc::channel());
+        let stale: Vec<Mapping> = stale.iter().filter_map(Service::mapping).collect();
         std::thread::spawn(move || {
             let mut list: BTreeMap<_, _> = stale.into_iter().map(|m| ((m.prog, m.vers, m.prot), m)).collect();
             for _ in 0..calls {
@@ -253,27 +305,28 @@ mod tests {
 
     #[test]
     fn what_is_left_over_is_replaced_and_what_is_ours_taken_back() {
-        let ours = vec![nfs(2, 17, 7), nfs(2, 6, 7), nfs(3, 6, 7)];
-        let other = Mapping { prog: 100_024, ..nfs(1, 17, 5) };
+        let ours = vec![nfs(2, Netid::Udp, 7), nfs(2, Netid::Tcp, 7), nfs(3, Netid::Tcp, 7)];
+        let other = Service { prog: 100_024, ..nfs(1, Netid::Udp, 5) };
         // GETPORT, UNSET and SET of ours, GETPORT and UNSET at the end.
-        let (at, left) = portmapper(3 + 2 + 3 + 4, vec![nfs(2, 17, 1), nfs(3, 6, 1), other]);
+        let (at, left) = portmapper(3 + 2 + 3 + 4, &[nfs(2, Netid::Udp, 1), nfs(3, Netid::Tcp, 1), other]);
         drop(Registration::new(at, ours).unwrap());
-        assert_eq!(left.recv().unwrap(), [other]);
+        assert_eq!(left.recv().unwrap(), [other.mapping().unwrap()]);
     }
 
     #[test]
     fn what_somebody_else_registered_in_our_place_stays() {
-        let (at, left) = portmapper(1 + 2 + 2 + 1, vec![]);
-        let registration = Registration::new(at, vec![nfs(3, 17, 7)]).unwrap();
+        let (at, left) = portmapper(1 + 2 + 2 + 1, &[]);
+        let (ours, theirs) = (nfs(3, Netid::Udp, 7), nfs(3, Netid::Udp, 8));
+        let registration = Registration::new(at, vec![ours]).unwrap();
         let other = Rpcbind::open(at).unwrap();
-        other.done(Call::Unset(nfs(3, 17, 0))).unwrap();
-        other.done(Call::Set(nfs(3, 17, 8))).unwrap();
+        other.unset(&ours).unwrap();
+        other.set(&theirs).unwrap();
         drop(registration);
-        assert_eq!(left.recv().unwrap(), [nfs(3, 17, 8)]);
+        assert_eq!(left.recv().unwrap(), [theirs.mapping().unwrap()]);
     }
 
     /// A server that answers one NULL call over UDP or TCP; its port.
-    fn server(prot: u32) -> u32 {
+    fn server(netid: Netid) -> u16 {
         let answer = |call: &[u8]| {
             let xid = CallHeader::decode(&mut Reader::new(call.to_vec().into())).unwrap().xid;
             let mut out = Vec::new();
@@ -281,14 +334,14 @@ mod tests {
             out
         };
         let mut buffer = [0; 200];
-        if prot == 17 {
+        if netid == Netid::Udp {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let port = socket.local_addr().unwrap().port();
             std::thread::spawn(move || {
                 let (len, from) = socket.recv_from(&mut buffer).unwrap();
                 socket.send_to(&answer(&buffer[..len]), from).unwrap();
             });
-            return port.into();
+            return port;
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -301,24 +354,27 @@ mod tests {
             let out = answer(&buffer[..len]);
             stream.write_all(&[&record::mark(out.len())[..], &out].concat()).unwrap();
         });
-        port.into()
+        port
     }
 
     #[test]
     fn another_server_that_answers_keeps_its_entries() {
-        for prot in [6, 17] {
-            let other = nfs(3, prot, server(prot));
-            let (at, left) = portmapper(1, vec![other]);
-            let error = Registration::new(at, vec![nfs(3, prot, 7)]).unwrap_err();
-            assert!(matches!(error, RegisterError::Taken { port, .. } if port == other.port), "{error}");
-            assert_eq!(left.recv().unwrap(), [other]);
+        for netid in [Netid::Tcp, Netid::Udp] {
+            let other = nfs(3, netid, server(netid));
+            let (at, left) = portmapper(1, &[other]);
+            let error = Registration::new(at, vec![nfs(3, netid, 7)]).unwrap_err();
+            assert!(
+                matches!(error, RegisterError::Taken { port, .. } if port == u32::from(other.at.port())),
+                "{error}"
+            );
+            assert_eq!(left.recv().unwrap(), [other.mapping().unwrap()]);
         }
     }
 
     #[test]
     fn where_nobody_answers_it_says_so_at_once() {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = Registration::new(free, vec![nfs(3, 17, 7)]).unwrap_err();
+        let error = Registration::new(free, vec![nfs(3, Netid::Udp, 7)]).unwrap_err();
         assert!(matches!(error, RegisterError::NotRunning(at) if at == free), "{error}");
     }
 }

@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use remora_wire::rpc::{CallError, CallHeader, OpaqueAuth, Outcome, RPC_VERSION};
-use remora_wire::{Reader, mount, nfs2, nfs3, portmap};
+use remora_wire::{Reader, mount, nfs2, nfs3, portmap, rpcbind};
 
 use crate::auth::{self, Caller};
 use crate::job::Form;
+use crate::portmap::Call as PortmapCall;
 use crate::{Programs, Version, v2};
 
 /// What a message turned out to be.
@@ -21,7 +22,7 @@ pub(crate) enum Incoming {
     /// A call of the MOUNT program, in the version that goes with this one of NFS.
     Mount { xid: u32, caller: Caller, version: Version, call: mount::Call },
     /// A call of the portmapper. Any credential will do.
-    Portmap { xid: u32, call: portmap::Call },
+    Portmap { xid: u32, call: PortmapCall },
     /// A call of NFSv2 that is answered without executing anything.
     Answered { xid: u32, reply: nfs2::Reply },
     /// A call of the NFS program.
@@ -77,7 +78,7 @@ pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incomin
 enum Program {
     Nfs(Version),
     Mount(Version),
-    Portmap,
+    Portmap(u32),
 }
 
 fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Program, Outcome> {
@@ -91,8 +92,8 @@ fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Pr
         (mount::PROGRAM, mount::VERSION_1 | 2) => Ok(Program::Mount(Version::V2)),
         (mount::PROGRAM, mount::VERSION) => Ok(Program::Mount(Version::V3)),
         (mount::PROGRAM, _) => spoken(mount::VERSION_1, mount::VERSION),
-        (portmap::PROGRAM, portmap::VERSION) if portmap => Ok(Program::Portmap),
-        (portmap::PROGRAM, _) if portmap => spoken(portmap::VERSION, portmap::VERSION),
+        (portmap::PROGRAM, portmap::VERSION | 3..=4) if portmap => Ok(Program::Portmap(vers)),
+        (portmap::PROGRAM, _) if portmap => spoken(portmap::VERSION, *rpcbind::VERSIONS.end()),
         _ => Err(Outcome::ProgUnavail),
     }
 }
@@ -110,7 +111,7 @@ fn call(header: CallHeader, r: Reader, programs: Programs, portmap: bool) -> Res
         Program::Nfs(Version::V2) => nfs2_call(&header, auth::caller(&header.cred)?, r),
         Program::Nfs(Version::V3) => nfs3_call(&header, auth::caller(&header.cred)?, r),
         Program::Mount(version) => mount_call(&header, auth::caller(&header.cred)?, version, r),
-        Program::Portmap => portmap_call(&header, r),
+        Program::Portmap(vers) => portmap_call(&header, vers, r),
     }
 }
 
@@ -120,8 +121,12 @@ fn mount_call(header: &CallHeader, caller: Caller, version: Version, mut r: Read
     Ok(Incoming::Mount { xid: header.xid, caller, version, call })
 }
 
-fn portmap_call(header: &CallHeader, mut r: Reader) -> Result<Incoming, Outcome> {
-    let call = portmap::Call::decode(header.proc, &mut r).ok_or(Outcome::ProcUnavail)?;
+fn portmap_call(header: &CallHeader, vers: u32, mut r: Reader) -> Result<Incoming, Outcome> {
+    let call = match vers {
+        portmap::VERSION => portmap::Call::decode(header.proc, &mut r).map(|call| call.map(PortmapCall::V2)),
+        vers => rpcbind::Call::decode(vers, header.proc, &mut r).map(|call| call.map(PortmapCall::Later)),
+    };
+    let call = call.ok_or(Outcome::ProcUnavail)?;
     Ok(Incoming::Portmap { xid: header.xid, call: call.map_err(|_| Outcome::GarbageArgs)? })
 }
 
@@ -168,7 +173,11 @@ mod tests {
             (message(nfs, 2, 1, 0, &[0; 31]), Outcome::GarbageArgs),
             (message(nfs, 2, 1, 6, &[0; 32]), Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
             (message(mnt, 2, 7, 0, &[]), Outcome::ProcUnavail),
-            (message(portmap::PROGRAM, 3, 3, 0, &[]), Outcome::ProgMismatch { low: 2, high: 2 }),
+            (message(portmap::PROGRAM, 1, 3, 0, &[]), Outcome::ProgMismatch { low: 2, high: 4 }),
+            (message(portmap::PROGRAM, 5, 3, 0, &[]), Outcome::ProgMismatch { low: 2, high: 4 }),
+            (message(portmap::PROGRAM, 3, 9, 0, &[0; 20]), Outcome::ProcUnavail),
+            (message(portmap::PROGRAM, 4, 5, 0, &[0; 20]), Outcome::ProcUnavail),
+            (message(portmap::PROGRAM, 4, 9, 0, &[0; 19]), Outcome::GarbageArgs),
             (message(portmap::PROGRAM, 2, 5, 0, &[]), Outcome::ProcUnavail),
             (message(portmap::PROGRAM, 2, 3, 0, &[0; 15]), Outcome::GarbageArgs),
             (message(nfs, 3, 22, 0, &[]), Outcome::ProcUnavail),
@@ -188,10 +197,16 @@ mod tests {
     #[test]
     fn who_is_no_portmapper_has_no_such_program() {
         let ask = |vers, on| read(message(portmap::PROGRAM, vers, 4, 0, &[]), Programs::All, on);
-        for vers in [2, 3] {
+        for vers in [2, 3, 4] {
             assert!(matches!(ask(vers, false), Incoming::Refused { outcome: Outcome::ProgUnavail, .. }));
         }
-        assert!(matches!(ask(2, true), Incoming::Portmap { xid: 5, call: portmap::Call::Dump }));
+        for (vers, dump) in [
+            (2, PortmapCall::V2(portmap::Call::Dump)),
+            (3, PortmapCall::Later(rpcbind::Call::Dump)),
+            (4, PortmapCall::Later(rpcbind::Call::Dump)),
+        ] {
+            assert!(matches!(ask(vers, true), Incoming::Portmap { xid: 5, call } if call == dump));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A portmapper (RFC 1833, section 3) that knows one server: ours.
+//! A portmapper (RFC 1833: version 2 in section 3, versions 3 and 4 in section 2) that knows one server: ours.
 //!
 //! It tells where that is and lets nobody else in: SET and UNSET are refused to everybody.
 //! CALLIT, by which a portmapper sends what it is asked to on behalf of others, is not there.
@@ -6,36 +6,119 @@
 //! question, and whose address stands on a datagram anybody can choose. MOUNT's lists are told by
 //! the same rule.
 
+use bytes::Bytes;
 use remora_base::{Path, Peer};
-use remora_wire::portmap::{Call, Mapping, Reply};
+use remora_wire::portmap::{self, Mapping};
+use remora_wire::rpcbind::{self, Binding, Netid, Service, from_universal, universal};
 
-/// The programs and their ports.
+/// Whose the programs are, as rpcbind calls root.
+const OWNER: &str = "superuser";
+
+/// A call, in one of the protocol's two forms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    /// Of version 2.
+    V2(portmap::Call),
+    /// Of versions 3 and 4.
+    Later(rpcbind::Call),
+}
+
+/// The answer to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    V2(portmap::Reply),
+    Later(rpcbind::Reply),
+}
+
+impl Reply {
+    /// Appends the results.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::V2(reply) => reply.encode(out),
+            Reply::Later(reply) => reply.encode(out),
+        }
+    }
+}
+
+/// The programs and where they are.
 #[derive(Debug)]
-pub(crate) struct Portmap(Vec<Mapping>);
+pub(crate) struct Portmap(Vec<Service>);
 
 impl Portmap {
     /// A portmapper that knows of these.
-    pub(crate) fn new(list: Vec<Mapping>) -> Portmap {
+    pub(crate) fn new(list: Vec<Service>) -> Portmap {
         Portmap(list)
     }
 
     /// The answer to `call`; `None` if the caller may not ask that.
     pub(crate) fn answer(&self, from: Peer, call: Call) -> Option<Reply> {
-        Some(match call {
+        match call {
+            Call::V2(portmap::Call::Dump) | Call::Later(rpcbind::Call::Dump) if may_be_forged(from) => None,
+            Call::V2(call) => Some(Reply::V2(self.answer_v2(call))),
+            Call::Later(call) => Some(Reply::Later(self.answer_later(transport(from), call))),
+        }
+    }
+
+    fn answer_v2(&self, call: portmap::Call) -> portmap::Reply {
+        use portmap::{Call, Reply};
+        match call {
             Call::Null => Reply::Void,
             Call::Set(_) | Call::Unset(_) => Reply::Done(false),
             Call::GetPort(wanted) => Reply::Port(self.port(wanted)),
-            Call::Dump if may_be_forged(from) => return None,
-            Call::Dump => Reply::Dump(self.0.clone()),
-        })
+            Call::Dump => Reply::Dump(self.0.iter().filter_map(Service::mapping).collect()),
+        }
     }
 
-    /// Zero says that there is no such program. Of a version that is not there another's port is told, as
-    /// rpcbind does: the program itself says which versions it has, and rpcinfo(8) asks it that way.
-    fn port(&self, wanted: Mapping) -> u32 {
-        let of_program = || self.0.iter().filter(|m| (m.prog, m.prot) == (wanted.prog, wanted.prot));
-        of_program().find(|m| m.vers == wanted.vers).or_else(|| of_program().next_back()).map_or(0, |m| m.port)
+    fn answer_later(&self, by: Netid, call: rpcbind::Call) -> rpcbind::Reply {
+        use rpcbind::{Call, Reply};
+        match call {
+            Call::Set(_) | Call::Unset(_) => Reply::Done(false),
+            Call::GetAddr(wanted) => Reply::Addr(self.addr(by, &wanted, false)),
+            Call::GetVersAddr(wanted) => Reply::Addr(self.addr(by, &wanted, true)),
+            Call::Dump => Reply::Dump(self.0.iter().map(|service| service.binding(OWNER)).collect()),
+        }
     }
+
+    /// Zero says that there is no such program.
+    fn port(&self, wanted: Mapping) -> u32 {
+        let is_over = |service: &Service| service.mapping().is_some_and(|m| m.prot == wanted.prot);
+        self.find(wanted.prog, wanted.vers, is_over).map_or(0, |service| service.at.port().into())
+    }
+
+    /// Where it is over the transport that it is asked `by`, whatever the question says of that (RFC 1833, section
+    /// 2.2.1). Empty if there is no such program; of the very version, if that is to be `exact`.
+    fn addr(&self, by: Netid, wanted: &Binding, exact: bool) -> Bytes {
+        let found = self.find(wanted.prog, wanted.vers, |service| service.netid == by);
+        let found = found.filter(|service| !exact || service.vers == wanted.vers);
+        found.map_or_else(Bytes::new, |service| seen(service, &wanted.addr))
+    }
+
+    /// Of a version that is not there another one, as rpcbind does: the program itself says which versions it
+    /// has, and rpcinfo(8) asks it that way.
+    fn find(&self, prog: u32, vers: u32, is_over: impl Fn(&Service) -> bool) -> Option<&Service> {
+        let of_program = || self.0.iter().filter(|service| service.prog == prog && is_over(service));
+        of_program().find(|service| service.vers == vers).or_else(|| of_program().next_back())
+    }
+}
+
+/// How `from` came here.
+fn transport(from: Peer) -> Netid {
+    match (from.path, from.addr.ip().to_canonical().is_ipv4()) {
+        (Path::Datagram, true) => Netid::Udp,
+        (Path::Datagram, false) => Netid::Udp6,
+        (Path::Stream(_), true) => Netid::Tcp,
+        (Path::Stream(_), false) => Netid::Tcp6,
+    }
+}
+
+/// Where who asks finds it: if that is any address of this machine's, at the one that was `asked`.
+fn seen(service: &Service, asked: &[u8]) -> Bytes {
+    let mut at = service.at;
+    let asked = from_universal(asked).map(|asked| asked.ip());
+    if let Some(ip) = asked.filter(|ip| at.ip().is_unspecified() && ip.is_ipv4() == at.is_ipv4()) {
+        at.set_ip(ip);
+    }
+    universal(at)
 }
 
 /// Whether anybody could have put that address on a message: on a datagram from elsewhere. What is
@@ -49,29 +132,89 @@ mod tests {
     use super::*;
     use remora_wire::portmap::{IPPROTO_TCP, IPPROTO_UDP};
 
+    fn tcp(vers: u32, netid: Netid, at: &str) -> Service {
+        Service { prog: 100_003, vers, netid, at: at.parse().unwrap() }
+    }
+
     #[test]
     fn it_tells_what_it_knows_and_takes_nothing_in() {
+        use portmap::{Call::*, Reply};
         let nfs = Mapping { prog: 100_003, vers: 3, prot: IPPROTO_TCP, port: 2049 };
         let nfs2 = Mapping { vers: 2, port: 2050, ..nfs };
-        let portmap = Portmap::new(vec![nfs2, nfs]);
+        let portmap = Portmap::new(vec![
+            tcp(2, Netid::Tcp, "0.0.0.0:2050"),
+            tcp(3, Netid::Tcp, "0.0.0.0:2049"),
+            tcp(3, Netid::Tcp6, "[::]:2051"),
+        ]);
         let [far, near, mapped] = ["192.0.2.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1"].map(|a| a.parse().unwrap());
         let (udp, tcp) = (Peer::datagram(far), Peer::stream(far, 1));
         let all = Some(Reply::Dump(vec![nfs2, nfs]));
         for (from, call, want) in [
-            (udp, Call::Null, Some(Reply::Void)),
-            (udp, Call::GetPort(Mapping { port: 0, ..nfs }), Some(Reply::Port(2049))),
-            (udp, Call::GetPort(Mapping { vers: 2, ..nfs }), Some(Reply::Port(2050))),
-            (udp, Call::GetPort(Mapping { vers: 4, ..nfs }), Some(Reply::Port(2049))),
-            (udp, Call::GetPort(Mapping { prot: IPPROTO_UDP, ..nfs }), Some(Reply::Port(0))),
-            (udp, Call::GetPort(Mapping { prog: 1, ..nfs }), Some(Reply::Port(0))),
-            (Peer::datagram(near), Call::Set(Mapping { prog: 1, ..nfs }), Some(Reply::Done(false))),
-            (Peer::datagram(near), Call::Unset(nfs), Some(Reply::Done(false))),
-            (udp, Call::Dump, None),
-            (tcp, Call::Dump, all.clone()),
-            (Peer::datagram(near), Call::Dump, all.clone()),
-            (Peer::datagram(mapped), Call::Dump, all),
+            (udp, Null, Some(Reply::Void)),
+            (udp, GetPort(Mapping { port: 0, ..nfs }), Some(Reply::Port(2049))),
+            (udp, GetPort(Mapping { vers: 2, ..nfs }), Some(Reply::Port(2050))),
+            (udp, GetPort(Mapping { vers: 4, ..nfs }), Some(Reply::Port(2049))),
+            (udp, GetPort(Mapping { prot: IPPROTO_UDP, ..nfs }), Some(Reply::Port(0))),
+            (udp, GetPort(Mapping { prog: 1, ..nfs }), Some(Reply::Port(0))),
+            (Peer::datagram(near), Set(Mapping { prog: 1, ..nfs }), Some(Reply::Done(false))),
+            (Peer::datagram(near), Unset(nfs), Some(Reply::Done(false))),
+            (udp, Dump, None),
+            (tcp, Dump, all.clone()),
+            (Peer::datagram(near), Dump, all.clone()),
+            (Peer::datagram(mapped), Dump, all),
         ] {
-            assert_eq!(portmap.answer(from, call), want, "{from:?} {call:?}");
+            assert_eq!(portmap.answer(from, Call::V2(call)), want.map(super::Reply::V2), "{from:?} {call:?}");
         }
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_transport_and_the_version_that_are_asked_for() {
+        use rpcbind::Call::*;
+        let services = [
+            tcp(3, Netid::Tcp, "0.0.0.0:2049"),
+            tcp(2, Netid::Tcp6, "[::]:2050"),
+            tcp(3, Netid::Tcp6, "[::]:2049"),
+            tcp(3, Netid::Udp6, "[2001:db8::1]:2049"),
+        ];
+        let portmap = Portmap::new(services.to_vec());
+        let wanted = |vers, asked: &'static str| Binding {
+            prog: 100_003,
+            vers,
+            // Of no account.
+            netid: Bytes::from_static(b"ticots"),
+            addr: Bytes::from_static(asked.as_bytes()),
+            owner: Bytes::new(),
+        };
+        let [far, far4, mapped] =
+            ["[2001:db8::9]:1", "192.0.2.9:1", "[::ffff:192.0.2.9]:1"].map(|a| a.parse().unwrap());
+        let (udp6, tcp6) = (Peer::datagram(far), Peer::stream(far, 1));
+        for (from, call, want) in [
+            // Asked at an address, it is there; if that says nothing, anywhere.
+            (tcp6, GetAddr(wanted(3, "2001:db8::2.0.111")), "2001:db8::2.8.1"),
+            (Peer::stream(far4, 1), GetAddr(wanted(3, "192.0.2.2.0.111")), "192.0.2.2.8.1"),
+            (Peer::stream(mapped, 1), GetAddr(wanted(3, "192.0.2.2.0.111")), "192.0.2.2.8.1"),
+            (tcp6, GetAddr(wanted(3, "")), "::.8.1"),
+            (tcp6, GetAddr(wanted(3, "192.0.2.2.0.111")), "::.8.1"),
+            // Only there, wherever it was asked.
+            (udp6, GetAddr(wanted(3, "2001:db8::2.0.111")), "2001:db8::1.8.1"),
+            (tcp6, GetAddr(wanted(2, "")), "::.8.2"),
+            (tcp6, GetAddr(wanted(4, "")), "::.8.1"),
+            (tcp6, GetVersAddr(wanted(2, "")), "::.8.2"),
+            (tcp6, GetVersAddr(wanted(4, "")), ""),
+            (Peer::datagram(far4), GetAddr(wanted(3, "")), ""),
+            (tcp6, GetAddr(Binding { prog: 1, ..wanted(3, "") }), ""),
+        ] {
+            let want = Reply::Later(rpcbind::Reply::Addr(Bytes::from_static(want.as_bytes())));
+            assert_eq!(portmap.answer(from, Call::Later(call.clone())), Some(want), "{from:?} {call:?}");
+        }
+        let mine = wanted(3, "::.8.1");
+        for call in [Set(mine.clone()), Unset(mine)] {
+            let refused = Some(Reply::Later(rpcbind::Reply::Done(false)));
+            assert_eq!(portmap.answer(udp6, Call::Later(call)), refused);
+        }
+        assert_eq!(portmap.answer(udp6, Call::Later(Dump)), None);
+        let all = services.iter().map(|s| s.binding("superuser")).collect();
+        let all = Some(Reply::Later(rpcbind::Reply::Dump(all)));
+        assert_eq!(portmap.answer(tcp6, Call::Later(Dump)), all);
     }
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
+use remora_wire::mount;
 use remora_wire::nfs3::{self, Call, Fh, Status};
 use remora_wire::rpc::Outcome;
-use remora_wire::{mount, portmap};
+use remora_wire::rpcbind::Service;
 
 use crate::auth::Caller;
 use crate::cache::{Cache, Completion, Connections, EntryId, Request, Streams, Verdict};
@@ -19,7 +20,7 @@ use crate::in_flight::InFlight;
 use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
-use crate::portmap::{Portmap, may_be_forged};
+use crate::portmap::{self, Portmap, may_be_forged};
 use crate::{Exports, Programs, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
@@ -147,9 +148,9 @@ impl Server {
         }
     }
 
-    /// Makes it a portmapper as well, one that knows of these mappings and no others.
-    pub fn set_portmap(&mut self, mappings: Vec<portmap::Mapping>) {
-        self.portmap = Some(Portmap::new(mappings));
+    /// Makes it a portmapper as well, one that knows of these and no others.
+    pub fn set_portmap(&mut self, services: Vec<Service>) {
+        self.portmap = Some(Portmap::new(services));
         self.intake.read_portmap();
     }
 

@@ -15,6 +15,7 @@ pub mod nfs3;
 pub mod portmap;
 pub mod record;
 pub mod rpc;
+pub mod rpcbind;
 pub mod urgency;
 
 pub use xdr::{Error, Reader, Xdr};

@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use remora_wire::nfs2::*;
-use remora_wire::{Error, Reader, Xdr, mount, portmap};
+use remora_wire::rpcbind::{Netid, Service};
+use remora_wire::{Error, Reader, Xdr, mount, portmap, rpcbind};
 
 const FH: Fh = Fh([7; FH_SIZE]);
 
@@ -142,6 +143,28 @@ fn the_portmapper_is_laid_out_as_the_rfc_says_and_knows_no_callit() {
     portmap::Reply::Dump(vec![mapping]).encode(&mut out);
     assert_eq!(out, wire!(1, 100_003, 2, 17, 2049, 0));
     assert!(portmap::Call::decode(5, &mut Reader::new(vec![0; 100].into())).is_none());
+}
+
+#[test]
+fn rpcbind_is_laid_out_as_the_rfc_says_and_calls_nobody() {
+    let nfs = Service { prog: 100_003, vers: 3, netid: Netid::Tcp6, at: "[::1]:2049".parse().unwrap() };
+    let mut out = Vec::new();
+    rpcbind::Call::GetAddr(nfs.binding("me")).encode(&mut out);
+    let binding = wire!(100_003, 3, 4, b"tcp6", 7, b"::1.8.1\0", 2, b"me\0\0");
+    assert_eq!(out, binding);
+    assert_eq!(nfs.mapping(), None, "version 2 knows IPv4 only");
+    out.clear();
+    rpcbind::Reply::Dump(vec![nfs.binding("me")]).encode(&mut out);
+    assert_eq!(out, [wire!(1), binding, wire!(0)].concat());
+    out.clear();
+    rpcbind::Reply::Addr(rpcbind::universal(nfs.at)).encode(&mut out);
+    assert_eq!(out, wire!(7, b"::1.8.1\0"));
+    for (vers, proc, is_there) in
+        [(3, 3, true), (3, 5, false), (3, 9, false), (4, 5, false), (4, 9, true), (4, 10, false)]
+    {
+        let call = rpcbind::Call::decode(vers, proc, &mut Reader::new(vec![0; 100].into()));
+        assert_eq!(call.is_some(), is_there, "version {vers}, procedure {proc}");
+    }
 }
 
 #[test]

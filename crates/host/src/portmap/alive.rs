@@ -1,12 +1,12 @@
 //! Whether a server that a portmapper tells of is still there.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use remora_wire::portmap::{IPPROTO_TCP, IPPROTO_UDP, Mapping};
 use remora_wire::record::{self, RecordReader};
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::rpcbind::{Netid, Service};
 use remora_wire::{Reader, Xdr};
 
 /// How long it may take to answer, on this machine.
@@ -14,24 +14,25 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// Longer than any answer to NULL.
 const ANSWER_MAX: usize = 1024;
 
-/// Whether what `m` tells of answers to NULL on this machine, of which `here` is an address.
-pub(super) fn answers(here: SocketAddr, m: &Mapping) -> bool {
-    let Ok(port) = u16::try_from(m.port) else { return false };
-    let (at, xid) = (SocketAddr::new(here.ip(), port), getrandom::u32().unwrap_or(1));
-    let answer = match m.prot {
-        IPPROTO_UDP => over_udp(at, &null(m, xid)),
-        IPPROTO_TCP => over_tcp(at, &null(m, xid)),
-        _ => return false,
+/// Whether the program of `service`, of which the portmapper `here` says that it is on `port`, answers to NULL on this
+/// machine.
+pub(super) fn answers(here: SocketAddr, service: &Service, port: u32) -> bool {
+    let Ok(port) = u16::try_from(port) else { return false };
+    let ip = if service.netid.is_ipv4() { here.ip() } else { Ipv6Addr::LOCALHOST.into() };
+    let (at, xid) = (SocketAddr::new(ip, port), getrandom::u32().unwrap_or(1));
+    let answer = match service.netid {
+        Netid::Udp | Netid::Udp6 => over_udp(at, &null(service, xid)),
+        Netid::Tcp | Netid::Tcp6 => over_tcp(at, &null(service, xid)),
     };
     let header = answer.and_then(|mut r| ReplyHeader::decode(&mut r).map_err(|_| io::ErrorKind::InvalidData.into()));
     // Another program may have got the port since.
     header.is_ok_and(|header| header.xid == xid && matches!(header.outcome, Outcome::Success))
 }
 
-fn null(m: &Mapping, xid: u32) -> Vec<u8> {
+fn null(service: &Service, xid: u32) -> Vec<u8> {
     let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
     let mut message = Vec::new();
-    CallHeader { xid, prog: m.prog, vers: m.vers, proc: 0, cred, verf }.encode(&mut message);
+    CallHeader { xid, prog: service.prog, vers: service.vers, proc: 0, cred, verf }.encode(&mut message);
     message
 }
 

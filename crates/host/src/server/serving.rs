@@ -1,15 +1,15 @@
 //! A running server: started, asked, shut down.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use remora_atp::session::PublicKey;
 use remora_server::{Exports, Programs};
-use remora_wire::portmap::{self, Mapping};
-use remora_wire::{mount, nfs2, nfs3};
+use remora_wire::rpcbind::{self, Netid, Service};
+use remora_wire::{mount, nfs2, nfs3, portmap};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -85,7 +85,7 @@ impl Serving {
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
         let hub = Arc::new(Hub::new(options.core, seed, (limits, options.queueing), sockets, |core| {
             if let Some(at) = portmap_addr {
-                let list = mappings(&addrs, mount_addr).into_iter().chain(portmapper(at));
+                let list = services(&addrs, mount_addr).into_iter().chain(portmapper(at));
                 core.set_portmap(list.collect());
             }
         }));
@@ -127,9 +127,9 @@ impl Serving {
     }
 
     /// What a portmapper is to know of this server: every version of NFS and MOUNT, over UDP
-    /// and TCP.
-    pub fn mappings(&self) -> Vec<Mapping> {
-        mappings(&self.addrs, self.mount_addr)
+    /// and TCP, IPv4 and IPv6.
+    pub fn services(&self) -> Vec<Service> {
+        services(&self.addrs, self.mount_addr)
     }
 
     /// Most TCP connections it takes: fewer than asked for where the process may not open
@@ -226,7 +226,7 @@ fn doors(options: &Options) -> Vec<(SocketAddr, Programs)> {
 }
 
 /// NFS at the first of `addrs`, and MOUNT there too unless it has a port of its own.
-fn mappings(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Mapping> {
+fn services(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Service> {
     let Some(nfs) = addrs.first() else { return Vec::new() };
     let mount_at = mount_addr.as_ref().unwrap_or(nfs);
     [
@@ -236,17 +236,26 @@ fn mappings(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Mapping
         (mount::PROGRAM, mount::VERSION, mount_at),
     ]
     .into_iter()
-    .flat_map(|(prog, vers, addr)| over_both(prog, vers, addr.port()))
+    .flat_map(|(prog, vers, at)| over_all(prog, vers, *at))
     .collect()
 }
 
-fn portmapper(at: SocketAddr) -> [Mapping; 2] {
-    over_both(portmap::PROGRAM, portmap::VERSION, at.port())
+fn portmapper(at: SocketAddr) -> impl Iterator<Item = Service> {
+    // Version 2 knows IPv4 only.
+    let v2 = over_all(portmap::PROGRAM, portmap::VERSION, at).filter(|service| service.netid.is_ipv4());
+    v2.chain(rpcbind::VERSIONS.flat_map(move |vers| over_all(portmap::PROGRAM, vers, at)))
 }
 
-fn over_both(prog: u32, vers: u32, port: u16) -> [Mapping; 2] {
-    let over = |prot| Mapping { prog, vers, prot, port: u32::from(port) };
-    [over(portmap::IPPROTO_TCP), over(portmap::IPPROTO_UDP)]
+/// A program over every transport by which `at` is reached. `[::]` takes IPv4, too.
+fn over_all(prog: u32, vers: u32, at: SocketAddr) -> impl Iterator<Item = Service> {
+    let v4 = match at.ip().to_canonical() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(ip) => ip.is_unspecified().then_some(Ipv4Addr::UNSPECIFIED),
+    };
+    let v4 = v4.map(|ip| ([Netid::Tcp, Netid::Udp], SocketAddr::new(ip.into(), at.port())));
+    let v6 = at.ip().to_canonical().is_ipv6().then_some(([Netid::Tcp6, Netid::Udp6], at));
+    let families = v4.into_iter().chain(v6);
+    families.flat_map(move |(netids, at)| netids.map(|netid| Service { prog, vers, netid, at }))
 }
 
 fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<(TcpListener, Programs)>) -> Vec<AbortHandle> {

@@ -1,51 +1,48 @@
 //! Attacks on what tells clients the way: the portmapper, MOUNT, and UDP itself.
 
+use std::io;
+use std::net::SocketAddr;
+
 use bytes::Bytes;
-use remora_wire::mount;
 use remora_wire::nfs3::{self, Call, Fh, ReadArgs, Reply, Stable, WriteArgs};
-use remora_wire::portmap::{self, IPPROTO_UDP, Mapping};
 use remora_wire::rpc::{OpaqueAuth, Outcome};
+use remora_wire::rpcbind::{self, Netid, Service};
+use remora_wire::{Xdr, mount, portmap};
 
 use super::{Ground, MIB, Told};
 use crate::raw;
 
 /// CALLIT: sends on what it is told to, for portmappers that have it.
 const CALLIT: u32 = 5;
+/// DUMP: tells all that there is.
+const DUMP: u32 = 4;
 /// What the data of a large reply by datagram has at least, in bytes.
 const LARGE: usize = 32 << 10;
 
-/// Asks the portmapper to forget, to lie, to send for others, and to answer at length.
+/// Asks the portmapper to forget, to lie, to send for others, and to answer at length, in each of its versions.
 pub(super) fn portmap_abuse(ground: &Ground) -> Told {
     let datagrams = ground.datagrams(ground.portmap)?;
-    let ask = |xid, proc, args: &[u8]| {
-        raw::message(xid, (portmap::PROGRAM, portmap::VERSION, proc), OpaqueAuth::none(), args)
+    let lie = Service {
+        prog: nfs3::PROGRAM,
+        vers: nfs3::VERSION,
+        netid: Netid::Udp,
+        at: SocketAddr::new(ground.portmap.ip(), 9),
     };
-    let nfs = Mapping { prog: nfs3::PROGRAM, vers: nfs3::VERSION, prot: IPPROTO_UDP, port: 9 };
-    let mut args = Vec::new();
-    portmap::Call::Set(nfs).encode(&mut args);
-    let mut callit = args.clone();
-    callit.extend_from_slice(&[0; 4]);
+    let (mapping, binding) = (lie.mapping().map(|m| m.to_bytes()).unwrap_or_default(), lie.binding("").to_bytes());
     let (mut asked, mut factor_max) = (0, 0.0f64);
     while !ground.is_over() {
-        for (proc, args) in [(1, &args[..]), (2, &args), (CALLIT, &callit), (4, &[]), (0, &[])] {
-            asked += 1;
-            let message = ask(asked, proc, args);
-            let reply = datagrams.exchange(&message, 3)?;
-            let (outcome, mut results) = raw::outcome(&reply)?;
-            let as_it_should = match proc {
-                CALLIT => outcome == Outcome::ProcUnavail,
-                _ => match portmap::Reply::decode(proc, &mut results) {
-                    Ok(portmap::Reply::Done(done)) => !done,
-                    Ok(portmap::Reply::Dump(list)) => list.iter().all(|m| *m != nfs),
-                    Ok(_) => true,
-                    Err(_) => false,
-                },
-            };
-            if !as_it_should {
-                return Err(format!("procedure {proc}: {outcome}").into());
-            }
-            if proc != portmap::Call::Dump.proc() {
-                factor_max = factor_max.max(reply.len() as f64 / message.len() as f64);
+        for (vers, entry) in [(portmap::VERSION, &mapping), (3, &binding), (4, &binding)] {
+            let callit = [entry, &[0; 4][..]].concat();
+            for (proc, args) in [(1, &entry[..]), (2, entry), (CALLIT, &callit), (DUMP, &[]), (0, &[])] {
+                asked += 1;
+                let message = raw::message(asked, (portmap::PROGRAM, vers, proc), OpaqueAuth::none(), args);
+                let reply = datagrams.exchange(&message, 3)?;
+                if !is_refused(&reply, &lie, vers, proc)? {
+                    return Err(format!("version {vers}, procedure {proc} was done").into());
+                }
+                if proc != DUMP {
+                    factor_max = factor_max.max(reply.len() as f64 / message.len() as f64);
+                }
             }
         }
     }
@@ -53,6 +50,25 @@ pub(super) fn portmap_abuse(ground: &Ground) -> Told {
         return Err(format!("a reply has {factor_max:.1} times the length of its question").into());
     }
     Ok(format!("{asked} questions; replies at most {factor_max:.1} times as long, but for DUMP by this machine"))
+}
+
+/// Whether nothing was done that was asked for, and nobody is told of the `lie`.
+fn is_refused(reply: &Bytes, lie: &Service, vers: u32, proc: u32) -> io::Result<bool> {
+    let (outcome, mut results) = raw::outcome(reply)?;
+    Ok(match (proc, vers) {
+        (CALLIT, _) => outcome == Outcome::ProcUnavail,
+        (0, _) => outcome == Outcome::Success,
+        (_, portmap::VERSION) => match portmap::Reply::decode(proc, &mut results) {
+            Ok(portmap::Reply::Done(done)) => !done,
+            Ok(portmap::Reply::Dump(list)) => list.iter().all(|m| Some(*m) != lie.mapping()),
+            _ => false,
+        },
+        _ => match rpcbind::Reply::decode(proc, &mut results) {
+            Ok(rpcbind::Reply::Done(done)) => !done,
+            Ok(rpcbind::Reply::Dump(list)) => list.iter().all(|b| b.addr != rpcbind::universal(lie.at)),
+            _ => false,
+        },
+    })
 }
 
 /// Mounts under thousands of names, true and false, and asks for the list.

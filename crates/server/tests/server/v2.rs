@@ -8,6 +8,7 @@ use remora_vfs::Vfs;
 use remora_vfs::memory::OpKind;
 use remora_wire::nfs2::*;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+use remora_wire::rpcbind::{Netid, Service};
 use remora_wire::{Reader, mount, nfs3, portmap};
 
 use crate::world::{ROOT, World, only, tcp, udp};
@@ -422,7 +423,8 @@ fn a_portmapper_answers_only_where_it_was_asked_to_be_one() {
     };
     let nfs = portmap::Mapping { prog: PROGRAM, vers: 2, prot: portmap::IPPROTO_UDP, port: 2049 };
     assert_eq!(ask(&mut w, udp(), portmap::Call::GetPort(nfs)), (Outcome::ProgUnavail, None));
-    w.server.set_portmap(vec![nfs]);
+    let at = "0.0.0.0:2049".parse().unwrap();
+    w.server.set_portmap(vec![Service { prog: nfs.prog, vers: nfs.vers, netid: Netid::Udp, at }]);
     let ok = |reply| (Outcome::Success, Some(reply));
     assert_eq!(ask(&mut w, udp(), portmap::Call::GetPort(nfs)), ok(portmap::Reply::Port(2049)));
     assert_eq!(ask(&mut w, udp(), portmap::Call::Set(nfs)), ok(portmap::Reply::Done(false)));

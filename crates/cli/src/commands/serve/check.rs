@@ -45,7 +45,6 @@ fn planned(args: &Serve) -> Result<Plan> {
     descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;
     let mut plan = loaded.plan;
     plan.notes.extend(notes::of_user());
-    plan.notes.extend(notes::of_portmap(args)?);
     plan.notes.extend(notes::of_room(descriptors.connections(), exports, descriptors.max));
     Ok(plan)
 }

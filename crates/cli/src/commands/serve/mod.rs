@@ -136,7 +136,6 @@ fn started(args: &Serve) -> Result<([u8; 16], Loaded, Serving)> {
     ports::distinct(args)?;
     let mut plan = share::plan(args, Pipes::Read)?;
     plan.notes.extend(notes::of_user());
-    plan.notes.extend(notes::of_portmap(args)?);
     let key = key::of(args)?;
     let mut loaded = load::open(plan, &key, None)?;
     let serving = start(args, &loaded)?;
@@ -193,8 +192,8 @@ fn room(serving: &Serving, loaded: &Loaded) -> Option<String> {
 
 /// Tells this machine's rpcbind where we are.
 async fn register(serving: &Serving) -> Result<Registration> {
-    let mappings = serving.mappings();
-    let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, mappings)).await;
+    let services = serving.services();
+    let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, services)).await;
     let failed = |e: String| Error::refused("cannot register", e);
     done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
 }

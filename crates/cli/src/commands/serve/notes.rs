@@ -1,15 +1,12 @@
 //! What whoever starts a server may like to know about what it is started as, beside its exports.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_vfs::local::HandlesEnd;
 
 use super::share::{Share, shown};
-use crate::args::Serve;
-use crate::exit::{Error, Result};
 
 /// With fewer connections than these there is a word about it.
 const CONNECTIONS_FEW: usize = 256;
@@ -74,24 +71,4 @@ pub(super) fn of_room(connections: usize, exports: usize, files: usize) -> Optio
              that limit (ulimit -Hn; LimitNOFILE= in a unit of systemd)"
         )
     })
-}
-
-/// Whom a portmapper, ours or rpcbind, will not tell the ports. Version 2 knows IPv4 only (RFC 1833, section 3).
-pub(super) fn of_portmap(args: &Serve) -> Result<Option<String>> {
-    let flag = match (args.rpcbind, args.portmap) {
-        (true, _) => "--rpcbind",
-        (_, Some(_)) => "--portmap",
-        _ => return Ok(None),
-    };
-    match args.listen.ip() {
-        IpAddr::V4(_) => Ok(None),
-        // IPv4, too.
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
-            Ok(Some(format!("{flag} tells clients over IPv4 the ports; over IPv6 they need port= and mountport=")))
-        }
-        IpAddr::V6(at) => Err(Error::Usage(format!(
-            "{flag} is for clients over IPv4, which cannot reach [{at}]: listen on an IPv4 address or on [::], or leave \
-             it out and name the ports to clients (port=, mountport=)"
-        ))),
-    }
 }

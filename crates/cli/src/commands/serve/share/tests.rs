@@ -174,19 +174,6 @@ fn flags_about_terms_are_for_directories_alone() {
 }
 
 #[test]
-fn portmappers_are_for_ipv4() {
-    let note = |line: &[&str]| super::super::notes::of_portmap(&args(line));
-    for flag in ["--rpcbind", "--portmap"] {
-        assert_eq!(note(&["/", flag]).unwrap(), None);
-        assert_eq!(note(&["/", "--listen", "[::1]:2049"]).unwrap(), None);
-        assert!(note(&["/", flag, "--listen", "[::]:2049"]).unwrap().unwrap().contains("over IPv6"));
-        let error = note(&["/", flag, "--listen", "[::1]:2049"]).unwrap_err();
-        assert_eq!(error.code(), 2);
-        assert!(error.to_string().contains(flag), "{error}");
-    }
-}
-
-#[test]
 fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
     let top = tempfile::tempdir().unwrap();
     let dir = top.path().canonicalize().unwrap().join(OsStr::from_bytes(b"d\xff=x"));
