@@ -254,6 +254,7 @@ fn on_ganesha(proto: &str) {
         assert!(equal(&p.here(&format!("t2/{name}")), &p.here(&format!("t/{name}"))), "{name}");
     }
     assert_eq!(g.remora(&p, &["ls", &named("/")]), "a b\nt\n");
+    assert_eq!(g.remora(&p, &["ls", &format!("nfs://[::1]{root}/?proto={proto}")]), "a b\nt\n", "over IPv6");
     assert!(g.remora(&p, &["ls", "-l", &found("/t")]).contains("file 7 ü"));
     g.remora(&p, &["mv", &found("/a%20b/f"), &found("/t/g")]);
     g.remora(&p, &["rm", "-r", &found("/t")]);
