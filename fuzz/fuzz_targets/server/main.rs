@@ -62,7 +62,7 @@ fn command(world: &mut World, [op, what, who]: [u8; 3], bytes: &[u8]) {
             other(world, peer, Call { prog: mount::PROGRAM, vers, proc: u32::from(what % 6) }, path, what & HOLD != 0);
         }
         18 => {
-            let call = Call { prog: portmap::PROGRAM, vers: portmap::VERSION, proc: u32::from(what % 6) };
+            let call = Call { prog: portmap::PROGRAM, vers: 2 + u32::from(what / 10 % 3), proc: u32::from(what % 10) };
             other(world, peer, call, bytes.to_vec(), false);
         }
         _ => world.whole(peer, Bytes::copy_from_slice(bytes)),

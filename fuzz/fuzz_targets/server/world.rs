@@ -9,8 +9,8 @@ use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
 use remora_server::{Execute, Programs, Server};
 use remora_vfs::MemFs;
-use remora_wire::portmap::{self, Mapping};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth};
+use remora_wire::rpcbind::{Netid, Service};
 use remora_wire::{mount, nfs3};
 
 use crate::asked::{Asked, Handles};
@@ -88,7 +88,8 @@ impl World {
             replies: 0,
             came: Vec::new(),
         };
-        let nfs = Mapping { prog: nfs3::PROGRAM, vers: nfs3::VERSION, prot: portmap::IPPROTO_UDP, port: 2049 };
+        let at = SocketAddr::from(([0, 0, 0, 0], 2049));
+        let nfs = Service { prog: nfs3::PROGRAM, vers: nfs3::VERSION, netid: Netid::Udp, at };
         world.server.set_portmap(vec![nfs]);
         world.mount();
         world
