@@ -5,7 +5,6 @@ mod common;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -306,15 +305,10 @@ fn a_source_that_cannot_be_read_leaves_nothing_far_away() {
     let p = Place::new();
     fs::write(p.here("f"), noise(1000, 1)).unwrap();
     fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o000)).unwrap();
-    fs::set_permissions(p.here("..").canonicalize().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(p.srv(""), fs::Permissions::from_mode(0o777)).unwrap();
     let s = p.serve(&[]);
     let relay = p.relay_at(0, &s, &["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", "40ms"]);
-    let mut command = p.command(&["cp", "f", &relay.udp_url("/f")]);
-    if is_root() {
-        // Nobody in particular.
-        command.uid(65_534).gid(65_534);
-    }
+    let command = p.as_nobody(&["cp", "f", &relay.udp_url("/f")]);
     Running::start(command).finish().expect(1, &["f: permission denied"]);
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
 }

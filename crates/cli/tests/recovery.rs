@@ -4,13 +4,12 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::copies::{FAST, SIZE, SLOW, journals, resumed};
-use common::{Daemon, Place, Running, is_root, names, noise, until};
+use common::{Daemon, Place, Running, names, noise, until};
 use serde_json::Value;
 
 fn interrupt_and_resume(
@@ -342,15 +341,9 @@ fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
     fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
     let relay = p.relay_at(0, &s, SLOW);
-    let command = |args: &[&str]| {
-        let mut command = p.command(args);
-        if is_root() {
-            // Whom modes mean something to.
-            command.uid(65_534).gid(65_534);
-        }
-        Running::start(command)
-    };
-    for dir in [p.here(""), p.state(), p.here("..").canonicalize().unwrap()] {
+    // Whom modes mean something to.
+    let command = |args: &[&str]| Running::start(p.as_nobody(args));
+    for dir in [p.here(""), p.state()] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     }
     let running = command(&["cp", &relay.udp_url("/f"), "f"]);

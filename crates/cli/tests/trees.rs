@@ -5,14 +5,13 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use common::between::{Fate, between};
 use common::copies::resumed;
-use common::{Place, Running, is_root, names, noise};
+use common::{Place, Running, names, noise};
 use remora_wire::nfs3::{Call, Status};
 use skip::skipped;
 
@@ -83,7 +82,7 @@ fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
     }
     let s = p.serve(&[]);
     for (from, to) in [("t", s.url("/")), (&s.url("/t"), "back".to_owned())] {
-        as_nobody(&p, &["cp", "-rq", from, &to]).finish().expect(0, &[]);
+        Running::start(p.as_nobody(&["cp", "-rq", from, &to])).finish().expect(0, &[]);
     }
     for top in [p.srv("t"), p.here("back"), p.here("t")] {
         for dir in ["a/b/c", "a/b", "a", ""].map(|dir| top.join(dir)) {
@@ -113,9 +112,9 @@ fn a_tree_that_may_not_be_written_to_is_completed_where_a_file_had_failed() {
     ] {
         mode(&tree.join("d/b"), 0);
         ["d", ""].iter().for_each(|dir| mode(&tree.join(dir), 0o555));
-        as_nobody(&p, &["cp", "-rq", from, &to]).finish().expect(1, &["d/b", "permission denied"]);
+        Running::start(p.as_nobody(&["cp", "-rq", from, &to])).finish().expect(1, &["d/b", "permission denied"]);
         mode(&tree.join("d/b"), 0o644);
-        as_nobody(&p, &["cp", "-rq", "--resume", from, &to]).finish().expect(0, &[]);
+        Running::start(p.as_nobody(&["cp", "-rq", "--resume", from, &to])).finish().expect(0, &[]);
         assert_eq!(names(&copy.join("d")), ["a", "b"], "{to}");
         for dir in [copy.join("d"), copy, tree.join("d"), tree] {
             assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o555, "{}", dir.display());
@@ -152,16 +151,6 @@ fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
     });
     p.run(&["cp", "-rq", "t", &url]).expect(1, &["no space left"]);
     assert_eq!(names(&p.srv("t")), [""; 0]);
-}
-
-/// Runs a command as nobody in particular, if as root nothing would be forbidden.
-fn as_nobody(p: &Place, args: &[&str]) -> Running {
-    fs::set_permissions(p.here("..").canonicalize().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = p.command(args);
-    if is_root() {
-        command.uid(65_534).gid(65_534);
-    }
-    Running::start(command)
 }
 
 /// Success is reported when directories and links are on the disk, and their names. strace(1) sees it.
@@ -222,7 +211,7 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
     fs::write(p.srv("last"), "").unwrap();
     fs::set_permissions(p.srv(""), fs::Permissions::from_mode(0o777)).unwrap();
     let s = p.serve(&[]);
-    let out = as_nobody(&p, &["rm", "-r", &s.url("/t"), &s.url("/last")]).finish();
+    let out = Running::start(p.as_nobody(&["rm", "-r", &s.url("/t"), &s.url("/last")])).finish();
     shut.into_iter().for_each(|(dir, _)| set((dir, 0o755)));
     let denied = ["t/closed/x", "t/closed/y", "t/closed/deep", "t/secret"].map(|at| format!("{at}: permission denied"));
     out.expect(1, &denied.each_ref().map(String::as_str));

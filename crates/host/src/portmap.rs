@@ -212,7 +212,7 @@ impl Rpcbind {
     }
 
     fn ask_v4(&self, call: &rpcbind::Call) -> Result<rpcbind::Reply, RegisterError> {
-        let mut r = self.ask(*rpcbind::VERSIONS.end(), call.proc(), |out| call.encode(out))?;
+        let mut r = self.ask(rpcbind::VERSION_4, call.proc(), |out| call.encode(out))?;
         rpcbind::Reply::decode(call.proc(), &mut r).map_err(|_| RegisterError::NotAPortmapper(self.at))
     }
 

@@ -92,8 +92,10 @@ fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Pr
         (mount::PROGRAM, mount::VERSION_1 | 2) => Ok(Program::Mount(Version::V2)),
         (mount::PROGRAM, mount::VERSION) => Ok(Program::Mount(Version::V3)),
         (mount::PROGRAM, _) => spoken(mount::VERSION_1, mount::VERSION),
-        (portmap::PROGRAM, portmap::VERSION | 3..=4) if portmap => Ok(Program::Portmap(vers)),
-        (portmap::PROGRAM, _) if portmap => spoken(portmap::VERSION, *rpcbind::VERSIONS.end()),
+        (portmap::PROGRAM, _) if portmap => match vers {
+            portmap::VERSION | rpcbind::VERSION_3 | rpcbind::VERSION_4 => Ok(Program::Portmap(vers)),
+            _ => spoken(portmap::VERSION, rpcbind::VERSION_4),
+        },
         _ => Err(Outcome::ProgUnavail),
     }
 }

@@ -4,7 +4,6 @@
 //! [`portmap`](crate::portmap).
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
@@ -12,8 +11,10 @@ use crate::portmap::{IPPROTO_TCP, IPPROTO_UDP, Mapping};
 use crate::xdr::{get_list, put_list};
 use crate::{Error, Reader, Xdr};
 
-/// The versions spoken.
-pub const VERSIONS: RangeInclusive<u32> = 3..=4;
+/// The first of the versions spoken.
+pub const VERSION_3: u32 = 3;
+/// The latest, which asks for a program's very version, too.
+pub const VERSION_4: u32 = 4;
 
 /// RPCBPROC_SET.
 pub const PROC_SET: u32 = 1;
@@ -180,7 +181,7 @@ impl Call {
             PROC_UNSET => binding(Call::Unset),
             PROC_GETADDR => binding(Call::GetAddr),
             PROC_DUMP => Ok(Call::Dump),
-            PROC_GETVERSADDR if vers > 3 => binding(Call::GetVersAddr),
+            PROC_GETVERSADDR if vers != VERSION_3 => binding(Call::GetVersAddr),
             _ => return None,
         })
     }

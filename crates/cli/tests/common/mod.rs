@@ -8,6 +8,8 @@ pub(crate) mod trials;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -52,7 +54,28 @@ impl Place {
 
     /// The command, ready to be run.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_remora"));
+        self.command_of(env!("CARGO_BIN_EXE_remora").as_ref(), args)
+    }
+
+    /// The command as nobody in particular, whom the place is open to, if as root nothing would be forbidden.
+    pub(crate) fn as_nobody(&self, args: &[&str]) -> Command {
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        if !is_root() {
+            return self.command(args);
+        }
+        // What is built may lie where only root gets.
+        let binary = self.dir.path().join("remora");
+        if !binary.exists() && fs::hard_link(env!("CARGO_BIN_EXE_remora"), &binary).is_err() {
+            // Not by this process: while one has it open for writing, as children of other threads may, nobody can run it.
+            assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_remora")).arg(&binary).status().unwrap().success());
+        }
+        let mut command = self.command_of(&binary, args);
+        command.uid(65_534).gid(65_534);
+        command
+    }
+
+    fn command_of(&self, binary: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(binary);
         command.args(args).current_dir(self.dir.path().join("here")).env("XDG_STATE_HOME", self.state());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -243,7 +243,8 @@ fn services(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Service
 fn portmapper(at: SocketAddr) -> impl Iterator<Item = Service> {
     // Version 2 knows IPv4 only.
     let v2 = over_all(portmap::PROGRAM, portmap::VERSION, at).filter(|service| service.netid.is_ipv4());
-    v2.chain(rpcbind::VERSIONS.flat_map(move |vers| over_all(portmap::PROGRAM, vers, at)))
+    let later = [rpcbind::VERSION_3, rpcbind::VERSION_4];
+    v2.chain(later.into_iter().flat_map(move |vers| over_all(portmap::PROGRAM, vers, at)))
 }
 
 /// A program over every transport by which `at` is reached. `[::]` takes IPv4, too.
