@@ -150,7 +150,7 @@ impl Job {
             match started {
                 Started::Done(answer) => return answer,
                 Started::Unflushed(unflushed) => {
-                    let result = unflushed.flush().run(1);
+                    let result = unflushed.flush().run(&[]);
                     started = unflushed.flushed(result);
                 }
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use remora_base::{Rng, Time};
 use remora_server::{Ticket, Unflushed};
-use remora_vfs::{self as vfs, FlushKey};
+use remora_vfs::{self as vfs, Flush, FlushKey};
 
 use crate::agenda::Agenda;
 
@@ -108,5 +108,7 @@ impl Flushes {
 }
 
 fn flush(sharing: &[Parked]) -> vfs::Result<()> {
-    sharing.first().map_or(Ok(()), |job| job.unflushed.flush().run(sharing.len()))
+    let Some((first, others)) = sharing.split_first() else { return Ok(()) };
+    let others: Vec<&Flush> = others.iter().map(|job| job.unflushed.flush()).collect();
+    first.unflushed.flush().run(&others)
 }

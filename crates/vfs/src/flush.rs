@@ -5,6 +5,7 @@
 //! [`Ledger`] what must be flushed before they may be called stable. Changes whose flushes
 //! have the same [`FlushKey`] are served by one of them, as long as it begins after them all.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +23,7 @@ pub struct FlushKey {
 }
 
 /// How a file system does a flush.
-pub trait Flushing: Send + Sync {
+pub trait Flushing: Any + Send + Sync {
     /// Which flushes this one can stand in for.
     fn key(&self) -> FlushKey;
 
@@ -30,9 +31,8 @@ pub trait Flushing: Send + Sync {
     /// more of them.
     fn is_dear(&self) -> bool;
 
-    /// Puts on stable storage what `sharing` flushes (this one included, range: from 1) with
-    /// this key are to. Blocks.
-    fn run(&self, sharing: usize) -> Result<()>;
+    /// Puts on stable storage what this flush and `others`, which have the same key, are to. Blocks.
+    fn run(&self, others: &[&Flush]) -> Result<()>;
 
     /// Fails if a flush has failed since the change was begun that this one is for: what that
     /// flush lost may be this change, and the system tells only once.
@@ -58,10 +58,16 @@ impl Flush {
         self.0.is_dear()
     }
 
-    /// Does this one, for `sharing` that have the same key (this one included). Blocks. Each of
+    /// Does this one, for `others` that have the same key, too. Blocks. Each of
     /// them then has to ask for its own [`verdict`](Flush::verdict).
-    pub fn run(&self, sharing: usize) -> Result<()> {
-        self.0.run(sharing)
+    pub fn run(&self, others: &[&Flush]) -> Result<()> {
+        self.0.run(others)
+    }
+
+    /// The file system's own, if it is one of those. Flushes with the same [key](Flush::key) are of one kind.
+    pub fn flushing<T: Flushing>(&self) -> Option<&T> {
+        let flushing: &dyn Any = &*self.0;
+        flushing.downcast_ref()
     }
 
     /// Whether the change is stable, now that a flush with its key which began after it has

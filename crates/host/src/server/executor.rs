@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use remora_server::{Answer, Execute, Job, Started, Ticket, Unflushed};
-use remora_vfs::FlushKey;
 use remora_vfs::local::Devoted;
+use remora_vfs::{Flush, FlushKey};
 use remora_wire::nfs3::Status;
 
 use super::admission::Permit;
@@ -295,8 +295,9 @@ fn is_due(answers: usize, changes: usize, dear: bool, waited: Duration) -> bool 
 fn flush(hub: &Hub, key: FlushKey) {
     let jobs =
         hub.jobs.parked.gather(key, |job| if job.unflushed.flush().is_dear() { COMPANY_FOR } else { Duration::ZERO });
-    let result = jobs.first().map_or(Ok(()), |job| {
-        let flush = || job.unflushed.flush().run(jobs.len());
+    let result = jobs.split_first().map_or(Ok(()), |(first, others)| {
+        let others: Vec<&Flush> = others.iter().map(|job| job.unflushed.flush()).collect();
+        let flush = || first.unflushed.flush().run(&others);
         catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|_| {
             hub.counters.job_panics.count();
             Err(Status::ServerFault)

@@ -56,7 +56,7 @@ fn a_stable_write_is_answered_when_it_is_stable() {
     let second = unflushed(start(&mut w, 2, &write(&fh, 4, b"two")));
     assert_eq!((&w.fs.read_all(&id).unwrap()[..], w.fs.read_durable(&id).unwrap().len()), (&b"one two"[..], 0));
     assert_eq!(first.flush().key(), second.flush().key());
-    assert_eq!(first.flush().run(2), Ok(()), "one for both");
+    assert_eq!(first.flush().run(&[second.flush()]), Ok(()), "one for both");
     assert_eq!(&w.fs.read_durable(&id).unwrap()[..], b"one two");
     done(first.flushed(Ok(())));
     done(second.flushed(Ok(())));
@@ -79,19 +79,19 @@ fn a_failing_flush_is_reported_to_all_that_waited_and_to_those_it_may_have_hurt(
     let waited = unflushed(start(&mut w, 1, &write(&fh, 0, b"one")));
     let meanwhile = unflushed(start(&mut w, 2, &write(&fh, 3, b"two")));
     w.fs.fail_next(OpKind::Flush, Status::Io, 1);
-    let result = waited.flush().run(1);
+    let result = waited.flush().run(&[]);
     assert_eq!(result, Err(Status::Io));
     assert_ne!(w.fs.verifier(), before);
     let failed = format!("{:?}", done(waited.flushed(result)));
     assert!(failed.contains("Err(Other)"), "{failed}");
     // Its own flush finds nothing to do and succeeds, but what it wrote was lost.
-    let result = meanwhile.flush().run(1);
+    let result = meanwhile.flush().run(&[]);
     assert_eq!(result, Ok(()));
     let failed = format!("{:?}", done(meanwhile.flushed(result)));
     assert!(failed.contains("Err(Other)"), "{failed}");
 
     let after = unflushed(start(&mut w, 3, &write(&fh, 0, b"three")));
-    let result = after.flush().run(1);
+    let result = after.flush().run(&[]);
     assert!(format!("{:?}", done(after.flushed(result))).contains("Ok(())"));
 }
 
@@ -101,7 +101,7 @@ fn the_client_sees_the_verifier_that_its_data_is_safe_under() {
     let commit = Call::Commit(CommitArgs { fh: fh.clone(), offset: 0, count: 0 });
     for call in [write(&fh, 0, b"x"), commit] {
         let good = reply(&call, |_, u| {
-            let result = u.flush().run(1);
+            let result = u.flush().run(&[]);
             done(u.flushed(result))
         });
         let verf = match good {
@@ -114,7 +114,7 @@ fn the_client_sees_the_verifier_that_its_data_is_safe_under() {
         for why in [Status::Io, Status::NoSpc, Status::DQuot] {
             let bad = reply(&call, |w, u| {
                 w.fs.fail_next(OpKind::Flush, why, 1);
-                let result = u.flush().run(1);
+                let result = u.flush().run(&[]);
                 done(u.flushed(result))
             });
             assert_eq!(bad.status(), Some(why));

@@ -51,7 +51,7 @@ fn a_failed_flush_fails_all_who_shared_it_and_changes_the_verifier() {
         let elsewhere = write(&disk, &b, stable);
         assert_eq!(sharing[0].key(), sharing[1].key());
         fail_next(1);
-        let result = sharing[0].run(2);
+        let result = sharing[0].run(&[&sharing[1]]);
         assert_eq!(result, Err(Status::Io));
         for flush in &sharing {
             assert_eq!(flush.verdict(result), Err(Status::Io));
@@ -59,11 +59,11 @@ fn a_failed_flush_fails_all_who_shared_it_and_changes_the_verifier() {
         assert_ne!(disk.verifier(), before, "what was not committed is to be written again");
         // The kernel tells of a failure once: a good flush of another file proves nothing about
         // changes from before it.
-        assert_eq!(elsewhere.verdict(elsewhere.run(1)), Err(Status::Io));
+        assert_eq!(elsewhere.verdict(elsewhere.run(&[])), Err(Status::Io));
         // Whoever comes now is served.
         let after = disk.verifier();
         let fresh = write(&disk, &a, stable);
-        assert_eq!(fresh.verdict(fresh.run(1)), Ok(()));
+        assert_eq!(fresh.verdict(fresh.run(&[])), Ok(()));
         assert_eq!(disk.verifier(), after);
     }
 }

@@ -11,7 +11,7 @@ use siphasher::sip::SipHasher13;
 use crate::FileId;
 
 /// What an object is, wherever it is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Key {
     /// Inode number.
     pub(super) ino: u64,

@@ -270,7 +270,7 @@ mod tests {
             }
             let owed = ledger.take();
             assert!(!owed.is_empty());
-            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(1)), Ok(()), "{change}"));
+            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(&[])), Ok(()), "{change}"));
             assert_eq!(disk.verifier(), before, "{change}");
             std::fs::read_dir(dir.path()).unwrap().for_each(|f| std::fs::remove_file(f.unwrap().path()).unwrap());
         }

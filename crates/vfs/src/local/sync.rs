@@ -1,5 +1,7 @@
 //! Stable storage, and the verifier that tells when it failed.
 
+use std::collections::BTreeMap;
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -20,6 +22,10 @@ use super::syscalls::{fdatasync, fsync, syncfs};
 use super::{Disk, LocalDisk};
 use crate::Result;
 use crate::flush::{Flush, FlushKey, Flushing, Ledger};
+
+/// So many flushes of single files and directories take about as long as one of the whole file system, which takes
+/// with it whatever else is to be written there.
+const APART_MAX: usize = 2;
 
 /// The depth of a flush of the whole file system.
 const EVERYTHING: u8 = 3;
@@ -47,7 +53,7 @@ enum What {
     /// Attributes, or a directory's names.
     Object(Arc<OwnedFd>),
     /// The names in a directory and something new in it, or the attributes of a file: by
-    /// themselves if nobody else waits, or else with all of the file system.
+    /// themselves if little else waits, or else with all of the file system.
     Names(Arc<OwnedFd>, Option<Arc<OwnedFd>>),
     /// All of the file system.
     Everything,
@@ -151,7 +157,7 @@ impl LocalDisk {
     /// Whether changes of names that wait together are flushed with everything else.
     fn shares_everything(&self) -> bool {
         let Kind { has_journal, syncs_all, .. } = self.disk.kind;
-        !has_journal && syncs_all && self.later.is_some() && self.disk.together.is_promising()
+        !has_journal && syncs_all && self.later.is_some()
     }
 
     fn sync_fd(&self, key: Key, fd: Option<Arc<OwnedFd>>) -> Result<()> {
@@ -188,8 +194,28 @@ impl LocalDisk {
                 later.ledger.note(Flush::new(flush));
                 Ok(())
             }
-            None => flush.run(1),
+            None => flush.run(&[]),
         }
+    }
+}
+
+impl DiskFlush {
+    /// What this flush and `others` of names are of, each once; what was made comes before its name.
+    fn apart<'a>(&'a self, others: &[&'a Flush]) -> Vec<&'a OwnedFd> {
+        let (mut made, mut named) = (Vec::new(), BTreeMap::new());
+        for flush in iter::once(self).chain(others.iter().filter_map(|other| other.flushing())) {
+            if let What::Names(names, new) = &flush.what {
+                made.extend(new.as_deref());
+                named.insert(flush.key, &**names);
+            }
+        }
+        made.extend(named.into_values());
+        made
+    }
+
+    /// Whether so many are better flushed each by itself.
+    fn is_better_apart(&self, objects: usize) -> bool {
+        objects <= APART_MAX || !self.disk.together.is_promising()
     }
 }
 
@@ -211,11 +237,11 @@ impl Flushing for DiskFlush {
         !matches!(self.what, What::Data { .. })
     }
 
-    fn run(&self, sharing: usize) -> Result<()> {
+    fn run(&self, others: &[&Flush]) -> Result<()> {
         match &self.what {
             What::Data { data, stable, closes } => {
                 let owed = self.disk.files.owed.begin(self.key);
-                let holders = sharing + owed.holders(&data.fd);
+                let holders = 1 + others.len() + owed.holders(&data.fd);
                 let idle = closes.then(|| self.disk.files.idle(self.key, data, holders)).flatten();
                 let flush = |fd: &OwnedFd| match stable {
                     Stable::DataSync => fdatasync(fd),
@@ -232,11 +258,13 @@ impl Flushing for DiskFlush {
                 owed if owed.is_empty() => self.disk.sync_fully(fd),
                 owed => self.disk.pay(owed, |fd| fsync(fd)),
             },
-            What::Names(dir, made) if sharing == 1 => {
-                made.iter().try_for_each(|made| self.disk.sync_fully(made))?;
-                self.disk.sync_fully(dir)
+            What::Names(..) => {
+                let apart = self.apart(others);
+                if self.is_better_apart(apart.len()) {
+                    return apart.into_iter().try_for_each(|fd| self.disk.sync_fully(fd));
+                }
+                self.disk.together.time(|| self.disk.sync_everything())
             }
-            What::Names(..) => self.disk.together.time(|| self.disk.sync_everything()),
             What::Everything => self.disk.sync_everything(),
         }
     }
@@ -330,6 +358,7 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -340,7 +369,7 @@ mod tests {
     use super::super::flush_failure::{ACL, disk, me};
     use super::super::graveyard::Ways;
     use super::super::{LocalDisk, Options, identity, ids};
-    use super::{EVERYTHING, Kind};
+    use super::{DiskFlush, EVERYTHING, Kind};
     use crate::{FileId, Flush, Ledger, NodeKind, Vfs};
 
     #[test]
@@ -356,9 +385,65 @@ mod tests {
         let keys: Vec<_> = owed.iter().map(Flush::key).collect();
         let shared = !disk.disk.kind.has_journal;
         assert_eq!([keys[0] == keys[1], keys[1] == keys[2]], [shared; 2], "{keys:?}");
-        for (flush, sharing) in owed.iter().zip([1, 3, 3]) {
-            assert_eq!(flush.verdict(flush.run(sharing)), Ok(()));
+        let [first, others @ ..] = &owed[..] else { panic!("{owed:?}") };
+        for others in [&[][..], others] {
+            let done = first.run(&others.iter().collect::<Vec<_>>());
+            assert_eq!(first.verdict(done), Ok(()));
         }
+    }
+
+    /// A file system without a journal, whatever this one is.
+    fn without_journal(root: &OwnedFd, device: u64) -> Kind {
+        Kind { has_journal: false, syncs_all: true, ..Kind::of(root, device) }
+    }
+
+    #[test]
+    fn few_names_that_wait_together_are_not_flushed_with_all_that_others_have_left_to_write() {
+        let top = tempfile::tempdir().unwrap();
+        let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), without_journal).unwrap();
+        let ledger = Arc::<Ledger>::default();
+        let view = disk.deferring(&ledger).unwrap();
+        let [a, b] = [b"a", b"b"].map(|name| disk.mkdir(&me(), &disk.root(), name, &SetAttr::NONE).unwrap().id);
+        let remove = |dir: &FileId, name: &str| {
+            view.remove(&me(), dir, name.as_bytes()).unwrap();
+        };
+        let make = |dir: &FileId, name: &str| {
+            view.create(&me(), dir, name.as_bytes(), &CreateHow::Guarded(SetAttr::NONE)).unwrap();
+        };
+        let apart = || {
+            let owed = ledger.take();
+            let [first, others @ ..] = &owed[..] else { panic!("{owed:?}") };
+            let others: Vec<&Flush> = others.iter().collect();
+            let flushing: &DiskFlush = first.flushing().unwrap();
+            let objects = flushing.apart(&others).len();
+            let apart = flushing.is_better_apart(objects);
+            // The other way it may take long, and be avoided then.
+            if apart {
+                assert_eq!(first.verdict(first.run(&others)), Ok(()));
+            }
+            (objects, apart)
+        };
+        let names: Vec<String> = (0..8).map(|n| n.to_string()).collect();
+        for name in &names {
+            make(&a, name);
+            assert_eq!(apart(), (2, true), "a file and its name");
+        }
+        names[..4].iter().for_each(|name| remove(&a, name));
+        assert_eq!(apart(), (1, true), "names of one directory");
+        remove(&a, "4");
+        make(&a, "new");
+        remove(&a, "5");
+        assert_eq!(apart(), (2, true), "one file, and names of its directory");
+        for name in &names[6..] {
+            view.rename(&me(), (&a, name.as_bytes()), (&b, name.as_bytes())).unwrap();
+        }
+        assert_eq!(apart(), (2, true), "names of two directories");
+        make(&a, "one");
+        make(&a, "two");
+        assert_eq!(apart(), (3, false), "two files");
+        make(&a, "three");
+        remove(&b, "6");
+        assert_eq!(apart(), (3, false), "a file, its name and one elsewhere");
     }
 
     #[test]
@@ -420,7 +505,7 @@ mod tests {
         let root = disk.root();
         let owed = || {
             let owed = ledger.take();
-            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(1)), Ok(())));
+            owed.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(&[])), Ok(())));
             owed.iter().any(|flush| flush.key().depth == EVERYTHING)
         };
         let link = view.symlink(&me(), &root, b"link", &SetAttr::NONE, b"a").unwrap();
@@ -448,27 +533,27 @@ mod tests {
             let key = ids::decode(id).unwrap().0;
             u128::from(key.ino) << 64 | u128::from(key.born_ns)
         };
-        let flushed = |sharing| -> Vec<u128> {
+        let flushed = || -> Vec<u128> {
             let owed = ledger.take();
-            let run = |flush: &Flush| flush.verdict(flush.run(sharing));
+            let run = |flush: &Flush| flush.verdict(flush.run(&[]));
             owed.iter().for_each(|flush| assert_eq!(run(flush), Ok(())));
             owed.iter().map(|flush| flush.key().object).collect()
         };
         let make = |name: &[u8]| view.create(&me(), &dir, name, &CreateHow::Guarded(attr.clone())).unwrap().id;
         let (a, b) = (make(b"a"), make(b"b"));
-        assert_eq!(flushed(2), [object(&a), object(&dir), object(&b), object(&dir)]);
+        assert_eq!(flushed(), [object(&a), object(&dir), object(&b), object(&dir)]);
         view.remove(&me(), &dir, b"b").unwrap();
         view.setattr(&me(), &a, &attr, None).unwrap();
-        assert_eq!(flushed(2), [object(&dir), object(&a)]);
+        assert_eq!(flushed(), [object(&dir), object(&a)]);
 
         const ALL: u128 = 0;
         let link = view.symlink(&me(), &dir, b"link", &SetAttr::NONE, b"a").unwrap().id;
-        assert_eq!(flushed(1), [object(&dir), ALL], "a symbolic link");
+        assert_eq!(flushed(), [object(&dir), ALL], "a symbolic link");
         let pipe = view.mknod(&me(), &dir, b"pipe", &NodeKind::Fifo(attr.clone())).unwrap().id;
-        assert_eq!(flushed(1), [object(&dir), ALL], "a pipe");
+        assert_eq!(flushed(), [object(&dir), ALL], "a pipe");
         view.setattr(&me(), &pipe, &attr, None).unwrap();
-        assert_eq!(flushed(1), [object(&dir), ALL], "its mode");
+        assert_eq!(flushed(), [object(&dir), ALL], "its mode");
         view.link(&me(), &link, &disk.root(), b"another").unwrap();
-        assert_eq!(flushed(1), [object(&disk.root()), ALL], "its new name");
+        assert_eq!(flushed(), [object(&disk.root()), ALL], "its new name");
     }
 }

@@ -3,72 +3,143 @@
 //! Where a file system has no journal a new file must be synced beside its name, so new files
 //! cannot share the sync of their directory, nor can files whose attributes change. They can
 //! share that of the whole file system, which costs about as much as two of the others, unless
-//! somebody has left much to write there. That is found out by trying.
+//! somebody has left much to write there: then it takes seconds. Whether somebody has is found out by trying, for
+//! what the system tells is of all disks together. One that was slow is no reason to stop once little is left to be
+//! written anywhere; otherwise whoever left that goes on, and it is tried again when it has been done without for
+//! many times as long as it took.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What takes longer than this was not for the best.
 const SLOW: Duration = Duration::from_millis(40);
-/// After so many of those in a row it is left alone. One alone only shows that much had been left
-/// to write, which is written now: to rest would let as much gather again.
-const PATIENCE: u32 = 3;
-/// For how long it is then not tried again.
-const REST: Duration = Duration::from_secs(2);
+/// It is then not tried again for so many times as long as it took, and no longer than [`REST_MAX`].
+const REST: u32 = 20;
+const REST_MAX: Duration = Duration::from_secs(60);
+/// So many bytes are soon written.
+const LITTLE: u64 = 4 << 20;
+/// How often to look.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(super) struct Together {
     start: Instant,
-    /// Not before this many milliseconds after the start.
+    /// Not before this many milliseconds after the start, unless little is to be written.
     not_before: AtomicU64,
-    /// How many have been slow since the last that was not.
-    slow: AtomicU32,
+    looked: Mutex<Option<Looked>>,
+}
+
+/// What a look at the system told.
+#[derive(Clone, Copy)]
+struct Looked {
+    at: Instant,
+    little: bool,
 }
 
 impl Together {
     pub(super) fn new() -> Together {
-        Together { start: Instant::now(), not_before: AtomicU64::new(0), slow: AtomicU32::new(0) }
+        Together { start: Instant::now(), not_before: AtomicU64::new(0), looked: Mutex::default() }
     }
 
     /// Whether to try it.
     pub(super) fn is_promising(&self) -> bool {
-        self.now() >= self.not_before.load(Relaxed)
+        self.is_promising_if(unwritten)
+    }
+
+    /// `unwritten`: so many bytes are to be written to some disk, if that is known.
+    fn is_promising_if(&self, unwritten: impl FnOnce() -> Option<u64>) -> bool {
+        if self.now() >= self.not_before.load(Relaxed) {
+            return true;
+        }
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = looked.filter(|looked| looked.at.elapsed() < LOOK_EVERY);
+        let looked = looked.insert(fresh.unwrap_or_else(|| {
+            let little = unwritten().is_some_and(|bytes| bytes <= LITTLE);
+            Looked { at: Instant::now(), little }
+        }));
+        looked.little
     }
 
     /// Does it, and learns from how long it took.
     pub(super) fn time<T>(&self, sync: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = sync();
-        if began.elapsed() <= SLOW {
-            self.slow.store(0, Relaxed);
-        } else if self.slow.fetch_add(1, Relaxed) + 1 >= PATIENCE {
-            self.slow.store(0, Relaxed);
-            self.not_before.store(self.now() + REST.as_millis() as u64, Relaxed);
-        }
+        let took = began.elapsed();
+        let not_before = if took <= SLOW { 0 } else { self.now() + millis(took.saturating_mul(REST).min(REST_MAX)) };
+        self.not_before.store(not_before, Relaxed);
         done
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
+        millis(self.start.elapsed())
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
+
+/// The bytes that are to be written to some disk, or on their way there: see proc_vmstat(5).
+fn unwritten() -> Option<u64> {
+    let pages = pages_unwritten(&fs::read_to_string("/proc/vmstat").ok()?)?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
+fn pages_unwritten(vmstat: &str) -> Option<u64> {
+    let count = |name: &str| {
+        let rest = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        rest.trim().parse::<u64>().ok()
+    };
+    count("nr_dirty")?.checked_add(count("nr_writeback")?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn slow(together: &Together) {
+        together.time(|| std::thread::sleep(SLOW + Duration::from_millis(1)));
+    }
+
     #[test]
-    fn what_is_slow_again_and_again_is_left_alone_for_a_while() {
+    fn what_was_slow_is_left_alone_while_much_is_to_be_written() {
         let together = Together::new();
-        let slow = || together.time(|| std::thread::sleep(SLOW + Duration::from_millis(1)));
-        for resets in [true, false] {
-            (1..PATIENCE).for_each(|_| slow());
-            assert!(together.is_promising());
-            if resets {
-                together.time(|| ());
-            }
+        assert!(together.is_promising_if(|| panic!("nothing has been slow")));
+        slow(&together);
+        assert!(!together.is_promising_if(|| Some(LITTLE + 1)));
+        assert!(!together.is_promising_if(|| panic!("it was just looked")));
+        std::thread::sleep(LOOK_EVERY);
+        assert!(!together.is_promising_if(|| None), "nobody knows");
+        std::thread::sleep(LOOK_EVERY);
+        assert!(together.is_promising_if(|| Some(LITTLE)));
+        slow(&together);
+        together.time(|| ());
+        assert!(together.is_promising_if(|| panic!("the last was not")));
+    }
+
+    #[test]
+    fn it_is_tried_again_after_many_times_as_long() {
+        let together = Together::new();
+        slow(&together);
+        let slow = Instant::now();
+        while !together.is_promising_if(|| None) {
+            assert!(slow.elapsed() < REST_MAX);
+            std::thread::sleep(Duration::from_millis(5));
         }
-        slow();
-        assert!(!together.is_promising());
+        assert!(slow.elapsed() >= SLOW * (REST - 1), "{:?}", slow.elapsed());
+    }
+
+    #[test]
+    fn the_system_tells_what_is_unwritten() {
+        let vmstat = "nr_free_pages 100\nnr_dirty 7\nnr_writeback 5\nnr_dirtied 1000\nnr_writeback_temp 3\n";
+        assert_eq!(pages_unwritten(vmstat), Some(12));
+        for broken in
+            ["", "nr_dirty 7\n", "nr_dirty x\nnr_writeback 5\n", "nr_dirty 18446744073709551615\nnr_writeback 1\n"]
+        {
+            assert_eq!(pages_unwritten(broken), None, "{broken:?}");
+        }
+        assert!(unwritten().is_some());
     }
 }

@@ -70,7 +70,7 @@ impl Flushing for FileFlush {
         false
     }
 
-    fn run(&self, _sharing: usize) -> Result<()> {
+    fn run(&self, _others: &[&Flush]) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.number(&self.id) {
             Ok(number) => state.flush(number),

@@ -356,7 +356,7 @@ fn what_has_been_flushed_is_not_kept_open_for_writing() {
         assert!(!is_open());
         let write = |fs: &dyn Vfs| fs.write(&me(), &made, 0, &"x".into(), Stable::FileSync).unwrap();
         let flushes = owed(&fs, |fs| [(); 3].map(|()| write(fs)));
-        flushes[0].run(flushes.len()).unwrap();
+        flushes[0].run(&[&flushes[1], &flushes[2]]).unwrap();
         drop(flushes);
         assert!(!is_open(), "one flush was everybody's");
     }
@@ -396,7 +396,7 @@ fn changes_that_can_share_a_flush_say_so() {
     assert_eq!(rename.len(), 2);
     assert_eq!(rename[0].key(), remove(root, "g")[0].key(), "the new name first");
     for flush in one.iter().chain(&rename) {
-        assert_eq!(flush.verdict(flush.run(1)), Ok(()));
+        assert_eq!(flush.verdict(flush.run(&[])), Ok(()));
     }
     assert!(owed(&fs, |fs| fs.remove(&me, &root, b"none")).is_empty(), "nothing was changed");
 }
