@@ -261,7 +261,7 @@ impl Flushing for DiskFlush {
             What::Names(..) => {
                 let apart = self.apart(others);
                 if self.is_better_apart(apart.len()) {
-                    return apart.into_iter().try_for_each(|fd| self.disk.sync_fully(fd));
+                    return self.disk.sync_each(apart);
                 }
                 self.disk.together.time(|| self.disk.sync_everything())
             }
@@ -299,16 +299,30 @@ impl Disk {
     }
 
     fn sync_fully(&self, fd: &OwnedFd) -> Result<()> {
+        self.sync_each([fd])
+    }
+
+    /// Flushes these one after the other. With the first that cannot be synced by itself goes everything else.
+    fn sync_each<'a>(&self, fds: impl IntoIterator<Item = &'a OwnedFd>) -> Result<()> {
+        for fd in fds {
+            if !self.sync_by_itself(fd)? {
+                return self.sync_everything();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether that is possible.
+    fn sync_by_itself(&self, fd: &OwnedFd) -> Result<bool> {
         let mut possible = true;
-        let done = self.synced(fd, |fd| match fsync(fd) {
+        self.synced(fd, |fd| match fsync(fd) {
             Err(Errno::INVAL) => {
                 possible = false;
                 Ok(())
             }
             done => done,
-        });
-        // What cannot be synced by itself goes with everything else.
-        if possible { done } else { self.sync_everything() }
+        })?;
+        Ok(possible)
     }
 
     /// Without a journal syncfs(2) is not enough on ext4: it sends the device's flush when the
