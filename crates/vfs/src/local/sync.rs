@@ -200,17 +200,17 @@ impl LocalDisk {
 }
 
 impl DiskFlush {
-    /// What this flush and `others` of names are of, each once; what was made comes before its name.
-    fn apart<'a>(&'a self, others: &[&'a Flush]) -> Vec<&'a OwnedFd> {
+    /// What this flush and `others` of names are of, each once; what was made comes before its name. `None`: some are of
+    /// something else.
+    fn apart<'a>(&'a self, others: &[&'a Flush]) -> Option<Vec<&'a OwnedFd>> {
         let (mut made, mut named) = (Vec::new(), BTreeMap::new());
-        for flush in iter::once(self).chain(others.iter().filter_map(|other| other.flushing())) {
-            if let What::Names(names, new) = &flush.what {
-                made.extend(new.as_deref());
-                named.insert(flush.key, &**names);
-            }
+        for flush in iter::once(Some(self)).chain(others.iter().map(|other| other.flushing())) {
+            let DiskFlush { key, what: What::Names(names, new), .. } = flush? else { return None };
+            made.extend(new.as_deref());
+            named.insert(*key, &**names);
         }
         made.extend(named.into_values());
-        made
+        Some(made)
     }
 
     /// Whether so many are better flushed each by itself.
@@ -258,13 +258,10 @@ impl Flushing for DiskFlush {
                 owed if owed.is_empty() => self.disk.sync_fully(fd),
                 owed => self.disk.pay(owed, |fd| fsync(fd)),
             },
-            What::Names(..) => {
-                let apart = self.apart(others);
-                if self.is_better_apart(apart.len()) {
-                    return self.disk.sync_each(apart);
-                }
-                self.disk.together.time(|| self.disk.sync_everything())
-            }
+            What::Names(..) => match self.apart(others).filter(|apart| self.is_better_apart(apart.len())) {
+                Some(apart) => self.disk.sync_each(apart),
+                None => self.disk.together.time(|| self.disk.sync_everything()),
+            },
             What::Everything => self.disk.sync_everything(),
         }
     }
@@ -429,7 +426,7 @@ mod tests {
             let [first, others @ ..] = &owed[..] else { panic!("{owed:?}") };
             let others: Vec<&Flush> = others.iter().collect();
             let flushing: &DiskFlush = first.flushing().unwrap();
-            let objects = flushing.apart(&others).len();
+            let objects = flushing.apart(&others).unwrap().len();
             let apart = flushing.is_better_apart(objects);
             // The other way it may take long, and be avoided then.
             if apart {
