@@ -268,9 +268,10 @@ impl Remote {
     }
 
     /// The same while others are still worked at, so that it may have to wait; `None` if it takes more room than
-    /// many may that wait: then it is to be listed when its turn has come.
-    pub(crate) async fn list_early(&self, dir: &Fh) -> Result<Option<Listing>> {
-        self.list_within(dir, EARLY_MAX).await
+    /// many may that wait: then it is to be listed when its turn has come. It has for one with `depth` 0, from which
+    /// the others are known.
+    pub(crate) async fn list_early(&self, dir: &Fh, depth: usize) -> Result<Option<Listing>> {
+        self.list_within(dir, if depth == 0 { usize::MAX } else { EARLY_MAX }).await
     }
 
     /// What became of that, or the listing now that its turn has come.

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Place, Running, names, noise};
+use common::{Daemon, Place, Running, names, noise};
 use serde_json::Value;
 
 fn json_lines(text: &str) -> Vec<Value> {
@@ -41,6 +41,39 @@ fn ls_lists_sorted_and_long_and_as_json() {
     let stat = json_lines(&p.ok(&["stat", "--json", &s.url("/b")]));
     assert_eq!(stat, objects[1..2]);
     assert!(p.ok(&["stat", &s.url("/b")]).contains("5 bytes"));
+}
+
+#[test]
+fn ls_lists_whole_trees_and_goes_on_where_it_may_not_look() {
+    let p = Place::new();
+    for dir in ["b/inner/last", "a%", "shut"] {
+        fs::create_dir_all(p.srv(dir)).unwrap();
+    }
+    for file in ["c", "b/y", "b/x", "b/inner/f", "a%/g", "shut/h"] {
+        fs::write(p.srv(file), "").unwrap();
+    }
+    symlink("b", p.srv("a%/link")).unwrap();
+    // As root the server would let root look everywhere.
+    let srv = p.srv("");
+    let serve = ["serve", srv.to_str().unwrap(), "--listen", "127.0.0.1:0", "--squash", "all", "--json"];
+    let s = Daemon::start(p.server_command(&serve));
+    let tree = "a%\nb\nc\nshut\na%/g\na%/link\nb/inner\nb/x\nb/y\nshut/h\nb/inner/f\nb/inner/last\n";
+    assert_eq!(p.ok(&["ls", "-R", &s.url("/")]), tree);
+    assert_eq!(p.ok(&["ls", "-R", &s.udp_url("/")]), tree);
+    assert_eq!(p.ok(&["ls", "--recursive", &s.url("/b")]), "inner\nx\ny\ninner/f\ninner/last\n");
+    assert_eq!(p.ok(&["ls", "-R", &s.url("/c")]), "c\n");
+    assert!(p.ok(&["ls", "-lR", &s.url("/")]).contains("a%/link -> b\n"));
+    let objects = json_lines(&p.ok(&["ls", "-R", "--json", &s.url("/")]));
+    let names: Vec<&str> = objects.iter().map(|o| o["name"].as_str().unwrap()).collect();
+    assert_eq!(names, tree.lines().collect::<Vec<_>>());
+    fs::set_permissions(p.srv("shut"), fs::Permissions::from_mode(0o0)).unwrap();
+    let lacking = p.run(&["ls", "-R", &s.url("/")]);
+    lacking.expect(1, &["/shut: permission denied"]);
+    assert_eq!(lacking.stdout, tree.replace("shut/h\n", ""));
+    fs::create_dir_all(p.srv(&["d"; 258].join("/"))).unwrap();
+    let deep = p.run(&["ls", "-R", &s.url("/")]);
+    deep.expect(1, &["/shut: permission denied", "/d/d: directories lie too deep in one another"]);
+    assert_eq!(deep.stdout.lines().map(|line| line.matches('/').count()).max(), Some(256));
 }
 
 #[test]

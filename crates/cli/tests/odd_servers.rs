@@ -520,3 +520,30 @@ fn a_listing_that_goes_round_in_circles_ends() {
         p.run(&["ls", &url]).expect(1, &["the same entries", "broken"]);
     }
 }
+
+/// A page lost on the way is asked for again, so that it may take a few tries to see.
+#[test]
+fn a_directory_that_was_named_is_listed_once_however_large() {
+    let p = Place::new();
+    fs::create_dir(p.srv("d")).unwrap();
+    (0..6000).for_each(|n| fs::write(p.srv(&format!("d/file-with-a-long-name-{n}")), "").unwrap());
+    let s = p.serve(&[]);
+    let begun = Arc::new(AtomicU32::new(0));
+    let count = begun.clone();
+    let url = between(&s, usize::MAX, move |call| {
+        if matches!(&call, Call::ReadDirPlus(args) if args.cookie == 0) {
+            count.fetch_add(1, Relaxed);
+        }
+        Fate::Pass(call)
+    });
+    let url = url.replace("/?", "/d?");
+    for args in [&["ls", &url][..], &["ls", "-R", &url], &["cp", "-rq", &url, "copy"]] {
+        let is_listed_once = || {
+            begun.store(0, Relaxed);
+            p.ok(args);
+            fs::remove_dir_all(p.here("copy")).ok();
+            begun.load(Relaxed) == 1
+        };
+        assert!((0..3).any(|_| is_listed_once()), "{args:?}");
+    }
+}

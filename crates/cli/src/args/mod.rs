@@ -244,7 +244,10 @@ pub(crate) struct Ls {
     /// Show mode, links, owner, group, size and time of modification (UTC)
     #[arg(short)]
     pub(crate) long: bool,
-    /// Print an object for each entry: name, type, mode, nlink, uid, gid, size, used, fsid,
+    /// List what is in directories, too: paths from URL, each directory behind the one it is in
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Print an object for each entry: name (with -R the path from URL), type, mode, nlink, uid, gid, size, used, fsid,
     /// fileid, mtime_ns, ctime_ns; target of a link; name_hex of a name that is not UTF-8
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,36 +1,99 @@
-//! `remora ls`: lists a directory, sorted by name.
+//! `remora ls`: lists a directory, sorted by name, and with `-R` all that is below it.
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{Fh, FileType};
+use remora_wire::nfs3::{Attr, Fh, FileType};
 
+use super::several::Several;
 use crate::ahead::Ahead;
 use crate::args::Ls;
 use crate::exit::{self, Error, Result};
 use crate::object::{Object, long_line};
 use crate::out;
-use crate::pool::jobs_max;
+use crate::pool::{NEAR_MAX, jobs_max};
 use crate::remote::{Entry, Listing, Remote};
 use crate::servers::Servers;
 
+/// How deep directories may lie in one another.
+const DEPTH_MAX: usize = 256;
+/// So much is written at a time, in bytes: a long listing needs neither many writes nor much room.
+const PAGE: usize = 1 << 16;
+
 pub(crate) async fn run(args: Ls) -> Result {
-    let place = Servers::new(args.link).place(&args.url).await?;
-    let failed = |e| Error::remote(&args.url)(e);
-    let node = place.look(!args.long).await.map_err(failed)?;
-    let Listing { mut entries, unknown } = if node.is_dir() {
-        place.remote.list(&node.fh).await.map_err(failed)?
-    } else {
+    let place = Servers::new(args.link.clone()).place(&args.url).await?;
+    let (remote, url) = (&place.remote, args.url.clone());
+    let node = place.look(!args.long).await.map_err(Error::remote(&url))?;
+    let top = Dir { fh: node.fh.clone(), url, path: Vec::new(), depth: 0 };
+    if !node.is_dir() {
         let name = place.name().unwrap_or_default().to_owned();
-        Listing { entries: vec![Entry { name: name.into(), node }], unknown: Vec::new() }
-    };
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    let remote = &place.remote;
+        return print(remote, &args, &top, &[Entry { name: name.into(), node }]).await;
+    }
+    let mut told = Several::new("ls");
+    let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
+    dirs.push(top);
+    while let Some((dir, early)) = dirs.next().await? {
+        let Listing { mut entries, unknown } = match remote.list_now(&dir.fh, early).await {
+            Ok(listing) => listing,
+            Err(e) => {
+                told.settle(Err(Error::remote(&dir.url)(e)))?;
+                continue;
+            }
+        };
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        print(remote, &args, &dir, &entries).await?;
+        // What could not be looked at is told when all else is.
+        for (name, e) in unknown {
+            told.settle(Err(Error::remote(format!("{}: {}", dir.url, out::shown(&name)))(e)))?;
+        }
+        for inner in entries.iter().filter(|entry| args.recursive && entry.node.is_dir()) {
+            let inner = dir.inner(inner);
+            match inner.depth > DEPTH_MAX {
+                true => told.settle(Err(Error::refused(inner.url, "directories lie too deep in one another")))?,
+                false => dirs.push(inner),
+            }
+        }
+    }
+    told.finish()
+}
+
+/// A directory to be listed.
+struct Dir {
+    fh: Fh,
+    url: String,
+    /// From the one that was named, which has none.
+    path: Vec<u8>,
+    depth: usize,
+}
+
+impl Dir {
+    /// The path of what is in it.
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        match self.depth {
+            0 => name.to_owned(),
+            _ => [&self.path, &b"/"[..], name].concat(),
+        }
+    }
+
+    fn inner(&self, Entry { name, node }: &Entry) -> Dir {
+        let (url, path) = (out::below(&self.url, name), self.path_of(name));
+        Dir { fh: node.fh.clone(), url, path, depth: self.depth + 1 }
+    }
+}
+
+/// Lists it, before its turn perhaps.
+async fn list(remote: Remote, dir: Dir) -> (Dir, std::result::Result<Option<Listing>, ClientError>) {
+    let early = remote.list_early(&dir.fh, dir.depth).await;
+    (dir, early)
+}
+
+/// Prints what is in a directory, or what was named and is none.
+async fn print(remote: &Remote, args: &Ls, dir: &Dir, entries: &[Entry]) -> Result {
     let mut targets = Ahead::new(jobs_max(remote.session()), |link| target(remote.clone(), link));
     if args.long || args.json {
         entries.iter().filter(|e| is_link(e)).for_each(|link| targets.push(link.node.fh.clone()));
     }
     let mut page = String::new();
-    for entry in &entries {
+    for entry in entries {
         let target = match is_link(entry) {
             true => targets.next().await?.unwrap_or(Ok(None)),
             false => Ok(None),
@@ -39,39 +102,24 @@ pub(crate) async fn run(args: Ls) -> Result {
             Ok(target) => target,
             Err(e) => {
                 out::text(&page)?;
-                return Err(failed(e));
+                return Err(Error::remote(&dir.url)(e));
             }
         };
-        page.push_str(&line(entry, target.as_deref(), args.long, args.json)?);
-        // Written in pages, so that a long listing needs neither many writes nor much room.
-        if page.len() > 1 << 16 {
+        page.push_str(&line(args, &dir.path_of(&entry.name), &entry.node.attr, target.as_deref())?);
+        if page.len() > PAGE {
             out::text(&page)?;
             page.clear();
         }
     }
-    out::text(&page)?;
-    complain(&args.url, unknown)
+    out::text(&page)
 }
 
-/// What could not be looked at is told when all else is.
-fn complain(url: &str, unknown: Vec<(Bytes, ClientError)>) -> Result {
-    let mut code = 0;
-    for (name, e) in unknown {
-        let error = Error::remote(format!("{url}: {}", out::shown(&name)))(e);
-        exit::show("ls", &error);
-        code = error.code().max(code);
+fn line(args: &Ls, path: &[u8], attr: &Attr, target: Option<&[u8]>) -> Result<String> {
+    match () {
+        () if args.json => Ok(out::json_line(&Object::new(path, attr, target))? + "\n"),
+        () if args.long => Ok(long_line(path, attr, target)),
+        () => Ok(out::shown(path) + "\n"),
     }
-    if code == 0 { Ok(()) } else { Err(Error::Reported(code)) }
-}
-
-fn line(entry: &Entry, target: Option<&[u8]>, long: bool, json: bool) -> Result<String> {
-    if json {
-        return Ok(out::json_line(&Object::new(&entry.name, &entry.node.attr, target))? + "\n");
-    }
-    if long {
-        return Ok(long_line(&entry.name, &entry.node.attr, target));
-    }
-    Ok(out::shown(&entry.name) + "\n")
 }
 
 fn is_link(entry: &Entry) -> bool {

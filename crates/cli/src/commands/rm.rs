@@ -197,7 +197,7 @@ async fn remove_emptied(remote: &Remote, mut dirs: Vec<Arc<Dir>>, mut pool: Pool
 }
 
 async fn list(remote: Remote, dir: Arc<Dir>) -> (Arc<Dir>, std::result::Result<Option<Listing>, ClientError>) {
-    let early = remote.list_early(&dir.fh).await;
+    let early = remote.list_early(&dir.fh, dir.depth()).await;
     (dir, early)
 }
 

@@ -114,7 +114,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
 }
 
 async fn list(remote: Remote, dir: Down) -> (Down, Early) {
-    let early = remote.list_early(&dir.node.fh).await;
+    let early = remote.list_early(&dir.node.fh, dir.depth).await;
     (dir, early)
 }
 
