@@ -10,6 +10,8 @@ use remora_wire::nfs3::{EntryPlus, Fh};
 use crate::exit::is_lost;
 use crate::remote::Node;
 
+/// How deep directories may lie in one another.
+pub(crate) const DEPTH_MAX: usize = 256;
 /// The most entries looked at in a directory.
 const ENTRIES_MAX: usize = 10_000_000;
 /// The longest name, in bytes. Local systems end at 255 mostly, some file systems at 4032; NFS has no limit.

@@ -8,14 +8,13 @@ use super::several::Several;
 use crate::ahead::Ahead;
 use crate::args::Ls;
 use crate::exit::{self, Error, Result};
+use crate::listing::DEPTH_MAX;
 use crate::object::{Object, long_line};
 use crate::out;
 use crate::pool::{NEAR_MAX, jobs_max};
 use crate::remote::{Entry, Listing, Remote};
 use crate::servers::Servers;
 
-/// How deep directories may lie in one another.
-const DEPTH_MAX: usize = 256;
 /// So much is written at a time, in bytes: a long listing needs neither many writes nor much room.
 const PAGE: usize = 1 << 16;
 

@@ -11,14 +11,13 @@ use super::several::Several;
 use crate::ahead::Ahead;
 use crate::args::Rm;
 use crate::exit::{self, Error, Result};
+use crate::listing::DEPTH_MAX;
 use crate::out;
 use crate::pool::{NEAR_MAX, Pool};
 use crate::remote::{Listing, Node, Remote};
 use crate::servers::{Place, Servers};
 
 const COMMAND: &str = "rm";
-/// How deep directories may lie in one another.
-const DEPTH_MAX: usize = 256;
 
 pub(crate) async fn run(args: Rm) -> Result {
     let mut servers = Servers::new(args.link.clone());

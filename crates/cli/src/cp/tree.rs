@@ -24,13 +24,12 @@ use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
 use crate::ahead::Ahead;
 use crate::exit::{self, Error, Result};
+use crate::listing::DEPTH_MAX;
 use crate::object::type_name;
 use crate::out;
 use crate::pool::{NEAR_MAX, Pool, jobs_max};
 use crate::remote::{Entry, Listing, Node, Remote};
 
-/// How deep directories may lie in one another.
-const DEPTH_MAX: usize = 256;
 /// Why hidden names are left out: copied, they would meet those of the copies themselves.
 const UNFINISHED: &str = "copy that was not finished";
 
