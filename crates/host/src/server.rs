@@ -50,6 +50,7 @@ mod bind;
 mod connection;
 mod cost;
 mod counters;
+mod crew;
 mod datagram;
 mod descriptors;
 mod executor;

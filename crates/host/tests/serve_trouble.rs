@@ -5,14 +5,14 @@ mod serve_kit;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_host::server::{Options, Serving};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
 use remora_wire::mount;
-use remora_wire::nfs3::Call;
+use remora_wire::nfs3::{Call, Fh};
 use remora_wire::record::mark;
 use remora_wire::rpc::Outcome;
 use serve_kit::*;
@@ -423,6 +423,36 @@ fn a_shutdown_does_not_wait_for_a_disk_that_hangs() {
     let asked = Instant::now();
     assert_eq!(serving.shutdown().abandoned, 1);
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn disks_that_are_slow_are_asked_for_much_at_a_time() {
+    let (at_once, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // A file system in memory does one thing at a time, so there are many.
+    let disk = || -> Arc<dyn Vfs> {
+        let (fs, at_once, most) = (memory(), at_once.clone(), most.clone());
+        fs.set_fault(move |kind| {
+            if kind == OpKind::FsStat {
+                most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+                at_once.fetch_sub(1, Ordering::SeqCst);
+            }
+            None
+        });
+        fs
+    };
+    let names: Vec<String> = (0..24).map(|n| format!("/{n}")).collect();
+    let mut opts = sharing(names.iter().map(|name| (name.as_str(), disk())).collect());
+    opts.executor_threads = 2;
+    let (_serving, addr) = start(opts);
+    let mut tcp = Tcp::connect(addr);
+    let roots: Vec<Fh> = names.iter().map(|name| tcp.mount(name)).collect();
+    // With two at a time one is begun every 10 ms: nobody could say that nothing moves.
+    let calls = || (0..20).flat_map(|_| &roots);
+    calls().for_each(|root| tcp.send(&nfs_message(xid(), &Call::FsStat(root.clone()))));
+    calls().for_each(|_| drop(tcp.receive()));
+    let most = most.load(Ordering::SeqCst);
+    assert!(most >= 12, "never more than {most} of 24 at once");
 }
 
 #[test]

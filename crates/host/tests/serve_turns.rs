@@ -15,8 +15,8 @@ use serve_kit::*;
 
 /// What the busy client has waiting.
 const BACKLOG: usize = 100;
-/// Most of it that is done first. One is right; the threads that come when nothing moves may each take another.
-const BEFORE_MAX: usize = 20;
+/// Most of it that is done first: what is under way, and one in the busy client's turn.
+const BEFORE_MAX: usize = 2;
 /// Two clients may fall into the same turn, one time in 64.
 const TRIES: usize = 4;
 
@@ -49,6 +49,7 @@ fn done(stable: Stable, burst: fn(Call, Vec<Call>) -> Vec<Call>) -> Vec<OpKind> 
     fs.defer();
     let mut opts = options(fs.clone());
     opts.executor_threads = 1;
+    opts.executor_threads_more = 0;
     let (serving, addr) = start(opts);
     let [mut busy, mut modest] = [2, 3].map(|n| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, n), addr));
     let root = busy.mount("/");

@@ -23,6 +23,7 @@ use remora_vfs::{Flush, FlushKey};
 use remora_wire::nfs3::Status;
 
 use super::admission::Permit;
+use super::crew::Crew;
 use super::gathering::Gathering;
 use super::hub::Hub;
 use super::lanes::{Lane, Lanes};
@@ -55,14 +56,14 @@ pub(super) struct Work {
 }
 
 /// A job, and whose turn it is taken in.
-struct Waiting {
+pub(super) struct Waiting {
     turn: Turn,
     work: Work,
 }
 
 /// Something for a thread to do.
 #[expect(clippy::large_enum_variant, reason = "there are few of the others; a box for each job would cost more")]
-enum Task {
+pub(super) enum Task {
     /// A job.
     Execute(Waiting),
     /// The jobs of a lane, if nobody does them: one for each turn in which it was asked for.
@@ -146,9 +147,9 @@ impl JobQueue {
         self.tasks.pop_within(patience, |task| self.begin(task))
     }
 
-    /// See [`Queue::watch`].
-    pub(super) fn watch(&self, pause: Duration, taken: &mut usize) -> Option<bool> {
-        self.tasks.watch(pause, taken)
+    /// What waits for a thread.
+    pub(super) fn tasks(&self) -> &Queue<Task> {
+        &self.tasks
     }
 
     /// Drops what waits and sends the threads home.
@@ -165,17 +166,19 @@ impl JobQueue {
     }
 }
 
-/// Starts `n` threads (at least one).
-pub(super) fn start(hub: &Arc<Hub>, n: usize) -> io::Result<Vec<JoinHandle<()>>> {
+/// Starts `n` threads (at least one), of this crew.
+pub(super) fn start(hub: &Arc<Hub>, crew: &Arc<Crew>, n: usize) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |i| {
-        let hub = hub.clone();
-        std::thread::Builder::new().name(format!("disk-{i}")).spawn(move || work_until_idle(&hub, Duration::MAX))
+        let (hub, crew) = (hub.clone(), crew.clone());
+        let work = move || work_while(&hub, &crew, Duration::MAX, || true);
+        std::thread::Builder::new().name(format!("disk-{i}")).spawn(work)
     };
     (0..n.max(1)).map(spawn).collect()
 }
 
-/// Does what there is to do, and what comes, until nothing has come for so long.
-pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
+/// Does what there is to do, and what comes, until nothing has come for so long, or the thread is not to stay.
+pub(super) fn work_while(hub: &Hub, crew: &Crew, patience: Duration, may_stay: impl Fn() -> bool) {
+    let _counted = crew.join();
     let devoted = Devoted::begin();
     let next = || {
         hub.jobs.next_within(STAYS_CALLER_FOR).or_else(|| {
@@ -183,7 +186,7 @@ pub(super) fn work_until_idle(hub: &Hub, patience: Duration) {
             hub.jobs.next_within(patience)
         })
     };
-    while let Some(begun) = next() {
+    while let Some(begun) = may_stay().then(next).flatten() {
         finish(hub, begun);
     }
 }

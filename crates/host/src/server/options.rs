@@ -9,6 +9,8 @@ use remora_atp::session::{Guests, Identity};
 use remora_server::Config;
 use remora_wire::nfs3::PORT;
 
+use super::relief;
+
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -29,6 +31,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Threads that wait for disks (range: from 1). Default twice the cores, at least 4.
     pub executor_threads: usize,
+    /// Threads that join those while they wait and more is to be done (range: from 0). Default 60.
+    pub executor_threads_more: usize,
     /// How jobs that exclude one another wait. Default [`Queueing::Lanes`].
     pub queueing: Queueing,
     /// Threads that serve sockets (range: from 1). Default the cores, at most 8.
@@ -48,6 +52,7 @@ impl Options {
             core,
             seed: None,
             executor_threads: Options::default_threads(),
+            executor_threads_more: relief::THREADS_MAX,
             queueing: Queueing::Lanes,
             socket_threads: cores().min(8),
             limits: Limits::default(),
@@ -60,7 +65,8 @@ impl Options {
     }
 }
 
-fn cores() -> usize {
+/// Processors that the process may use.
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 

@@ -81,8 +81,10 @@ pub(super) struct Queue<T> {
     waking: AtomicBool,
     sleep: Mutex<()>,
     arrived: Condvar,
-    /// For who [watches](Queue::watch).
-    ended: Condvar,
+    /// Whether tasks have waited while no thread slept, since who looks after that last looked.
+    short: AtomicBool,
+    /// For who [looks after](Queue::await_shortage) it.
+    shortage: Condvar,
     /// How many tasks have been taken.
     taken: AtomicUsize,
 }
@@ -123,7 +125,8 @@ impl<T> Default for Queue<T> {
             waking: AtomicBool::new(false),
             sleep: Mutex::new(()),
             arrived: Condvar::new(),
-            ended: Condvar::new(),
+            short: AtomicBool::new(false),
+            shortage: Condvar::new(),
             taken: AtomicUsize::new(0),
         }
     }
@@ -185,20 +188,41 @@ impl<T> Queue<T> {
         while self.take(&Some).is_some() {}
         drop(self.lock());
         self.arrived.notify_all();
-        self.ended.notify_all();
+        self.shortage.notify_all();
     }
 
-    /// Looks after so long whether tasks wait and none has been taken meanwhile, which `taken`
-    /// remembers. `None` once the queue is closed.
-    pub(super) fn watch(&self, pause: Duration, taken: &mut usize) -> Option<bool> {
+    /// Waits until tasks wait and every thread is at work. `false` once the queue is closed.
+    pub(super) fn await_shortage(&self) -> bool {
+        let is_well = |_: &mut ()| !self.short.load(SeqCst) && !self.closed.load(SeqCst);
+        drop(self.shortage.wait_while(self.lock(), is_well).unwrap_or_else(PoisonError::into_inner));
+        !self.closed.load(SeqCst)
+    }
+
+    /// Waits for so long. `false` once the queue is closed.
+    pub(super) fn rest(&self, pause: Duration) -> bool {
         let is_open = |_: &mut ()| !self.closed.load(SeqCst);
-        let waited = self.ended.wait_timeout_while(self.lock(), pause, is_open);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        if self.closed.load(SeqCst) {
-            return None;
+        drop(self.shortage.wait_timeout_while(self.lock(), pause, is_open).unwrap_or_else(PoisonError::into_inner));
+        !self.closed.load(SeqCst)
+    }
+
+    /// Whether tasks wait and every thread is at work. If not, the next time is [noticed](Queue::await_shortage).
+    pub(super) fn is_short(&self) -> bool {
+        self.short.store(false, SeqCst);
+        let short = !self.order.is_empty() && self.sleepers.load(SeqCst) == 0;
+        if short {
+            self.short.store(true, SeqCst);
         }
-        let before = std::mem::replace(taken, self.taken.load(SeqCst));
-        Some(before == *taken && !self.order.is_empty())
+        short
+    }
+
+    /// How many tasks wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lines.iter().map(|line| line.len.load(SeqCst)).sum()
+    }
+
+    /// How many tasks have been taken so far.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(SeqCst)
     }
 
     /// The oldest task of the turn that is next, once begun.
@@ -237,9 +261,12 @@ impl<T> Queue<T> {
         tired
     }
 
-    /// Wakes a thread, if one sleeps and none is on its way.
+    /// Wakes a thread, if one sleeps and none is on its way. If none sleeps, who looks after that hears of it.
     fn wake(&self) {
-        if self.sleepers.load(SeqCst) == 0 || self.waking.load(SeqCst) {
+        if self.sleepers.load(SeqCst) == 0 {
+            return self.call_for_more();
+        }
+        if self.waking.load(SeqCst) {
             return;
         }
         let lock = self.lock();
@@ -247,6 +274,13 @@ impl<T> Queue<T> {
         drop(lock);
         if wake {
             self.arrived.notify_one();
+        }
+    }
+
+    fn call_for_more(&self) {
+        if !self.short.load(SeqCst) && !self.short.swap(true, SeqCst) {
+            drop(self.lock());
+            self.shortage.notify_all();
         }
     }
 
@@ -398,6 +432,33 @@ mod tests {
         queue.push(ONE, 0);
         takers.into_iter().for_each(|t| t.join().unwrap());
         assert!(queue.pop().is_none() && queue.take(&Some).is_none(), "nothing comes after the end");
+    }
+
+    #[test]
+    fn it_is_noticed_when_tasks_wait_and_every_thread_is_at_work() {
+        let queue = Arc::new(Queue::default());
+        let taker = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.pop()
+        });
+        while queue.sleepers.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        queue.push(ONE, 0);
+        assert_eq!(taker.join().unwrap(), Some(0));
+        assert!(!queue.is_short() && queue.waiting() == 0, "there was somebody for it");
+        queue.push(ONE, 1);
+        queue.push(ONE, 2);
+        assert!(queue.await_shortage() && queue.is_short(), "nobody is left who could come");
+        assert_eq!((queue.waiting(), queue.taken()), (2, 1));
+        assert!(queue.pop().is_some() && queue.pop().is_some());
+        assert!(!queue.is_short());
+        let watcher = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.await_shortage()
+        });
+        queue.close();
+        assert!(!watcher.join().unwrap() && !queue.rest(Duration::MAX), "nothing is waited for any more");
     }
 
     #[test]

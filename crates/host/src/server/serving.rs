@@ -15,11 +15,13 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use super::counters::Snapshot;
+use super::crew::Crew;
 use super::datagram::{self, DatagramSocket};
 use super::descriptors::Descriptors;
 use super::hub::Hub;
 use super::options::{Options, StartError};
-use super::{accept, bind, executor, objects, relief, upkeep};
+use super::relief::Relief;
+use super::{accept, bind, executor, objects, upkeep};
 use crate::atp::AtpEndpoint;
 
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
@@ -96,8 +98,10 @@ impl Serving {
             Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
         serving.hub.fit_connections(descriptors);
         let hub = &serving.hub;
-        serving.executors = executor::start(hub, options.executor_threads).map_err(StartError::Threads)?;
-        serving.executors.push(relief::start(hub).map_err(StartError::Threads)?);
+        let crew = Arc::new(Crew::default());
+        serving.executors = executor::start(hub, &crew, options.executor_threads).map_err(StartError::Threads)?;
+        let relief = Relief::new(hub.clone(), crew, options.executor_threads_more);
+        serving.executors.push(relief.start().map_err(StartError::Threads)?);
         serving.objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
         serving.intake = start_intake(hub, &runtime, listeners);
         let objects = serving.objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle());

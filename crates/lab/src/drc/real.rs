@@ -86,6 +86,7 @@ pub(super) fn serve(
     options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     options.seed = Some(seed);
     options.executor_threads = daemons;
+    options.executor_threads_more = 0;
     options.queueing = Queueing::Daemons;
     Ok(Serving::start(options)?)
 }
