@@ -177,7 +177,7 @@ impl Output {
     }
 }
 
-/// A command under way.
+/// A command under way; it ends with its owner, if not before.
 pub(crate) struct Running {
     child: Child,
     readers: Vec<std::thread::JoinHandle<String>>,
@@ -240,15 +240,20 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if self.started.elapsed() > deadline {
-                self.child.kill().unwrap();
-                panic!("still running after {deadline:?}");
-            }
+            assert!(self.started.elapsed() <= deadline, "still running after {deadline:?}");
             std::thread::sleep(Duration::from_millis(5));
         };
         let mut texts = self.readers.drain(..).map(|r| r.join().unwrap());
         let (stdout, stderr) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         Output { code: status.code().unwrap_or(-1), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both do nothing where it has ended.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
