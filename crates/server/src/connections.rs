@@ -26,6 +26,8 @@ struct Live {
     null: Option<u32>,
     /// How many it brought from that one on.
     calls: u64,
+    /// How many of them tell that their client goes on: not NULL, and not known to have come before on another stream.
+    new: u64,
     unanswered: u64,
     /// Whether a call came while another was not answered.
     pipelined: bool,
@@ -55,6 +57,7 @@ impl Connections {
         let live = self.live.entry(id).or_default();
         if let Some(xid) = xid {
             live.first = live.first.or(Some(First { xid, null: live.null }));
+            live.new += 1;
             live.call();
         }
     }
@@ -68,6 +71,15 @@ impl Connections {
         } else {
             live.null = live.null.or(Some(xid));
             live.unanswered += 1;
+        }
+    }
+
+    /// The call that has just come in from `peer` is one come again.
+    pub fn heard_before(&mut self, peer: Peer) {
+        if let Path::Stream(id) = peer.path
+            && let Some(live) = self.live.get_mut(&id)
+        {
+            live.new = live.new.saturating_sub(1);
         }
     }
 
@@ -112,6 +124,11 @@ impl Connections {
         self.live.get(&stream)?.first
     }
 
+    /// Whether the stream of this number brought something new before the call that has just come in.
+    pub(crate) fn brought_new(&self, stream: u64) -> bool {
+        self.live.get(&stream).is_some_and(|live| live.new > 1)
+    }
+
     /// What is known of the stream of this number, if it ended with everything delivered.
     pub(crate) fn of_ended(&self, stream: u64) -> Option<Ended> {
         self.ended.get(&stream).copied()
@@ -127,20 +144,40 @@ impl Live {
     }
 }
 
+/// What the host can tell of streams, by their numbers. It is asked rarely.
+pub trait Ends {
+    /// Whether all that it was given to send on that one, and is done with, has arrived at the other end, as far as
+    /// anybody can tell: `false` if nobody can.
+    fn has_arrived(&self, stream: u64) -> bool;
+
+    /// Whether the other end has broken that one off, so that nobody waits for anything there: `false` if nobody can tell.
+    fn is_broken(&self, stream: u64) -> bool;
+}
+
+/// Nobody can tell anything.
+impl Ends for () {
+    fn has_arrived(&self, _: u64) -> bool {
+        false
+    }
+
+    fn is_broken(&self, _: u64) -> bool {
+        false
+    }
+}
+
 /// What is known of streams when a request comes in.
 #[derive(Clone, Copy)]
 pub struct Streams<'a> {
     /// Which of them are there.
     pub connections: &'a Connections,
-    /// Whether all that the host was given to send on the one of this number, and is done with,
-    /// has arrived at the other end, as far as anybody can tell.
-    pub arrived: &'a dyn Fn(u64) -> bool,
+    /// What became of them.
+    pub ends: &'a dyn Ends,
 }
 
 impl<'a> Streams<'a> {
     /// Where nobody can tell what has arrived.
     pub fn unsure(connections: &'a Connections) -> Streams<'a> {
-        Streams { connections, arrived: &|_| false }
+        Streams { connections, ends: &() }
     }
 }
 

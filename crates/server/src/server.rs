@@ -12,7 +12,7 @@ use remora_wire::rpc::Outcome;
 use remora_wire::rpcbind::Service;
 
 use crate::auth::Caller;
-use crate::cache::{Cache, Completion, Connections, EntryId, Request, Streams, Verdict};
+use crate::cache::{Cache, Completion, Connections, Ends, EntryId, Request, Streams, Verdict};
 use crate::config::Config;
 use crate::cookies::Cookies;
 use crate::dispatch::{Incoming, NfsCall};
@@ -123,10 +123,8 @@ impl Server {
         self.intake.clone()
     }
 
-    /// Takes a message that has been read. `arrived` says whether all that the host was given to send
-    /// on the stream of this number, and is done with, has arrived at its other end, as far as
-    /// anybody can tell: `false` if nobody can. It is asked rarely.
-    pub fn take(&mut self, now: Time, read: Message, arrived: &dyn Fn(u64) -> bool) {
+    /// Takes a message that has been read. `ends` says what became of streams.
+    pub fn take(&mut self, now: Time, read: Message, ends: &dyn Ends) {
         let Message { from, incoming, request } = read;
         self.stats.messages += 1;
         match incoming {
@@ -144,7 +142,7 @@ impl Server {
                 self.stats.nfs2_calls += 1;
                 self.send(from, message(xid, Outcome::Success, |out| reply.encode(out)));
             }
-            Incoming::Nfs(call) => self.nfs(now, from, call, request, arrived),
+            Incoming::Nfs(call) => self.nfs(now, from, call, request, ends),
         }
     }
 
@@ -289,7 +287,7 @@ impl Server {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall, request: Option<Request>, arrived: &dyn Fn(u64) -> bool) {
+    fn nfs(&mut self, now: Time, from: Peer, nfs: NfsCall, request: Option<Request>, ends: &dyn Ends) {
         self.stats.nfs_calls += 1;
         self.stats.nfs2_calls += u64::from(nfs.form.version() == Version::V2);
         let NfsCall { xid, caller, call, form, args, .. } = nfs;
@@ -307,8 +305,12 @@ impl Server {
                 false => self.turn_away(from, xid, form, proc),
             };
         };
-        let streams = Streams { connections: &self.live, arrived };
-        match self.cache.begin(now, &request, streams, room) {
+        let streams = Streams { connections: &self.live, ends };
+        let verdict = self.cache.begin(now, &request, streams, room);
+        if verdict.is_known() {
+            self.live.heard_before(from);
+        }
+        match verdict {
             Verdict::Execute(entry) => {
                 self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Cached { request, entry });
             }
@@ -457,7 +459,7 @@ impl Core for Server {
 
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         let read = self.intake.read(from, Programs::All, bytes);
-        self.take(now, read, &|_| false);
+        self.take(now, read, &());
     }
 
     fn handle_timeout(&mut self, now: Time) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
+use remora_server::cache::Ends;
 use remora_server::{Execute, Programs, Server};
 use remora_vfs::MemFs;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth};
@@ -64,6 +65,22 @@ pub(crate) struct World {
     replies: u64,
     /// What the last message brought.
     came: Vec<(Peer, Bytes)>,
+}
+
+/// What is said of every stream.
+struct Told {
+    arrived: bool,
+}
+
+impl Ends for Told {
+    fn has_arrived(&self, _: u64) -> bool {
+        self.arrived
+    }
+
+    // The cache's own tests have streams that are broken off.
+    fn is_broken(&self, _: u64) -> bool {
+        false
+    }
 }
 
 impl World {
@@ -146,8 +163,7 @@ impl World {
         self.live.extend(stream(&from));
         self.messages += 1;
         let read = self.server.intake().read(from, Programs::All, message);
-        let arrived = self.arrived;
-        self.server.take(self.now, read, &|_| arrived);
+        self.server.take(self.now, read, &Told { arrived: self.arrived });
         self.settle(hold);
     }
 

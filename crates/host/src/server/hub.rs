@@ -24,7 +24,7 @@ use super::options::{Limits, Queueing};
 use super::places::{self, Held};
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
-use super::way::Way;
+use super::way::{Way, Ways};
 use crate::Clock;
 
 /// Stalled connections are given this long at most while room is short.
@@ -110,7 +110,7 @@ impl Hub {
         let read = self.intake.read(Peer::datagram(from), programs, message);
         self.with_core(self.shard_of(from), Some(permit), |state, now| {
             state.routes.heard(from, route);
-            state.core.take(now, read, &|_| false);
+            state.core.take(now, read, &());
         });
     }
 
@@ -125,7 +125,7 @@ impl Hub {
         let now = self.clock.now();
         for (message, permit) in read {
             let State { core, connections, .. } = &mut *state;
-            core.take(now, message, &|stream| connections.get(&stream).is_some_and(Way::seems_arrived));
+            core.take(now, message, &Ways(connections));
             state.drain(shard, now, Some(permit), &mut work);
         }
         self.release(shard, state, work);

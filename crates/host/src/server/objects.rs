@@ -206,6 +206,11 @@ impl Guest {
         self.id
     }
 
+    /// Whether its client has gone.
+    pub(super) fn is_broken(&self) -> bool {
+        self.remote.ended().is_some()
+    }
+
     /// Ends it once its requests are answered.
     pub(super) fn stop(&self) {
         self.stop.notify_one();

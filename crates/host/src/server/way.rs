@@ -1,9 +1,10 @@
 //! What the cores know a connection by, whatever carries it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use remora_base::{Peer, Time};
+use remora_server::cache::Ends;
 
 use super::connection::Connection;
 use super::objects::Guest;
@@ -28,6 +29,19 @@ impl From<Arc<Connection>> for Way {
 impl From<Arc<Guest>> for Way {
     fn from(guest: Arc<Guest>) -> Way {
         Way::Objects(guest)
+    }
+}
+
+/// Connections by number, for a core that asks what became of them.
+pub(super) struct Ways<'a>(pub(super) &'a HashMap<u64, Way>);
+
+impl Ends for Ways<'_> {
+    fn has_arrived(&self, connection: u64) -> bool {
+        self.0.get(&connection).is_some_and(Way::seems_arrived)
+    }
+
+    fn is_broken(&self, connection: u64) -> bool {
+        self.0.get(&connection).is_some_and(Way::is_broken)
     }
 }
 
@@ -59,10 +73,18 @@ impl Way {
 
     /// Whether the other end has got all that was sent, as far as anybody can tell. Of what is still
     /// on its way to the socket this says nothing.
-    pub(super) fn seems_arrived(&self) -> bool {
+    fn seems_arrived(&self) -> bool {
         match self {
             Way::Stream(connection) => connection.outbox.seems_arrived(),
             Way::Objects(_) => false,
+        }
+    }
+
+    /// Whether the other end has reset it, or is known to be gone.
+    fn is_broken(&self) -> bool {
+        match self {
+            Way::Stream(connection) => connection.outbox.is_broken(),
+            Way::Objects(guest) => guest.is_broken(),
         }
     }
 

@@ -4,7 +4,7 @@
 //!   credential and all its arguments. The port it comes from must be the same, but for
 //!   streams: the client may have reconnected from elsewhere, if the connection it came on is
 //!   gone or older than the one it comes on now. (The server may learn late, or never, that a
-//!   connection broke: a roaming client sends no FIN.)
+//!   connection broke: a roaming client sends no FIN.) What was read late on an older one is it if that was broken off.
 //! * Some programs begin with the same xid whenever they start, and so make the very request that
 //!   another run of them made. They are not taken for that one come again if their connections
 //!   began alike and the reply is known to have arrived; see `is_from_the_start`.
@@ -92,24 +92,31 @@ impl Entry {
         (is_later || self.is_cut_off(streams.connections)) && !self.is_from_the_start(request, streams)
     }
 
+    /// Whether `request` came first, on a connection that its client has broken off since, and was read late: this one is it,
+    /// come again on another.
+    fn is_moved_on(&self, request: &Request, streams: Streams) -> bool {
+        let Path::Stream(stream) = request.peer.path else { return false };
+        self.newest_path().is_some_and(|p| p > request.peer.path) && streams.ends.is_broken(stream)
+    }
+
     /// Whether `request` is that of a program which has started over and counts from the same
     /// beginning, and not this one come again: both connections began alike, and nobody asks
     /// again for a reply that has arrived. Where the old connection is gone its reply may have
     /// been lost beyond whoever acknowledged it (a tunnel's end). So there the new one must have brought something
-    /// else before, since what comes again comes first; or the old one brought other calls when this one had been
+    /// new before, since what comes again comes first; or the old one brought other calls when this one had been
     /// answered, and never one before its turn: then its client had the reply.
     fn is_from_the_start(&self, request: &Request, streams: Streams) -> bool {
         let State::Done { path: Peer { path: Path::Stream(old), .. }, reply, .. } = &self.state else { return false };
-        let Path::Stream(new) = request.peer.path else { return false };
+        let Path::Stream(new) = &request.peer.path else { return false };
         let known = streams.connections;
-        let Some(first) = known.first(new) else { return false };
+        let Some(first) = known.first(*new) else { return false };
         match known.first(*old) {
             // Whoever asks first whether anybody is there, and then for this, may be at what it was not answered.
             Some(then) => {
                 let is_asked_first = request.xid == first.xid && first.null.is_some();
-                then == first && !is_asked_first && reply.is_unique() && (streams.arrived)(*old)
+                then == first && !is_asked_first && reply.is_unique() && streams.ends.has_arrived(*old)
             }
-            None => known.of_ended(*old).is_some_and(|e| e.first == first && (request.xid != first.xid || e.in_step)),
+            None => known.of_ended(*old).is_some_and(|e| e.first == first && (known.brought_new(*new) || e.in_step)),
         }
     }
 
@@ -189,6 +196,9 @@ impl Full {
         }
         if !request.is_stream() {
             return None;
+        }
+        if let Some(id) = namesakes().find(|id| is(id, &|e| e.is_moved_on(request, streams))) {
+            return Some(id);
         }
         let id = namesakes().find(|id| is(id, &|e| e.may_be_again(request, streams)))?;
         self.entries.get_mut(id)?.port = port;

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use remora_base::{Peer, Time};
 use remora_wire::nfs3::{NfsTime, Proc};
 
-pub use crate::connections::{Connections, Streams};
+pub use crate::connections::{Connections, Ends, Streams};
 pub use key::{Keys, Request};
 
 /// Which cache, and how large.
@@ -130,6 +130,16 @@ pub enum Verdict {
     Check(EntryId),
     /// It would be executed if there were room. Nothing was noted.
     NoRoom,
+}
+
+impl Verdict {
+    /// Whether the request is one come again.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Verdict::InProgress | Verdict::Recent | Verdict::Replay(_) | Verdict::Check(_) => true,
+            Verdict::Execute(_) | Verdict::NoRoom => false,
+        }
+    }
 }
 
 /// A file's times, by which Juszczak's cache sees that it has not changed since.

@@ -23,7 +23,16 @@ impl Bench {
 
     fn begin(&mut self, request: &Request) -> Verdict {
         self.live.heard(request.peer, Some(request.xid));
-        self.cache.begin(self.now, request, Streams::unsure(&self.live), true)
+        self.decide(request, &())
+    }
+
+    /// What is decided of a request that has been heard of.
+    fn decide(&mut self, request: &Request, ends: &dyn Ends) -> Verdict {
+        let verdict = self.cache.begin(self.now, request, Streams { connections: &self.live, ends }, true);
+        if verdict.is_known() {
+            self.live.heard_before(request.peer);
+        }
+        verdict
     }
 
     /// Begins what must be executed.
@@ -47,6 +56,22 @@ impl Bench {
 
     fn wait(&mut self, secs: u64) {
         self.now += Duration::from_secs(secs);
+    }
+}
+
+/// Streams on which all has arrived, and those that were broken off.
+struct Told {
+    arrived: Vec<u64>,
+    broken: Vec<u64>,
+}
+
+impl Ends for Told {
+    fn has_arrived(&self, stream: u64) -> bool {
+        self.arrived.contains(&stream)
+    }
+
+    fn is_broken(&self, stream: u64) -> bool {
+        self.broken.contains(&stream)
     }
 }
 

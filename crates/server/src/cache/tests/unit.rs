@@ -180,9 +180,11 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
             }
         }
         b.live.heard(second.peer, Some(begins));
-        let arrived = |stream| stream == 1 && matches!(old, Old::Arrived | Old::BeingSent);
-        let streams = Streams { connections: &b.live, arrived: &arrived };
-        match b.cache.begin(b.now, &second, streams, true) {
+        if begins != xid {
+            b.live.heard(second.peer, Some(xid));
+        }
+        let arrived = if matches!(old, Old::Arrived | Old::BeingSent) { vec![1] } else { Vec::new() };
+        match b.decide(&second, &Told { arrived, broken: Vec::new() }) {
             Verdict::Execute(Some(id)) => {
                 assert!(again, "{what}");
                 b.finish(&second, id, ok("done again"));
@@ -216,10 +218,50 @@ fn who_asks_null_before_it_asks_again_is_no_program_that_starts_over() {
         }
         b.run(&first, "done");
         b.live.answered(first.peer);
-        let streams = Streams { connections: &b.live, arrived: &|_| true };
-        let verdict = b.cache.begin(b.now, &second, streams, true);
+        let verdict = b.decide(&second, &Told { arrived: vec![1, 2], broken: Vec::new() });
         let is_replay = verdict == Verdict::Replay("done".into());
         assert_eq!(is_replay, !again, "{nulls:?}, {began}, {xid}, {begins}: {verdict:?}");
+    }
+}
+
+#[test]
+fn calls_that_come_again_one_behind_the_other_are_no_program_that_starts_over() {
+    for null_between in [false, true] {
+        let mut b = Bench::new(Config::full());
+        let [old, new] = [("700", 1), ("701", 2)].map(|(port, id)| tcp(&format!("10.0.0.1:{port}"), id));
+        let calls = |peer| [1, 2, 3].map(|xid| write(peer, xid));
+        let ids = calls(old).map(|call| b.start(&call));
+        for (call, id) in calls(old).iter().zip(ids) {
+            b.finish(call, id, ok("done"));
+            b.live.answered(old);
+        }
+        // Whoever acknowledged the replies, a tunnel's end, and ended the connection then, was not the client.
+        b.live.ended(old);
+        for call in calls(new) {
+            assert_eq!(b.begin(&call), Verdict::Replay("done".into()), "{call:?}");
+            if null_between {
+                b.live.heard_null(new, 9);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_read_late_on_a_connection_that_was_broken_off_is_what_came_again_on_another() {
+    for (broken, answered) in [(true, true), (true, false), (false, true)] {
+        let mut b = Bench::new(Config::full());
+        let (late, again) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:701", 2), 1));
+        b.live.heard(late.peer, Some(1));
+        let id = b.start(&again);
+        if answered {
+            b.finish(&again, id, ok("done"));
+        }
+        let told = Told { arrived: Vec::new(), broken: if broken { vec![1] } else { Vec::new() } };
+        let want = if answered { Verdict::Replay("done".into()) } else { Verdict::InProgress };
+        let verdict = b.decide(&late, &told);
+        assert_eq!(verdict == want, broken, "where both are open they are two programs': {verdict:?}");
+        // And it stays what the newer connection brought.
+        assert_eq!(b.begin(&write(tcp("10.0.0.1:702", 3), 1)) == want, broken);
     }
 }
 
