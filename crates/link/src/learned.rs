@@ -180,9 +180,10 @@ impl Learned {
         self.spells[0] = self.spells[0].max(run.bits());
     }
 
-    /// The same, and so much was `sent`: counts the rounds without growth.
+    /// The same, and so much was `sent`: counts the rounds without growth. Before any train is measured there is nothing
+    /// that could grow: others' few frames would make it level at nothing, and no train come to its end.
     pub(crate) fn round(&mut self, confirmed: u64, sent: u64) {
-        if confirmed < self.round_ends {
+        if confirmed < self.round_ends || self.best() == 0 {
             return;
         }
         self.round_ends = sent;

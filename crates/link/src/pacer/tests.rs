@@ -97,3 +97,22 @@ fn probes_in_a_pause_do_not_make_a_hop_seem_slow() {
     let carried = Rate::mbit(1).bits() / 8 * 6 / 10;
     assert!(least >= carried * 9 / 10, "{least} of {carried} bytes may be under way");
 }
+
+/// Another destination's few frames, each by itself, are no train and tell of no rate.
+#[test]
+fn a_rate_that_nobody_has_seen_is_not_taken_to_have_found_its_level() {
+    let config = Config { rate: None, duplex: Duplex::Full, ..Config::default() };
+    let (mut pacer, lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
+    for n in 0..10 {
+        let now = Time::from_millis(20 * n);
+        let alone = pacer.send(now, 60, true, &config);
+        pacer.confirm(now + Duration::from_millis(20), &alone, true, 0, &lag, &config);
+    }
+    let now = Time::from_millis(200);
+    let mut sent = 0;
+    while sent < 100 && pacer.gate(now, &config) == Gate::Open {
+        pacer.send(now, FRAME, true, &config);
+        sent += 1;
+    }
+    assert!(sent >= FIRST_FRAMES, "{sent} frames at once");
+}
