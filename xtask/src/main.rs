@@ -24,17 +24,17 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask test                    everything a newcomer needs to run
-  cargo xtask test -p remora-wire     the tests of one crate
-  cargo xtask tidy                    the import law and the house style
-  cargo xtask sim --seeds 10000       a long swarm in the simulator
-  cargo xtask repro 8675309           the one world of this seed, with its trace
-  cargo xtask repro --atp 8675309     the same, of the swarm of ATP endpoints
-  cargo xtask attack --seconds 10     a live server under attack
+  cargo xtask test                    # everything a newcomer needs to run
+  cargo xtask test -p remora-wire     # the tests of one crate
+  cargo xtask tidy                    # the import law and the house style
+  cargo xtask sim --seeds 10000       # a long swarm in the simulator
+  cargo xtask repro 8675309           # the one world of this seed, with its trace
+  cargo xtask repro --atp 8675309     # the same, of the swarm of ATP endpoints
+  cargo xtask attack --seconds 10     # a live server under attack
   cargo xtask fuzz nfs3_call --seconds 60
   cargo xtask install-libatp --prefix /usr/local
-  cargo xtask interop git fsx         parts of what the Linux client is put to
-  cargo xtask ci                      all of it, as the build machine does";
+  cargo xtask interop git fsx         # parts of what the Linux client is put to
+  cargo xtask ci                      # all of it, as the build machine does";
 
 #[derive(Subcommand)]
 enum Command {

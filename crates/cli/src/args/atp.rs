@@ -28,7 +28,8 @@ Examples:
   remora lab atp --html atp.html
   # lines of time_s,rate_Bps; or a Mahimahi trace
   remora lab atp deadlines --trace mine.csv
-  remora lab atp bulk --real   real endpoints, the kernel's TCP (as root)
+  # real endpoints, the kernel's TCP (as root)
+  remora lab atp bulk --real
   remora lab atp deadlines --real --workload equal --seeds 1 --from 140s \\
       --length 60s
   remora lab atp --json \\

@@ -21,12 +21,14 @@ their smallest files without load; all else is predicted, by the model of
 that was offered, and stands beside what was measured.
 
 Examples:
-  remora lab copy --quick             a few minutes
+  # a few minutes
+  remora lab copy --quick
   # 1 and 5 MB at 10 Mbit/s, a quarter of an hour
   remora lab copy --html copy.html
   # the paper's sizes, ten times as fast
   remora lab copy --rate 100Mbit --full --jobs 1
-  remora lab copy --medium ethernet   with collisions, as in the paper
+  # with collisions, as in the paper
+  remora lab copy --medium ethernet
   remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
   remora lab copy --json \\
       | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'

@@ -15,7 +15,8 @@ disk under the server, in real time: two minutes for five seeds.
 
 Examples:
   remora lab drc
-  remora lab drc --sensitivity   what was fitted, varied
+  # what was fitted, varied
+  remora lab drc --sensitivity
   remora lab drc --html drc.html
   remora lab drc --real --seeds 3
   remora lab drc --json | jq '.rows[] | [.server, .client, .cache, .speed.mean]'
