@@ -186,9 +186,7 @@ pub(super) fn work_while(hub: &Hub, crew: &Crew, patience: Duration, may_stay: i
             hub.jobs.next_within(patience)
         })
     };
-    while let Some(begun) = may_stay().then(next).flatten() {
-        finish(hub, begun);
-    }
+    hub.jobs.tasks.work_while(may_stay, next, |begun| finish(hub, begun));
 }
 
 fn finish(hub: &Hub, begun: Begun) {
@@ -233,7 +231,7 @@ impl Batch {
         self.complete(hub);
     }
 
-    /// Hands everything on, from a thread that looks for work next: a flush, for instance.
+    /// Hands everything on, from a thread that takes what is next: a flush, for instance.
     fn finish(mut self, hub: &Hub) {
         let flushes = self.park(hub);
         self.complete(hub);

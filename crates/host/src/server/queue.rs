@@ -150,7 +150,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds a task without waking anybody: for a thread that calls [`pop`](Queue::pop) next.
+    /// Adds a task without waking anybody: for a thread that [works](Queue::work_while) here, and takes what is next or
+    /// wakes who does.
     pub(super) fn push_mine(&self, turn: Turn, task: T) {
         if !self.closed.load(SeqCst) {
             let line = self.line(turn);
@@ -170,9 +171,7 @@ impl<T> Queue<T> {
                 return None;
             }
             if let Some(begun) = self.take(&begin) {
-                if !self.order.is_empty() {
-                    self.wake();
-                }
+                self.wake_for_the_rest();
                 return Some(begun);
             }
             if tired {
@@ -180,6 +179,15 @@ impl<T> Queue<T> {
             }
             tired = self.doze(patience);
         }
+    }
+
+    /// Finishes one task after the other, as `next` takes them from here, until it takes none or the thread is not to
+    /// stay. What it leaves, which it may have [added](Queue::push_mine), is somebody else's.
+    pub(super) fn work_while<U>(&self, may_stay: impl Fn() -> bool, next: impl Fn() -> Option<U>, finish: impl Fn(U)) {
+        while let Some(begun) = may_stay().then(&next).flatten() {
+            finish(begun);
+        }
+        self.wake_for_the_rest();
     }
 
     /// Drops what waits and sends the threads home.
@@ -259,6 +267,12 @@ impl<T> Queue<T> {
         self.waking.store(false, SeqCst);
         drop(lock);
         tired
+    }
+
+    fn wake_for_the_rest(&self) {
+        if !self.order.is_empty() {
+            self.wake();
+        }
     }
 
     /// Wakes a thread, if one sleeps and none is on its way. If none sleeps, who looks after that hears of it.
@@ -459,6 +473,30 @@ mod tests {
         });
         queue.close();
         assert!(!watcher.join().unwrap() && !queue.rest(Duration::MAX), "nothing is waited for any more");
+    }
+
+    #[test]
+    fn who_goes_leaves_what_it_has_added_to_somebody_else() {
+        let queue = Arc::new(Queue::default());
+        let (done, results) = mpsc::channel();
+        let stays = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.work_while(|| true, || queue.pop(), |task| done.send(task).unwrap())
+        });
+        while queue.sleepers.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        queue.push_mine(ONE, "a write");
+        let goes = AtomicBool::new(false);
+        let finish = |task| {
+            assert_eq!(task, "a write");
+            queue.push_mine(ONE, "its flush");
+            goes.store(true, SeqCst);
+        };
+        queue.work_while(|| !goes.load(SeqCst), || queue.pop(), finish);
+        assert_eq!(results.recv_timeout(Duration::from_secs(20)), Ok("its flush"));
+        queue.close();
+        stays.join().unwrap();
     }
 
     #[test]

@@ -73,6 +73,8 @@ impl Relief {
         let come = if held_up && self.were_held_up { self.send_for_more() } else { 0 };
         if short && !held_up {
             self.more.dismiss_some();
+        } else {
+            self.more.keep_all();
         }
         let look_soon = come > 0 || held_up && !self.were_held_up;
         self.pause = if look_soon { LOOK_MIN } else { (2 * self.pause).min(LOOK_MAX) };
@@ -115,8 +117,13 @@ impl Relief {
 impl More {
     /// Whether there is room for one more, which is taken.
     fn make_room(&self) -> bool {
-        self.to_go.store(0, Relaxed);
+        self.keep_all();
         self.there.fetch_update(Relaxed, Relaxed, |there| (there < self.max).then_some(there + 1)).is_ok()
+    }
+
+    /// Who was to go and has not gone may stay.
+    fn keep_all(&self) {
+        self.to_go.store(0, Relaxed);
     }
 
     fn dismiss_some(&self) {
