@@ -261,6 +261,7 @@ pub(crate) fn remote_text(e: &ClientError) -> String {
         ClientError::Resolve { host, source } => format!("cannot find the address of {host}: {}", io_text(source)),
         ClientError::Connect { server, source } => format!("cannot reach {server}: {}", io_text(source)),
         ClientError::Local(source) => io_text(source),
+        ClientError::Key { .. } => without_numbers(&e.to_string()),
         other => other.to_string(),
     }
 }

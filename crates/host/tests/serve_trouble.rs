@@ -88,7 +88,7 @@ fn a_client_that_never_reads_is_dropped_and_others_are_served() {
 
 #[test]
 fn a_client_that_reads_slowly_and_without_pause_is_not_stalled() {
-    let (serving, addr) = start(limited(memory(), |l| l.stall_max = Duration::from_millis(300)));
+    let (serving, addr) = start(limited(memory(), |l| l.stall_max = Duration::from_secs(1)));
     let mut good = Tcp::connect(addr);
     let root = good.mount("/");
     let fh = good.create(&root, "f");

@@ -124,7 +124,7 @@ impl Destination {
         self.lag.mean()
     }
 
-    /// Packets sent and not acknowledged.
+    /// Packets sent, or begun, and not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.sender.unacknowledged()
     }
@@ -158,7 +158,7 @@ impl Destination {
 
     /// When a probe is due.
     pub(crate) fn probe_at(&self) -> Option<Time> {
-        let in_need = self.queue.packets() > 0 || self.sender.unacknowledged() > 0 || self.sender.owes_floor();
+        let in_need = self.queue.packets() > 0 || self.sender.is_at_work() || self.sender.owes_floor();
         match self.channel {
             Channel::Suspect { probe_at, .. } if in_need && self.state() == State::Suspect => Some(probe_at),
             _ => None,
@@ -420,7 +420,7 @@ impl Destination {
         let ended = self.handoffs.peer_lives(None);
         self.queue.begin_anew(now, config);
         self.receiver.restarted();
-        let was_under_way = self.sender.unacknowledged() > 0;
+        let was_under_way = self.sender.is_at_work();
         self.sender.peer_restarted();
         self.owes_cts = false;
         if ended || was_under_way {

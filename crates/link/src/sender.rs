@@ -74,6 +74,14 @@ struct Sent {
     stamp: u64,
 }
 
+impl Sent {
+    /// The numbers of its packet's first chunk and its last, where this one's is `seq`.
+    fn packet_of(&self, seq: u64) -> (u64, u64) {
+        let first = seq - u64::from(self.part.index());
+        (first, first + u64::from(self.part.last()))
+    }
+}
+
 /// What an acknowledgement told.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
@@ -133,9 +141,17 @@ impl Sender {
         &self.flight
     }
 
-    /// Packets sent and not acknowledged.
+    /// Whether something is numbered and not acknowledged.
+    pub(crate) fn is_at_work(&self) -> bool {
+        !self.outstanding.is_empty()
+    }
+
+    /// Packets sent, or begun, and not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.outstanding.len()
+        let chunks = self.outstanding.iter().filter(|(_, sent)| sent.packet.is_some());
+        let firsts = chunks.map(|(seq, sent)| sent.packet_of(*seq).0);
+        // The chunks of a packet follow one another.
+        firsts.fold((0, None), |(packets, last), first| (packets + usize::from(last != Some(first)), Some(first))).0
     }
 
     /// Answers in a row that told of long frames lost and of none that arrived.
@@ -375,9 +391,8 @@ impl Sender {
     /// Gives up the packet of chunk `seq`; true unless it was given up before.
     fn give_up(&mut self, seq: u64) -> bool {
         let Some(sent) = self.outstanding.get(&seq).filter(|s| s.packet.is_some()) else { return false };
-        let (index, last) = (u64::from(sent.part.index()), u64::from(sent.part.last()));
-        let first = seq - index;
-        for (_, chunk) in self.outstanding.range_mut(first..=first + last) {
+        let (first, last) = sent.packet_of(seq);
+        for (_, chunk) in self.outstanding.range_mut(first..=last) {
             chunk.packet = None;
         }
         true
@@ -394,10 +409,12 @@ impl Sender {
     fn remove(&mut self, seq: u64, told: &mut Told) {
         let Some(sent) = self.outstanding.remove(&seq) else { return };
         self.due.remove(&seq);
-        if let Some(packet) = sent.packet {
+        if let Some(packet) = &sent.packet {
             self.compressor.arrived(sent.form);
             told.long |= sent.is_long;
-            told.packets += u64::from(sent.part.is_last());
+            let (first, last) = sent.packet_of(seq);
+            let is_whole = first == last || self.outstanding.range(first..=last).next().is_none();
+            told.packets += u64::from(is_whole);
             told.bytes += packet.len() as u64;
         }
         if let Some(tail) = self.flows.get_mut(&sent.flow) {

@@ -40,7 +40,7 @@ impl GaveUp {
 pub struct PeerStats {
     /// Packets handed over for it.
     pub offered: u64,
-    /// Packets dropped: larger than a frame.
+    /// Packets dropped: larger than the frames that one may take.
     pub too_long: u64,
     /// Packets dropped: no room in the queue.
     pub overflow: u64,
@@ -98,7 +98,7 @@ pub struct PeerView {
     pub queue_packets: usize,
     /// Their bytes.
     pub queue_bytes: usize,
-    /// Packets sent and not acknowledged.
+    /// Packets sent, or begun, and not acknowledged.
     pub unacknowledged: usize,
     /// Packets from it that wait for an earlier one of their flow.
     pub held: usize,

@@ -46,6 +46,6 @@ pub use limits::Limits;
 pub use network::Network;
 pub use paths::plain_path;
 pub use programs::Programs;
-pub use server::Server;
+pub use server::{JOB_OVERHEAD, Server};
 pub use stats::Stats;
 pub use version::Version;

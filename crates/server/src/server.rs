@@ -73,8 +73,9 @@ enum Kind {
     Check { request: Request, entry: EntryId, work: Work },
 }
 
-/// The charge for a job being run, beside its message and reply, in bytes.
-const JOB_OVERHEAD: usize = 1024;
+/// What a request counts for while it is under way, beside its message and the data of its reply, in bytes: see
+/// [`Limits`](crate::Limits). Who counts less for each would let in more than there is room for.
+pub const JOB_OVERHEAD: usize = 1024;
 /// The most bytes of a list for an address that may be forged.
 const FORGED_LIST_MAX: usize = 1024;
 

@@ -25,6 +25,7 @@ pub use id::FileId;
 #[cfg(target_os = "linux")]
 pub use local::LocalDisk;
 pub use memory::MemFs;
+pub use names::NAME_MAX;
 
 /// What an operation comes to. Errors are NFSv3's, so that each knows its place on the wire.
 pub type Result<T> = std::result::Result<T, Status>;

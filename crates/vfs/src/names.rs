@@ -5,7 +5,7 @@ use remora_wire::nfs3::Status;
 use crate::Result;
 
 /// The longest name in bytes.
-pub(crate) const NAME_MAX: usize = 255;
+pub const NAME_MAX: usize = 255;
 /// The longest target of a symbolic link in bytes (Linux's PATH_MAX less its NUL).
 pub(crate) const TARGET_MAX: usize = 4095;
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::str::Utf8Error;
 
+use percent_encoding::percent_decode_str;
 use remora_atp::session::PublicKey;
 use remora_client::Transport;
 use remora_wire::nfs3;
@@ -77,21 +79,22 @@ impl Target {
             mount_port: None,
             transport: None,
             keys: None,
-            path: decode(url.path()).ok_or_else(|| bad("its path is not UTF-8".into()))?,
+            path: decode(url.path()).map_err(|_| bad("its path is not UTF-8".into()))?,
         };
         let (mut server, mut own) = (None, None);
         let mut told = HashMap::new();
         if let Some(port) = target.port {
             told.insert("port".to_owned(), nonzero(port).map_err(bad)?.to_string());
         }
-        for (key, value) in url.query_pairs() {
+        // In a form's query a plus sign means a blank, which is written %20 here.
+        let query = url.query().unwrap_or_default().replace('+', "%2B");
+        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             let name = if key == "nfsport" { "port" } else { &*key };
             if let Some(former) = told.insert(name.to_owned(), value.to_string()).filter(|former| *former != value) {
                 return Err(bad(format!("it says {name} twice, {former} and {value}")));
             }
             match &*key {
-                // In a query a plus sign means a blank, which no key has.
-                "key" => server = Some(value.replace(' ', "+").parse().map_err(|e| bad(format!("key: {e}")))?),
+                "key" => server = Some(value.parse().map_err(|e| bad(format!("key: {e}")))?),
                 "identity" => own = Some(PathBuf::from(&*value)),
                 _ => target.set(&key, &value).map_err(bad)?,
             }
@@ -160,11 +163,8 @@ fn plain(text: &str) -> Result<(), &'static str> {
 const NO_KEY: &str = "over ATP it needs the server's key: &key=KEY, as remora serve --atp prints it";
 
 /// Undoes the percent-encoding.
-fn decode(path: &str) -> Option<String> {
-    let pairs = format!("p={}", path.replace('+', "%2B").replace('&', "%26").replace('=', "%3D"));
-    let bytes = url::form_urlencoded::parse(pairs.as_bytes()).next()?.1.into_owned();
-    // The parser replaces what is not UTF-8 instead of refusing it.
-    (!bytes.contains('\u{fffd}')).then_some(bytes)
+fn decode(path: &str) -> Result<String, Utf8Error> {
+    Ok(percent_decode_str(path).decode_utf8()?.into_owned())
 }
 
 #[cfg(test)]
@@ -183,6 +183,7 @@ mod tests {
         assert_eq!((t.port, t.transport), (Some(2050), Some(Transport::Udp)));
         assert_eq!(Target::parse("nfs://nas/a/./../b").unwrap().path, "/b");
         assert_eq!(Target::parse("nfs://nas/a%232/...%20").unwrap().path, "/a#2/... ");
+        assert_eq!(Target::parse("nfs://nas/caf%EF%BF%BD").unwrap().path, "/caf\u{fffd}", "that is a character, too");
         for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
             assert_eq!(Target::parse(&format!("nfs://nas/{query}")).unwrap().transport, transport);
         }

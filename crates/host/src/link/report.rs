@@ -332,7 +332,7 @@ pub struct Figures {
     pub queue_packets: usize,
     /// Their bytes.
     pub queue_bytes: usize,
-    /// Packets sent and not acknowledged.
+    /// Packets sent, or begun, and not acknowledged.
     pub unacknowledged: usize,
     /// Packets from it that wait for earlier ones.
     pub held: usize,

@@ -5,8 +5,9 @@ use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
 use remora_wire::{Reader, Xdr, mount, nfs2};
 
-/// What any reply may take, in bytes.
-const REPLY: usize = 1024;
+/// What any request takes beside its message and the data of its reply, in bytes: as the core counts, which else would
+/// refuse what was admitted here.
+const REPLY: usize = remora_server::JOB_OVERHEAD;
 /// The procedures of MOUNT that bring lists (RFC 1813, appendix I).
 const DUMP: u32 = 2;
 const EXPORT: u32 = 5;

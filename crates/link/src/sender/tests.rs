@@ -21,14 +21,20 @@ impl Ends {
 
     /// Sends a packet of the flow from `port`.
     fn send(&mut self, now: Time, port: u16) -> Data {
+        let seq = self.admit(now, port, datagram(port));
+        self.sender.take(seq);
+        self.transmit(now, seq)
+    }
+
+    /// Numbers a packet; the number of its first chunk.
+    fn admit(&mut self, now: Time, port: u16, bytes: Bytes) -> u64 {
         let mut queue = Queue::new(now);
-        let packet = Packet { flow: port.into(), class: Class::Default, responsive: true, bytes: datagram(port) };
+        let packet = Packet { flow: port.into(), class: Class::Default, responsive: true, bytes };
         queue.push(now, packet, &self.config);
         let waiting = queue.pop(now, &aim(&self.config, Duration::ZERO, 1, Duration::ZERO), &self.config).unwrap();
         let seq = self.sender.next_number();
         self.sender.admit(waiting, true, Duration::ZERO, &self.config);
-        self.sender.take(seq);
-        self.transmit(now, seq)
+        seq
     }
 
     /// Sends again what is due.
@@ -47,9 +53,10 @@ impl Ends {
         (self.receiver.data(now, data, &self.config), self.receiver.pop(now))
     }
 
-    fn acknowledge(&mut self) {
+    /// How many packets that acknowledged.
+    fn acknowledge(&mut self) -> u64 {
         let ack = self.receiver.take_ack(&self.config).unwrap();
-        self.sender.acknowledged(&ack);
+        self.sender.acknowledged(&ack).packets
     }
 }
 
@@ -87,6 +94,30 @@ fn what_went_without_a_name_does_not_make_one_known_when_it_is_sent_again() {
     let brief = ends.send(late, b);
     assert_eq!(brief.headers, Headers::Brief(1), "a name that was free by then");
     assert_eq!(ends.arrive(late, brief), (Arrival::New, Some(datagram(b))));
+}
+
+/// Of one in two chunks the second arrives.
+#[test]
+fn a_packet_has_one_end_whatever_becomes_of_its_chunks() {
+    for arrives in [false, true] {
+        let mut ends = Ends::new();
+        let long = ends.config.chunk_max() + 1;
+        let first = ends.admit(Time::ZERO, 1, vec![0; long].into());
+        assert_eq!(ends.sender.unacknowledged(), 1);
+        let data = [first, first + 1].map(|seq| {
+            ends.sender.take(seq);
+            ends.transmit(Time::ZERO, seq)
+        });
+        ends.arrive(Time::ZERO, data[1].clone());
+        assert_eq!((ends.acknowledge(), ends.sender.unacknowledged()), (0, 1), "half of it");
+        if arrives {
+            ends.arrive(Time::ZERO, data[0].clone());
+            assert_eq!(ends.acknowledge(), 1);
+        }
+        ends.sender.expire(Time::ZERO + Duration::from_secs(60));
+        assert_eq!(ends.sender.take_gave_up().total(), u64::from(!arrives));
+        assert_eq!(ends.sender.unacknowledged(), 0);
+    }
 }
 
 /// The other end takes who is not named for a flow of which none was among the last 255.

@@ -11,10 +11,6 @@ use remora_wire::nfs3::{
 use super::{Exec, Object};
 use crate::{cookies, v2};
 
-/// The longest name in bytes. Linux's client takes nothing of a page that has a longer one, and some ask for it again
-/// without end.
-const NAME_MAX: usize = 255;
-
 /// Sizes in XDR, in bytes.
 mod size {
     /// The flag before anything optional: an entry, attributes, a handle.
@@ -157,7 +153,8 @@ fn list<E>(
 ) -> vfs::Result<(Entries<E>, [u8; 8])> {
     let (mut list, mut full) = (Vec::new(), false);
     let end = dir.vfs().readdir(&dir.cred, &dir.id, query, &mut |entry| {
-        if entry.name.len() > NAME_MAX {
+        // Linux's client takes nothing of a page that has a longer one, and some ask for it again without end.
+        if entry.name.len() > vfs::NAME_MAX {
             return true;
         }
         match fit(entry) {

@@ -11,7 +11,7 @@ use super::{Exec, Object};
 impl Exec<'_> {
     pub(super) fn create(&self, a: &CreateArgs) -> Res<MadeOk, Wcc> {
         self.make(&a.at, |dir| match &a.how {
-            CreateHow::Unchecked(attr) | CreateHow::Guarded(attr) if attr.size > Some(i64::MAX as u64) => {
+            CreateHow::Unchecked(attr) | CreateHow::Guarded(attr) if attr.size > Some(vfs::OFFSET_MAX) => {
                 Err(Status::FBig)
             }
             how => dir.vfs().create(&dir.cred, &dir.id, &a.at.name, how),

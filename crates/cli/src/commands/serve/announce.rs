@@ -1,5 +1,6 @@
 //! What a server says when it answers: where it is, what it shares, and how to come to that.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use remora_host::portmap::Registration;
@@ -103,7 +104,10 @@ fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
         text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
     }
     let ports = format!("port={port},mountport={mount_port}");
-    text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} '{host}:{name}' DIR\n")
+    let what = format!("{host}:{name}");
+    // No name has a NUL in it.
+    let what = shlex::try_quote(&what).unwrap_or(Cow::Borrowed(&what));
+    text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} {what} DIR\n")
 }
 
 /// An address as URLs have it.
@@ -131,12 +135,15 @@ mod tests {
         let v4 = examples(&"127.0.0.1:2049".parse().unwrap(), 2050, "/srv");
         assert!(v4.contains("'nfs://127.0.0.1:2049/srv'"), "{v4}");
         assert!(v4.contains("nfs-ls 'nfs://127.0.0.1/srv?version=3&nfsport=2049&mountport=2050'"), "{v4}");
-        let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp '127.0.0.1:/srv' DIR";
+        let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp 127.0.0.1:/srv DIR";
         assert!(v4.contains(mount), "{v4}");
+        let odd = examples(&"127.0.0.1:2049".parse().unwrap(), 2049, "/it's $mine");
+        assert!(odd.contains("mountproto=tcp \"127.0.0.1:/it's \\$mine\" DIR"), "{odd}");
         for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
             let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
             assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");
-            let mount = format!("proto=tcp6,nolock,port=2049,mountport=2049,mountproto=tcp6 '{host}:/srv' DIR");
+            let what = if host.starts_with('[') { "'[::1]:/srv'" } else { "THIS-HOST:/srv" };
+            let mount = format!("proto=tcp6,nolock,port=2049,mountport=2049,mountproto=tcp6 {what} DIR");
             assert!(v6.contains(&mount), "{v6}");
         }
     }

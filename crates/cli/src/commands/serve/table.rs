@@ -130,7 +130,8 @@ fn same(a: &Share, b: &Share) -> bool {
 
 impl std::fmt::Display for Changes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let part = |what: &str, names: &[String]| (!names.is_empty()).then(|| format!("{what} {}", list(names)));
+        let shown = |names: &[String]| list(names.iter().map(|name| out::shown(name.as_bytes())));
+        let part = |what: &str, names: &[String]| (!names.is_empty()).then(|| format!("{what} {}", shown(names)));
         let parts = [part("added", &self.added), part("removed", &self.removed), part("changed", &self.changed)];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         match parts.is_empty() {
