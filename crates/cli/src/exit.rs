@@ -11,6 +11,7 @@ use remora_host::client::{ClientError, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::Outcome;
+use rustix::io::Errno;
 
 use crate::out;
 
@@ -180,6 +181,9 @@ impl Error {
             _ => return None,
         };
         let text = match source {
+            ClientError::Connect { source, .. } if is_short(source) => {
+                "this process may have no more files open: see ulimit -n".to_owned()
+            }
             ClientError::Connect { .. } => {
                 "is the server running there? Without :PORT the URL means port 2049".to_owned()
             }
@@ -217,9 +221,16 @@ pub(crate) fn is_lost(e: &ClientError) -> bool {
         // It is there, and does not know what to do with this, or we do not with its answer.
         Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
         Rpc(e) if is_trouble(e) => false,
+        // It was not asked.
+        Connect { source, .. } if is_short(source) => false,
         Resolve { .. } | Connect { .. } | Atp { .. } | Silent { .. } | Rpc(_) | Closed => true,
         _ => false,
     }
+}
+
+/// Whether no more files may be open here.
+fn is_short(e: &io::Error) -> bool {
+    matches!(e.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Whether it is this one call that the server, or we, could make nothing of.

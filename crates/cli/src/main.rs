@@ -31,12 +31,15 @@ mod units;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
 /// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
 const RUNTIME_PAIRS: usize = 3;
+/// Threads beside its workers: for files, for what is printed, and for who waits for signals.
+const THREADS_BESIDE: usize = 3;
 
 /// Requests and replies are allocated by one thread and freed by another all the time, which this
 /// allocator is better at than the system's.
@@ -63,16 +66,37 @@ fn main() -> ExitCode {
     let result = runtime.block_on(commands::run(cli.command, kept));
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
+    // Peers would keep what they have for us.
+    remora_host::atp::close_all();
     // Nor one that starts an emulator, but it puts back what it has changed.
     remora_host::emulate::leave_machine();
     finish(name, result, in_all)
 }
 
-/// Tokio panics where there are no descriptors for what it hears signals with: there are as many first.
+/// Tokio panics where there are no descriptors for what it hears signals with, or waits for ever where there are no
+/// threads: there are as many first.
 fn runtime() -> io::Result<Runtime> {
     let room: Vec<_> = (0..RUNTIME_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<_>>()?;
     drop(room);
+    room_for_threads(std::thread::available_parallelism().map_or(1, usize::from) + THREADS_BESIDE)?;
     Runtime::new()
+}
+
+/// Whether so many threads can be at a time.
+fn room_for_threads(n: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        let closed = gate.lock();
+        // Each stays until all are there.
+        let stay = || drop(gate.lock());
+        let all = (0..n).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, stay).map(drop));
+        drop(closed);
+        all.map_err(|e| {
+            let why =
+                format!("no more threads may be made here (ulimit -u, or a container's limit): {}", exit::io_text(&e));
+            io::Error::other(why)
+        })
+    })
 }
 
 /// Says what went wrong, and what to do about it; picks the exit code.

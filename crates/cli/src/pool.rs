@@ -22,7 +22,7 @@ const GROWN_MAX: usize = 192;
 const TRIPS_UNHINDERED: u32 = 5;
 /// Files that a job may have open: what it copies, a journal and its lock, and one more.
 const FILES_EACH: u64 = 4;
-/// Files for everything else.
+/// Files for everything else, or three quarters of them all.
 const FILES_BESIDE: u64 = 64;
 /// The round trip from which on so many run.
 const FAR: Duration = Duration::from_millis(50);
@@ -49,8 +49,8 @@ fn grown_for(trip: Duration) -> usize {
 
 /// How many may, by how many files this process may have open.
 fn jobs_with_files(files_max: Option<u64>) -> usize {
-    let jobs = files_max.map_or(u64::MAX, |max| max.saturating_sub(FILES_BESIDE) / FILES_EACH);
-    usize::try_from(jobs).unwrap_or(usize::MAX).max(NEAR_MAX)
+    let jobs = files_max.map_or(u64::MAX, |max| (max - FILES_BESIDE.min(max / 4 * 3)) / FILES_EACH);
+    usize::try_from(jobs).unwrap_or(usize::MAX).max(1)
 }
 
 /// Runs jobs, a bounded number of them at a time. Dropping it stops them.
@@ -150,7 +150,9 @@ mod tests {
         for (trip_ms, jobs) in [(5, 8), (50, 48), (100, 96), (200, 192), (u64::MAX, 192)] {
             assert_eq!(grown_for(Duration::from_millis(trip_ms)), jobs, "{trip_ms} ms");
         }
-        for (files, jobs) in [(None, usize::MAX), (Some(1024), 240), (Some(256), 48), (Some(6), 8)] {
+        for (files, jobs) in
+            [(None, usize::MAX), (Some(1024), 240), (Some(256), 48), (Some(64), 4), (Some(20), 1), (Some(0), 1)]
+        {
             assert_eq!(jobs_with_files(files), jobs, "{files:?}");
         }
         let (few, many) = ((NEAR_MAX - 1, u64::MAX), (NEAR_MAX, BYTES_MAX - 4096));

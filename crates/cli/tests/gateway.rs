@@ -225,6 +225,27 @@ fn files_come_through_a_gateway_from_a_server_that_knows_no_atp() {
 }
 
 #[test]
+fn commands_that_end_say_good_bye_to_the_gateway() {
+    const COMMANDS: usize = 40;
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let server = place.serve(&[]);
+    let (nfs, port) = (server.addr.to_string(), server.port().to_string());
+    let mut gateway = gateway(&place, &keys, &["--nfs", &nfs, "--mount-port", &port]);
+    let at = format!("nfs://{}", gateway.addr);
+    let key = format!("?proto=atp&key={}&identity={}", keys.gateway.1, keys.mobile.0);
+    for _ in 1..COMMANDS {
+        place.ok(&["ls", &format!("{at}/{key}")]);
+    }
+    place.run(&["ls", &format!("{at}/missing{key}")]).expect(1, &["no such file"]);
+    let mut left = 0;
+    until("all to have left", || {
+        left += usize::from(gateway.next_object()["event"] == "left");
+        left == COMMANDS
+    });
+}
+
+#[test]
 fn a_mobile_that_was_away_for_seconds_goes_on() {
     let place = Place::new();
     let keys = Keys::new(&place);

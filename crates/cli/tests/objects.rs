@@ -68,6 +68,24 @@ fn a_copy_outlives_its_server() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 2));
 }
 
+/// Where a user exports the home directory it is in there.
+#[test]
+fn nobody_gets_at_the_servers_keys() {
+    let p = Place::new();
+    let home = p.state();
+    fs::create_dir_all(home.join("files")).unwrap();
+    let own = home.join("own.key");
+    let export = format!("home={}", home.display());
+    let (daemon, ..) = serve(&p, 0, "127.0.0.1:0", &["--export", &export, "--atp-key", own.to_str().unwrap()]);
+    assert!(home.join("server/handle-key").exists() && own.exists());
+    assert!(p.ok(&["ls", &daemon.url("/home")]).contains("files"));
+    for path in ["/home/server", "/home/server/handle-key", "/home/own.key"] {
+        p.run(&["ls", &daemon.url(path)]).expect(1, &["permission denied"]);
+        p.run(&["cat", &daemon.url(path)]).expect(1, &["permission denied"]);
+    }
+    p.run(&["mv", &daemon.url("/home/server"), &daemon.url("/home/files/server")]).expect(1, &["permission denied"]);
+}
+
 #[test]
 fn keys_that_do_not_fit_are_refused_and_the_message_says_what_to_do() {
     let p = Place::new();

@@ -323,6 +323,8 @@ impl Link {
         self.turns.charge(peer, cost);
         if let Some(destination) = self.peers.get_mut(&peer) {
             destination.stats.airtime_bytes += cost;
+            let airtime = self.pacer.rate().map_or(Duration::ZERO, |rate| rate.airtime(cost));
+            destination.stats.airtime = destination.stats.airtime.saturating_add(airtime);
         }
         let departure = self.pacer.send(now, cost, matches!(frame, Frame::Data(_)), &self.config);
         (Transmit { to: peer, payload }, departure)

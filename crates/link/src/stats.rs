@@ -69,8 +69,11 @@ pub struct PeerStats {
     pub rts: u64,
     /// Answers to probes sent.
     pub cts: u64,
-    /// Bytes sent in all frames, with what the host adds: airtime over the rate.
+    /// Bytes sent in all frames, with what the host adds.
     pub airtime_bytes: u64,
+    /// The time that they took of the medium, each at the rate of its moment; those that left before a rate was known are
+    /// not in it.
+    pub airtime: Duration,
     /// How often it became suspect.
     pub suspicions: u64,
     /// Time spent suspect, up to the last time it was heard again.

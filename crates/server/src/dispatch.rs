@@ -65,8 +65,8 @@ pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incomin
         Err(CallError::RpcVersion { xid, .. }) => {
             return Incoming::Refused { xid, outcome: Outcome::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION } };
         }
-        Err(CallError::BadAuth { xid }) => {
-            return Incoming::Refused { xid, outcome: Outcome::AuthError(Outcome::AUTH_BADCRED) };
+        Err(CallError::BadAuth { xid, why }) => {
+            return Incoming::Refused { xid, outcome: Outcome::AuthError(why) };
         }
     };
     let xid = header.xid;
@@ -226,14 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_that_is_too_long_is_denied_and_not_passed_over_in_silence() {
-        let mut long = message(nfs3::PROGRAM, 3, 1, 1, &[]).to_vec();
-        // The credential's length follows six words of header and its flavor.
-        long[28..32].copy_from_slice(&401u32.to_be_bytes());
-        let want = Outcome::AuthError(Outcome::AUTH_BADCRED);
-        assert!(
-            matches!(read(long.into(), Programs::All, false), Incoming::Refused { xid: 5, outcome } if outcome == want)
-        );
+    fn who_is_named_at_too_great_length_is_denied_and_not_passed_over_in_silence() {
+        // Six words of header, a flavor and the credential's length; then the same of the verifier.
+        for (length, why) in [(28, Outcome::AUTH_BADCRED), (36, Outcome::AUTH_BADVERF)] {
+            let mut long = message(nfs3::PROGRAM, 3, 1, 0, &[]).to_vec();
+            long[length..length + 4].copy_from_slice(&401u32.to_be_bytes());
+            let read = read(long.into(), Programs::All, false);
+            let want = Outcome::AuthError(why);
+            assert!(matches!(read, Incoming::Refused { xid: 5, outcome } if outcome == want));
+        }
     }
 
     #[test]

@@ -116,10 +116,12 @@ pub enum CallError {
         vers: u32,
     },
     /// A call whose credential or verifier is longer than [`AUTH_MAX`]: deny it.
-    #[error("a credential that is too long")]
+    #[error("a credential or verifier that is too long")]
     BadAuth {
         /// The call's xid.
         xid: u32,
+        /// What to say of it: [`Outcome::AUTH_BADCRED`] or [`Outcome::AUTH_BADVERF`].
+        why: u32,
     },
 }
 
@@ -151,11 +153,12 @@ impl CallHeader {
             return Err(CallError::RpcVersion { xid, vers });
         }
         let (prog, vers, proc) = (u32::decode(r)?, u32::decode(r)?, u32::decode(r)?);
-        let mut auth = || match OpaqueAuth::decode(r) {
-            Err(Error::TooLong { .. }) => Err(CallError::BadAuth { xid }),
+        let mut auth = |why| match OpaqueAuth::decode(r) {
+            Err(Error::TooLong { .. }) => Err(CallError::BadAuth { xid, why }),
             other => Ok(other?),
         };
-        Ok(CallHeader { xid, prog, vers, proc, cred: auth()?, verf: auth()? })
+        let (cred, verf) = (auth(Outcome::AUTH_BADCRED)?, auth(Outcome::AUTH_BADVERF)?);
+        Ok(CallHeader { xid, prog, vers, proc, cred, verf })
     }
 }
 
@@ -203,6 +206,8 @@ impl Outcome {
     pub const AUTH_BADCRED: u32 = 1;
     /// `auth_stat` 2: the client must begin a new session.
     pub const AUTH_REJECTEDCRED: u32 = 2;
+    /// `auth_stat` 3: the verifier could not be decoded.
+    pub const AUTH_BADVERF: u32 = 3;
     /// `auth_stat` 5: the credential is too weak for this.
     pub const AUTH_TOOWEAK: u32 = 5;
 }

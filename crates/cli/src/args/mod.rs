@@ -283,7 +283,7 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// What to copy: URLs or local paths, and where to: the other of the two
-    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

@@ -37,7 +37,7 @@ kept_bytes (which the receiver had from before), seconds.";
 #[derive(Args, Debug)]
 pub(crate) struct Send {
     /// What to send, and where to
-    #[arg(value_name = "FILE... HOST:PORT", required = true, num_args = 2..)]
+    #[arg(value_name = "FILE... HOST:PORT", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// The receiver's public key, which it prints
     #[arg(long, value_name = "KEY")]

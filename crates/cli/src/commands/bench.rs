@@ -99,7 +99,7 @@ async fn atp(args: &Bench) -> Result {
     } else {
         out::text(&report.to_text())?
     }
-    if report.holds() { Ok(()) } else { Err(Error::refused("the bar", "is not held")) }
+    if report.holds() { Ok(()) } else { Err(Error::refused("the figures", "the bar is not held")) }
 }
 
 fn list() -> String {

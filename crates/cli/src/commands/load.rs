@@ -49,7 +49,7 @@ async fn send(args: Send) -> Result {
         (Some(number), _) => Err(Error::Interrupted(number)),
         (None, Some(_)) => Ok(()),
         (None, None) => {
-            out::say(format_args!("remora load: nobody at {to} counts; run remora load recv there"));
+            out::say(format_args!("remora: load: nobody at {to} counts; run remora load recv there"));
             Err(Error::Reported(3))
         }
     }

@@ -3,6 +3,7 @@
 use remora_wire::nfs3::Status;
 
 use crate::args::Mv;
+use crate::cp::no_directory;
 use crate::exit::{Error, Result};
 use crate::servers::Servers;
 
@@ -23,9 +24,10 @@ pub(crate) async fn run(args: Mv) -> Result {
         Err(e) if e.status() == Some(Status::NoEnt) => None,
         there => Some(there.map_err(failed_to)?),
     };
+    let is_there = there.is_some();
     let (to_dir, new_name) = match (there, to.remote.parent(&to.parts).await) {
         (Some(dir), _) if dir.is_dir() => (dir, name),
-        _ if to.is_dir && !node.is_dir() => return Err(Error::refused(&args.to, "no such directory")),
+        _ if to.is_dir && !node.is_dir() => return Err(Error::refused(&args.to, no_directory(is_there))),
         (_, Ok(Some(found))) => found,
         (_, Ok(None)) => return Err(Error::refused(&args.to, "this is the export itself")),
         (_, Err(e)) => return Err(failed_to(e)),

@@ -20,7 +20,11 @@ pub(crate) async fn run(args: NfsAtp) -> Result {
     } else {
         out::text(&report.to_text())?
     }
-    if report.holds() { Ok(()) } else { Err(Error::refused("the bar", "is not held, or frames were too late")) }
+    if report.holds() {
+        Ok(())
+    } else {
+        Err(Error::refused("the figures", "the bar is not held, or frames were too late"))
+    }
 }
 
 fn options(args: &NfsAtp) -> Result<Options> {

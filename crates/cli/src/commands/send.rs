@@ -101,7 +101,9 @@ pub(crate) async fn run(args: Send) -> Result {
 }
 
 async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
-    let Some((to, paths)) = args.paths.split_last() else { return Ok(()) };
+    let Some((to, paths)) = args.paths.split_last().filter(|(_, paths)| !paths.is_empty()) else {
+        return Err(Error::Usage("it needs a file, or several, and where to: remora send FILE... HOST:PORT".into()));
+    };
     let to = &to.to_string_lossy();
     let (sources, nameless) = sources(paths)?;
     now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(sources.iter().map(|source| source.name.clone()));

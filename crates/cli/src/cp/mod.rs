@@ -27,6 +27,7 @@ mod upload;
 mod verify;
 
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,18 +46,24 @@ use crate::state;
 use begun::Begun;
 use given::Given;
 use job::Job;
-use named::{Dest, NO_DIRECTORY};
+use named::Dest;
+pub(crate) use named::no_directory;
 use remote_part::Early;
 use upload::Destination;
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
-    let Some((dest, sources)) = args.paths.split_last() else { return Ok(()) };
+    let Some((dest, sources)) = args.paths.split_last().filter(|(_, sources)| !sources.is_empty()) else {
+        return Err(Error::Usage("it needs what to copy and where to: remora cp SRC... DST".into()));
+    };
     let urls: Vec<&str> = sources.iter().filter_map(|s| as_url(s)).collect();
     let upload_to = match (urls.len(), as_url(dest)) {
         (n, None) if n == sources.len() => None,
         (0, Some(url)) => Some(url),
         (0, None) => {
-            return Err(Error::Usage("neither source nor destination is a URL; for local copies there is cp".into()));
+            return Err(Error::Usage(match args.paths.iter().filter_map(|p| p.to_str()).find_map(meant) {
+                Some(why) => why,
+                None => "neither source nor destination is a URL; for local copies there is cp".into(),
+            }));
         }
         _ => {
             return Err(Error::Usage(
@@ -80,6 +87,12 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     job.finish()
 }
 
+/// What is to be said of a word that is no URL of a file on a server but looks like one of something.
+fn meant(word: &str) -> Option<String> {
+    let looks = word.contains("://") || Target::guess(word).is_some();
+    looks.then(|| Target::parse(word).err().map(|e| e.to_string())).flatten()
+}
+
 /// What a word of the command line means as a URL; all others are paths here.
 fn as_url(word: &Path) -> Option<&str> {
     word.to_str().filter(|word| Target::is_url(word))
@@ -89,7 +102,8 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     let is_dir = fs::metadata(dest).is_ok_and(|m| m.is_dir());
     let wants_dir = urls.len() > 1 || dest.as_os_str().as_bytes().ends_with(b"/");
     if wants_dir && !is_dir && !(job.recursive && urls.len() == 1) {
-        return Err(Error::refused(dest.display(), NO_DIRECTORY));
+        let missing = fs::symlink_metadata(dest).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        return Err(Error::refused(dest.display(), no_directory(!missing)));
     }
     let mut given = Given::default();
     for url in urls {
@@ -202,8 +216,8 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
         return go_on(job, servers, sources, url).await;
     }
     let into = match there {
-        Ok((None, _)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
-            Err(Error::refused(url, NO_DIRECTORY))
+        Ok((None, found)) if sources.len() > 1 || (place.is_dir && !job.recursive) => {
+            Err(Error::refused(url, no_directory(found.is_some())))
         }
         Ok((Some(dir), _)) => Ok(Into::Directory(dir)),
         Ok((None, found)) => Ok(Into::Name { found, early: early.clone() }),
@@ -332,8 +346,11 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     if meta.is_dir() && !job.recursive {
         return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
     }
-    if matches!(into, Into::Name { .. }) && place.is_dir && !meta.is_dir() {
-        return Err(Error::refused(&place.url, NO_DIRECTORY));
+    if let Into::Name { found, .. } = into
+        && place.is_dir
+        && !meta.is_dir()
+    {
+        return Err(Error::refused(&place.url, no_directory(found.is_some())));
     }
     if meta.is_file() {
         let below = matches!(into, Into::Directory(_)).then(|| Bytes::copy_from_slice(&dest.name));

@@ -12,8 +12,10 @@ use crate::exit::{Error, Result};
 const LINKS_MAX: usize = 40;
 /// What the file system is called that /proc is, see statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
-/// Why nothing is copied to a name that ends in a slash, unless it is a directory.
-pub(super) const NO_DIRECTORY: &str = "no such directory";
+/// Why nothing is put where a directory is meant, and none is.
+pub(crate) fn no_directory(is_something: bool) -> &'static str {
+    if is_something { "is not a directory" } else { "no such directory" }
+}
 /// Why nothing is copied to such a link.
 pub(super) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
 /// What to do instead.
@@ -71,7 +73,9 @@ fn destination(dest: &Path) -> Result<PathBuf> {
         }),
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
         Err(_) if is_link(dest) => Err(Error::refused(dest.display(), LEADS_NOWHERE)),
-        Err(_) if dest.as_os_str().as_bytes().ends_with(b"/") => Err(Error::refused(dest.display(), NO_DIRECTORY)),
+        Err(_) if dest.as_os_str().as_bytes().ends_with(b"/") => {
+            Err(Error::refused(dest.display(), no_directory(false)))
+        }
         Err(_) => Ok(dest.to_owned()),
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{oneshot, watch};
 
 use super::error::AtpError;
+use super::farewell;
 use super::interface::datagram_max;
 use super::request::Request;
 use super::shared::{Arrived, Crossing, Limits, Line, Notice, Shared, State};
@@ -118,7 +119,12 @@ impl AtpEndpoint {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|e| AtpError::Start(e.into()))?;
         let shared = Shared::new(State::new(core, limits, local), clock, bell);
         let worker = Worker::new(shared.clone(), socket);
-        std::thread::Builder::new().name("atp".into()).spawn(move || worker.run()).map_err(AtpError::Start)?;
+        let running = farewell::begins(&shared);
+        let work = move || {
+            let _running = running;
+            worker.run();
+        };
+        std::thread::Builder::new().name("atp".into()).spawn(work).map_err(AtpError::Start)?;
         Ok(AtpEndpoint { handle: Arc::new(Handle { shared, key }) })
     }
 

@@ -17,7 +17,7 @@ pub enum AtpError {
         source: io::Error,
     },
     /// The system refuses something else: a thread, an event descriptor, random numbers.
-    #[error("cannot start: {0}")]
+    #[error("the system refuses what an endpoint takes: {0}")]
     Start(io::Error),
     /// The settings do not fit together.
     #[error(transparent)]

@@ -30,6 +30,7 @@
 pub mod blocking;
 mod endpoint;
 mod error;
+mod farewell;
 mod interface;
 pub mod keys;
 mod notices;
@@ -42,5 +43,6 @@ mod worker;
 
 pub use endpoint::{AtpEndpoint, Received, Remote, Settings};
 pub use error::AtpError;
+pub use farewell::close_all;
 pub use request::{Control, Request};
 pub use shared::{Crossing, Notice};

@@ -9,6 +9,7 @@ use remora_atp::session::PeerId;
 use remora_base::{Core, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::farewell::FAREWELL_MAX;
 use super::shared::{Line, Shared, State};
 use super::socket::{Batch, Socket, source_towards};
 use super::sources::Sources;
@@ -19,8 +20,6 @@ const READS_MAX: usize = 16;
 const BATCHES_MAX: usize = 64;
 /// How often our own address is looked at.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
-/// How long the good-bye may take.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// What the thread works on.
 pub(super) struct Worker {

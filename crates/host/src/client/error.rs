@@ -118,11 +118,12 @@ pub enum ClientError {
 fn atp_hint(e: &AtpError) -> &'static str {
     match e {
         AtpError::Refused(Refusal::WrongKey) => {
-            "; compare key= in the URL with what `remora serve --atp` printed: the server has a new key, or it is \
-             not the server"
+            "; compare key= in the URL with what `remora serve --atp` or `remora gateway` printed there: it has a new \
+             key, or it is not who is meant"
         }
         AtpError::Refused(Refusal::NotAdmitted) => {
-            "; its owner must let our key in: `remora serve --atp-allow KEY`, with what `remora keys` prints"
+            "; its owner must let our key in: `remora serve --atp-allow KEY` or `remora gateway --allow KEY`, with what \
+             `remora keys` prints"
         }
         _ => "",
     }

@@ -52,6 +52,14 @@ impl Target {
         text.to_ascii_lowercase().starts_with("nfs:")
     }
 
+    /// What may be meant by `HOST:/PATH`, as mount(8) has it, or by a URL without its scheme.
+    pub fn guess(text: &str) -> Option<String> {
+        let (host, path) = text.split_once(":/")?;
+        let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@']);
+        let is_path = !path.starts_with('/');
+        (is_host && is_path).then(|| format!("nfs://{host}/{path}"))
+    }
+
     /// Whether it says itself that MOUNT is not where NFS is.
     pub(super) fn mount_is_elsewhere(&self) -> bool {
         let nfs = self.port.unwrap_or(nfs3::PORT);
@@ -60,8 +68,12 @@ impl Target {
 
     /// Reads a URL.
     pub fn parse(text: &str) -> Result<Target, TargetError> {
-        let bad = |why: String| TargetError { url: text.to_owned(), why };
+        let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        let bad = |why: String| TargetError { url: text.chars().map(escape).collect(), why };
         plain(text).map_err(|why| bad(why.into()))?;
+        if let Some(meant) = Target::guess(text) {
+            return Err(bad(format!("perhaps {meant} is meant")));
+        }
         let url = Url::parse(text).map_err(|e| bad(e.to_string()))?;
         if url.fragment().is_some() {
             return Err(bad("it has a '#', which in a name is written %23".into()));
@@ -224,6 +236,9 @@ mod tests {
             ("nfs://nas:2049/x?nfsport=2050", "port twice"),
             ("nfs://me@nas/x", "user"),
             ("nonsense", "URL"),
+            ("nas:/files/a", "perhaps nfs://nas/files/a is meant"),
+            ("[::1]:/files", "perhaps nfs://[::1]/files is meant"),
+            ("http://nas:/x", "scheme"),
             ("nfs://nas/report#2", "%23"),
             ("nfs://nas/x#", "%23"),
             ("nfs://nas/trail ", "%20"),

@@ -27,6 +27,7 @@ mod report;
 mod session;
 mod sessions;
 mod settings;
+mod standing;
 mod strangers;
 mod table;
 mod unsent;

@@ -154,7 +154,7 @@ fn a_base_out_of_reach_is_called_with_patience() {
     w.pass(Duration::from_secs(60));
     let calls = w.initiations();
     assert!((25..45).contains(&calls), "{calls} calls in a minute");
-    assert_eq!(w.mobile_events, [Event::NoAnswer], "told once");
+    assert_eq!(w.mobile_events, [Event::NoAnswer { was_up: false }], "told once");
     w.open = true;
     w.pass(Duration::from_millis(2300));
     assert!(w.talks(0));
@@ -326,6 +326,16 @@ fn who_calls_another_base_is_told_of() {
     assert_eq!((w.base.poll_event(), w.base.poll_outgoing()), (Some(Event::OtherBase { from }), None));
     w.base.receive(w.now, from, &call[..call.len() - 1]);
     assert_eq!((w.base.poll_event(), w.base.counters().refused), (None, 2));
+}
+
+#[test]
+fn who_was_up_is_not_asked_whether_it_is_set_up() {
+    let mut w = World::up(1);
+    w.mobile_events.clear();
+    w.open = false;
+    w.pass(Duration::from_secs(60));
+    assert!(w.mobile_events.contains(&Event::NoAnswer { was_up: true }), "{:?}", w.mobile_events);
+    assert!(!w.mobile_events.contains(&Event::NoAnswer { was_up: false }));
 }
 
 #[test]

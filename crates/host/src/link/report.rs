@@ -56,6 +56,8 @@ pub enum Notice {
     NoAnswer {
         /// Where it should be.
         base: SocketAddr,
+        /// It did, earlier.
+        was_up: bool,
     },
     /// The base answers, and not with this end's secret.
     OtherSecret {
@@ -138,7 +140,10 @@ impl fmt::Display for Notice {
                 write!(f, "{name} switches cells, for about {:.1} s", time.as_secs_f64())
             }
             Notice::HandOff { name, expected: None } => write!(f, "{name} has switched cells"),
-            Notice::NoAnswer { base } => write!(
+            Notice::NoAnswer { base, was_up: true } => {
+                write!(f, "nothing is heard from {} any more: is the hop or the base away?", canonical(*base))
+            }
+            Notice::NoAnswer { base, was_up: false } => write!(
                 f,
                 "no answer from {base}: is the base running there, does it know this end's key, and is --base-key \
                  its own?"
@@ -375,7 +380,7 @@ impl Figures {
             unacknowledged: view.unacknowledged,
             held: view.held,
             round_trip_ms: view.round_trip.map(|t| t.as_micros() as f64 / 1e3),
-            airtime_seconds: rate.map(|r| seconds(r.airtime(s.airtime_bytes))),
+            airtime_seconds: (s.airtime > Duration::ZERO || rate.is_some()).then(|| seconds(s.airtime)),
             offered: s.offered,
             acknowledged: s.acknowledged,
             acknowledged_bytes: s.acknowledged_bytes,

@@ -24,6 +24,7 @@ use super::flips::Flips;
 use super::key::PublicKey;
 use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
+use super::standing::Standing;
 use super::strangers::Strangers;
 use super::table::Table;
 use super::unsent::Unsent;
@@ -93,6 +94,8 @@ struct Turn {
     flips: Vec<Flips>,
     /// By end.
     advice: Vec<Advice>,
+    /// By end.
+    standing: Vec<Standing>,
 }
 
 impl Worker {
@@ -117,6 +120,7 @@ impl Worker {
             theirs_at: vec![Time::ZERO; self.ends.len()],
             flips: vec![Flips::default(); self.ends.len()],
             advice: vec![Advice::default(); self.ends.len()],
+            standing: vec![Standing::default(); self.ends.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -280,9 +284,9 @@ impl Worker {
                     self.link.handle_input(now, in_link, frame);
                 }
             }
-            party::Event::NoAnswer => {
+            party::Event::NoAnswer { was_up } => {
                 if let Some(base) = self.party.address(0) {
-                    self.notify(Notice::NoAnswer { base });
+                    self.notify(Notice::NoAnswer { base, was_up });
                 }
             }
             party::Event::OtherSecret => {
@@ -318,7 +322,10 @@ impl Worker {
                 self.deliver(index, &packet, turn);
             }
             remora_link::Event::State { peer, state } => {
-                self.notify(Notice::Channel { name: name(peer), state: state.into() });
+                let now = self.clock.now();
+                if let Some(standing) = index(peer).and_then(|i| turn.standing.get_mut(i)) {
+                    standing.changed(now, state.into());
+                }
             }
             remora_link::Event::HandOff { peer, phase } => {
                 let (signal, expected) = match phase {
@@ -416,6 +423,9 @@ impl Worker {
             let advice = turn.advice.get_mut(i).zip(view);
             if let Some(notice) = advice.and_then(|(a, view)| a.notice(now, &end.name, view, self.link.config())) {
                 self.notify(notice);
+            }
+            if let Some(state) = turn.standing.get_mut(i).and_then(|standing| standing.news(now)) {
+                self.notify(Notice::Channel { name: end.name.clone(), state });
             }
             let heard = self.party.heard(i);
             report.peers.push(PeerReport {

@@ -22,6 +22,8 @@ use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Result};
 
 /// Bytes of entries asked of the kernel at once; some 300 entries.
 const BATCH: usize = 16 * 1024;
+/// The number that libfuse tells for one that its file system does not tell with a name.
+const UNKNOWN: u64 = 0xffff_ffff;
 
 /// Hands the entries behind `cookie` to `each` until it says stop; whether the end was reached.
 pub(super) fn scan(
@@ -95,6 +97,7 @@ impl LocalDisk {
             let fileid = match (&object, &up) {
                 (Some((_, attr)), _) => attr.fileid,
                 (None, Some(up)) => up.key.ino,
+                (None, None) if entry.ino() == UNKNOWN => stat::at(&dir.fd, name).map_or(UNKNOWN, |it| it.key.ino),
                 (None, None) => entry.ino(),
             };
             let cookie = entry.next_entry_cookie();

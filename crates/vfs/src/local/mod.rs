@@ -71,7 +71,7 @@ mod walk;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -135,6 +135,9 @@ pub struct Options {
     /// Directory entries looked at in one search for an object, before it is given up as stale: where
     /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
+    /// Directories that nobody enters and files that nobody opens, wherever they lie: the server's own keys. Those that
+    /// are not there when the export is opened are not meant.
+    pub closed: Vec<PathBuf>,
     /// Who hears of what the disk fails to do.
     pub on_failure: OnFailure,
 }
@@ -153,6 +156,7 @@ impl Options {
             exports: 1,
             trust_for: Duration::from_secs(1),
             search_max: 5_000_000,
+            closed: Vec::new(),
             on_failure: OnFailure::default(),
         }
     }
@@ -183,6 +187,8 @@ struct Disk {
     /// This process's, which every file made is subject to.
     umask: u32,
     read_only: bool,
+    /// What nobody gets at.
+    closed: Vec<Key>,
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
     search_entries: usize,
@@ -244,6 +250,7 @@ impl LocalDisk {
             identity: Identity::new(options.honour_credentials)?,
             umask: identity::umask(),
             read_only: options.read_only,
+            closed: Vec::new(),
             search_entries: options.search_max,
             searches: Searches::default(),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
@@ -262,7 +269,19 @@ impl LocalDisk {
             on_failure: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
-        Ok(LocalDisk { disk: Arc::new(disk), later: None })
+        let mut disk = LocalDisk { disk: Arc::new(disk), later: None };
+        let closed = options.closed.iter().filter_map(|path| disk.key_at(path)).collect();
+        if let Some(disk) = Arc::get_mut(&mut disk.disk) {
+            disk.closed = closed;
+        }
+        Ok(disk)
+    }
+
+    /// What is at `path`, wherever links lead, if that is on this file system.
+    fn key_at(&self, path: &Path) -> Option<Key> {
+        let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let stat = self.look(&fd).ok()?;
+        (stat.attr.fsid == self.disk.fsid).then_some(stat.key)
     }
 
     /// If its handles go stale before their files are gone, when.

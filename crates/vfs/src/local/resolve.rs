@@ -242,11 +242,11 @@ impl LocalDisk {
         Ok(Object { fd: Arc::new(fd), key: stat.key, hint, attr: stat.attr })
     }
 
-    /// Refuses what is on another file system: its inode numbers mean something else.
+    /// Refuses what is on another file system, whose inode numbers mean something else, and what is closed to all.
     pub(super) fn ours(&self, stat: stat::Stat) -> Result<stat::Stat> {
         let stat = self.within(stat);
         let foreign = stat.attr.fsid != self.disk.fsid || (stat.is_mount && stat.key != self.disk.root_key);
-        if foreign { Err(Status::Access) } else { Ok(stat) }
+        if foreign || self.disk.closed.contains(&stat.key) { Err(Status::Access) } else { Ok(stat) }
     }
 
     /// The id of `key`, known from now on as `name` in `dir`.

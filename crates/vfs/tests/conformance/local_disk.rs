@@ -214,6 +214,34 @@ fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
 }
 
 #[test]
+fn nobody_gets_at_what_is_closed() {
+    let dir = TempDir::new();
+    let (keys, key) = (dir.path().join("state/keys"), dir.path().join("own.key"));
+    std::fs::create_dir_all(&keys).unwrap();
+    std::fs::write(keys.join("key"), b"secret").unwrap();
+    std::fs::write(&key, b"secret").unwrap();
+    symlink("state/keys", dir.path().join("link")).unwrap();
+    let open = export(&dir);
+    let find_key = |fs: &LocalDisk| {
+        let state = find(fs, &fs.root(), "state")?;
+        find(fs, &find(fs, &state, "keys")?, "key")
+    };
+    let before = find_key(&open).unwrap();
+    for path in [keys.clone(), dir.path().join("link")] {
+        let closed = vec![path, key.clone(), dir.path().join("missing")];
+        let fs = LocalDisk::open(dir.path(), Options { closed, ..Options::new([0; 8]) }).unwrap();
+        let state = find(&fs, &fs.root(), "state").unwrap();
+        assert_eq!(find_key(&fs), Err(Status::Access));
+        assert_eq!(find(&fs, &fs.root(), "own.key"), Err(Status::Access));
+        assert_eq!(fs.remove(&me(), &fs.root(), b"own.key").map(drop), Err(Status::Access));
+        let to = (&state, &b"moved"[..]);
+        assert_eq!(fs.rename(&me(), (&state, b"keys"), to).map(drop), Err(Status::Access));
+        assert_eq!(fs.getattr(&before), Err(Status::Stale), "known from before it was closed");
+        assert!(fs.getattr(&state).is_ok());
+    }
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_file_kept_open_is_trusted_for_a_while_only() {
     let (dir, outside) = (TempDir::new(), TempDir::new());

@@ -4,6 +4,7 @@ use remora_host::server::{Descriptors, Options};
 use serde::Serialize;
 
 use super::file::Pipes;
+use super::key::Keys;
 use super::share::{self, Plan};
 use super::table::{self, ExportView};
 use super::{load, notes, ports};
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Serve) -> Result {
 fn planned(args: &Serve) -> Result<Plan> {
     ports::distinct(args)?;
     // No handle is signed, so any key will do, and none need be made.
-    let loaded = load::open(share::plan(args, Pipes::Read)?, &[0; 16], None)?;
+    let loaded = load::open(share::plan(args, Pipes::Read)?, &Keys::default(), None)?;
     let exports = loaded.plan.shares.len();
     let descriptors = Descriptors::count(exports, Options::default_threads());
     descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;

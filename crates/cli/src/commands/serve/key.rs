@@ -1,4 +1,5 @@
-//! The key that signs handles, in the state directory.
+//! The server's keys: the one that signs handles, and who it is over ATP. They are in the state directory, which may lie
+//! in what is exported (a home directory): there nobody gets at them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +10,24 @@ use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 use crate::state;
 
-/// The key; made at the first start. Clients' handles stay good for as long as it stays.
-pub(super) fn of(args: &Serve) -> Result<[u8; 16]> {
-    key(&state_dir(args)?)
+/// What exports are opened with. The default signs nothing that is to be kept to oneself.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// Signs handles.
+    pub(super) handles: [u8; 16],
+    /// No client gets at these.
+    pub(super) closed: Vec<PathBuf>,
+}
+
+/// The keys; made at the first start. Clients' handles stay good for as long as theirs stays.
+pub(super) fn of(args: &Serve) -> Result<Keys> {
+    let dir = state_dir(args)?;
+    let handles = key(&dir)?;
+    if args.atp.is_some() {
+        // So that its file is there to be closed.
+        identity(args)?;
+    }
+    Ok(Keys { handles, closed: [dir].into_iter().chain(args.atp_key.clone()).collect() })
 }
 
 fn state_dir(args: &Serve) -> Result<PathBuf> {

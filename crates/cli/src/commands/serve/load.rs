@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::failures::Failures;
-use super::key::random;
+use super::key::{Keys, random};
 use super::notes;
 use super::share::{self, Plan, Share};
 use crate::exit::{Error, Result};
@@ -43,7 +43,7 @@ struct Place {
 
 /// Opens what is planned, each directory once, by however many names it goes. One that `before` has open is taken
 /// from there, with its write verifier and all that is known about its files: to clients nothing happens to it.
-pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> Result<Loaded> {
+pub(super) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Result<Loaded> {
     // Each takes some. Before they are opened, or many would not be.
     raise_limit();
     let failures = before.map_or_else(Failures::start, |before| Ok(before.failures.clone()))?;
@@ -53,7 +53,18 @@ pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> R
         room().check().map_err(|e| Error::refused("cannot start", e.to_string()))?;
     }
     let mut known = before.map_or_else(HashMap::new, Loaded::by_place);
-    let open = |share| disk(share, count, &failures, &mut known).map_err(|e| (share, e));
+    let options = |share: &Share| {
+        Ok(local::Options {
+            // Only root can act as somebody else.
+            honour_credentials: rustix::process::geteuid().is_root(),
+            exports: count,
+            closed: keys.closed.clone(),
+            on_failure: failures.of(&share.dir),
+            ..local::Options::new(random().map_err(|e| io::Error::other(e.to_string()))?)
+        })
+    };
+    // Never read-only: who may change what is up to each client's terms, and those may change.
+    let open = |share| disk(share, &mut known, || options(share)).map_err(|e| (share, e));
     let disks = plan.shares.iter().map(open).collect::<std::result::Result<Vec<Opened>, (&Share, io::Error)>>();
     // What was opened in vain is closed again: it is not to be counted.
     drop(known);
@@ -71,7 +82,7 @@ pub(super) fn open(mut plan: Plan, key: &[u8; 16], before: Option<&Loaded>) -> R
         access: share.access.clone(),
     };
     let list = plan.shares.iter().zip(&disks).map(export).collect();
-    let exports = Exports::new(list, key).map_err(|e| share::wrong_name(&plan.shares, &e))?;
+    let exports = Exports::new(list, &keys.handles).map_err(|e| share::wrong_name(&plan.shares, &e))?;
     Ok(Loaded { plan, exports: Arc::new(exports), failures, disks })
 }
 
@@ -90,23 +101,14 @@ impl Loaded {
 
 fn disk(
     share: &Share,
-    exports: usize,
-    failures: &Arc<Failures>,
     known: &mut HashMap<Place, Arc<LocalDisk>>,
+    options: impl FnOnce() -> io::Result<local::Options>,
 ) -> io::Result<Opened> {
     let place = place(&share.dir)?;
     if let Some(disk) = known.get(&place).cloned() {
         return Ok(Opened { place, disk });
     }
-    // Never read-only: who may change what is up to each client's terms, and those may change.
-    let options = local::Options {
-        // Only root can act as somebody else.
-        honour_credentials: rustix::process::geteuid().is_root(),
-        exports,
-        on_failure: failures.of(&share.dir),
-        ..local::Options::new(random().map_err(|e| io::Error::other(e.to_string()))?)
-    };
-    let disk = Arc::new(LocalDisk::open(&share.dir, options)?);
+    let disk = Arc::new(LocalDisk::open(&share.dir, options()?)?);
     known.insert(place.clone(), disk.clone());
     Ok(Opened { place, disk })
 }

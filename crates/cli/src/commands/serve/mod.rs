@@ -37,6 +37,7 @@ use announce::announcement;
 use counters::Counters;
 use failures::Failures;
 use file::Pipes;
+use key::Keys;
 use load::Loaded;
 use voice::Voice;
 
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: Serve) -> Result {
         begun = begin(&args) => begun?,
         signal = &mut end => return Err(Error::Interrupted(signal)),
     };
-    let Begun { key, loaded, serving, registration } = begun;
+    let Begun { keys, loaded, serving, registration } = begun;
     let (failures, voice) = (loaded.failures.clone(), Voice::start()?);
     let (text, notes) = announcement(&args, &loaded, &serving)?;
     let work = async {
@@ -78,7 +79,7 @@ pub(crate) async fn run(args: Serve) -> Result {
         refused::tell(voice.clone());
         counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
         let Some(hangups) = hangups else { return std::future::pending().await };
-        Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, key, loaded, &voice).await)
+        Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, &keys, loaded, &voice).await)
     };
     tokio::select! {
         failed = work => match failed? {},
@@ -113,7 +114,7 @@ pub(crate) async fn run(args: Serve) -> Result {
 
 /// A server that answers.
 struct Begun {
-    key: [u8; 16],
+    keys: Arc<Keys>,
     loaded: Loaded,
     serving: Serving,
     /// Taken back when it is dropped, however this ends.
@@ -127,20 +128,20 @@ async fn begin(args: &Arc<Serve>) -> Result<Begun> {
         move || started(&args)
     });
     let started = starting.await.unwrap_or_else(|e| Err(Error::refused("cannot start", e.to_string())));
-    let (key, loaded, serving) = started?;
+    let (keys, loaded, serving) = started?;
     let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
-    Ok(Begun { key, loaded, serving, registration })
+    Ok(Begun { keys: Arc::new(keys), loaded, serving, registration })
 }
 
-fn started(args: &Serve) -> Result<([u8; 16], Loaded, Serving)> {
+fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {
     ports::distinct(args)?;
     let mut plan = share::plan(args, Pipes::Read)?;
     plan.notes.extend(notes::of_user());
-    let key = key::of(args)?;
-    let mut loaded = load::open(plan, &key, None)?;
+    let keys = key::of(args)?;
+    let mut loaded = load::open(plan, &keys, None)?;
     let serving = start(args, &loaded)?;
     loaded.plan.notes.extend(room(&serving, &loaded));
-    Ok((key, loaded, serving))
+    Ok((keys, loaded, serving))
 }
 
 /// Where this process may not make files as large as a client asks for, that client is told so, and

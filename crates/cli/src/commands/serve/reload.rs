@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::signal::unix::Signal;
 
 use super::file::Pipes;
+use super::key::Keys;
 use super::load::{self, Loaded};
 use super::share;
 use super::table::Changes;
@@ -33,7 +34,7 @@ pub(super) async fn at_hangups(
     mut hangups: Signal,
     serving: &Serving,
     args: &Arc<Serve>,
-    key: [u8; 16],
+    keys: &Arc<Keys>,
     first: Loaded,
     voice: &Voice,
 ) -> Infallible {
@@ -45,7 +46,7 @@ pub(super) async fn at_hangups(
             return std::future::pending().await;
         }
         let read;
-        (read, due) = read_unless_hung_up(&mut hangups, again(args, key, &now), voice).await;
+        (read, due) = read_unless_hung_up(&mut hangups, again(args, keys.clone(), &now), voice).await;
         match read {
             Ok((next, changes)) => {
                 serving.set_exports(next.exports.clone());
@@ -80,10 +81,10 @@ async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output =
 }
 
 /// Reads and opens, beside the threads that serve: names of hosts may take a while to find.
-async fn again(args: &Arc<Serve>, key: [u8; 16], now: &Arc<Loaded>) -> Result<(Loaded, Changes)> {
+async fn again(args: &Arc<Serve>, keys: Arc<Keys>, now: &Arc<Loaded>) -> Result<(Loaded, Changes)> {
     let (args, now) = (args.clone(), now.clone());
     let read = move || {
-        let next = load::open(share::plan(&args, Pipes::Refused)?, &key, Some(&now))?;
+        let next = load::open(share::plan(&args, Pipes::Refused)?, &keys, Some(&now))?;
         let changes = Changes::between(&now, &next);
         Ok((next, changes))
     };

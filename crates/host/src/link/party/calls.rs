@@ -8,7 +8,6 @@ use remora_base::Time;
 use super::super::caller::{Call, Wants};
 use super::super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESPONSE_LEN};
 use super::super::session::{self, INDEX_MAX, Kind, Session};
-use super::remote::Remote;
 use super::{Event, Outgoing, Party, Role};
 
 /// A newer timestamp (of 2262 and later) is refused: once one had been taken no mobile with that key could name a
@@ -111,7 +110,7 @@ impl Party {
     }
 
     pub(super) fn call(&mut self, now: Time) {
-        let Some(call_at) = self.remotes.first().map(Remote::call_at) else { return };
+        let Some((call_at, was_up)) = self.remotes.first().map(|r| (r.call_at(), r.is_up())) else { return };
         let Role::Mobile { call, .. } = &mut self.role else { return };
         let Some(under_way) = call else {
             if call_at <= now {
@@ -120,7 +119,7 @@ impl Party {
             return;
         };
         if under_way.is_news(now) {
-            self.events.push_back(Event::NoAnswer);
+            self.events.push_back(Event::NoAnswer { was_up });
         }
         match under_way.wants(now, &mut self.rng) {
             Wants::Patience => {}

@@ -65,7 +65,10 @@ pub enum Event {
         frame: Bytes,
     },
     /// The base does not answer.
-    NoAnswer,
+    NoAnswer {
+        /// It did, earlier.
+        was_up: bool,
+    },
     /// The base's answer does not open: the secret shared with it is another one there.
     OtherSecret,
     /// Somebody whose key is not known called.

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 
+use super::super::key::Keys;
 use super::super::load;
 use super::*;
 use crate::args::{Cli, Command};
@@ -60,7 +61,7 @@ fn an_alias_gives_way_to_a_name_that_is_spelt_another_way() {
     }
     let names = |line: &[&str]| {
         let plan = plan(&args(line), Pipes::Read).unwrap();
-        let loaded = load::open(plan, &[0; 16], None).map_err(|e| e.to_string()).unwrap();
+        let loaded = load::open(plan, &Keys::default(), None).map_err(|e| e.to_string()).unwrap();
         loaded.plan.shares.into_iter().map(|s| s.names).collect::<Vec<_>>()
     };
     for name in ["/photos", "/photos/", "//photos", "/./photos"] {
@@ -82,7 +83,7 @@ fn an_export_is_the_same_when_its_first_name_is_spelt_another_way() {
     let dir = tempfile::tempdir().unwrap();
     let load = |name: &str, before: Option<&load::Loaded>| {
         let export = format!("{name}={}", dir.path().display());
-        load::open(plan(&args(&["--export", &export]), Pipes::Read).unwrap(), &[0; 16], before).ok().unwrap()
+        load::open(plan(&args(&["--export", &export]), Pipes::Read).unwrap(), &Keys::default(), before).ok().unwrap()
     };
     let first = load("/x/", None);
     let next = load("//x", Some(&first));
@@ -108,7 +109,7 @@ fn wrong_names_are_refused_with_their_line() {
             format!("[[export]]\npath = \"{a}\"\nnames = [\"/x\"]\n[[export]]\npath = \"{a}\"\nnames = [{names}]\n");
         std::fs::write(&file, text).unwrap();
         let plan = super::plan(&args(&["--exports", path]), Pipes::Read);
-        let error = plan.and_then(|plan| load::open(plan, &[0; 16], None)).err().map(|e| e.to_string());
+        let error = plan.and_then(|plan| load::open(plan, &Keys::default(), None)).err().map(|e| e.to_string());
         let error = error.unwrap_or_default();
         assert!(error.starts_with(&format!("{path}:4: {why}")), "{error}");
     }

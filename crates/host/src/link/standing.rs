@@ -1,0 +1,66 @@
+//! Which changes of a channel people are told of: those that last. Among bursts of errors it is bad and good again every
+//! second, which is for the figures to say.
+
+use std::time::Duration;
+
+use remora_base::Time;
+
+use super::report::ChannelState;
+
+/// What has lasted for so long is told.
+const LASTS: Duration = Duration::from_secs(1);
+
+/// How the channel to an end stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    told: ChannelState,
+    is: ChannelState,
+    since: Time,
+}
+
+impl Default for Standing {
+    fn default() -> Standing {
+        Standing { told: ChannelState::Good, is: ChannelState::Good, since: Time::ZERO }
+    }
+}
+
+impl Standing {
+    pub(super) fn changed(&mut self, now: Time, to: ChannelState) {
+        (self.is, self.since) = (to, now);
+    }
+
+    /// What is to be told now.
+    pub(super) fn news(&mut self, now: Time) -> Option<ChannelState> {
+        let is_news = self.is != self.told && now.since(self.since) >= LASTS;
+        is_news.then(|| {
+            self.told = self.is;
+            self.is
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_is_told_once() {
+        use ChannelState::{Good, Suspect};
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let mut standing = Standing::default();
+        assert_eq!(standing.news(at(5000)), None);
+        for burst in 0..100 {
+            standing.changed(at(6000 + burst * 1000), Suspect);
+            assert_eq!(standing.news(at(6250 + burst * 1000)), None);
+            standing.changed(at(6300 + burst * 1000), Good);
+            assert_eq!(standing.news(at(6500 + burst * 1000)), None, "nothing was told of it");
+        }
+        standing.changed(at(200_000), Suspect);
+        assert_eq!([200_999, 201_000, 205_000].map(|ms| standing.news(at(ms))), [None, Some(Suspect), None]);
+        standing.changed(at(206_000), Good);
+        standing.changed(at(206_500), Suspect);
+        assert_eq!(standing.news(at(210_000)), None, "as it was told");
+        standing.changed(at(211_000), Good);
+        assert_eq!([211_999, 212_000].map(|ms| standing.news(at(ms))), [None, Some(Good)]);
+    }
+}
