@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use remora_wire::nfs3::{Fh, Status};
+use remora_wire::nfs3::{Call, DirOp, Fh, ReadDirArgs, Reply, Status};
 use skip::skipped;
 
 use crate::common::{Daemon, is_root};
@@ -95,6 +95,51 @@ fn numbers_of_one_mount_lead_nowhere_in_the_next() {
     assert_eq!(c.fails(&read(&file)), Some(Status::Stale));
     let anew = c.lookup(&root, "f");
     assert_eq!(c.fails(&read(&anew)), None);
+}
+
+/// Where a cookie is a place in a list that is made for whoever opens the directory: an overlay of two layers.
+#[test]
+fn a_listing_goes_on_while_what_came_is_removed() {
+    const FILES: usize = 400;
+    let name = "a_listing_goes_on_while_what_came_is_removed";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    let e = Exports::new(&["a"]);
+    e.write(&[("a", "*(rw,no_root_squash)")]);
+    let a = e.place.srv("a").to_str().unwrap().to_owned();
+    let server = serve_inside(
+        &e,
+        &format!(
+            "mount -t tmpfs layers '{a}'; mkdir -p '{a}'/low/d '{a}'/up/d '{a}'/work\n\
+             for i in $(seq {half}); do : > '{a}'/low/d/$i; : > '{a}'/up/d/x$i; done\n\
+             mount -t overlay both -o lowerdir='{a}'/low,upperdir='{a}'/up,workdir='{a}'/work '{a}'",
+            half = FILES / 2
+        ),
+    );
+    for sends_verifier in [true, false] {
+        let mut c = Client::at(&server, "127.0.0.1");
+        let root = c.mount(&e.path("a")).unwrap();
+        let dir = c.lookup(&root, "d");
+        (0..FILES).for_each(|i| _ = c.call(&create(&dir, &format!("more{i}"))));
+        let (mut seen, mut cookie, mut verf) = (0, 0, [0; 8]);
+        loop {
+            let query = ReadDirArgs { dir: dir.clone(), cookie, verf, count: 1024 };
+            let Reply::ReadDir(Ok(page)) = c.call(&Call::ReadDir(query)) else { panic!("no page") };
+            for entry in page.entries.list.iter().filter(|entry| !entry.name.starts_with(b".")) {
+                seen += 1;
+                let at = DirOp { dir: dir.clone(), name: entry.name.clone() };
+                assert_eq!(c.fails(&Call::Remove(at)), None, "{:?}", entry.name);
+            }
+            if page.entries.eof {
+                break;
+            }
+            cookie = page.entries.list.last().unwrap().cookie;
+            verf = if sends_verifier { page.verf } else { [0; 8] };
+        }
+        let there = if sends_verifier { 2 * FILES } else { FILES };
+        assert_eq!(seen, there, "sends the verifier: {sends_verifier}");
+    }
 }
 
 /// An export inside another one is on a file system of its own. By name, what lies below that is found in the outer

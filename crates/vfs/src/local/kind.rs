@@ -23,6 +23,8 @@ pub(super) struct Kind {
     /// Whether what is removed while it is open here goes on under another name (`.nfsXXXX`, `.fuse_hiddenXXXX`), so
     /// that its directory cannot be removed, or cannot be removed at all: NFS, FUSE and CIFS.
     pub(super) hides_open: bool,
+    /// Whether what a cookie of a listing means is up to who opened the directory: FUSE, and CIFS.
+    pub(super) lists_anew: bool,
     /// How it does with inode numbers.
     pub(super) ways: Ways,
 }
@@ -44,6 +46,7 @@ impl Kind {
             syncs_all: true,
             acl_apart: false,
             hides_open: false,
+            lists_anew: false,
             ways: Ways { grain: REST, shuns: false },
         };
         match fstatfs(root).map(|s| s.f_type) {
@@ -52,9 +55,10 @@ impl Kind {
                 let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
                 Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..unknown }
             }
-            Ok(FUSE) => Kind { syncs_all: false, hides_open: true, ..unknown },
+            Ok(FUSE) => Kind { syncs_all: false, hides_open: true, lists_anew: true, ..unknown },
             Ok(ECRYPTFS | NINE_P) => Kind { syncs_all: false, ..unknown },
-            Ok(NFS | CIFS | SMB2) => Kind { hides_open: true, ..unknown },
+            Ok(NFS) => Kind { hides_open: true, ..unknown },
+            Ok(CIFS | SMB2) => Kind { hides_open: true, lists_anew: true, ..unknown },
             _ => unknown,
         }
     }

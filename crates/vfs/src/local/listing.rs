@@ -3,10 +3,12 @@
 //! Cookies are the kernel's own (`d_off`). ext4, XFS, btrfs and tmpfs (since Linux 6.6) make
 //! them from the name's hash or a number that stays with the entry, so entries that come and
 //! go between pages move no other entry. That is why there is nothing to verify: a listing
-//! goes on across changes of the directory.
+//! goes on across changes of the directory. Where they do not stay with the entry, it goes on with the
+//! [listing](super::listings) that was begun.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Status};
@@ -16,6 +18,7 @@ use rustix::io::Errno;
 use super::acting;
 use super::errno::OrStatus;
 use super::ids::{Hint, Key};
+use super::listings::NO_VERIFIER;
 use super::resolve::{Folder, Object};
 use super::{LocalDisk, ids, stat};
 use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Result};
@@ -89,7 +92,14 @@ impl LocalDisk {
         };
         let objects = query.objects && searchable;
         let below = self.hint_in(&folder);
-        let eof = scan(&listed, query.cookie, |entry| {
+        // That it may be opened is asked for each page, whatever it is then read with.
+        let kept = self.disk.listings.as_ref().filter(|_| query.cookie != 0);
+        let kept = kept.and_then(|listings| listings.find(query.verf, dir.key, cred));
+        let (open, known_as) = match kept {
+            Some((open, verf)) => (open, Some(verf)),
+            None => (Arc::new(Mutex::new(listed)), None),
+        };
+        let eof = scan(&*open.lock().unwrap_or_else(PoisonError::into_inner), query.cookie, |entry| {
             let name = entry.file_name().to_bytes();
             let up = if name == b".." { self.above(&dir).ok() } else { None };
             let object = if objects { self.listed(&dir, below, name, &up) } else { None };
@@ -103,7 +113,12 @@ impl LocalDisk {
             let cookie = entry.next_entry_cookie();
             Ok(take(DirEntry { fileid, name: Bytes::copy_from_slice(name), cookie, object }))
         })?;
-        Ok(DirEnd { verf: [0; 8], eof })
+        let verf = match (known_as, &self.disk.listings) {
+            (Some(verf), _) => verf,
+            (None, Some(listings)) if !eof => listings.keep(dir.key, cred, open),
+            (None, _) => NO_VERIFIER,
+        };
+        Ok(DirEnd { verf, eof })
     }
 
     /// What an entry is, if it is still there and on this file system.

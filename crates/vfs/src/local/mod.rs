@@ -39,6 +39,8 @@ mod layers;
 mod leaving;
 mod lending;
 mod listing;
+#[expect(clippy::disallowed_methods, reason = "how long ago a listing went on is real time")]
+mod listings;
 mod looking;
 mod namespace;
 mod numbers;
@@ -94,6 +96,7 @@ use identity::Identity;
 use ids::{Hint, Key};
 use kind::Kind;
 use layers::Layers;
+use listings::Listings;
 use numbers::Numbers;
 use resolve::Object;
 use stock::Stock;
@@ -106,6 +109,9 @@ pub use acting::Devoted;
 pub use failure::{Failure, OnFailure};
 pub use numbers::HandlesEnd;
 pub use refused::{Refused, note_refused, refused};
+
+/// Most listings that stay open for their next page.
+const LISTINGS_MAX: usize = 256;
 
 /// How to export a directory.
 #[derive(Clone, Debug)]
@@ -196,6 +202,8 @@ struct Disk {
     table: Mutex<Table>,
     files: OpenFiles,
     dirs: Dirs,
+    /// Where cookies are places in a list that is made at each opening.
+    listings: Option<Listings>,
     graveyard: Mutex<Graveyard>,
     stock: Stock,
     stripes: Stripes,
@@ -236,6 +244,8 @@ impl LocalDisk {
         let kind = kind(&object.fd, object.attr.fsid);
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let share = open_max / options.exports.max(1);
+        let lists_anew = kind.lists_anew || layers.is_some();
+        let dirs_share = if lists_anew { share / 64 } else { share / 32 };
         let disk = Disk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
@@ -260,7 +270,9 @@ impl LocalDisk {
                 options.owing_max.min(share / 16),
                 options.trust_for,
             ),
-            dirs: Dirs::new(options.dirs_max.min(share / 32), options.trust_for),
+            dirs: Dirs::new(options.dirs_max.min(dirs_share), options.trust_for),
+            listings: lists_anew
+                .then(|| Listings::new(LISTINGS_MAX.min(share / 64), u64::from_be_bytes(options.verifier))),
             graveyard: Mutex::new(Graveyard::new(open_max, share, kind.ways)),
             stock: Stock::default(),
             stripes: Stripes::new(),
@@ -450,6 +462,7 @@ impl Vfs for LocalDisk {
     fn tidy(&self) {
         self.as_server().disk.close_removed();
         self.close_idle(data::WRITING_IDLE);
+        self.disk.listings.iter().for_each(Listings::close_idle);
         self.clear_graves();
         // Behind the rest, which it might keep waiting for the disk.
         if self.disk.pay_idle(owed::IDLE) {

@@ -41,6 +41,13 @@ fn rest_of_mode(wish: &SetAttr, made: u32, moves: bool) -> Option<u32> {
     (missing != 0 || moves && made & 0o6000 != 0).then_some(made | missing)
 }
 
+/// The bits that mkdir(2) does not set, where the new directory has another from the one that it is in: its group is not
+/// to be lost.
+fn missing_beside_set_gid(made: &Object, wish: &SetAttr) -> u32 {
+    let inherits = made.attr.kind == FileType::Directory && made.attr.mode & 0o2000 != 0;
+    if inherits { wish.mode.unwrap_or(0) & !made.attr.mode & 0o5000 } else { 0 }
+}
+
 /// Takes a name back. If this fails, too, an object that is not all that was asked for stays; the caller hears of the
 /// first failure.
 fn unmake(dir: &Folder, name: &[u8], kind: FileType) {
@@ -242,9 +249,16 @@ impl LocalDisk {
 
     /// Gives what was made the attributes that it lacks; whether it lacked none.
     fn finish(&self, cred: &Cred, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<bool> {
-        let changed = self.undo_umask(dir, made, wish)?;
         let uid = wish.uid.filter(|uid| *uid != made.attr.uid);
         let gid = wish.gid.filter(|gid| *gid != made.attr.gid);
+        let missing = self.taken_by_umask(dir, made, wish) | missing_beside_set_gid(made, wish);
+        let changed = missing != 0;
+        if changed {
+            // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
+            acting::own();
+            chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | missing), AtFlags::empty()).nfs()?;
+            made.attr = self.look(&made.fd)?.attr;
+        }
         let rest = SetAttr {
             mode: rest_of_mode(wish, made.attr.mode, uid.is_some() || gid.is_some()),
             uid,
@@ -259,17 +273,12 @@ impl LocalDisk {
         Ok(!changed && rest == SetAttr::NONE)
     }
 
-    /// Gives back what this process's umask, if it has one, took of the mode that was wished for. Where
-    /// the directory has a default ACL no umask counts, and what is missing was for the ACL to say. Whether it did anything.
-    fn undo_umask(&self, dir: &Folder, made: &mut Object, wish: &SetAttr) -> Result<bool> {
+    /// What this process's umask, if it has one, took of the mode that was wished for. Where the directory has a
+    /// default ACL no umask counts, and what is missing was for the ACL to say.
+    fn taken_by_umask(&self, dir: &Folder, made: &Object, wish: &SetAttr) -> u32 {
         let taken = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
-        let undoes = taken != 0 && made.attr.kind != FileType::SymLink && !self.as_server().hands_down_acl(dir);
-        if undoes {
-            // Not as the caller, whose chmod(2) would take the set-gid bit of the directory's away.
-            chmodat(CWD, made.proc_path(), Mode::from_raw_mode(made.attr.mode | taken), AtFlags::empty()).nfs()?;
-            made.attr = self.look(&made.fd)?.attr;
-        }
-        Ok(undoes)
+        let counts = taken != 0 && made.attr.kind != FileType::SymLink && !self.as_server().hands_down_acl(dir);
+        if counts { taken } else { 0 }
     }
 
     /// Whether more than the mode may say what new files in there are to be.

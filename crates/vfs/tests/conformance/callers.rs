@@ -361,7 +361,7 @@ fn what_is_made_in_a_set_gid_directory_has_its_group() {
         let shared = fs.mkdir(&me(), &fs.root(), b"shared", &shared).unwrap();
         assert_eq!((shared.attr.mode, shared.attr.gid), (0o2777, 6001));
         let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
-        for (name, wish) in [("a", 0o755), ("b", 0o775), ("c", 0o1777)] {
+        for (name, wish) in [("a", 0o755), ("b", 0o775), ("c", 0o1777), ("d", 0o4755), ("e", 0o5755)] {
             let made = fs.mkdir(&maker, &shared.id, name.as_bytes(), &mode(wish)).unwrap();
             assert_eq!((made.attr.mode, made.attr.gid), (0o2000 | wish, 6001), "{wish:o}");
         }

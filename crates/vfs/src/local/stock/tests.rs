@@ -22,6 +22,7 @@ fn disk(honour: bool) -> (tempfile::TempDir, LocalDisk, FileId) {
         acl_apart: false,
         hides_open: false,
         ways: Ways { grain: Duration::ZERO, shuns: true },
+        lists_anew: false,
     };
     let disk = LocalDisk::open_as(top.path(), options, |_, _| kind).unwrap();
     slow_down(&disk);

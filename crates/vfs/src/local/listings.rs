@@ -1,0 +1,122 @@
+//! Listings that stay open from page to page, where a cookie is good for nothing else.
+//!
+//! An overlay of several layers, and a process behind FUSE or a server behind SMB, make a list of a directory for whoever has
+//! opened it, and a cookie is a place in that list: to who opens the directory anew after something was removed it
+//! means another place, and what has moved there is passed over. So what a listing was begun with stays open until it
+//! has not been used for a while, and the verifier that the client comes back with says which it is (RFC 1813,
+//! section 3.3.16). One that is there no more goes on as well as it can.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::ids::Key;
+use crate::Cred;
+
+/// The verifier of listings that need none, and of a client that goes on without.
+pub(super) const NO_VERIFIER: [u8; 8] = [0; 8];
+/// A listing that nobody goes on with for so long is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A directory that is open for one listing. Its pages come one after the other.
+pub(super) type Open = Arc<Mutex<OwnedFd>>;
+
+/// See the module.
+pub(super) struct Listings {
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    /// The one that was used last is at the end.
+    listings: VecDeque<Listing>,
+    next: u64,
+}
+
+struct Listing {
+    verifier: u64,
+    dir: Key,
+    /// Whose it is.
+    cred: Cred,
+    open: Open,
+    used: Instant,
+}
+
+impl Listings {
+    /// Keeps at most so many open. `first`: the verifier of the first, which is not to be one that clients have from
+    /// before.
+    pub(super) fn new(most: usize, first: u64) -> Listings {
+        Listings { most: most.max(1), kept: Mutex::new(Kept { listings: VecDeque::new(), next: first }) }
+    }
+
+    /// The listing of `dir` that `cred` goes on with; the latest, if its verifier does not say which.
+    pub(super) fn find(&self, verifier: [u8; 8], dir: Key, cred: &Cred) -> Option<(Open, [u8; 8])> {
+        let mut kept = self.lock();
+        let says = |l: &Listing| verifier == NO_VERIFIER || l.verifier.to_be_bytes() == verifier;
+        let is_meant = |l: &Listing| says(l) && l.dir == dir && l.cred == *cred;
+        let at = kept.listings.iter().rposition(is_meant)?;
+        let mut listing = kept.listings.remove(at)?;
+        listing.used = Instant::now();
+        let found = (listing.open.clone(), listing.verifier.to_be_bytes());
+        kept.listings.push_back(listing);
+        Some(found)
+    }
+
+    /// Keeps a listing that is to go on; its verifier.
+    pub(super) fn keep(&self, dir: Key, cred: &Cred, open: Open) -> [u8; 8] {
+        let mut kept = self.lock();
+        // Zeros mean none.
+        kept.next = kept.next.wrapping_add(1).max(1);
+        let verifier = kept.next;
+        kept.listings.push_back(Listing { verifier, dir, cred: cred.clone(), open, used: Instant::now() });
+        let one_too_many = if kept.listings.len() > self.most { kept.listings.pop_front() } else { None };
+        drop(kept);
+        // To close it may take a while.
+        drop(one_too_many);
+        verifier.to_be_bytes()
+    }
+
+    /// Closes those that nobody goes on with.
+    pub(super) fn close_idle(&self) {
+        let mut kept = self.lock();
+        let idle = kept.listings.iter().take_while(|listing| listing.used.elapsed() >= IDLE).count();
+        let idle: Vec<Listing> = kept.listings.drain(..idle).collect();
+        drop(kept);
+        drop(idle);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Open {
+        Arc::new(Mutex::new(std::fs::File::open("/").unwrap().into()))
+    }
+
+    #[test]
+    fn a_listing_is_its_callers_and_the_oldest_goes() {
+        let (key, other) = (Key { ino: 1, born_ns: 0 }, Key { ino: 2, born_ns: 0 });
+        let (me, you) = (Cred { uid: 1, gid: 1, gids: vec![] }, Cred { uid: 2, gid: 1, gids: vec![] });
+        let listings = Listings::new(2, u64::MAX);
+        let mine = open();
+        let first = listings.keep(key, &me, mine.clone());
+        assert_ne!(first, NO_VERIFIER);
+        let is_mine = |verifier| listings.find(verifier, key, &me).is_some_and(|(it, _)| Arc::ptr_eq(&it, &mine));
+        assert!(is_mine(first) && is_mine(NO_VERIFIER));
+        assert!(listings.find(first, other, &me).is_none() && listings.find(first, key, &you).is_none());
+        assert!(listings.find([7; 8], key, &me).is_none());
+        let second = listings.keep(key, &me, open());
+        assert!(is_mine(first) && !is_mine(second) && !is_mine(NO_VERIFIER), "it is not the latest");
+        assert!(is_mine(first));
+        listings.keep(other, &you, open());
+        assert!(is_mine(first) && listings.find(second, key, &me).is_none(), "which was used longest ago");
+        listings.close_idle();
+        assert!(is_mine(first), "it was used just now");
+    }
+}
