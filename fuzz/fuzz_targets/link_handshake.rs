@@ -203,7 +203,7 @@ impl World {
             Event::Stranger { key, .. } => assert_eq!((n, key), (BASE, KEYS[STRANGER].public)),
             Event::Down { .. }
             | Event::Moved { .. }
-            | Event::NoAnswer
+            | Event::NoAnswer { .. }
             | Event::OtherSecret
             | Event::OtherBase { .. } => {}
         }
