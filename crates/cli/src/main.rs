@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 /// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
 const RUNTIME_PAIRS: usize = 3;
@@ -73,29 +73,38 @@ fn main() -> ExitCode {
     finish(name, result, in_all)
 }
 
-/// Tokio panics where there are no descriptors for what it hears signals with, or waits for ever where there are no
+/// Tokio panics where there are no descriptors for what it hears signals with, and waits for ever where there are no
 /// threads: there are as many first.
 fn runtime() -> io::Result<Runtime> {
     let room: Vec<_> = (0..RUNTIME_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<_>>()?;
     drop(room);
-    room_for_threads(std::thread::available_parallelism().map_or(1, usize::from) + THREADS_BESIDE)?;
-    Runtime::new()
+    let wanted = std::thread::available_parallelism().map_or(1, usize::from) + THREADS_BESIDE;
+    match threads_to_be_had(wanted) {
+        (n, Some(e)) if n <= 1 => {
+            let why =
+                format!("no more threads may be made here (ulimit -u, or a container's limit): {}", exit::io_text(&e));
+            Err(io::Error::other(why))
+        }
+        (n, Some(_)) => {
+            let workers = n.saturating_sub(THREADS_BESIDE).max(1);
+            Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+        }
+        (_, None) => Runtime::new(),
+    }
 }
 
-/// Whether so many threads can be at a time.
-fn room_for_threads(n: usize) -> io::Result<()> {
+/// How many threads of `wanted` can be at a time, and why no more.
+fn threads_to_be_had(wanted: usize) -> (usize, Option<io::Error>) {
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
         let closed = gate.lock();
         // Each stays until all are there.
         let stay = || drop(gate.lock());
-        let all = (0..n).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, stay).map(drop));
+        let made = |_: usize| std::thread::Builder::new().spawn_scoped(scope, stay).map(drop);
+        let mut n = 0;
+        let why = (0..wanted).map(made).inspect(|made| n += usize::from(made.is_ok())).find_map(Result::err);
         drop(closed);
-        all.map_err(|e| {
-            let why =
-                format!("no more threads may be made here (ulimit -u, or a container's limit): {}", exit::io_text(&e));
-            io::Error::other(why)
-        })
+        (n, why)
     })
 }
 

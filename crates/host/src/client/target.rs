@@ -55,7 +55,7 @@ impl Target {
     /// What may be meant by `HOST:/PATH`, as mount(8) has it, or by a URL without its scheme.
     pub fn guess(text: &str) -> Option<String> {
         let (host, path) = text.split_once(":/")?;
-        let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@']);
+        let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !Target::is_url(text);
         let is_path = !path.starts_with('/');
         (is_host && is_path).then(|| format!("nfs://{host}/{path}"))
     }
@@ -239,6 +239,7 @@ mod tests {
             ("nas:/files/a", "perhaps nfs://nas/files/a is meant"),
             ("[::1]:/files", "perhaps nfs://[::1]/files is meant"),
             ("http://nas:/x", "scheme"),
+            ("nfs:/nas/x", "host"),
             ("nfs://nas/report#2", "%23"),
             ("nfs://nas/x#", "%23"),
             ("nfs://nas/trail ", "%20"),

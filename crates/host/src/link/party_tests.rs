@@ -335,7 +335,14 @@ fn who_was_up_is_not_asked_whether_it_is_set_up() {
     w.open = false;
     w.pass(Duration::from_secs(60));
     assert!(w.mobile_events.contains(&Event::NoAnswer { was_up: true }), "{:?}", w.mobile_events);
-    assert!(!w.mobile_events.contains(&Event::NoAnswer { was_up: false }));
+    w.open = true;
+    w.pass(Duration::from_secs(5));
+    w.base.leave(w.now);
+    w.pass(Duration::from_secs(1));
+    w.open = false;
+    w.pass(Duration::from_secs(60));
+    let told: Vec<_> = w.mobile_events.iter().filter(|e| matches!(e, Event::NoAnswer { .. })).collect();
+    assert_eq!(told, [&Event::NoAnswer { was_up: true }; 2], "also when it has left meanwhile");
 }
 
 #[test]

@@ -266,6 +266,9 @@ impl Worker {
             party::Event::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.remove_peer(now, in_link);
+                if let Some(standing) = turn.standing.get_mut(peer) {
+                    *standing = Standing::default();
+                }
                 self.notify(match why {
                     Down::Left => Notice::Left { name },
                     Down::Silent => Notice::Gone { name },

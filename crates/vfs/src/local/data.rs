@@ -211,6 +211,7 @@ impl LocalDisk {
     /// Opens the regular file `id` for `cred`. It may have been removed: see [`LocalDisk::still`].
     pub(super) fn data(&self, cred: &Cred, id: &FileId, purpose: For) -> Result<(Data, Key)> {
         let (key, _) = ids::decode(id).ok_or(Status::BadHandle)?;
+        self.disk.closed.check(key)?;
         let open = self.disk.files.get(key, purpose, self.disk.identity.acting(cred));
         if let Some(data) = open.filter(|data| self.disk.files.is_trusted(data)) {
             return Ok((data, key));

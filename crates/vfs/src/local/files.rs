@@ -22,6 +22,7 @@ impl LocalDisk {
         self.writable()?;
         attrs::check(attr)?;
         let object = self.resolve(id)?;
+        self.disk.closed.check(object.key)?;
         let wcc = {
             let _step = self.disk.stripes.lock(&[object.key]);
             let before = stat::of(&object.fd).nfs()?.attr;

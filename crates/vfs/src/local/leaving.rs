@@ -11,6 +11,7 @@ use remora_wire::nfs3::{Attr, FileType};
 use rustix::io::Errno;
 
 use super::ids::Key;
+use super::listings::Listings;
 use super::resolve::{Folder, Object};
 use super::syscalls::fdatasync;
 use super::{Disk, LocalDisk, stat};
@@ -66,9 +67,17 @@ impl Leaving {
 }
 
 impl Disk {
+    /// What is listed of a directory that is going has been listed.
+    fn close_listings(&self, object: &Object) {
+        if object.attr.kind == FileType::Directory {
+            self.listings.iter().for_each(|listings| listings.close(object.key));
+        }
+    }
+
     /// Closes what somebody else removed; whether there was any that may give back room.
     pub(super) fn close_removed(&self) -> bool {
         self.stock.close_removed();
+        self.listings.iter().for_each(Listings::close_removed);
         self.dirs.close_removed() | self.files.close_removed()
     }
 }
@@ -76,6 +85,7 @@ impl Disk {
 impl LocalDisk {
     /// `object` is about to lose a name.
     pub(super) fn leave(&self, object: Object) -> Leaving {
+        self.disk.close_listings(&object);
         if !self.disk.kind.hides_open {
             return Leaving::open(object);
         }

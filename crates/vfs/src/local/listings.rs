@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ids::Key;
+use super::stat;
 use crate::Cred;
 
 /// The verifier of listings that need none, and of a client that goes on without.
@@ -77,13 +78,34 @@ impl Listings {
         verifier.to_be_bytes()
     }
 
+    /// Closes those of a directory that is going or gone.
+    pub(super) fn close(&self, dir: Key) {
+        self.close_if(|listing| listing.dir == dir);
+    }
+
+    /// Closes those of directories that somebody else removed.
+    pub(super) fn close_removed(&self) {
+        let kept = self.lock();
+        let dirs: Vec<(u64, Open)> = kept.listings.iter().map(|l| (l.verifier, l.open.clone())).collect();
+        drop(kept);
+        let is_gone = |open: &Open| open.try_lock().is_ok_and(|dir| stat::links(&*dir) == Ok(0));
+        let gone: Vec<u64> = dirs.into_iter().filter(|(_, open)| is_gone(open)).map(|(verifier, _)| verifier).collect();
+        self.close_if(|listing| gone.contains(&listing.verifier));
+    }
+
     /// Closes those that nobody goes on with.
     pub(super) fn close_idle(&self) {
+        self.close_if(|listing| listing.used.elapsed() >= IDLE);
+    }
+
+    fn close_if(&self, which: impl Fn(&Listing) -> bool) {
         let mut kept = self.lock();
-        let idle = kept.listings.iter().take_while(|listing| listing.used.elapsed() >= IDLE).count();
-        let idle: Vec<Listing> = kept.listings.drain(..idle).collect();
+        let (some, others) = kept.listings.drain(..).partition(which);
+        let some: VecDeque<Listing> = some;
+        kept.listings = others;
         drop(kept);
-        drop(idle);
+        // To close them may take a while.
+        drop(some);
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -117,6 +139,11 @@ mod tests {
         listings.keep(other, &you, open());
         assert!(is_mine(first) && listings.find(second, key, &me).is_none(), "which was used longest ago");
         listings.close_idle();
-        assert!(is_mine(first), "it was used just now");
+        listings.close_removed();
+        assert!(is_mine(first), "it was used just now, and is there");
+        listings.close(other);
+        assert!(is_mine(first));
+        listings.close(key);
+        assert!(!is_mine(first));
     }
 }

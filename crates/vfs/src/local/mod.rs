@@ -18,6 +18,7 @@
 
 mod access;
 mod acting;
+mod closed;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
 mod data;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
@@ -87,6 +88,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names};
 use acting::lasting;
+use closed::Closed;
 use data::OpenFiles;
 use dirs::Dirs;
 use effort::Searches;
@@ -141,8 +143,8 @@ pub struct Options {
     /// Directory entries looked at in one search for an object, before it is given up as stale: where
     /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
-    /// Directories that nobody enters and files that nobody opens, wherever they lie: the server's own keys. Those that
-    /// are not there when the export is opened are not meant.
+    /// Directories that nobody enters and files that nobody opens: the server's own keys. Those that are not there, or
+    /// elsewhere, when the export is opened are not meant.
     pub closed: Vec<PathBuf>,
     /// Who hears of what the disk fails to do.
     pub on_failure: OnFailure,
@@ -194,7 +196,7 @@ struct Disk {
     umask: u32,
     read_only: bool,
     /// What nobody gets at.
-    closed: Vec<Key>,
+    closed: Closed,
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
     search_entries: usize,
@@ -242,6 +244,7 @@ impl LocalDisk {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
         }
         let kind = kind(&object.fd, object.attr.fsid);
+        let closed = Closed::find(&options.closed, dir, &object.fd)?;
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let share = open_max / options.exports.max(1);
         let lists_anew = kind.lists_anew || layers.is_some();
@@ -260,7 +263,7 @@ impl LocalDisk {
             identity: Identity::new(options.honour_credentials)?,
             umask: identity::umask(),
             read_only: options.read_only,
-            closed: Vec::new(),
+            closed,
             search_entries: options.search_max,
             searches: Searches::default(),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
@@ -281,19 +284,7 @@ impl LocalDisk {
             on_failure: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
-        let mut disk = LocalDisk { disk: Arc::new(disk), later: None };
-        let closed = options.closed.iter().filter_map(|path| disk.key_at(path)).collect();
-        if let Some(disk) = Arc::get_mut(&mut disk.disk) {
-            disk.closed = closed;
-        }
-        Ok(disk)
-    }
-
-    /// What is at `path`, wherever links lead, if that is on this file system.
-    fn key_at(&self, path: &Path) -> Option<Key> {
-        let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let stat = self.look(&fd).ok()?;
-        (stat.attr.fsid == self.disk.fsid).then_some(stat.key)
+        Ok(LocalDisk { disk: Arc::new(disk), later: None })
     }
 
     /// If its handles go stale before their files are gone, when.

@@ -41,11 +41,11 @@ fn rest_of_mode(wish: &SetAttr, made: u32, moves: bool) -> Option<u32> {
     (missing != 0 || moves && made & 0o6000 != 0).then_some(made | missing)
 }
 
-/// The bits that mkdir(2) does not set, where the new directory has another from the one that it is in: its group is not
-/// to be lost.
+/// The set-user-ID bit, which mkdir(2) does not set, where the new directory has the set-group-ID bit from the one that it
+/// is in: that is not to be lost.
 fn missing_beside_set_gid(made: &Object, wish: &SetAttr) -> u32 {
     let inherits = made.attr.kind == FileType::Directory && made.attr.mode & 0o2000 != 0;
-    if inherits { wish.mode.unwrap_or(0) & !made.attr.mode & 0o5000 } else { 0 }
+    if inherits { wish.mode.unwrap_or(0) & !made.attr.mode & 0o4000 } else { 0 }
 }
 
 /// Takes a name back. If this fails, too, an object that is not all that was asked for stays; the caller hears of the
@@ -376,6 +376,7 @@ impl LocalDisk {
         self.writable()?;
         names::new_name(name)?;
         let mut object = self.resolve(id)?;
+        self.disk.closed.check(object.key)?;
         let dir = self.folder(dir)?;
         if object.attr.kind == FileType::Directory {
             return Err(Status::IsDir);

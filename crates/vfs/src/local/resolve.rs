@@ -120,12 +120,14 @@ impl LocalDisk {
     /// The directory that `id` names.
     pub(super) fn resolve_dir(&self, id: &FileId) -> Result<Object> {
         let object = self.resolve(id)?;
+        self.disk.closed.check(object.key)?;
         if object.attr.kind == FileType::Directory { Ok(object) } else { Err(Status::NotDir) }
     }
 
     /// The directory that `id` names, without a look at it if it is open.
     pub(super) fn folder(&self, id: &FileId) -> Result<Folder> {
         let (key, hint) = ids::decode(id).ok_or(Status::BadHandle)?;
+        self.disk.closed.check(key)?;
         match self.kept(key) {
             Some(way) if key == self.disk.root_key => Ok(Folder { fd: way.fd, key, hint: Hint::default() }),
             Some(way) => Ok(Folder { fd: way.fd, key, hint }),
@@ -238,15 +240,16 @@ impl LocalDisk {
     /// What was opened in `dir`.
     pub(super) fn as_child(&self, dir: &Folder, fd: OwnedFd) -> Result<Object> {
         let stat = self.ours(stat::of(&fd).nfs()?)?;
+        self.disk.closed.check(stat.key)?;
         let hint = self.hint_in(dir);
         Ok(Object { fd: Arc::new(fd), key: stat.key, hint, attr: stat.attr })
     }
 
-    /// Refuses what is on another file system, whose inode numbers mean something else, and what is closed to all.
+    /// Refuses what is on another file system: its inode numbers mean something else.
     pub(super) fn ours(&self, stat: stat::Stat) -> Result<stat::Stat> {
         let stat = self.within(stat);
         let foreign = stat.attr.fsid != self.disk.fsid || (stat.is_mount && stat.key != self.disk.root_key);
-        if foreign || self.disk.closed.contains(&stat.key) { Err(Status::Access) } else { Ok(stat) }
+        if foreign { Err(Status::Access) } else { Ok(stat) }
     }
 
     /// The id of `key`, known from now on as `name` in `dir`.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{FileId, Flush, Ledger, OFFSET_MAX, Vfs};
+use remora_vfs::{self as vfs, DirQuery, FileId, Flush, Ledger, OFFSET_MAX, Vfs};
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, NfsTime, SetAttr, SetTime, Stable, Status,
 };
@@ -215,29 +215,41 @@ fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
 
 #[test]
 fn nobody_gets_at_what_is_closed() {
-    let dir = TempDir::new();
-    let (keys, key) = (dir.path().join("state/keys"), dir.path().join("own.key"));
+    let (dir, elsewhere) = (TempDir::new(), TempDir::new());
+    let keys = dir.path().join("state/keys");
     std::fs::create_dir_all(&keys).unwrap();
-    std::fs::write(keys.join("key"), b"secret").unwrap();
-    std::fs::write(&key, b"secret").unwrap();
-    symlink("state/keys", dir.path().join("link")).unwrap();
+    for path in [keys.join("key"), dir.path().join("own.key"), dir.path().join("file")] {
+        std::fs::write(path, b"secret").unwrap();
+    }
+    symlink(&keys, elsewhere.path().join("link")).unwrap();
+    let name = |fs: &LocalDisk, path: &[&str]| path.iter().try_fold(fs.root(), |dir, name| find(fs, &dir, name));
     let open = export(&dir);
-    let find_key = |fs: &LocalDisk| {
-        let state = find(fs, &fs.root(), "state")?;
-        find(fs, &find(fs, &state, "keys")?, "key")
-    };
-    let before = find_key(&open).unwrap();
-    for path in [keys.clone(), dir.path().join("link")] {
-        let closed = vec![path, key.clone(), dir.path().join("missing")];
+    let [state, dir_before, key_before] =
+        [&["state"][..], &["state", "keys"], &["state", "keys", "key"]].map(|path| name(&open, path).unwrap());
+    for path in [keys.clone(), elsewhere.path().join("link")] {
+        let closed = vec![path.clone(), path.join("key"), dir.path().join("own.key"), dir.path().join("missing")];
         let fs = LocalDisk::open(dir.path(), Options { closed, ..Options::new([0; 8]) }).unwrap();
-        let state = find(&fs, &fs.root(), "state").unwrap();
-        assert_eq!(find_key(&fs), Err(Status::Access));
-        assert_eq!(find(&fs, &fs.root(), "own.key"), Err(Status::Access));
-        assert_eq!(fs.remove(&me(), &fs.root(), b"own.key").map(drop), Err(Status::Access));
-        let to = (&state, &b"moved"[..]);
-        assert_eq!(fs.rename(&me(), (&state, b"keys"), to).map(drop), Err(Status::Access));
-        assert_eq!(fs.getattr(&before), Err(Status::Stale), "known from before it was closed");
-        assert!(fs.getattr(&state).is_ok());
+        let (root, ok) = (fs.root(), |done: vfs::Result<()>| done.unwrap_err());
+        assert_eq!(name(&fs, &["state", "keys"]), Ok(dir_before), "it is seen");
+        assert_eq!(name(&fs, &["state", "keys", "key"]), Err(Status::Access));
+        let query = DirQuery { cookie: 0, verf: [0; 8], objects: true };
+        assert_eq!(ok(fs.readdir(&me(), &dir_before, query, &mut |_| true).map(drop)), Status::Access);
+        let own = find(&fs, &root, "own.key").unwrap();
+        for file in [own, key_before] {
+            assert_eq!(ok(fs.read(&me(), &file, 0, 9).map(drop)), Status::Access, "also by a handle from before");
+            assert_eq!(ok(fs.setattr(&me(), &file, &size(0), None).map(drop)), Status::Access);
+            assert_eq!(ok(fs.link(&me(), &file, &root, b"second").map(drop)), Status::Access);
+        }
+        let how = CreateHow::Unchecked(size(0));
+        assert_eq!(ok(fs.create(&me(), &root, b"own.key", &how).map(drop)), Status::Access);
+        assert_eq!(ok(fs.create(&me(), &dir_before, b"new", &how).map(drop)), Status::Access);
+        assert_eq!(ok(fs.remove(&me(), &root, b"own.key").map(drop)), Status::Access);
+        assert_eq!(ok(fs.rename(&me(), (&root, b"file"), (&root, b"own.key")).map(drop)), Status::Access);
+        assert_eq!(ok(fs.rename(&me(), (&state, b"keys"), (&state, b"moved")).map(drop)), Status::Access);
+        assert_eq!(read(&fs, &find(&fs, &root, "file").unwrap()), b"secret");
+        // Whoever exports the directory itself exports nothing.
+        let itself = LocalDisk::open(&keys, Options { closed: vec![path], ..Options::new([0; 8]) }).unwrap();
+        assert_eq!(find(&itself, &itself.root(), "key"), Err(Status::Access));
     }
 }
 

@@ -138,7 +138,7 @@ mod tests {
         let mount = "vers=3,proto=tcp,nolock,port=2049,mountport=2050,mountproto=tcp 127.0.0.1:/srv DIR";
         assert!(v4.contains(mount), "{v4}");
         let odd = examples(&"127.0.0.1:2049".parse().unwrap(), 2049, "/it's $mine");
-        assert!(odd.contains("mountproto=tcp \"127.0.0.1:/it's \\$mine\" DIR"), "{odd}");
+        assert!(odd.contains("mountproto=tcp \"127.0.0.1:/it's \"'$mine' DIR"), "{odd}");
         for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
             let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
             assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");

@@ -10,6 +10,10 @@ use crate::args::Serve;
 use crate::exit::{Error, Result, io_text};
 use crate::state;
 
+/// Their files in the state directory.
+const HANDLE_KEY: &str = "handle-key";
+const ATP_KEY: &str = "atp.key";
+
 /// What exports are opened with. The default signs nothing that is to be kept to oneself.
 #[derive(Default)]
 pub(super) struct Keys {
@@ -27,7 +31,9 @@ pub(super) fn of(args: &Serve) -> Result<Keys> {
         // So that its file is there to be closed.
         identity(args)?;
     }
-    Ok(Keys { handles, closed: [dir].into_iter().chain(args.atp_key.clone()).collect() })
+    // The files as well, of which clients may have handles from when nothing was closed.
+    let files = [dir.join(HANDLE_KEY), dir.join(ATP_KEY)];
+    Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(args.atp_key.clone()).collect() })
 }
 
 fn state_dir(args: &Serve) -> Result<PathBuf> {
@@ -41,7 +47,7 @@ fn state_dir(args: &Serve) -> Result<PathBuf> {
 }
 
 fn key(dir: &Path) -> Result<[u8; 16]> {
-    let path = dir.join("handle-key");
+    let path = dir.join(HANDLE_KEY);
     state::make_private(dir).map_err(|e| {
         Error::refused(dir.display(), format!("{}; --state DIR names another place for the key", io_text(&e)))
     })?;
@@ -63,7 +69,7 @@ pub(super) fn identity(args: &Serve) -> Result<Identity> {
         None => {
             let dir = state_dir(args)?;
             state::make_private(&dir).and_then(|()| state::only_ours(&dir)).map_err(Error::local(dir.display()))?;
-            dir.join("atp.key")
+            dir.join(ATP_KEY)
         }
     };
     keys::load_or_create(&path).map_err(|e| Error::refused(path.display(), e.to_string()))

@@ -102,6 +102,7 @@ impl Party {
         let Some(r) = self.remotes.first_mut() else { return };
         let change = r.sessions.switch(now, session);
         r.heard = now;
+        r.was_up = true;
         r.waiting = None;
         self.index_again(0);
         self.events.push_back(Event::of(change, 0));
@@ -110,7 +111,7 @@ impl Party {
     }
 
     pub(super) fn call(&mut self, now: Time) {
-        let Some((call_at, was_up)) = self.remotes.first().map(|r| (r.call_at(), r.is_up())) else { return };
+        let Some((call_at, was_up)) = self.remotes.first().map(|r| (r.call_at(), r.was_up)) else { return };
         let Role::Mobile { call, .. } = &mut self.role else { return };
         let Some(under_way) = call else {
             if call_at <= now {

@@ -24,6 +24,8 @@ pub(super) struct Remote {
     pub(super) life: u64,
     pub(super) address: Option<SocketAddr>,
     pub(super) sessions: Sessions,
+    /// A mobile has had a session with it.
+    pub(super) was_up: bool,
     /// When it was last heard.
     pub(super) heard: Time,
     /// When it was last spoken to.
@@ -42,7 +44,9 @@ impl Remote {
     pub(super) fn new(known: Known, address: Option<SocketAddr>, life: u64, now: Time) -> Remote {
         let sessions = Sessions::default();
         let (waiting, newest, answered) = (None, 0, None);
-        Remote { known, life, address, sessions, heard: now, spoken: now, waiting, probed: now, newest, answered }
+        let (heard, spoken, probed) = (now, now, now);
+        let was_up = false;
+        Remote { known, life, address, sessions, was_up, heard, spoken, waiting, probed, newest, answered }
     }
 
     pub(super) fn is_up(&self) -> bool {
