@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) ops: Vec<String>,
     /// List the operations
-    #[arg(long, conflicts_with_all = ["url", "drc"])]
+    #[arg(long, conflicts_with_all = ["url", "drc", "json"])]
     pub(crate) list: bool,
     /// Calls outstanding, on all connections together
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_most(OUTSTANDING_MAX as u64))]

@@ -45,7 +45,7 @@ pub(crate) struct Wireless {
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
     /// List the experiments
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) list: bool,
     /// Seeds for each cell; fewer than 6 give no interval [default: 10; two-mobiles, simulated: 40]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]

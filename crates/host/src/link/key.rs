@@ -163,7 +163,10 @@ fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
 pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     let (file, meta) = open(path)?;
     let mut text = String::new();
-    file.take(TEXT_MAX).read_to_string(&mut text)?;
+    match file.take(TEXT_MAX).read_to_string(&mut text) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(KeyError::Text),
+        read => read?,
+    };
     let mode = meta.permissions().mode() & 0o777;
     let (owner, us) = (meta.uid(), rustix::process::geteuid().as_raw());
     if meta.file_type().is_file() && owner != us && owner != 0 {
@@ -320,6 +323,17 @@ mod tests {
         for bad in ["", "key", "AAAA", &short] {
             assert!(matches!(bad.parse::<PublicKey>(), Err(KeyError::Text)), "{bad}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)
+            .unwrap()
+            .write_all(&[0xff; 44])
+            .unwrap();
+        assert!(matches!(load(&file), Err(KeyError::Text)), "no text at all");
     }
 
     #[test]
