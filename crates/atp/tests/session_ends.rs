@@ -146,6 +146,36 @@ fn a_silent_peer_makes_room_and_an_idle_one_does_not() {
     }
 }
 
+/// The same where there are places, but not for that host: those that ended without a word make room for it.
+#[test]
+fn a_silent_peer_makes_room_for_its_own_host() {
+    const SHARE: usize = 32;
+    let mut world = World::new(36);
+    let link = Link::new(1_000_000, 20 * MS);
+    world.add(Config { peers: 4 * SHARE, idle: Duration::from_secs(60), ..server() }, link.clone());
+    for n in 1..=SHARE + 1 {
+        world.add(Config { idle: Duration::from_secs(86_400), ..config() }, link.clone());
+        world.nodes[n].addr = std::net::SocketAddr::new(addr(1, 4000).ip(), 5000 + n as u16);
+    }
+    for n in 1..=SHARE {
+        world.connect(n, 0);
+    }
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.with(0, |e, _| e.usage().peers), SHARE);
+    let from = world.now;
+    (1..=SHARE).for_each(|n| world.nodes[n].link.blackouts.push((from, Time::MAX)));
+    world.run_for(Duration::from_secs(45));
+    world.connect(SHARE + 1, 0);
+    world.run_for(Duration::from_secs(5));
+    assert!(is_told(&world, SHARE + 1, |e| matches!(e, Event::Refused { why: Refusal::Full, .. })));
+    world.run_for(Duration::from_secs(80));
+    world.connect(SHARE + 1, 0);
+    world.run_for(Duration::from_secs(5));
+    assert!(world.is_up(SHARE + 1));
+    assert!(is_told(&world, 0, |e| matches!(e, Event::Down { why: Ending::Silent, .. })));
+    assert_eq!(world.with(0, |e, _| e.usage().peers), SHARE, "one for one");
+}
+
 /// Who is asked to prove its address first may be out of reach before it can.
 #[test]
 fn an_outage_between_the_proof_that_is_asked_for_and_the_proof_is_no_refusal() {

@@ -34,8 +34,10 @@ impl Endpoint {
     pub(super) fn make_place(&mut self, now: Time, from: SocketAddr) -> bool {
         let host = host_of(from);
         if self.has_its_share(host) {
-            let own = self.half_open(now).remove(&host);
-            return own.and_then(|own| own.gives_way(now)).is_some_and(|id| self.give_up(now, id, Ending::Closed));
+            let half_open = self.half_open(now).remove(&host).and_then(|own| own.gives_way(now));
+            let silent = || self.longest_silent(now, |p| p.host() == host);
+            let found = half_open.map(|id| (id, Ending::Closed)).or_else(silent);
+            return found.is_some_and(|(id, why)| self.give_up(now, id, why));
         }
         self.peers.len() < self.config.peers || self.make_room(now)
     }
@@ -65,11 +67,16 @@ impl Endpoint {
         let hosts = self.half_open(now);
         let most = hosts.values().max_by_key(|h| (h.count, Reverse(h.since))).and_then(|h| h.gives_way(now));
         let overdue = || self.guests().filter(|p| p.is_overdue(now)).min_by_key(|p| p.handshake.since());
-        let unheard = self.config.idle + ANSWER_MAX;
-        let silent = || self.peers.values().filter(|p| p.is_lost(now, unheard)).min_by_key(|p| p.heard_at());
         let half_open = most.or_else(|| overdue().map(|p| p.id)).map(|id| (id, Ending::Closed));
-        let found = half_open.or_else(|| silent().map(|p| (p.id, Ending::Silent)));
+        let found = half_open.or_else(|| self.longest_silent(now, |_| true));
         found.is_some_and(|(id, why)| self.give_up(now, id, why))
+    }
+
+    /// The peer, of those meant, that has been silent for longest although it was asked.
+    fn longest_silent(&self, now: Time, is_meant: impl Fn(&Peer) -> bool) -> Option<(PeerId, Ending)> {
+        let unheard = self.config.idle + ANSWER_MAX;
+        let silent = self.peers.values().filter(|p| is_meant(p) && p.is_lost(now, unheard));
+        silent.min_by_key(|p| p.heard_at()).map(|p| (p.id, Ending::Silent))
     }
 
     /// The hosts that have half-open connections.

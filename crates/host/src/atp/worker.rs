@@ -20,6 +20,9 @@ const READS_MAX: usize = 16;
 const BATCHES_MAX: usize = 64;
 /// How often our own address is looked at.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How often a good-bye is said again, and after what time.
+const LAST_WORDS_AGAIN: u32 = 3;
+const LAST_WORDS_APART: Duration = Duration::from_millis(5);
 
 /// What the thread works on.
 pub(super) struct Worker {
@@ -29,6 +32,8 @@ pub(super) struct Worker {
     batch: Batch,
     next: Batch,
     is_blocked: bool,
+    /// What has been sent since it was to end: few datagrams for each peer.
+    last_words: Option<Vec<Batch>>,
     look_at: Time,
     sources: Sources,
 }
@@ -41,6 +46,7 @@ impl Worker {
             batch: Batch::default(),
             next: Batch::default(),
             is_blocked: false,
+            last_words: None,
             look_at: Time::ZERO,
             sources: Sources::default(),
         }
@@ -61,6 +67,7 @@ impl Worker {
             let now = shared.now();
             if farewell.is_none() && shared.is_closing() {
                 farewell = Some(now + FAREWELL_MAX);
+                self.last_words = Some(Vec::new());
                 let peers: Vec<PeerId> = state.core.peers().collect();
                 peers.into_iter().for_each(|id| state.core.close(now, id));
             }
@@ -80,7 +87,20 @@ impl Worker {
                 self.sleep(due.into_iter().chain([self.look_at]).chain(farewell).min());
             }
         }
+        self.repeat_last_words();
         self.shared.end();
+    }
+
+    /// Says again what was said at the end: nobody answers that, and where it is lost a peer keeps what it has for us.
+    fn repeat_last_words(&mut self) {
+        let last_words = self.last_words.take().unwrap_or_default();
+        for _ in 0..if last_words.is_empty() { 0 } else { LAST_WORDS_AGAIN } {
+            std::thread::sleep(LAST_WORDS_APART);
+            for batch in &last_words {
+                // One that finds no room has been sent before.
+                let _ = self.socket.send(batch);
+            }
+        }
     }
 
     /// Whether nothing is left to be said: the last packets have left, and none is waited for.
@@ -127,7 +147,13 @@ impl Worker {
     fn flush(&mut self) -> bool {
         self.is_blocked = !self.socket.send(&self.batch);
         if !self.is_blocked {
-            self.batch.clear();
+            let sent = std::mem::take(&mut self.batch);
+            if let Some(last_words) = &mut self.last_words {
+                last_words.push(sent);
+            } else {
+                self.batch = sent;
+                self.batch.clear();
+            }
         }
         !self.is_blocked
     }
