@@ -82,11 +82,13 @@ fn the_second_visit_takes_a_round_trip_less() {
     fs::write(far.place.here("new"), "new").unwrap();
     let down = |to: &str| far.time(&["cp", &far.url("/a/x"), to]);
     let up = |to: &str| far.time(&["cp", "new", &far.url(to)]);
-    let (first, second) = (down("1"), down("2"));
-    assert!(second + AWAY < first, "{first:?}, then {second:?}");
+    // A busy machine makes a visit longer, never shorter.
+    let shortest = |visits: [Duration; 3]| visits.into_iter().min().unwrap();
+    let (first, later) = (down("1"), shortest(["2", "3", "4"].map(down)));
+    assert!(later + AWAY < first, "{first:?}, then {later:?}");
     fs::remove_file(far.file()).unwrap();
-    let (first, second) = (up("/a/1"), up("/a/2"));
-    assert!(second + AWAY < first, "{first:?}, then {second:?}");
+    let (first, later) = (up("/a/1"), shortest(["/a/2", "/a/3", "/a/4"].map(up)));
+    assert!(later + AWAY < first, "{first:?}, then {later:?}");
 }
 
 #[test]
