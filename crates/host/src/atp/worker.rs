@@ -23,6 +23,8 @@ const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// How often a good-bye is said again, and after what time.
 const LAST_WORDS_AGAIN: u32 = 3;
 const LAST_WORDS_APART: Duration = Duration::from_millis(5);
+/// So many are: some for each peer, whatever strangers are answered meanwhile.
+const LAST_WORDS_MAX: usize = 1024;
 
 /// What the thread works on.
 pub(super) struct Worker {
@@ -147,12 +149,9 @@ impl Worker {
     fn flush(&mut self) -> bool {
         self.is_blocked = !self.socket.send(&self.batch);
         if !self.is_blocked {
-            let sent = std::mem::take(&mut self.batch);
-            if let Some(last_words) = &mut self.last_words {
-                last_words.push(sent);
-            } else {
-                self.batch = sent;
-                self.batch.clear();
+            match &mut self.last_words {
+                Some(words) if words.len() < LAST_WORDS_MAX => words.push(std::mem::take(&mut self.batch)),
+                _ => self.batch.clear(),
             }
         }
         !self.is_blocked
