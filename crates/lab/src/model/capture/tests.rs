@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
+use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -195,7 +196,7 @@ fn bad_captures_say_what_is_wrong() {
         (&good[..60], "damaged after packet 0: it ends in the middle"),
         (&good[..24], "0 packets"),
         (&one, "1 packets at one moment"),
-        (&pcap_bytes(DataLink::NULL, &traffic()), "link type 0, expected Ethernet"),
+        (&pcap_bytes(DataLink::IEEE802_11, &traffic()), "link type 105, expected Ethernet"),
     ] {
         let why = calibrate_from(bytes, BIN).unwrap_err().to_string();
         assert!(why.contains(words), "{why}");
@@ -230,16 +231,11 @@ fn a_file_that_ends_in_the_middle_gives_what_is_there() {
 
 #[test]
 fn damage_is_no_end_in_the_middle() {
-    let pcap = pcap_bytes(DataLink::ETHERNET, &traffic());
-    let first = 16 + traffic()[0].1.len();
-    for (mut bytes, at, words, put) in [
-        (pcap.clone(), 24 + first + 12, "after packet 1: 200 bytes of a packet of 0", [0; 4]),
-        (pcap, 24 + first + 4, "after packet 1: a time with 4294967295 parts", [0xff; 4]),
-    ] {
-        bytes[at..at + 4].copy_from_slice(&put);
-        let why = calibrate_from(&bytes[..], BIN).unwrap_err().to_string();
-        assert!(why.contains(words), "{why}");
-    }
+    let mut bytes = pcap_bytes(DataLink::ETHERNET, &traffic());
+    let at = 24 + 16 + traffic()[0].1.len() + 4;
+    bytes[at..at + 4].copy_from_slice(&[0xff; 4]);
+    let why = calibrate_from(&bytes[..], BIN).unwrap_err().to_string();
+    assert!(why.contains("after packet 1: a time with 4294967295 parts"), "{why}");
 }
 
 #[test]
