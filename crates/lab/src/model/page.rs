@@ -43,8 +43,9 @@ impl Study<'_> {
 
     /// All tables as HTML, the reasons to doubt below.
     pub fn tables_html(&self) -> String {
-        let Tables { tables, doubts } = tables(self.report);
-        let mut html: String = tables.iter().map(Table::to_html).collect();
+        let Tables { verdict, tables, doubts } = tables(self.report);
+        let mut html = format!("<p>{}</p>", escape(&verdict));
+        html.extend(tables.iter().map(Table::to_html));
         if !doubts.is_empty() {
             let items: String =
                 doubts.iter().enumerate().map(|(i, d)| format!("<p>[{}] {}</p>", i + 1, escape(d))).collect();

@@ -9,6 +9,8 @@ use crate::report::table::Table;
 /// The tables of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tables {
+    /// How many figures are within the bands of their formulas.
+    pub verdict: String,
     /// Media, gateways, flows and copies, those that there are.
     pub tables: Vec<Table>,
     /// Why to doubt what: the reason behind mark `[1]` comes first.
@@ -25,7 +27,20 @@ pub fn tables(report: &Report) -> Tables {
         copies(&report.copies, &mut doubts),
     ];
     tables.retain(|t| !t.rows.is_empty());
-    Tables { tables, doubts: doubts.0 }
+    Tables { verdict: verdict(report), tables, doubts: doubts.0 }
+}
+
+/// How many of a report's estimates are within the bands of their formulas.
+fn verdict(report: &Report) -> String {
+    let media = report.media.iter().filter_map(|m| m.delay_s.as_ref()).map(Estimate::outside);
+    let gateways = report.gateways.iter().map(|g| g.delay_s.outside());
+    let flows = report.flows.iter().map(|f| f.delay_s.outside());
+    let copies = report.copies.iter().map(|c| c.outcome.outside());
+    let all: Vec<&[Reason]> = media.chain(gateways).chain(flows).chain(copies).collect();
+    match all.iter().filter(|reasons| reasons.is_empty()).count() {
+        within if within == all.len() => format!("within the band: all {within} figures"),
+        within => format!("within the band: {within} of {} figures; [n] marks the others", all.len()),
+    }
 }
 
 /// Why to doubt what, in the order of the numbers behind the figures.

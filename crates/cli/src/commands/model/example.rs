@@ -34,7 +34,7 @@ fn campus() -> String {
 }
 
 const CAMPUS_CENTRE: &str = "\
-# 10,000 desks on 200 shared Ethernets, and 20 servers on the backbone between them.
+# 10,000 desks on 200 shared Ethernets, and servers on the backbone between them; two of those copy to others.
 
 [[medium]]
 name = \"backbone\"
@@ -44,17 +44,28 @@ rate = \"1Gbit\"
 [[group]]
 name = \"servers\"
 medium = \"backbone\"
-stations = 20
+stations = 16
+
+[[group]]
+name = \"archive\"
+medium = \"backbone\"
+stations = 2
+
+[[group]]
+name = \"studio\"
+medium = \"backbone\"
+stations = 2
 
 [[copy]]
-from = \"servers\"
-to = \"desks 1\"
-file = \"10M\"
+from = \"archive\"
+to = \"studio\"
+file = \"100M\"
 block = \"8K\"
 window = 2
 packets = 6
 packet = \"1420B\"
 reply = \"150B\"
+disk = \"2ms\"
 ";
 
 #[cfg(test)]
@@ -67,5 +78,15 @@ mod tests {
         let (_, network) = parse(&text(Example::Campus)).unwrap();
         assert_eq!(network.stations(), 10_020);
         assert!(network.solve().copies[0].outcome.value().is_some());
+    }
+
+    /// With the defaults of all that is commented out, too, and with other windows of the copy.
+    #[test]
+    fn examples_are_within_the_bands_of_their_formulas() {
+        for text in [OFFICE.to_owned(), text(Example::Campus), OFFICE.replace("window = 2 ", "window = 16 ")] {
+            let (_, network) = parse(&text).unwrap();
+            let shown = super::super::tables::text(&network.solve(), usize::MAX);
+            assert!(shown.starts_with("within the band: all ") && !shown.contains('['), "{shown}");
+        }
     }
 }

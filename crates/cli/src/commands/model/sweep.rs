@@ -118,13 +118,14 @@ mod tests {
 
     #[test]
     fn figures_beyond_what_the_model_is_held_to_are_marked() {
-        let (topology, _) = file::parse(example::OFFICE).unwrap();
-        let (input, _, values) = read(&topology, "copy.1.window=1..2/2").unwrap();
+        let busy = example::OFFICE.replace("rate = 2\n", "rate = 400\n");
+        let (topology, _) = file::parse(&busy).unwrap();
+        let (input, _, values) = read(&topology, "flow.3.rate=300..400/2").unwrap();
         let points = sweep(&topology, &input, &values, std::num::NonZeroUsize::MIN, || ());
         let doubted = points
             .iter()
-            .flat_map(|p| p.report.as_ref().unwrap().copies.first())
-            .any(|c| !c.outcome.outside().is_empty());
+            .flat_map(|p| p.report.as_ref().unwrap().flows.get(2))
+            .any(|flow| !flow.delay_s.outside().is_empty());
         let text = table(&topology, &input, &points);
         assert!(doubted && text.contains("[1] ") && text.contains("\n  [1] "), "{text}");
     }

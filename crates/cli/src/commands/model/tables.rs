@@ -11,9 +11,9 @@ const COLUMNS_MIN: usize = 3;
 
 /// The report for a terminal `width` characters wide.
 pub(super) fn text(report: &Report, width: usize) -> String {
-    let Tables { tables, doubts } = model::tables(report);
+    let Tables { verdict, tables, doubts } = model::tables(report);
     let tables = tables.into_iter().map(|t| fitted(t, width));
-    tables.collect::<Vec<_>>().join("\n") + &reasons(&doubts)
+    format!("{verdict}\n\n") + &tables.collect::<Vec<_>>().join("\n") + &reasons(&doubts)
 }
 
 /// What the marks stand for.

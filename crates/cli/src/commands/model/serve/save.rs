@@ -96,7 +96,7 @@ mod tests {
         let changes = [
             to("flow.1.rate", 12.5),
             to("copy.1.window", 7.0),
-            to("copy.2.disk", 0.0035),
+            to("copy.1.disk", 0.0035),
             to("medium.floor.rate", 25e6),
             to("medium.hall.bad", 0.0405),
             to("copy.1.packet", 1000.0),
