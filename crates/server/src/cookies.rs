@@ -12,9 +12,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use remora_vfs::FileId;
+use remora_wire::nfs3::Status;
 use siphasher::sip::SipHasher24;
 
 /// Most places remembered.
@@ -27,7 +28,11 @@ type Place = (u64, FileId, u32);
 
 /// The memory of places.
 #[derive(Debug, Default)]
-pub(crate) struct Cookies(Mutex<Places>);
+pub(crate) struct Cookies {
+    places: Mutex<Places>,
+    /// Held by the one search for a forgotten place.
+    search: Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Places {
@@ -62,7 +67,7 @@ impl Cookies {
             return;
         }
         let place = (export, dir, short);
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.cookies.insert(place, cookie).is_none() {
             places.ages.push_back(place);
             if places.ages.len() > PLACES_MAX
@@ -75,8 +80,17 @@ impl Cookies {
 
     /// The file system's cookie behind a client's, if a page of `dir` ended there.
     pub(crate) fn find(&self, export: u64, dir: FileId, short: u32) -> Option<u64> {
-        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.cookies.get(&(export, dir, short)).copied()
+    }
+
+    /// Leave to search for a place, while it is held. [`Status::Jukebox`] while there is another search.
+    pub(crate) fn search(&self) -> Result<MutexGuard<'_, ()>, Status> {
+        match self.search.try_lock() {
+            Ok(alone) => Ok(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Status::Jukebox),
+        }
     }
 }
 
@@ -109,7 +123,7 @@ mod tests {
             c.note(1, dir(n), cookie + 1);
             c.note(1, dir(n), 5); // needs no memory
         }
-        let places = c.0.lock().unwrap();
+        let places = c.places.lock().unwrap();
         assert_eq!((places.cookies.len(), places.ages.len()), (PLACES_MAX, PLACES_MAX));
     }
 }

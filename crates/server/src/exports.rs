@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use remora_vfs::{FileId, Vfs};
 use remora_wire::mount;
-use remora_wire::nfs3::{Fh, Status};
+use remora_wire::nfs3::{Call, Fh, Status};
 use siphasher::sip::SipHasher24;
 
 use crate::handle::Signer;
-use crate::paths::{Tree, components, plain_path};
+use crate::paths::{Tree, components, leads_up, plain_path};
 use crate::{Access, Terms, Version};
 
 /// A file system and how it is shared.
@@ -82,10 +82,10 @@ impl Exports {
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
         let mut names = Tree::default();
         for (n, name) in list.iter().enumerate().flat_map(|(n, e)| e.paths().map(move |name| (n, name))) {
-            let usable = name.starts_with('/') && name.len() <= mount::PATH_MAX as usize;
-            let parts =
-                components(name.as_bytes()).filter(|_| usable).ok_or_else(|| ExportsError::BadName(name.clone()))?;
-            if !names.insert(&parts, n) {
+            if !name.starts_with('/') || name.len() > mount::PATH_MAX as usize || leads_up(name.as_bytes()) {
+                return Err(ExportsError::BadName(name.clone()));
+            }
+            if !names.insert(&components(name.as_bytes()), n) {
                 return Err(ExportsError::Twice(name.clone()));
             }
         }
@@ -93,7 +93,7 @@ impl Exports {
         let mut ids = BTreeSet::new();
         for export in list {
             let name = export.names.first().ok_or(ExportsError::NoName)?;
-            let id = export_id(name).ok_or_else(|| ExportsError::BadName(name.clone()))?;
+            let id = export_id(name);
             if !ids.insert(id) {
                 return Err(ExportsError::Twice(export.names.join(", ")));
             }
@@ -126,6 +126,11 @@ impl Exports {
         Ok((exported, terms, file))
     }
 
+    /// Whether `call` is about an export that requests from `from` may not use.
+    pub(crate) fn refuses(&self, call: &Call, from: SocketAddr) -> bool {
+        call.target().is_some_and(|fh| matches!(self.resolve(fh, from), Err(Status::Access)))
+    }
+
     /// The handle of object `id` of `exported`, for clients of `version`.
     pub(crate) fn handle(&self, exported: &Exported, id: &FileId, version: Version) -> Fh {
         self.signer.sign(exported.id, id, version)
@@ -138,7 +143,7 @@ impl Exports {
 
     /// The export whose name is the longest head of `path`, and the components behind it.
     pub(crate) fn find<'p>(&self, path: &'p [u8]) -> Option<(&Exported, Vec<&'p [u8]>)> {
-        let parts = components(path)?;
+        let parts = components(path);
         let (n, len) = self.names.longest_head(&parts)?;
         let exported = self.list.get(n)?;
         Some((exported, parts.get(len..).unwrap_or_default().to_vec()))
@@ -153,10 +158,10 @@ impl fmt::Debug for Exports {
 
 /// An export's number in handles: a hash with a fixed key, because it must never change, of its name
 /// in its plain spelling, because it is the same one in any other.
-fn export_id(name: &str) -> Option<u64> {
+fn export_id(name: &str) -> u64 {
     let mut h = SipHasher24::new_with_keys(0, 0);
-    h.write(&plain_path(name.as_bytes())?);
-    Some(h.finish())
+    h.write(&plain_path(name.as_bytes()));
+    h.finish()
 }
 
 #[cfg(test)]
@@ -184,14 +189,20 @@ mod tests {
             ("/ab", Some(("/", vec!["ab"]))),
             ("/other/z", Some(("/a", vec!["z"]))),
             ("/hidden/z", Some(("/a", vec!["z"]))),
-            ("/a/../b", None),
-            ("..", None),
+            ("/a/../b", Some(("/", vec!["b"]))),
+            ("/a/x/../y//", Some(("/a", vec!["y"]))),
+            ("/a/b/..", Some(("/a", vec![]))),
+            ("/a/b/../../ab/..", Some(("/", vec![]))),
+            ("..", Some(("/", vec![]))),
         ] {
             let found = exports.find(path.as_bytes()).map(|(e, rest)| (e.export.names[0].as_str(), rest));
             let want = want.map(|(name, rest)| (name, rest.into_iter().map(str::as_bytes).collect::<Vec<_>>()));
             assert_eq!(found, want, "{path}");
         }
-        assert!(Exports::new(vec![export("/a")], &[0; 16]).unwrap().find(b"/b").is_none());
+        let alone = Exports::new(vec![export("/a/b")], &[0; 16]).unwrap();
+        for outside in ["/b", "/a/b/..", "/a/b/../..", "/a/b/../c", "/a/b/c/../.."] {
+            assert!(alone.find(outside.as_bytes()).is_none(), "{outside}");
+        }
     }
 
     #[test]

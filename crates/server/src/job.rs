@@ -261,6 +261,10 @@ impl Job {
                 (status, times, reply)
             }
         };
+        if form.version() == Version::V2 && status == Some(Status::Jukebox) {
+            // Version 2 has no word for "later", and clients ask again after silence: Linux's server does the same.
+            return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None };
+        }
         let failure = status.map(|status| match status {
             Status::BadHandle | Status::Stale => Failure::BadHandle,
             Status::Access if self.is_denied(call) => Failure::Denied,

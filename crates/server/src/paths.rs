@@ -2,16 +2,31 @@
 
 use std::collections::BTreeMap;
 
-/// The parts of a path without empty ones and `.`; `None` if one of them is `..`.
-pub(crate) fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
-    let parts = path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".");
-    parts.map(|c| (c != b"..").then_some(c)).collect()
+/// The components of a path, without empty ones and `.`. A `..` removes the component before it; at the top it does
+/// nothing, as in `/..`.
+///
+/// This is done to the text: nothing is looked up. So the result is a path that the client could have sent as well, and
+/// gives it no right that it has not.
+pub(crate) fn components(path: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    for part in path.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts
 }
 
-/// The one spelling of `path` that all others come to; `None` for those that no client can mount.
-pub fn plain_path(path: &[u8]) -> Option<Vec<u8>> {
-    let parts = components(path)?;
-    Some([b"/", &parts.join(&b'/')[..]].concat())
+/// Whether `..` is a component of `path`.
+pub(crate) fn leads_up(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|part| part == b"..")
+}
+
+/// The one spelling of `path` that all others come to.
+pub fn plain_path(path: &[u8]) -> Vec<u8> {
+    [b"/", &components(path).join(&b'/')[..]].concat()
 }
 
 /// What each of many paths stands for: a tree, so that a path is looked up in one walk down,
@@ -47,10 +62,21 @@ mod tests {
 
     #[test]
     fn a_path_has_one_spelling() {
-        for (path, want) in [("", "/"), ("/.//", "/"), ("//a/./c/", "/a/c"), ("a/.c", "/a/.c")] {
-            assert_eq!(plain_path(path.as_bytes()).as_deref(), Some(want.as_bytes()), "{path}");
+        for (path, want) in [
+            ("", "/"),
+            ("/.//", "/"),
+            ("//a/./c/", "/a/c"),
+            ("a/.c", "/a/.c"),
+            ("/a/..", "/"),
+            ("/a/b/../c", "/a/c"),
+            ("/a//b/.././/c/", "/a/c"),
+            ("/a/../../b/", "/b"),
+            ("/..", "/"),
+            ("/a/...", "/a/..."),
+        ] {
+            assert_eq!(plain_path(path.as_bytes()), want.as_bytes(), "{path}");
         }
-        assert_eq!(plain_path(b"/a/.."), None);
+        assert!(leads_up(b"/a/..") && leads_up(b"../a") && !leads_up(b"/a/..b/.../."));
     }
 
     #[test]

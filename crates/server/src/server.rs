@@ -179,8 +179,11 @@ impl Server {
             Ok(()) => {}
         }
         match kind {
+            Kind::Cached { entry, .. } if answer.result == Err(Failure::Busy) => {
+                entry.into_iter().for_each(|entry| self.cache.withdraw(entry));
+            }
+            _ if answer.result == Err(Failure::Busy) => {}
             Kind::Plain => self.send(peer, answer.reply),
-            Kind::Mount(_) if answer.result == Err(Failure::Busy) => {}
             Kind::Mount(path) => {
                 // Other exports may have come into force meanwhile, and taken out the lines of those that went.
                 if answer.result.is_ok() && self.config.exports.exports(&path) {
@@ -295,6 +298,11 @@ impl Server {
         let proc = call.proc();
         let client = from.addr.ip().to_canonical();
         if !self.config.exports.any_allows(from.addr) {
+            self.stats.denied += 1;
+            return self.send(from, form.failed(xid, proc, Status::Access));
+        }
+        // Before the cache: a reply that it has is for those only who may use the export.
+        if request.is_some() && self.config.exports.refuses(&call, from.addr) {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
         }

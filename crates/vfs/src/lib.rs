@@ -85,6 +85,25 @@ pub struct DirEnd {
     pub eof: bool,
 }
 
+/// What a file system can do (FSINFO: RFC 1813, section 3.3.19).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Times that a client sets are kept to this accuracy.
+    pub time_delta: NfsTime,
+    /// Files can have several names.
+    pub links: bool,
+    /// There are symbolic links.
+    pub symlinks: bool,
+    /// [`Vfs::pathconf`] is the same for all objects.
+    pub homogeneous: bool,
+}
+
+impl Features {
+    /// Everything, and times to the nanosecond.
+    pub const ALL: Features =
+        Features { time_delta: NfsTime { secs: 0, nanos: 1 }, links: true, symlinks: true, homogeneous: true };
+}
+
 /// Files end here: offsets above are not numbers to most systems.
 pub const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -186,6 +205,23 @@ pub trait Vfs: Send + Sync {
         query: DirQuery,
         take: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<DirEnd>;
+
+    /// The first cookie of `dir`, from its start, that `is_meant` takes. [`Status::Jukebox`] where such searches have had
+    /// their share of the time.
+    fn find_cookie(&self, cred: &Cred, dir: &FileId, is_meant: &dyn Fn(u64) -> bool) -> Result<Option<u64>> {
+        let mut found = None;
+        let all = DirQuery { cookie: 0, verf: [0; 8], objects: false };
+        self.readdir(cred, dir, all, &mut |entry| {
+            found = Some(entry.cookie).filter(|cookie| is_meant(*cookie));
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// What the file system can do.
+    fn features(&self) -> Features {
+        Features::ALL
+    }
 
     /// Room in the file system; its `attr` is `None`.
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk>;

@@ -263,6 +263,15 @@ impl Full {
         to.map(|to| Finished { to, reply })
     }
 
+    /// Forgets an entry in progress, whose request was not executed.
+    pub(super) fn withdraw(&mut self, id: EntryId) {
+        let Some(entry) = self.entries.get(id).filter(|e| matches!(e.state, State::InProgress { .. })) else { return };
+        let (key, charge) = (entry.key, entry.charge());
+        self.drop_from_index(&key, id);
+        self.entries.remove(id);
+        self.bytes -= charge;
+    }
+
     pub(super) fn goes_to(&self, id: EntryId, live: &Connections) -> Option<Peer> {
         self.entries.get(id)?.goes_to(live)
     }

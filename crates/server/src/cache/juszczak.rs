@@ -99,6 +99,13 @@ impl Juszczak {
         done.reply
     }
 
+    /// The request was not executed: come again, it is.
+    pub(super) fn withdraw(&mut self, id: EntryId) {
+        if let Some(state) = self.ring.get_mut(id.0 as usize) {
+            *state = State::Failed;
+        }
+    }
+
     /// The reply to repeat if `times` are those of the original's completion; else the entry
     /// stays in progress for the execution that follows.
     pub(super) fn checked(&mut self, id: EntryId, times: Option<FileTimes>, stats: &mut Stats) -> Option<Bytes> {

@@ -273,6 +273,15 @@ impl Cache {
         live.reaches(&finished.to).then_some(finished)
     }
 
+    /// The request of `entry` was not executed, and is not answered: come again, it is a new one.
+    pub fn withdraw(&mut self, entry: EntryId) {
+        match &mut self.form {
+            Form::Full(c) => c.withdraw(entry),
+            Form::Juszczak(c) => c.withdraw(entry),
+            Form::Off | Form::Reference(_) => {}
+        }
+    }
+
     /// Where the reply of a request that is being executed would go now, if duplicates of it wait for that.
     pub fn goes_to(&self, entry: EntryId, live: &Connections) -> Option<Peer> {
         match &self.form {

@@ -122,13 +122,13 @@ impl Exec<'_> {
         if let Some(known) = cookies::plain(short).or_else(|| self.cookies.find(dir.exported.id, dir.id, short)) {
             return Ok(known);
         }
-        let mut found = None;
-        let all = DirQuery { cookie: 0, verf: [0; 8], objects: false };
-        dir.vfs().readdir(&dir.cred, &dir.id, all, &mut |e| {
-            found = Some(e.cookie).filter(|c| cookies::short(*c) == short);
-            found.is_none()
-        })?;
-        found.ok_or(Status::BadCookie)
+        // One at a time: a client can make up cookies without end, and each takes a look at the whole directory.
+        let _alone = self.cookies.search()?;
+        let found = dir.vfs().find_cookie(&dir.cred, &dir.id, &|cookie| cookies::short(cookie) == short)?;
+        let found = found.ok_or(Status::BadCookie)?;
+        // The same request, sent again, is not to search again.
+        self.cookies.note(dir.exported.id, dir.id, found);
+        Ok(found)
     }
 }
 

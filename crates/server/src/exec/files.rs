@@ -1,10 +1,10 @@
 //! Procedures about one object (RFC 1813, sections 3.3.1 to 3.3.7 and 3.3.18 to 3.3.21).
 
-use remora_vfs::OFFSET_MAX;
+use remora_vfs::{Features, OFFSET_MAX};
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, AccessArgs, AccessOk, Attr, CommitArgs, CommitOk, DirOp,
-    FSF_CANSETTIME, FSF_HOMOGENEOUS, FSF_LINK, FSF_SYMLINK, Failed, Fh, FsInfoOk, FsStatOk, LookupOk, NfsTime,
-    PathConfOk, ReadArgs, ReadLinkOk, ReadOk, Res, SetAttrArgs, Status, Wcc, WriteArgs, WriteOk,
+    FSF_CANSETTIME, FSF_HOMOGENEOUS, FSF_LINK, FSF_SYMLINK, Failed, Fh, FsInfoOk, FsStatOk, LookupOk, PathConfOk,
+    ReadArgs, ReadLinkOk, ReadOk, Res, SetAttrArgs, Status, Wcc, WriteArgs, WriteOk,
 };
 
 use super::Exec;
@@ -109,6 +109,7 @@ impl Exec<'_> {
     pub(super) fn fs_info(&self, fh: &Fh) -> Res<FsInfoOk, Option<Attr>> {
         let io_max = self.io_max();
         self.look(fh, |o| {
+            let features = o.vfs().features();
             Ok(FsInfoOk {
                 attr: Some(o.vfs().getattr(&o.id)?),
                 read_max: io_max,
@@ -119,9 +120,17 @@ impl Exec<'_> {
                 write_mult: IO_MULTIPLE,
                 dir_pref: io_max.min(DIR_PAGE),
                 max_file: o.vfs().file_max(),
-                time_delta: NfsTime { secs: 0, nanos: 1 },
-                properties: FSF_LINK | FSF_SYMLINK | FSF_HOMOGENEOUS | FSF_CANSETTIME,
+                time_delta: features.time_delta,
+                properties: properties(&features),
             })
         })
     }
+}
+
+fn properties(features: &Features) -> u32 {
+    let bit = |is: bool, bit: u32| if is { bit } else { 0 };
+    bit(features.links, FSF_LINK)
+        | bit(features.symlinks, FSF_SYMLINK)
+        | bit(features.homogeneous, FSF_HOMOGENEOUS)
+        | FSF_CANSETTIME
 }

@@ -8,7 +8,7 @@ use remora_wire::rpc::OpaqueAuth;
 use super::Exec;
 
 /// The directory at `path`: the export with the longest matching name, and from there name by
-/// name with the caller's own rights. Neither `..` nor a symbolic link is followed.
+/// name with the caller's own rights. No symbolic link is followed, and `..` is resolved in the text of the path.
 pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, Status> {
     let (exported, rest) = exec.exports.find(path).ok_or(Status::NoEnt)?;
     let export = &exported.export;

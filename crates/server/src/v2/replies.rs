@@ -60,6 +60,7 @@ pub(crate) fn status(status: nfs3::Status) -> Status {
         S::NoDev => Status::NoDev,
         S::NotDir => Status::NotDir,
         S::IsDir => Status::IsDir,
+        S::Inval => Status::Inval,
         S::FBig => Status::FBig,
         S::NoSpc => Status::NoSpc,
         S::RoFs => Status::RoFs,
@@ -69,7 +70,6 @@ pub(crate) fn status(status: nfs3::Status) -> Status {
         S::Stale | S::BadHandle => Status::Stale,
         S::Io
         | S::XDev
-        | S::Inval
         | S::MLink
         | S::Remote
         | S::NotSync

@@ -10,7 +10,7 @@ use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount::{self, MountError};
 use remora_wire::nfs3::{Call, DirOp, MkDirArgs, Proc, RenameArgs, SetAttr, Status, SymLinkArgs};
 
-use crate::world::{KEY, ROOT, World, at, create, every_procedure, everybody, only, tcp, udp};
+use crate::world::{KEY, ROOT, World, at, create, decode, every_procedure, everybody, only, tcp, udp};
 
 fn mnt(w: &mut World, from: Peer, path: impl Into<Bytes>) -> Result<mount::Mounted, MountError> {
     match w.mount(from, &mount::Call::Mnt(path.into())) {
@@ -35,8 +35,13 @@ fn mount_walks_down_from_an_export_and_never_out_of_it() {
         ("/share/f/x", Some(MountError::NotDir)),
         ("/share/l", Some(MountError::NotDir)),
         ("/share/none", Some(MountError::NoEnt)),
+        ("/share/d/..", None),
+        ("/share//d/../d/.", None),
+        ("/share/d/../f", Some(MountError::NotDir)),
+        ("/share/d/../../share", None),
         ("/share/..", Some(MountError::NoEnt)),
-        ("/share/d/..", Some(MountError::NoEnt)),
+        ("/share/d/../..", Some(MountError::NoEnt)),
+        ("/share/../etc", Some(MountError::NoEnt)),
         ("/", Some(MountError::NoEnt)),
         ("/shared", Some(MountError::NoEnt)),
         ("", Some(MountError::NoEnt)),
@@ -242,5 +247,34 @@ fn handles_stay_good_when_the_name_is_spelt_another_way() {
         w.server.set_exports(exports.clone());
         assert_eq!(w.call(&Call::GetAttr(root.clone())).status(), None, "{exports:?}");
         assert_eq!(mnt(&mut w, udp(), "/a").unwrap().fh, root, "{exports:?}");
+    }
+}
+
+/// The cache knows a client that comes back from another port.
+#[test]
+fn cached_reply_is_not_for_ports_the_export_refuses() {
+    let secure = Export { access: everybody(|t| t.secure = true), ..Export::new("/secure", Arc::new(MemFs::new(1))) };
+    let open = Export { access: everybody(|_| {}), ..Export::new("/open", Arc::new(MemFs::new(2))) };
+    let exports = Arc::new(Exports::new(vec![secure, open], &KEY).unwrap());
+    let from = |port, id| Peer::stream(([10, 0, 0, 1], port).into(), id);
+    for (name, answered) in [("/secure", false), ("/open", true)] {
+        let mut w = World::new(cache::Config::full());
+        w.server = Server::new(Config::new(exports.clone()), 1, Time::ZERO);
+        let root = mnt(&mut w, udp(), name).unwrap().fh;
+        let call = create(&root, "f");
+        w.send(from(700, 1), 5, &call);
+        let job = w.take_job();
+        w.send(from(2000, 2), 5, &call);
+        w.run(job);
+        w.send(from(2001, 3), 5, &call);
+        assert!(w.jobs.is_empty(), "{name}");
+        let statuses: Vec<_> = w.sent.drain(..).map(|t| (t.to, decode(Proc::Create, 5, t.payload).status())).collect();
+        let refused = Some(Status::Access);
+        let want = match answered {
+            // The duplicate in progress has the reply of both.
+            true => vec![(from(2000, 2), None), (from(2001, 3), None)],
+            false => vec![(from(2000, 2), refused), (from(700, 1), None), (from(2001, 3), refused)],
+        };
+        assert_eq!(statuses, want, "{name}");
     }
 }

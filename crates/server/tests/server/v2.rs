@@ -42,6 +42,11 @@ fn call_from(w: &mut World, from: Peer, xid: u32, call: &Call) -> Reply {
     reply
 }
 
+/// Hands the server a call by UDP.
+pub(crate) fn send(w: &mut World, xid: u32, call: &Call) {
+    w.input(udp(), encode(xid, call));
+}
+
 pub(crate) fn call(w: &mut World, call: &Call) -> Reply {
     use std::sync::atomic::{AtomicU32, Ordering};
     static XID: AtomicU32 = AtomicU32::new(1 << 20);
@@ -151,6 +156,42 @@ fn what_is_obsolete_is_answered_with_nothing() {
         [(Call::Null, Reply::Null), (Call::Root, Reply::Root), (Call::WriteCache, Reply::WriteCache)]
     {
         assert_eq!(call(&mut w, &obsolete), reply);
+    }
+}
+
+/// U-Boot learns from these two statuses, and no other, that it has to follow a link.
+#[test]
+fn read_of_what_is_no_file_says_so() {
+    let (mut w, root) = world();
+    let link = SymLinkArgs { at: at(root, "l"), target: "kernel".into(), attr: SetAttr::NONE };
+    assert_eq!(call(&mut w, &Call::SymLink(link)), Reply::SymLink(Ok(())));
+    let pipe = CreateArgs { at: at(root, "p"), attr: SetAttr { mode: Some(0o010_600), ..SetAttr::NONE } };
+    assert!(matches!(call(&mut w, &Call::Create(pipe)), Reply::Create(Ok(_))));
+    for name in ["l", "p"] {
+        let Reply::Lookup(Ok(found)) = call(&mut w, &Call::Lookup(at(root, name))) else { panic!() };
+        assert_eq!(call(&mut w, &read(found.fh, 0, 1024)), Reply::Read(Err(Status::Inval)), "{name}");
+    }
+    assert_eq!(call(&mut w, &read(root, 0, 1024)), Reply::Read(Err(Status::IsDir)));
+    assert_eq!(call(&mut w, &Call::ReadLink(root)), Reply::ReadLink(Err(Status::Inval)));
+}
+
+/// Version 2 has no word for "later": a client that hears nothing asks again, and the call is executed then.
+#[test]
+fn call_that_must_wait_is_met_with_silence_and_done_later() {
+    for config in [cache::Config::full(), cache::Config::juszczak(), cache::Config::Off] {
+        let mut w = World::new(config);
+        let root = root(&mut w);
+        let f = file(&mut w, root, "f");
+        let look = Call::GetAttr(f);
+        let change = Call::SetAttr(SetAttrArgs { fh: f, attr: SetAttr { size: Some(5), ..SetAttr::NONE } });
+        for (xid, (kind, call)) in (1..).zip([(OpKind::GetAttr, look), (OpKind::SetAttr, change)]) {
+            w.fs.fail_next(kind, nfs3::Status::Jukebox, 1);
+            send(&mut w, xid, &call);
+            w.run_all();
+            assert_eq!(w.sent.len(), 0, "{config:?} {kind:?}");
+            assert_eq!(call_from(&mut w, udp(), xid, &call).status(), None, "{config:?} {kind:?}");
+        }
+        assert_eq!(w.server.stats().overload_dropped, 2);
     }
 }
 

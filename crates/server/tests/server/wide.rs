@@ -1,6 +1,7 @@
 //! Listings of a file system whose names or, for NFSv2, cookies are too long.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use remora_server::{Config, Export, Exports, Server, cache};
@@ -46,14 +47,7 @@ fn rest(w: &mut World, dir: Fh, mut cookie: u32, restarting: Option<&Arc<Odd>>) 
 
 #[test]
 fn cookies_lead_back_from_page_ends_from_between_and_after_a_restart() {
-    let fs = Arc::new(Odd::new(SHIFT));
-    for i in 0..100 {
-        let attr = SetAttr { mode: Some(0o644), ..SetAttr::NONE };
-        fs.create(&ROOT, &fs.root(), format!("name {i}").as_bytes(), &CreateHow::Guarded(attr)).unwrap();
-    }
-    let mut w = World::new(cache::Config::full());
-    restart(&mut w, &fs);
-    let root = v2::root(&mut w);
+    let (mut w, fs, root) = unlisted();
     let all = rest(&mut w, root, 0, None);
     assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 102);
     assert_eq!(rest(&mut w, root, 0, Some(&fs)), all, "a new server for every page");
@@ -64,6 +58,42 @@ fn cookies_lead_back_from_page_ends_from_between_and_after_a_restart() {
         assert_eq!(rest(&mut w, root, entry.cookie, None), all[i + 1..], "from behind entry {i}");
     }
     assert_eq!(page(&mut w, root, 0xdead_beef), Err(Status::Io), "a cookie of nobody's");
+}
+
+/// A directory of 100 names, and a server that has not listed it.
+fn unlisted() -> (World, Arc<Odd>, Fh) {
+    let fs = Arc::new(Odd::new(SHIFT));
+    for i in 0..100 {
+        let attr = SetAttr { mode: Some(0o644), ..SetAttr::NONE };
+        fs.create(&ROOT, &fs.root(), format!("name {i}").as_bytes(), &CreateHow::Guarded(attr)).unwrap();
+    }
+    let mut w = World::new(cache::Config::full());
+    restart(&mut w, &fs);
+    let root = v2::root(&mut w);
+    (w, fs, root)
+}
+
+#[test]
+fn search_for_a_cookie_is_made_once_for_a_repeated_call() {
+    let (mut w, fs, root) = unlisted();
+    let first = page(&mut w, root, 0).unwrap();
+    let middle = first.list[2].cookie;
+    let want = page(&mut w, root, middle).unwrap();
+    assert_eq!(fs.searches.load(Relaxed), 1);
+    assert_eq!(page(&mut w, root, middle).unwrap(), want);
+    assert_eq!(fs.searches.load(Relaxed), 1, "remembered");
+}
+
+#[test]
+fn search_for_a_cookie_that_must_wait_is_met_with_silence() {
+    let (mut w, fs, root) = unlisted();
+    let middle = page(&mut w, root, 0).unwrap().list[2].cookie;
+    fs.busy_searches.store(true, Relaxed);
+    v2::send(&mut w, 77, &Call::ReadDir(ReadDirArgs { dir: root, cookie: middle, count: 400 }));
+    w.run_all();
+    assert_eq!((w.sent.len(), w.server.stats().overload_dropped), (0, 1));
+    fs.busy_searches.store(false, Relaxed);
+    assert!(page(&mut w, root, middle).is_ok());
 }
 
 /// The names, page by page, of `count` bytes.

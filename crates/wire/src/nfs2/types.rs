@@ -42,6 +42,8 @@ xdr_enum! {
         NotDir = 20,
         /// Is a directory.
         IsDir = 21,
+        /// Invalid argument. Not in RFC 1094: Linux's and Solaris' servers send it, and U-Boot knows a symbolic link by it.
+        Inval = 22,
         /// File too large.
         FBig = 27,
         /// No space left on the device.

@@ -141,9 +141,9 @@ fn aliases(dir: &Path) -> Vec<String> {
     last.into_iter().chain(["/".to_owned()]).collect()
 }
 
-/// A name in the spelling that stands for all others, or as it is where that will be refused.
+/// A name in the spelling that stands for all others.
 pub(super) fn plain(name: &str) -> Vec<u8> {
-    plain_path(name.as_bytes()).unwrap_or_else(|| name.into())
+    plain_path(name.as_bytes())
 }
 
 /// Gives each share the aliases that are no other's name or alias.
