@@ -1,9 +1,9 @@
 //! Where a peer is: `HOST:PORT` on the command line or in a file.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use remora_host::client::ClientError;
-use rustix::net::netdevice::name_to_index;
+use remora_host::zone;
 
 use crate::exit::{Error, Result};
 
@@ -34,10 +34,9 @@ fn numbered(peer: &str) -> Result<Option<String>> {
     if peer.parse::<SocketAddrV6>().is_ok() || format!("{address}]{port}").parse::<SocketAddrV6>().is_err() {
         return Ok(None);
     }
-    let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::local(peer))?;
-    match name_to_index(&any, name) {
+    match zone::index(name) {
         Ok(index) => Ok(Some(format!("{address}%{index}]{port}"))),
-        Err(_) => Err(Error::refused(peer, format!("no network interface here is called {name}"))),
+        Err(e) => Err(Error::refused(peer, e.to_string())),
     }
 }
 

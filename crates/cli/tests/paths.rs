@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use common::between::{Fate, between_mounting};
-use common::{Daemon, Place, names};
+use common::{Daemon, Place, Running, is_root, names};
 
 fn make_pipe(at: &Path) {
     assert!(Command::new("mkfifo").arg(at).status().unwrap().success());
@@ -375,4 +375,37 @@ fn mount_is_asked_once_for_what_is_in_one_directory() {
         let times = mounted(&all);
         assert!((1..5).contains(&times), "{command:?}: {times}");
     }
+}
+
+/// A server on a link-local address, in a network of its own.
+#[test]
+fn url_with_a_zone_reaches_a_link_local_server() {
+    let name = "url_with_a_zone_reaches_a_link_local_server";
+    if !is_root() || Command::new("ip").arg("-V").output().is_err() {
+        return skip::skipped(name, "it takes root and iproute2");
+    }
+    let p = Place::new();
+    fs::write(p.srv("f"), "hello\n").unwrap();
+    let script = r#"
+        ip link set lo up
+        ip addr add fe80::1/64 dev lo nodad
+        "$0" serve "$1" --listen "[::]:2049" --squash none --state "$2/server" --json > "$2/ready" 2> "$2/said" &
+        server=$!
+        trap 'kill $server' EXIT
+        until [ -s "$2/ready" ]; do kill -0 $server; sleep 0.05; done
+        for proto in udp tcp auto; do
+            "$0" cat "nfs://[fe80::1%25lo]/f?proto=$proto"
+            "$0" cat "nfs://[fe80::1%lo]:2049/f?proto=$proto"
+        done
+        "$0" cp -q "nfs://[fe80::1%25lo]/f" "$2/copy"
+        "$0" stat "nfs://[fe80::1%25lo]/none" || true
+        "$0" stat "nfs://[fe80::1%25v9]/f" || echo "exit code $?"
+    "#;
+    let mut inside = Command::new("unshare");
+    inside.args(["--net", "--", "sh", "-ec", script, env!("CARGO_BIN_EXE_remora")]).args([p.srv(""), p.state()]);
+    inside.env("XDG_STATE_HOME", p.state()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = Running::start(inside).finish();
+    out.expect(0, &["nfs://[fe80::1%25lo]/none: no such file", "no network interface here is called v9"]);
+    assert_eq!(out.stdout, "hello\n".repeat(6) + "exit code 3\n");
+    assert_eq!(fs::read(p.state().join("copy")).unwrap(), b"hello\n");
 }

@@ -4,7 +4,8 @@
 //! runs the two ends of a poor hop, [`atp`] the endpoints of objects, and [`forward`] and [`gateway`] TCP
 //! connections over those. [`relay`] runs the emulated channel between UDP sockets, [`emulate`] between network
 //! namespaces; [`load`] fills either. [`handoff`] tells clients that the link goes away; [`reserved`] has the ports
-//! that servers trust, [`signals`] the signals that stay ignored. The cores decide; this crate moves bytes and tells
+//! that servers trust, [`signals`] the signals that stay ignored, [`zone`] the zones of
+//! link-local addresses. The cores decide; this crate moves bytes and tells
 //! the time.
 
 pub mod atp;
@@ -25,5 +26,6 @@ pub mod reserved;
 pub mod server;
 pub mod signals;
 mod tcp;
+pub mod zone;
 
 pub use clock::Clock;

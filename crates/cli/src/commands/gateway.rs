@@ -7,6 +7,7 @@ use remora_atp::session::Guests;
 use remora_atp::stream::{self, Stats};
 use remora_host::atp::AtpError;
 use remora_host::gateway::{Gateway as Host, News, NfsServer, Report, Service, Settings};
+use remora_host::zone;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -171,10 +172,10 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
     }
     let at = match listen.ip().is_unspecified() {
         true => format!("HOST:{}", listen.port()),
-        false => listen.to_string(),
+        false => zone::shown(&listen),
     };
     let how = match (&args.nfs, args.to.first()) {
-        (Some(_), _) => format!("remora ls 'nfs://{at}/?proto=atp&key={key}'"),
+        (Some(_), _) => format!("remora ls 'nfs://{}/?proto=atp&key={key}'", at.replacen('%', "%25", 1)),
         (None, Some(to)) => format!("remora forward --listen PORT --to {to} atp://{at} --key {key}"),
         (None, None) => String::new(),
     };

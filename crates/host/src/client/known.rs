@@ -48,10 +48,13 @@ impl TryFrom<Stored> for Known {
 
 impl Known {
     /// Of a session; `None` if there is nothing to be gained from it: over TCP connecting takes as long as
-    /// mounting.
+    /// mounting. Nor if its address has a zone.
     pub fn of(session: &Session) -> Option<Known> {
         let line = session.own_line();
-        (line.transport == Transport::Udp).then(|| Known { server: line.server, root: session.root().clone() })
+        // An interface's number says nothing after it went.
+        let has_zone = matches!(line.server, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        (line.transport == Transport::Udp && !has_zone)
+            .then(|| Known { server: line.server, root: session.root().clone() })
     }
 
     /// A session with it, which says nothing about whether it is still what the target means. Where there is no way

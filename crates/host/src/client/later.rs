@@ -1,14 +1,42 @@
 //! Servers that ask for patience: NFS3ERR_JUKEBOX (RFC 1813, section 2.6) means that the request
 //! was not done and is to be made again later, with a new xid.
 
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_wire::nfs3::Status;
 
 use super::ClientError;
+use super::line::Line;
 
 /// The pause before a request is made again, at first and at most; each is twice the one before.
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// The calls of a line that the server has asked to make again later, and since when there has been one.
+#[derive(Debug, Default)]
+pub(super) struct Deferrals {
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Deferrals {
+    /// How long there has been at least one.
+    pub(super) fn lasts(&self) -> Duration {
+        self.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    fn add(&mut self) {
+        self.count += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn remove(&mut self) {
+        self.count = self.count.saturating_sub(1);
+        if self.count == 0 {
+            self.since = None;
+        }
+    }
+}
 
 /// How long a server has been asking for patience, and how much of it there is.
 #[derive(Debug)]
@@ -16,12 +44,20 @@ pub(super) struct Later {
     patience: Option<Duration>,
     pause: Duration,
     since: Option<Instant>,
+    /// The line whose [`Deferrals`] count it.
+    line: Option<Arc<Line>>,
 }
 
 impl Later {
     /// With `patience` from the first time on; `None` for ever.
     pub(super) fn new(patience: Option<Duration>) -> Later {
-        Later { patience, pause: PAUSE.0, since: None }
+        Later { patience, pause: PAUSE.0, since: None, line: None }
+    }
+
+    /// Counts while it waits in the line's [`Deferrals`].
+    pub(super) fn counted_by(mut self, line: &Arc<Line>) -> Later {
+        self.line = Some(line.clone());
+        self
     }
 
     /// Whether that is what a server says with `status`.
@@ -39,13 +75,32 @@ impl Later {
 
     /// The same without waiting, for who has something else to do.
     pub(super) fn bear(&mut self) -> Result<(), ClientError> {
-        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        if self.since.is_none() {
+            self.since = Some(Instant::now());
+            self.count(Deferrals::add);
+        }
+        let waited = self.since.map(|since| since.elapsed()).unwrap_or_default();
         let is_over = self.patience.is_some_and(|patience| waited >= patience);
         if is_over { Err(Status::Jukebox.into()) } else { Ok(()) }
     }
 
     /// It has done something else meanwhile.
     pub(super) fn is_over(&mut self) {
-        (self.pause, self.since) = (PAUSE.0, None);
+        self.pause = PAUSE.0;
+        if self.since.take().is_some() {
+            self.count(Deferrals::remove);
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Deferrals)) {
+        if let Some(line) = &self.line {
+            change(&mut line.shared.deferrals.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        self.is_over();
     }
 }

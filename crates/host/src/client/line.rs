@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys, driver, objects};
-use crate::reserved;
+use crate::{reserved, zone};
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -73,7 +73,7 @@ impl Line {
         let (link, remote) = objects::connect(keys, server, patience).await?;
         let config = Config { transport: Transport::Atp, ..config };
         let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
-        let shared = Shared::new(core, options.clock, server.to_string(), false);
+        let shared = Shared::new(core, options.clock, zone::shown(&server), false);
         let task = tokio::spawn(objects::run(shared.clone(), link, remote));
         Ok(Line { shared, server, transport: Transport::Atp, task })
     }
@@ -85,11 +85,11 @@ impl Line {
         options: &Options,
         (is_beside, patience): (bool, Duration),
     ) -> Result<Line, ClientError> {
-        let failed = |source| ClientError::Connect { server: server.to_string(), source };
+        let failed = |source| ClientError::Connect { server: zone::shown(&server), source };
         let config = Config { transport, ..config };
         let shared = |config| {
             let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
-            Shared::new(core, options.clock, server.to_string(), is_beside)
+            Shared::new(core, options.clock, zone::shown(&server), is_beside)
         };
         let (shared, task) = match transport {
             Transport::Udp => {
@@ -108,7 +108,7 @@ impl Line {
                 let shared = shared(config);
                 (shared.clone(), tokio::spawn(driver::run_tcp(shared, stream, server)))
             }
-            Transport::Atp => return Err(ClientError::NoKey { server: server.to_string() }),
+            Transport::Atp => return Err(ClientError::NoKey { server: zone::shown(&server) }),
         };
         Ok(Line { shared, server, transport, task })
     }

@@ -21,7 +21,7 @@ mod transfer;
 
 pub use error::ClientError;
 pub use known::Known;
-pub use mount::{Mounted, Options, mount, mount_first};
+pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
 pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};

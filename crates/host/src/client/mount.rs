@@ -1,6 +1,6 @@
 //! From a URL to a session: addresses, ports, MOUNT.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::race::{Way, never, race, until_answered};
 use super::session::{Pending, Session};
 use super::streams::Streams;
 use super::{ClientError, Target};
-use crate::Clock;
+use crate::{Clock, zone};
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ const SIDE_BY_SIDE: usize = 4;
 const AT_ONCE: Duration = Duration::from_millis(50);
 /// How much longer than for MOUNT one waits for an answer to NULL, which there are other ways to do without.
 const NULL_MAX: Duration = Duration::from_millis(500);
-/// How long an address is tried alone where there are more.
-const NEXT_ADDRESS: Duration = Duration::from_millis(300);
+/// How long an address, or a transport, is tried alone where there are more.
+const NEXT_WAY: Duration = Duration::from_millis(300);
 
 /// Mounts `path` of the target's server (the target's own path says nothing here: what is
 /// mounted and what is looked up below it is the caller's choice).
@@ -68,6 +68,24 @@ pub async fn mount_first(target: &Target, paths: &[String], options: Options) ->
     until_answered(options.config.give_up, || Box::pin(try_to_mount(target, paths, options.clone()))).await
 }
 
+/// What the server exports, as it lists it to this address (EXPORT of MOUNT, which is found as for mounting). A list
+/// may be longer than a datagram: where either transport will do, TCP has a head start.
+pub async fn exports(target: &Target, options: Options) -> Result<Vec<mnt::Export>, ClientError> {
+    let ask = async || {
+        let ips = resolve(&target.host).await?;
+        let over = |way| ask_over(target, &ips, way, Question::Exports);
+        if let Some(transport) = target.transport {
+            return over(&Way::new(transport, &options)).await;
+        }
+        let [tcp, udp] = [Transport::Tcp, Transport::Udp].map(|transport| Way::new(transport, &options));
+        race(over(&tcp), over(&udp), tokio::time::sleep(NEXT_WAY), never).await
+    };
+    match until_answered(options.config.give_up, || Box::pin(ask())).await?.found {
+        Found::Exports(list) => Ok(list),
+        Found::Root { .. } => Err(ClientError::Closed),
+    }
+}
+
 async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
     let ips = resolve(&target.host).await?;
     // Where it is known that MOUNT is elsewhere NFS is looked for meanwhile.
@@ -79,8 +97,8 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     };
     let asked = ask_mount_program(target, &ips, paths, &options);
     let (Asked { found, line, nfs }, beside) = both(Box::pin(asked), Box::pin(meanwhile), Duration::MAX).await?;
-    let Found { first: (nth, root), next } = found;
-    let ip = line.server.ip();
+    let Found::Root { first: (nth, root), next } = found else { return Err(ClientError::Closed) };
+    let ip = line.server;
     let line = match beside.transpose()?.flatten().or(nfs) {
         Some(nfs) => nfs,
         // The line to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
@@ -95,9 +113,15 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     Ok(Mounted { nth, session, next })
 }
 
-/// Where NFS is served at `ip`.
-fn nfs_at(target: &Target, ip: IpAddr) -> SocketAddr {
-    SocketAddr::new(ip, target.port.unwrap_or(nfs3::PORT))
+/// Where NFS is served at `ip`, whose port says nothing.
+fn nfs_at(target: &Target, ip: SocketAddr) -> SocketAddr {
+    at_port(ip, target.port.unwrap_or(nfs3::PORT))
+}
+
+/// Another port of the same address, in the same zone.
+fn at_port(mut ip: SocketAddr, port: u16) -> SocketAddr {
+    ip.set_port(port);
+    ip
 }
 
 /// What `main` comes to, and what `beside` does, which is begun at the same time: a round trip may be long. If
@@ -115,7 +139,7 @@ async fn both<A, B>(
 
 /// A line to a server whose MOUNT is elsewhere. Where either transport will do it is one over which NFS
 /// answers.
-async fn nfs_line(target: &Target, ip: IpAddr, options: &Options) -> Result<Line, ClientError> {
+async fn nfs_line(target: &Target, ip: SocketAddr, options: &Options) -> Result<Line, ClientError> {
     let (keys, nfs) = (target.keys.as_ref(), nfs_at(target, ip));
     if let Some(transport) = target.transport {
         return Way::new(transport, options).reach(keys, nfs).await;
@@ -138,12 +162,24 @@ async fn ask_null(line: &Line) -> Result<(), ClientError> {
     }
 }
 
+/// What MOUNT is asked.
+#[derive(Clone, Copy)]
+enum Question<'a> {
+    /// For the first of these paths that may be mounted.
+    Root(&'a [String]),
+    /// What there is to be mounted.
+    Exports,
+}
+
 /// What MOUNT said.
-struct Found {
-    /// Which of the paths may be mounted, and its root.
-    first: (usize, Fh),
-    /// The same of the path after it.
-    next: Option<(usize, Fh)>,
+enum Found {
+    Root {
+        /// Which of the paths may be mounted, and its root.
+        first: (usize, Fh),
+        /// The same of the path after it.
+        next: Option<(usize, Fh)>,
+    },
+    Exports(Vec<mnt::Export>),
 }
 
 /// How MOUNT was reached and what it said.
@@ -159,28 +195,33 @@ struct Asked {
 /// first is taken.
 async fn ask_mount_program(
     target: &Target,
-    ips: &[IpAddr],
+    ips: &[SocketAddr],
     paths: &[String],
     options: &Options,
 ) -> Result<Asked, ClientError> {
     if let Some(transport) = target.transport {
-        return ask_over(target, ips, &Way::new(transport, options), paths).await;
+        return ask_over(target, ips, &Way::new(transport, options), Question::Root(paths)).await;
     }
     let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
-    let (first, second) = (ask_over(target, ips, &udp, paths), ask_over(target, ips, &tcp, paths));
+    let [first, second] = [&udp, &tcp].map(|way| ask_over(target, ips, way, Question::Root(paths)));
     race(first, second, udp.head_start(), || udp.is_answered()).await
 }
 
 /// A host with several addresses is tried at one after the other, soon side by side, until one
 /// answers (the idea of RFC 8305).
-async fn ask_over(target: &Target, ips: &[IpAddr], way: &Way<'_>, paths: &[String]) -> Result<Asked, ClientError> {
+async fn ask_over(
+    target: &Target,
+    ips: &[SocketAddr],
+    way: &Way<'_>,
+    question: Question<'_>,
+) -> Result<Asked, ClientError> {
     let mut asked: Option<Asking<'_>> = None;
     // The last one first, for each has those after it to fall back on.
     for ip in ips.iter().rev() {
-        let here = ask_mount_at(target, way, *ip, paths);
+        let here = ask_mount_at(target, way, *ip, question);
         asked = Some(match asked {
             None => Box::pin(here),
-            Some(others) => Box::pin(race(here, others, tokio::time::sleep(NEXT_ADDRESS), never)),
+            Some(others) => Box::pin(race(here, others, tokio::time::sleep(NEXT_WAY), never)),
         });
     }
     asked.ok_or(ClientError::Closed)?.await
@@ -189,15 +230,21 @@ async fn ask_over(target: &Target, ips: &[IpAddr], way: &Way<'_>, paths: &[Strin
 /// What one address, or some, will say.
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Asked, ClientError>> + Send + 'a>>;
 
-async fn ask_mount_at(target: &Target, way: &Way<'_>, ip: IpAddr, paths: &[String]) -> Result<Asked, ClientError> {
-    let at = SocketAddr::new(ip, target.mount_port.unwrap_or(nfs_at(target, ip).port()));
+async fn ask_mount_at(
+    target: &Target,
+    way: &Way<'_>,
+    ip: SocketAddr,
+    question: Question<'_>,
+) -> Result<Asked, ClientError> {
+    let at = at_port(ip, target.mount_port.unwrap_or(nfs_at(target, ip).port()));
     let keys = target.keys.as_ref();
     let line = way.reach(keys, at).await?;
-    match ask_line(&line, paths).await {
+    match ask_line(&line, question).await {
         Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
             // As a rule NFS is here all the same. Where there is a choice of transports it is to say so.
-            let null = async { if target.transport.is_some() { Ok(()) } else { ask_null(&line).await } };
-            let asked = Box::pin(ask_elsewhere(way, ip, paths, e));
+            let is_needless = target.transport.is_some() || matches!(question, Question::Exports);
+            let null = async { if is_needless { Ok(()) } else { ask_null(&line).await } };
+            let asked = Box::pin(ask_elsewhere(way, ip, question, e));
             let ((found, mount), null) = both(asked, Box::pin(null), NULL_MAX).await?;
             Ok(Asked { found, line: mount, nfs: null.is_some_and(|n| n.is_ok()).then_some(line) })
         }
@@ -209,15 +256,15 @@ async fn ask_mount_at(target: &Target, way: &Way<'_>, ip: IpAddr, paths: &[Strin
 /// error.
 async fn ask_elsewhere(
     way: &Way<'_>,
-    ip: IpAddr,
-    paths: &[String],
+    ip: SocketAddr,
+    question: Question<'_>,
     said: ClientError,
 ) -> Result<(Found, Line), ClientError> {
     let port = ask_portmapper(way, ip).await;
     let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
-    let at = SocketAddr::new(ip, port.map_err(|no| if none(&no) { said } else { no })?);
+    let at = at_port(ip, port.map_err(|no| if none(&no) { said } else { no })?);
     let line = way.reach(None, at).await?;
-    Ok((ask_line(&line, paths).await?, line))
+    Ok((ask_line(&line, question).await?, line))
 }
 
 /// Whether that is what is said where MOUNT is not.
@@ -226,29 +273,47 @@ fn is_elsewhere(e: &ClientError) -> bool {
     matches!(e, ClientError::Rpc(Failure::Rpc(ProgUnavail | ProgMismatch { .. } | ProcUnavail)))
 }
 
-/// The addresses of a host: at least one, and no more than [`ADDRESSES_MAX`].
-async fn resolve(host: &str) -> Result<Vec<IpAddr>, ClientError> {
+/// The addresses of a host, with port 0: at least one, and no more than [`ADDRESSES_MAX`].
+async fn resolve(host: &str) -> Result<Vec<SocketAddr>, ClientError> {
     let failed = |source| ClientError::Resolve { host: host.to_owned(), source };
-    let mut found: Vec<IpAddr> = Vec::new();
+    if let Some((ip, zone)) = host.split_once('%') {
+        let ip: Ipv6Addr = ip.parse().map_err(|_| failed(std::io::ErrorKind::InvalidInput.into()))?;
+        let scope = zone::index(zone).map_err(failed)?;
+        return Ok(vec![SocketAddrV6::new(ip, 0, 0, scope).into()]);
+    }
+    let mut found: Vec<SocketAddr> = Vec::new();
     for at in tokio::net::lookup_host((host, 0)).await.map_err(failed)?.take(ADDRESSES_MAX) {
-        if !found.contains(&at.ip()) {
-            found.push(at.ip());
+        if !found.contains(&at) {
+            found.push(at);
         }
     }
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
-async fn ask_line(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
+async fn ask_line(line: &Line, question: Question<'_>) -> Result<Found, ClientError> {
+    let answer = async {
+        match question {
+            Question::Root(paths) => ask_root(line, paths).await,
+            Question::Exports => ask_exports(line).await,
+        }
+    };
     tokio::select! {
-        answer = ask_root(line, paths) => answer,
+        answer = answer => answer,
         e = nobody_listens(line) => Err(e),
+    }
+}
+
+async fn ask_exports(line: &Line) -> Result<Found, ClientError> {
+    match line.shared.ask(Request::Mount(mnt::Call::Export), "asked for its exports").await? {
+        Answer::Mount(mnt::Reply::Export(list)) => Ok(Found::Exports(list)),
+        _ => Err(ClientError::Closed),
     }
 }
 
 /// Those of `paths` that are longer than servers can read are left out.
 async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
     let refused =
-        |path: &str, reason| ClientError::Mount { server: line.server.to_string(), path: path.to_owned(), reason };
+        |path: &str, reason| ClientError::Mount { server: zone::shown(&line.server), path: path.to_owned(), reason };
     let fitting: Vec<_> = paths.iter().enumerate().filter(|(_, path)| path.len() <= mnt::PATH_MAX as usize).collect();
     let mut refusal = None;
     for some in fitting.chunks(SIDE_BY_SIDE) {
@@ -265,7 +330,7 @@ async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
                         Some((nth, _, pending)) => at_once(line, pending).await.map(|fh| (nth, fh)),
                         None => None,
                     };
-                    return Ok(Found { first: (nth, mounted.fh), next });
+                    return Ok(Found::Root { first: (nth, mounted.fh), next });
                 }
                 Answer::Mount(mnt::Reply::Mnt(Err(reason))) => {
                     refusal.get_or_insert_with(|| refused(path, reason));
@@ -294,18 +359,18 @@ async fn nobody_listens(line: &Line) -> ClientError {
         let since = line.shared.lock().refused_since;
         if since.is_some_and(|t| line.shared.now().since(t) >= REFUSED_MAX) {
             let source = std::io::ErrorKind::ConnectionRefused.into();
-            return ClientError::Connect { server: line.server.to_string(), source };
+            return ClientError::Connect { server: zone::shown(&line.server), source };
         }
     }
 }
 
-async fn ask_portmapper(way: &Way<'_>, ip: IpAddr) -> Result<u16, ClientError> {
+async fn ask_portmapper(way: &Way<'_>, ip: SocketAddr) -> Result<u16, ClientError> {
     let prot = match way.transport {
         Transport::Udp => portmap::IPPROTO_UDP,
         Transport::Tcp | Transport::Atp => portmap::IPPROTO_TCP,
     };
     let question = portmap::Mapping { prog: mnt::PROGRAM, vers: mnt::VERSION, prot, port: 0 };
-    let line = way.reach(None, SocketAddr::new(ip, portmap::PORT)).await?;
+    let line = way.reach(None, at_port(ip, portmap::PORT)).await?;
     let answer = tokio::select! {
         answer = line.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
         e = nobody_listens(&line) => Err(e),
@@ -410,6 +475,34 @@ pub(super) mod tests {
         assert!(matches!(said, ClientError::Mount { reason: mnt::MountError::NoEnt, .. }), "{said}");
         let said = mount(&target, &long, options()).await.unwrap_err();
         assert!(matches!(said, ClientError::Mount { reason: mnt::MountError::NameTooLong, .. }), "{said}");
+    }
+
+    /// Answers MOUNT alone at first, and everything once `late` has come.
+    async fn serve_late(socket: UdpSocket, late: Duration) {
+        let (mut buffer, began) = ([0; 2000], Instant::now());
+        for nth in 0.. {
+            let (n, from) = socket.recv_from(&mut buffer).await.unwrap();
+            if nth == 0 || began.elapsed() >= late {
+                socket.send_to(&reply(Bytes::copy_from_slice(&buffer[..n]), "/"), from).await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn mounted_server_without_limit_outlives_a_silence() {
+        let options = || Options {
+            config: Config { give_up: Some(Duration::from_millis(200)), ..options().config },
+            ..options()
+        };
+        for (late, patience) in [(Duration::MAX, options().config.give_up), (Duration::from_secs(1), None)] {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let target = Target::parse(&format!("nfs://{}/?proto=udp", socket.local_addr().unwrap())).unwrap();
+            tokio::spawn(serve_late(socket, late));
+            let session = mount(&target, "/", options()).await.unwrap();
+            session.set_patience(patience);
+            let answer = session.call(nfs3::Call::Null).await;
+            assert_eq!(answer.is_ok(), patience.is_none(), "{answer:?}");
+        }
     }
 
     /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.

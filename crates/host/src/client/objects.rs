@@ -35,6 +35,7 @@ use super::session::Shared;
 use super::{ClientError, Keys};
 use crate::atp::{AtpEndpoint, AtpError, Control, Remote, Settings, keys};
 use crate::objects::priority;
+use crate::zone;
 
 /// Calls handed to the endpoint whose objects have not arrived.
 const OBJECTS_MAX: usize = 512;
@@ -58,7 +59,7 @@ pub(super) async fn connect(
     server: SocketAddr,
     patience: Duration,
 ) -> Result<(Link, Remote), ClientError> {
-    let failed = |source| ClientError::Atp { server: server.to_string(), source };
+    let failed = |source| ClientError::Atp { server: zone::shown(&server), source };
     let session = Config {
         object_max: RECORD_MAX as u32,
         // What leaves with the first flight can be replayed by whoever saw it, and not every call

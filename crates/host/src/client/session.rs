@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use super::ClientError;
-use super::later::Later;
+use super::later::{Deferrals, Later};
 use super::line::Line;
 use super::streams::Streams;
 use crate::atp::AtpError;
@@ -78,6 +78,8 @@ pub(super) struct Shared {
     pub(super) is_beside: bool,
     /// Its connection, if it is a stream beside others, to ask the system how it goes.
     watched: Mutex<Option<OwnedFd>>,
+    /// Calls that the server has asked to make again later.
+    pub(super) deferrals: Mutex<Deferrals>,
     closed: AtomicBool,
     /// Why the server will have nothing to do with us, or we with it (ATP); then it is closed.
     refusal: OnceLock<Refusal>,
@@ -116,6 +118,7 @@ impl Shared {
             name,
             is_beside,
             watched: Mutex::default(),
+            deferrals: Mutex::default(),
             closed: AtomicBool::new(false),
             refusal: OnceLock::new(),
         })
@@ -329,9 +332,20 @@ impl Session {
         }
     }
 
+    /// How long the server may be silent, or ask to try again later, from now on; `None`: without limit.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        self.shared().lock().core.set_give_up(patience);
+        self.shared().changed.notify_one();
+    }
+
     /// For a server that asks for patience.
     pub(super) fn later(&self) -> Later {
-        Later::new(self.shared().lock().core.patience())
+        Later::new(self.shared().lock().core.patience()).counted_by(&self.line)
+    }
+
+    /// How long the server has done nothing but ask to try again later (NFS3ERR_JUKEBOX).
+    pub fn deferral(&self) -> Duration {
+        self.shared().deferrals.lock().unwrap_or_else(PoisonError::into_inner).lasts()
     }
 
     async fn call_once(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {

@@ -1,5 +1,6 @@
 //! `nfs://` URLs, as libnfs has them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::Utf8Error;
@@ -13,7 +14,7 @@ use url::Url;
 /// What an `nfs://host[:port]/path?proto=auto|udp|tcp|atp&mountport=..` URL says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Name or address; IPv6 without brackets.
+    /// Name or address; IPv6 without brackets, with its zone if it has one: `fe80::1%eth0`.
     pub host: String,
     /// Port of NFS; `None`: 2049, or what the portmapper says.
     pub port: Option<u16>,
@@ -74,7 +75,8 @@ impl Target {
         if let Some(meant) = Target::guess(text) {
             return Err(bad(format!("perhaps {meant} is meant")));
         }
-        let url = Url::parse(text).map_err(|e| bad(e.to_string()))?;
+        let (without_zone, zone) = take_zone(text).map_err(bad)?;
+        let url = Url::parse(&without_zone).map_err(|e| bad(e.to_string()))?;
         if url.fragment().is_some() {
             return Err(bad("it has a '#', which in a name is written %23".into()));
         }
@@ -85,8 +87,9 @@ impl Target {
             return Err(bad("it has a user name, which NFS has no use for".into()));
         }
         let host = url.host_str().filter(|h| !h.is_empty()).ok_or_else(|| bad("it has no host".into()))?;
+        let ip = host.trim_start_matches('[').trim_end_matches(']');
         let mut target = Target {
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            host: zone.map_or(ip.to_owned(), |zone| format!("{ip}%{zone}")),
             port: url.port(),
             mount_port: None,
             transport: None,
@@ -150,6 +153,24 @@ impl Target {
     }
 }
 
+/// Takes the zone out of a URL such as `nfs://[fe80::1%25eth0]/` (RFC 6874), which the rules for URLs in general do
+/// not have; the bare `%eth0` that other programs take counts, too.
+fn take_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), String> {
+    let found = text.split_once("://[").and_then(|(scheme, rest)| {
+        let (address, path) = rest.split_once(']')?;
+        let (ip, zone) = address.split_once('%')?;
+        Some((scheme, ip, zone, path))
+    });
+    let Some((scheme, ip, zone, path)) = found else { return Ok((text.into(), None)) };
+    // `%25` alone is the interface of that number.
+    let encoded = zone.strip_prefix("25").filter(|rest| !rest.is_empty()).unwrap_or(zone);
+    let zone = decode(encoded).map_err(|_| "its zone is not UTF-8".to_owned())?;
+    if zone.is_empty() || zone.contains(|c: char| c.is_control() || c.is_whitespace() || "%/[]".contains(c)) {
+        return Err("its zone is no name of a network interface, as in [fe80::1%25eth0]".into());
+    }
+    Ok((format!("{scheme}://[{ip}]{path}").into(), Some(zone)))
+}
+
 /// Nothing can be asked at port 0.
 fn nonzero(port: u16) -> Result<u16, String> {
     if port == 0 { Err("0 is not a port".into()) } else { Ok(port) }
@@ -199,6 +220,26 @@ mod tests {
         for (query, transport) in [("", None), ("?proto=auto", None), ("?proto=tcp", Some(Transport::Tcp))] {
             assert_eq!(Target::parse(&format!("nfs://nas/{query}")).unwrap().transport, transport);
         }
+    }
+
+    #[test]
+    fn zone_of_a_link_local_address_is_part_of_the_host() {
+        for (url, host, port, path) in [
+            ("nfs://[fe80::1%25eth0]/x", "fe80::1%eth0", None, "/x"),
+            ("nfs://[fe80::1%eth0]:2050/x?proto=udp", "fe80::1%eth0", Some(2050), "/x"),
+            ("nfs://[FE80:0::1%25wlan%2D0]", "fe80::1%wlan-0", None, "/"),
+            ("nfs://[fe80::1%252]/", "fe80::1%2", None, "/"),
+            ("nfs://[fe80::1%25]/", "fe80::1%25", None, "/"),
+            ("nfs://[fe80::1%7]/a%25b", "fe80::1%7", None, "/a%b"),
+        ] {
+            let t = Target::parse(url).unwrap();
+            assert_eq!((t.host.as_str(), t.port, t.path.as_str()), (host, port, path), "{url}");
+        }
+        for url in ["nfs://[fe80::1%]/x", "nfs://[fe80::1%25a%20b]/x", "nfs://[fe80::1%25a%2Fb]/x"] {
+            let text = Target::parse(url).unwrap_err().to_string();
+            assert!(text.contains("zone"), "{url}: {text}");
+        }
+        assert!(Target::parse("nfs://[10.0.0.1%25eth0]/x").is_err());
     }
 
     #[test]

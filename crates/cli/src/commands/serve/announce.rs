@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use remora_host::portmap::Registration;
 use remora_host::server::Serving;
+use remora_host::zone;
 use serde::Serialize;
 
 use super::load::Loaded;
@@ -104,7 +105,8 @@ fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
         text += &format!("             nfs-ls 'nfs://{host}{path}?version=3&nfsport={port}&mountport={mount_port}'\n");
     }
     let ports = format!("port={port},mountport={mount_port}");
-    let what = format!("{host}:{name}");
+    // mount(8) has zones as people do, and not as URLs do.
+    let what = format!("{}:{name}", host.replacen("%25", "%", 1));
     // No name has a NUL in it.
     let what = shlex::try_quote(&what).unwrap_or(Cow::Borrowed(&what));
     text + &format!("             mount -o vers=3,proto={tcp},nolock,{ports},mountproto={tcp} {what} DIR\n")
@@ -112,7 +114,8 @@ fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
 
 /// An address as URLs have it.
 fn host(addr: &SocketAddr) -> String {
-    if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() }
+    let text = zone::in_url(addr);
+    text.rsplit_once(':').map_or(text.clone(), |(host, _port)| host.to_owned())
 }
 
 /// A path as URLs have it.
@@ -139,6 +142,11 @@ mod tests {
         assert!(v4.contains(mount), "{v4}");
         let odd = examples(&"127.0.0.1:2049".parse().unwrap(), 2049, "/it's $mine");
         assert!(odd.contains("mountproto=tcp \"127.0.0.1:/it's \"'$mine' DIR"), "{odd}");
+        let scoped = examples(&"[fe80::1%1]:2049".parse().unwrap(), 2049, "/srv");
+        assert!(
+            scoped.contains("'nfs://[fe80::1%25lo]:2049/srv'") && scoped.contains("'[fe80::1%lo]:/srv'"),
+            "{scoped}"
+        );
         for (at, host) in [("[::1]:2049", "[::1]"), ("[::]:2049", "THIS-HOST")] {
             let v6 = examples(&at.parse().unwrap(), 2049, "/srv");
             assert!(v6.contains(&format!("'nfs://{host}:2049/srv'")) && !v6.contains("nfs-ls"), "{v6}");
