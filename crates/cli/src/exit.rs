@@ -7,7 +7,7 @@ use std::num::TryFromIntError;
 use remora_atp::session::Refusal;
 use remora_client::Failure;
 use remora_host::atp::AtpError;
-use remora_host::client::{ClientError, TargetError};
+use remora_host::client::{ClientError, Target, TargetError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::Outcome;
@@ -34,6 +34,10 @@ Exit codes:
   5    send: not by the deadline
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
        recv, forward, gateway and lab relay, which signals end in good order)";
+
+/// What root is told where the server forbids something.
+const SQUASHED: &str = ". Most servers take root for nobody (root squashing): run the command as another user, or have \
+                        the server take root for root (remora serve: --squash none; exports(5): no_root_squash)";
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -175,8 +179,8 @@ impl Error {
 
     /// What to do about it, where that is not obvious.
     pub(crate) fn hint(&self) -> Option<String> {
-        let source = match self {
-            Error::Remote { source, .. } => source,
+        let (what, source) = match self {
+            Error::Remote { what, source } => (what, source),
             Error::Refused { hint, .. } => return hint.clone(),
             _ => return None,
         };
@@ -188,15 +192,19 @@ impl Error {
                 "is the server running there? Without :PORT the URL means port 2049".to_owned()
             }
             ClientError::Silent { .. } => {
-                "the link may be down: try again later, or wait longer with --timeout SECONDS (0: for ever)".to_owned()
+                "the link may be down: try again later, or wait longer with --timeout SECONDS (0: without limit)"
+                    .to_owned()
             }
             ClientError::Mount { reason: MountError::NoEnt, .. } => {
-                "the path must begin with one that the server exports: showmount -e HOST lists them".to_owned()
+                format!("the path must begin with one that the server exports; this lists them: {}", exports_of(what))
             }
             ClientError::Status(Status::Access | Status::Perm) => {
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-                let root = if uid.is_root() { "; servers take root for nobody unless told otherwise" } else { "" };
+                let root = if uid.is_root() { SQUASHED } else { "" };
                 format!("the server was asked as user {} and group {}{root}", uid.as_raw(), gid.as_raw())
+            }
+            ClientError::Mount { reason: MountError::Access | MountError::Perm, .. } => {
+                format!("this lists the exports and who may mount them: {}", exports_of(what))
             }
             ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail)) => {
                 "MOUNT or NFS is at another port; where no portmapper (port 111) tells, name MOUNT's with ?mountport=N"
@@ -210,6 +218,12 @@ impl Error {
         };
         Some(text)
     }
+}
+
+/// The command that lists the exports of the server that `what`, a URL, is about.
+fn exports_of(what: &str) -> String {
+    let url = if Target::is_url(what) { what } else { "HOST" };
+    out::for_shell(&["remora", "exports", url].map(str::to_owned)).unwrap_or_default()
 }
 
 /// Whether this is what it comes to when the server is out of reach.

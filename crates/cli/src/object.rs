@@ -32,6 +32,9 @@ pub(crate) struct Object {
     mtime_ns: u64,
     /// Nanoseconds since 1970.
     ctime_ns: u64,
+    /// The URL that led to it, where several were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
 }
 
 impl Object {
@@ -52,7 +55,13 @@ impl Object {
             fileid: attr.fileid,
             mtime_ns: nanos(attr.mtime),
             ctime_ns: nanos(attr.ctime),
+            url: None,
         }
+    }
+
+    /// One of several URLs led to it.
+    pub(crate) fn found_by(self, url: &str) -> Object {
+        Object { url: Some(url.to_owned()), ..self }
     }
 }
 
@@ -100,15 +109,15 @@ pub(crate) fn mode_text(attr: &Attr) -> String {
 }
 
 /// The line of `ls -l`.
-pub(crate) fn long_line(name: &[u8], attr: &Attr, target: Option<&[u8]>) -> String {
+pub(crate) fn long_line(name: &[u8], attr: &Attr, target: Option<&[u8]>, is_human: bool) -> String {
+    let size = if is_human { format!("{:>5}", units::human_as_ls(attr.size)) } else { format!("{:>12}", attr.size) };
     let arrow = target.map(|t| format!(" -> {}", out::shown(t))).unwrap_or_default();
     format!(
-        "{} {:>3} {:>5} {:>5} {:>12} {} {}{arrow}\n",
+        "{} {:>3} {:>5} {:>5} {size} {} {}{arrow}\n",
         mode_text(attr),
         attr.nlink,
         attr.uid,
         attr.gid,
-        attr.size,
         units::date(attr.mtime.secs),
         out::shown(name),
     )

@@ -7,7 +7,7 @@ use std::time::Duration;
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
 use remora_host::client::{self, ClientError, Options, Session, Target};
-use remora_wire::mount::PATH_MAX;
+use remora_wire::mount::{Export, PATH_MAX};
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
 use tokio::time::timeout;
@@ -16,8 +16,10 @@ use crate::args::{Auto, LinkArgs, Proto, Retry};
 use crate::exit::{Error, Result};
 use crate::remote::{Node, Remote};
 use crate::roots::Roots;
-use crate::silence::{Watch, until_mounted};
+use crate::silence::{Watch, until_answered, until_mounted};
 
+/// How long a server's first answer is waited for, unless `--timeout` says.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(30);
 /// What was begun on a server that is not the one that was meant is waited for no longer.
 const UNDO_WITHIN: Duration = Duration::from_secs(2);
 /// The most groups that AUTH_SYS names.
@@ -55,6 +57,8 @@ pub(crate) struct Servers {
     mounted: Vec<Mounted>,
     /// Whoever waits for a silent server is told so.
     tells: bool,
+    /// What the user can do while a server is silent.
+    advice: &'static str,
     roots: Roots,
 }
 
@@ -127,12 +131,24 @@ impl Place {
 impl Servers {
     /// None yet.
     pub(crate) fn new(link: LinkArgs) -> Servers {
-        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true, roots: Roots::of_user() }
+        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true, advice: "", roots: Roots::of_user() }
+    }
+
+    /// Notices of a silent server end with `advice`.
+    pub(crate) fn advising(self, advice: &'static str) -> Servers {
+        Servers { advice, ..self }
     }
 
     /// None yet, and nobody is told of silence.
     pub(crate) fn quiet(link: LinkArgs) -> Servers {
         Servers { tells: false, ..Servers::new(link) }
+    }
+
+    /// What the server of `url` exports, as it lists it to this machine.
+    pub(crate) async fn exports(&self, url: &str) -> Result<Vec<Export>> {
+        let (target, _) = self.target(url)?;
+        let asked = client::exports(&target, self.options(self.mount_patience(&target)));
+        until_answered(&target.host, asked).await.map_err(Error::remote(url))
     }
 
     /// The place that `url` means; mounts as much of it as can be. What is no directory is found by its name.
@@ -196,7 +212,7 @@ impl Servers {
             return Ok(Some(Place { is_recalled: true, ..place(url, &path, &known.path, known.remote.clone()) }));
         }
         let Some((nth, known)) = self.roots.recall(&target, &paths) else { return Ok(None) };
-        let Ok(session) = known.open(&target, self.options()).await else { return Ok(None) };
+        let Ok(session) = known.open(&target, self.options(self.patience())).await else { return Ok(None) };
         Ok(Some(Place { is_recalled: true, ..place(url, &path, &paths[nth], self.remote(session)) }))
     }
 
@@ -250,7 +266,7 @@ impl Servers {
     ) -> Result<(String, Remote), ClientError> {
         let asked = paths.first().cloned().unwrap_or_default();
         let at = self.pinned(&target);
-        let mounted = client::mount_first(&at, &paths, self.options()).await?;
+        let mounted = client::mount_first(&at, &paths, self.options(self.mount_patience(&target))).await?;
         let (found, remote) = self.settle(&at, path, paths, mounted, wanted).await?;
         self.roots.note(&target, &found, remote.session());
         Ok((found.clone(), self.take(target, found, asked, remote)))
@@ -306,7 +322,13 @@ impl Servers {
         }
         let above = match next {
             Some(above) => above,
-            None => match client::mount_first(target, paths.get(nth + 1..).unwrap_or_default(), self.options()).await {
+            None => match client::mount_first(
+                target,
+                paths.get(nth + 1..).unwrap_or_default(),
+                self.options(self.patience()),
+            )
+            .await
+            {
                 Ok(client::Mounted { nth: later, session, .. }) => (nth + 1 + later, session),
                 Err(ClientError::Mount { .. } | ClientError::Closed) => return Ok((paths.swap_remove(nth), remote)),
                 Err(e) => return Err(e),
@@ -316,15 +338,35 @@ impl Servers {
     }
 
     fn remote(&self, session: Session) -> Remote {
-        let watch = self.tells.then(|| Watch::over(&session));
+        session.set_patience(self.patience());
+        let watch = self.tells.then(|| Watch::over(&session, self.advice));
         Remote::new(session, watch)
     }
 
-    fn options(&self) -> Options {
+    /// How long a server that has answered may be silent; `None`: without limit.
+    fn patience(&self) -> Option<Duration> {
+        patience(self.link.timeout, true)
+    }
+
+    /// How long mounting may take: a server that has answered this command before is waited for without limit.
+    fn mount_patience(&self, target: &Target) -> Option<Duration> {
+        let has_answered = self.mounted.iter().any(|m| m.target == *target);
+        patience(self.link.timeout, has_answered)
+    }
+
+    fn options(&self, patience: Option<Duration>) -> Options {
         // Where the system has no random numbers, the time makes do: the first xid need only
         // differ from the last run's.
         let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
-        Options { config: config(&self.link), seed, clock: self.clock }
+        Options { config: Config { give_up: patience, ..config(&self.link) }, seed, clock: self.clock }
+    }
+}
+
+/// How long a server may be silent, by `--timeout` and by whether it has answered before; `None`: without limit.
+fn patience(timeout: Option<Duration>, has_answered: bool) -> Option<Duration> {
+    match timeout {
+        None if !has_answered => Some(FIRST_ANSWER_MAX),
+        timeout => timeout.filter(|t| !t.is_zero()),
     }
 }
 
@@ -412,7 +454,6 @@ fn config(link: &LinkArgs) -> Config {
             Auto::Fixed(n) => WindowSize::Fixed(n),
         },
         cred: own_credentials(),
-        give_up: Some(link.timeout).filter(|t| !t.is_zero()),
         // The transport is chosen with each line.
         ..Config::new(Transport::Udp)
     }
@@ -445,6 +486,18 @@ mod tests {
         let paths = candidates(&long, 0);
         assert_eq!((paths.len(), &paths[0], &paths[511], &paths[512]), (513, &longest, &"/d".into(), &"/".into()));
         assert_eq!(candidates(&format!("/a/{}/b", "n".repeat(1022)), 1), ["/a", "/"]);
+    }
+
+    #[test]
+    fn only_the_first_answer_has_a_limit_unless_one_is_set() {
+        let second = Duration::from_secs(1);
+        for (timeout, first, later) in [
+            (None, Some(FIRST_ANSWER_MAX), None),
+            (Some(Duration::ZERO), None, None),
+            (Some(second), Some(second), Some(second)),
+        ] {
+            assert_eq!((patience(timeout, false), patience(timeout, true)), (first, later), "{timeout:?}");
+        }
     }
 
     #[test]

@@ -85,6 +85,23 @@ pub(crate) fn human(bytes: u64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
+/// Bytes as `ls -h` has them: `999`, `1.5K`, `20M` (powers of 1024, rounded up).
+pub(crate) fn human_as_ls(bytes: u64) -> String {
+    let units = ["K", "M", "G", "T", "P", "E"];
+    let mut unit = 0;
+    // In tenths of the unit.
+    let mut tenths = u128::from(bytes) * 10;
+    while tenths.div_ceil(10) >= 1024 && unit < units.len() {
+        tenths = tenths.div_ceil(1024);
+        unit += 1;
+    }
+    match unit.checked_sub(1).and_then(|unit| units.get(unit)) {
+        None => bytes.to_string(),
+        Some(name) if tenths < 100 => format!("{}.{}{name}", tenths / 10, tenths % 10),
+        Some(name) => format!("{}{name}", tenths.div_ceil(10)),
+    }
+}
+
 /// Seconds since 1970 as `2026-11-21 12:13:38` (UTC).
 pub(crate) fn date(secs: u32) -> String {
     let (days, time) = (secs / 86_400, secs % 86_400);
@@ -159,6 +176,25 @@ mod tests {
             (u64::MAX, "18 EB"),
         ] {
             assert_eq!(human(n), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_of_ls() {
+        // As coreutils' ls -lh prints them.
+        for (n, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 * 1024 - 1, "10K"),
+            (10 * 1024 + 1, "11K"),
+            (1023 * 1024 + 1, "1.0M"),
+            (1 << 20, "1.0M"),
+            (3 << 30, "3.0G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human_as_ls(n), text, "{n}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Daemon, Place, Running, names, noise};
+use common::{Daemon, Place, Running, is_root, names, noise};
 use serde_json::Value;
 
 fn json_lines(text: &str) -> Vec<Value> {
@@ -41,6 +41,54 @@ fn ls_lists_sorted_and_long_and_as_json() {
     let stat = json_lines(&p.ok(&["stat", "--json", &s.url("/b")]));
     assert_eq!(stat, objects[1..2]);
     assert!(p.ok(&["stat", &s.url("/b")]).contains("5 bytes"));
+}
+
+#[test]
+fn ls_of_several_urls_has_headings_and_sizes_as_ls_has() {
+    let p = Place::new();
+    for dir in ["a", "b"] {
+        fs::create_dir(p.srv(dir)).unwrap();
+    }
+    fs::write(p.srv("a/.hidden"), vec![0; 1025]).unwrap();
+    fs::write(p.srv("b/y"), "").unwrap();
+    fs::write(p.srv("f"), "").unwrap();
+    let s = p.serve(&[]);
+    let (a, b, f, none) = (s.url("/a"), s.url("/b"), s.url("/f"), s.url("/none"));
+    let out = p.run(&["ls", &a, &none, &f, &b]);
+    out.expect(1, &["/none: no such file or directory"]);
+    assert_eq!(out.stdout, format!("{f}\n\n{a}:\n.hidden\n\n{b}:\ny\n"));
+    assert_eq!(p.ok(&["ls", &a, &b]), format!("{a}:\n.hidden\n\n{b}:\ny\n"));
+    // As before these came, and so whatever is asked for.
+    assert_eq!((p.ok(&["ls", &a]), p.ok(&["ls", "-a", &a])), (".hidden\n".into(), ".hidden\n".into()));
+    for flags in ["-lh", "-lah"] {
+        let long = p.ok(&["ls", flags, &a]);
+        assert!(long.contains("  1.1K ") && long.contains(" .hidden"), "{long}");
+    }
+    let objects = json_lines(&p.ok(&["ls", "--json", "-R", &a, &f]));
+    let found: Vec<_> = objects.iter().map(|o| (o["name"].as_str().unwrap(), o["url"].as_str().unwrap())).collect();
+    assert_eq!(found, [("f", &*f), (".hidden", &*a)]);
+    assert!(json_lines(&p.ok(&["ls", "--json", &f]))[0].get("url").is_none());
+    assert!(p.ok(&["ls", "--help"]).contains("Examples:"));
+    p.run(&["ls", "-h"]).expect(2, &["<URL>", "--help"]);
+}
+
+#[test]
+fn exports_are_listed_and_hints_name_them() {
+    let p = Place::new();
+    fs::create_dir(p.srv("shut")).unwrap();
+    fs::set_permissions(p.srv("shut"), fs::Permissions::from_mode(0o700)).unwrap();
+    let srv = p.srv("");
+    let serve = ["serve", srv.to_str().unwrap(), "--listen", "127.0.0.1:0", "--allow", "127.0.0.0/8", "--json"];
+    let s = Daemon::start(p.server_command(&serve));
+    for server in [s.addr.to_string(), s.url("/"), s.udp_url("/whatever")] {
+        assert_eq!(p.ok(&["exports", &server]), "/  127.0.0.0/8\n", "{server}");
+    }
+    let listed = json_lines(&p.ok(&["exports", "--json", &s.url("/")]));
+    assert_eq!(listed, [serde_json::json!({"path": "/", "clients": ["127.0.0.0/8"]})]);
+    if is_root() {
+        p.run(&["ls", &s.url("/shut")]).expect(1, &["permission denied", "--squash none", "no_root_squash"]);
+    }
+    p.run(&["exports", "--timeout", "1", "127.0.0.1:1"]).expect(3, &["127.0.0.1:1"]);
 }
 
 #[test]

@@ -43,3 +43,26 @@ fn a_dumb_terminal_is_told_of_a_dead_link_and_of_the_end() {
         assert_eq!((out.code, out.stdout.contains("is not mounted after 3 s")), (3, says), "{kind}: {out:?}");
     }
 }
+
+/// What it shows while a tree is copied over a slow link.
+#[test]
+fn bar_of_a_tree_counts_files_and_names_its_phases() {
+    let name = "bar_of_a_tree_counts_files_and_names_its_phases";
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip::skipped(name, "script is not installed");
+    }
+    let p = Place::new();
+    for dir in ["a", "b"] {
+        fs::create_dir_all(p.here(&format!("tree/{dir}"))).unwrap();
+        fs::write(p.here(&format!("tree/{dir}/f")), noise(150_000, 1)).unwrap();
+    }
+    let s = p.serve(&[]);
+    // Some 1.2 s for each 150 kB.
+    let relay = p.relay_at(0, &s, &["--rate", "1Mbit", "--duplex", "full", "--queue", "1000"]);
+    let out = on_terminal(&p, "xterm", &["cp", "-r", "--verify", "tree", &relay.udp_url("/tree")]).finish();
+    assert_eq!(out.code, 0, "{out:?}");
+    for words in ["of 300 kB", " of 2 files", " of 300 kB compared"] {
+        assert!(out.stdout.contains(words), "no '{words}': {out:?}");
+    }
+    assert!(!out.stdout.contains(&"█".repeat(30)), "a full bar: {out:?}");
+}

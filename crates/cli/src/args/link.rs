@@ -16,9 +16,10 @@ pub(crate) struct LinkArgs {
     /// Transport, whatever the URL says [default: auto]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
-    /// Give up when the server has answered no request for so long; 0: never
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
-    pub(crate) timeout: Duration,
+    /// Give up when the server has answered no request for so long; 0: never [default: 30 until the server first
+    /// answers, then never]
+    #[arg(long, value_name = "SECONDS", value_parser = units::duration)]
+    pub(crate) timeout: Option<Duration>,
     /// When to send a request again (UDP)
     #[arg(long, value_enum, default_value = "adaptive")]
     pub(crate) retry: Retry,

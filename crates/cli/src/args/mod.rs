@@ -75,23 +75,33 @@ fn numbers_are_values(command: clap::Command) -> clap::Command {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// List a directory
+    /// List directories
+    #[command(after_help = LS_HELP)]
     Ls(Ls),
     /// Write files to standard output
+    #[command(after_help = CAT_HELP)]
     Cat(Cat),
     /// Copy files to or from a server
     #[command(after_help = CP_HELP, override_usage = "remora cp [OPTIONS] SRC... DST")]
     Cp(Cp),
     /// Make directories
+    #[command(after_help = MKDIR_HELP)]
     Mkdir(Mkdir),
     /// Remove files
+    #[command(after_help = RM_HELP)]
     Rm(Rm),
     /// Rename or move within a server
+    #[command(after_help = MV_HELP)]
     Mv(Mv),
     /// Show a file's attributes
+    #[command(after_help = STAT_HELP)]
     Stat(Stat),
     /// Show a file system's size and free space
+    #[command(after_help = DF_HELP)]
     Df(Df),
+    /// List what a server exports
+    #[command(after_help = EXPORTS_HELP)]
+    Exports(Exports),
     /// Share directories
     #[command(after_help = serve::HELP)]
     Serve(Box<Serve>),
@@ -198,6 +208,51 @@ which are holes there, too), seconds (of these mount_seconds until the first
 server was mounted, or known from before; copy_seconds since), requests,
 retransmissions; errors (a list of texts).";
 
+const LS_HELP: &str = "\
+Examples:
+  remora ls nfs://nas/home
+  remora ls -lh nfs://nas/home nfs://nas/media
+  remora ls -R --json nfs://nas/home | jq -r .name";
+
+const CAT_HELP: &str = "\
+Examples:
+  remora cat nfs://nas/home/notes.txt
+  remora cat nfs://nas/logs/day.gz | gunzip | less";
+
+const MKDIR_HELP: &str = "\
+Examples:
+  remora mkdir nfs://nas/home/photos
+  remora mkdir -p nfs://nas/home/photos/2026/november";
+
+const RM_HELP: &str = "\
+Examples:
+  remora rm nfs://nas/home/old.txt
+  remora rm -r nfs://nas/home/photos/2019";
+
+const MV_HELP: &str = "\
+Examples:
+  remora mv nfs://nas/home/draft.txt nfs://nas/home/final.txt
+  remora mv nfs://nas/home/final.txt nfs://nas/home/archive/";
+
+const STAT_HELP: &str = "\
+Examples:
+  remora stat nfs://nas/home/notes.txt
+  remora stat --json nfs://nas/home/notes.txt | jq .size";
+
+const DF_HELP: &str = "\
+Examples:
+  remora df nfs://nas/home
+  remora df --json nfs://nas/home | jq .available";
+
+const EXPORTS_HELP: &str = "\
+Examples:
+  remora exports nas
+  remora exports 'nfs://127.0.0.1:2049/?mountport=20048'
+  remora exports --json nas | jq -r .path
+
+Each line has a path to mount and the clients that may mount it, as the server's
+MOUNT program lists them to this machine. A server may serve more than it lists.";
+
 impl Command {
     /// Whether it works on until it is told to end, for others than who reads what it prints.
     pub(crate) fn is_service(&self) -> bool {
@@ -222,6 +277,7 @@ impl Command {
             Command::Mv(_) => "mv",
             Command::Stat(_) => "stat",
             Command::Df(_) => "df",
+            Command::Exports(_) => "exports",
             Command::Serve(_) => "serve",
             Command::Send(_) => "send",
             Command::Recv(_) => "recv",
@@ -240,25 +296,38 @@ impl Command {
 }
 
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Ls {
     /// Show mode, links, owner, group, size and time of modification (UTC)
     #[arg(short)]
     pub(crate) long: bool,
+    /// With -l: sizes in K, M, G and so on (powers of 1024), as ls -lh has them
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+    /// For those who are used to it: names that begin with a dot are listed anyway, '.' and '..' never
+    #[arg(short, long)]
+    pub(crate) all: bool,
     /// List what is in directories, too: paths from URL, each directory behind the one it is in
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// Print an object for each entry: name (with -R the path from URL), type, mode, nlink, uid, gid, size, used, fsid,
-    /// fileid, mtime_ns, ctime_ns; target of a link; name_hex of a name that is not UTF-8
+    /// fileid, mtime_ns, ctime_ns; target of a link; name_hex of a name that is not UTF-8; with several URLs url, the
+    /// one that led to it
     #[arg(long)]
     pub(crate) json: bool,
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
+    /// Directories to list, or files; with several each directory has a heading
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
+    /// Files to write, one after the other
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -294,6 +363,7 @@ pub(crate) struct Mkdir {
     /// Make missing parents, too; a directory that exists is fine
     #[arg(short)]
     pub(crate) parents: bool,
+    /// Directories to make
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -308,6 +378,7 @@ pub(crate) struct Rm {
     /// A file that does not exist is fine
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Files to remove; with -r directories, too
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -331,6 +402,7 @@ pub(crate) struct Stat {
     /// Print an object: the same as ls --json
     #[arg(long)]
     pub(crate) json: bool,
+    /// Files, directories or links to show
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -342,8 +414,21 @@ pub(crate) struct Df {
     /// Print an object: total, free, available (bytes), files, files_free, files_available
     #[arg(long)]
     pub(crate) json: bool,
+    /// Any path in the file system
     #[arg(value_name = "URL")]
     pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Exports {
+    /// Print an object for each export: path, clients (an empty list: everybody); path_hex of a path that is not UTF-8
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The server: a name, an address, HOST:PORT or a URL, whose path says nothing
+    #[arg(value_name = "HOST|URL")]
+    pub(crate) server: String,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
 }

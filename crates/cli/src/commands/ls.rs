@@ -1,8 +1,10 @@
-//! `remora ls`: lists a directory, sorted by name, and with `-R` all that is below it.
+//! `remora ls`: lists directories, sorted by name, and with `-R` all that is below them.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
-use remora_wire::nfs3::{Attr, Fh, FileType};
+use remora_wire::nfs3::{Fh, FileType};
 
 use super::several::Several;
 use crate::ahead::Ahead;
@@ -12,22 +14,55 @@ use crate::listing::DEPTH_MAX;
 use crate::object::{Object, long_line};
 use crate::out;
 use crate::pool::{NEAR_MAX, jobs_max};
-use crate::remote::{Entry, Listing, Remote};
-use crate::servers::Servers;
+use crate::remote::{Entry, Listing, Node, Remote};
+use crate::servers::{Place, Servers};
 
 /// So much is written at a time, in bytes: a long listing needs neither many writes nor much room.
 const PAGE: usize = 1 << 16;
 
 pub(crate) async fn run(args: Ls) -> Result {
-    let place = Servers::new(args.link.clone()).place(&args.url).await?;
-    let (remote, url) = (&place.remote, args.url.clone());
-    let node = place.look(!args.long).await.map_err(Error::remote(&url))?;
-    let top = Dir { fh: node.fh.clone(), url, path: Vec::new(), depth: 0 };
-    if !node.is_dir() {
-        let name = place.name().unwrap_or_default().to_owned();
-        return print(remote, &args, &top, &[Entry { name: name.into(), node }]).await;
-    }
+    let mut servers = Servers::new(args.link.clone());
     let mut told = Several::new("ls");
+    let is_one = args.urls.len() == 1;
+    let (mut tops, mut is_first) = (Vec::new(), true);
+    for url in &args.urls {
+        let found = find(&mut servers, &args, url).await;
+        let done = match found {
+            Ok((place, node)) if node.is_dir() => {
+                tops.push((place.remote, Dir::top(url, node.fh)));
+                Ok(())
+            }
+            Ok((place, node)) => {
+                is_first = false;
+                // With several it is called what it was asked for by, as ls does.
+                let name = if is_one || args.json { place.name().unwrap_or_default() } else { url };
+                let entry = Entry { name: name.to_owned().into(), node };
+                print(&place.remote, &args, &Dir::top(url, place.remote.session().root().clone()), &[entry]).await
+            }
+            Err(e) => Err(e),
+        };
+        told.settle(done)?;
+    }
+    for (remote, top) in tops {
+        if !is_one && !args.json {
+            let gap = if is_first { "" } else { "\n" };
+            out::text(&format!("{gap}{}:\n", out::shown(top.url.as_bytes())))?;
+        }
+        is_first = false;
+        list_tree(&remote, &args, top, &mut told).await?;
+    }
+    told.finish()
+}
+
+/// What a URL leads to.
+async fn find(servers: &mut Servers, args: &Ls, url: &str) -> Result<(Place, Node)> {
+    let place = servers.place(url).await?;
+    let node = place.look(!args.long).await.map_err(Error::remote(url))?;
+    Ok((place, node))
+}
+
+/// Lists a directory, and with `-R` those below it.
+async fn list_tree(remote: &Remote, args: &Ls, top: Dir, told: &mut Several) -> Result {
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
     while let Some((dir, early)) = dirs.next().await? {
@@ -39,7 +74,7 @@ pub(crate) async fn run(args: Ls) -> Result {
             }
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        print(remote, &args, &dir, &entries).await?;
+        print(remote, args, &dir, &entries).await?;
         // What could not be looked at is told when all else is.
         for (name, e) in unknown {
             told.settle(Err(Error::remote(format!("{}: {}", dir.url, out::shown(&name)))(e)))?;
@@ -52,19 +87,26 @@ pub(crate) async fn run(args: Ls) -> Result {
             }
         }
     }
-    told.finish()
+    Ok(())
 }
 
 /// A directory to be listed.
 struct Dir {
     fh: Fh,
     url: String,
+    /// The URL on the command line that it was found by.
+    given: Arc<str>,
     /// From the one that was named, which has none.
     path: Vec<u8>,
     depth: usize,
 }
 
 impl Dir {
+    /// One that was named.
+    fn top(url: &str, fh: Fh) -> Dir {
+        Dir { fh, url: url.to_owned(), given: url.into(), path: Vec::new(), depth: 0 }
+    }
+
     /// The path of what is in it.
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
         match self.depth {
@@ -75,7 +117,7 @@ impl Dir {
 
     fn inner(&self, Entry { name, node }: &Entry) -> Dir {
         let (url, path) = (out::below(&self.url, name), self.path_of(name));
-        Dir { fh: node.fh.clone(), url, path, depth: self.depth + 1 }
+        Dir { fh: node.fh.clone(), url, given: self.given.clone(), path, depth: self.depth + 1 }
     }
 }
 
@@ -104,7 +146,7 @@ async fn print(remote: &Remote, args: &Ls, dir: &Dir, entries: &[Entry]) -> Resu
                 return Err(Error::remote(&dir.url)(e));
             }
         };
-        page.push_str(&line(args, &dir.path_of(&entry.name), &entry.node.attr, target.as_deref())?);
+        page.push_str(&line(args, dir, entry, target.as_deref())?);
         if page.len() > PAGE {
             out::text(&page)?;
             page.clear();
@@ -113,11 +155,16 @@ async fn print(remote: &Remote, args: &Ls, dir: &Dir, entries: &[Entry]) -> Resu
     out::text(&page)
 }
 
-fn line(args: &Ls, path: &[u8], attr: &Attr, target: Option<&[u8]>) -> Result<String> {
-    match () {
-        () if args.json => Ok(out::json_line(&Object::new(path, attr, target))? + "\n"),
-        () if args.long => Ok(long_line(path, attr, target)),
-        () => Ok(out::shown(path) + "\n"),
+fn line(args: &Ls, dir: &Dir, entry: &Entry, target: Option<&[u8]>) -> Result<String> {
+    let (path, attr) = (dir.path_of(&entry.name), &entry.node.attr);
+    if args.json {
+        let object = Object::new(&path, attr, target);
+        let object = if args.urls.len() > 1 { object.found_by(&dir.given) } else { object };
+        return Ok(out::json_line(&object)? + "\n");
+    }
+    match args.long {
+        true => Ok(long_line(&path, attr, target, args.human_readable)),
+        false => Ok(out::shown(&path) + "\n"),
     }
 }
 

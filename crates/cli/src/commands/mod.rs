@@ -9,6 +9,7 @@ mod demo;
 mod df;
 mod drc;
 mod emulate;
+mod exports;
 mod forward;
 mod gateway;
 mod handoff;
@@ -49,6 +50,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Mv(args) => interruptible(mv::run(args)).await,
         Command::Stat(args) => interruptible(stat::run(args)).await,
         Command::Df(args) => interruptible(df::run(args)).await,
+        Command::Exports(args) => interruptible(exports::run(args)).await,
         Command::Demo(args) => interruptible(demo::run(args)).await,
         Command::Model(args) => interruptible(model::run(args)).await,
         Command::Keys(args) => keys::run(&args),

@@ -22,7 +22,6 @@ const FIRST: u32 = 512;
 pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
     check_replaceable(dest)?;
     let size = source.attr.size;
-    job.progress.expect(size);
     if job.resume && is_there(job, remote, source, dest).await.map_err(Error::remote(url))? {
         job.progress.skip(size);
         count(&job.counts.files);
@@ -82,7 +81,7 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     if !job.verify {
         return Ok(true);
     }
-    let same = verify::same(&fs::File::open(dest)?, remote, source).await?;
+    let same = verify::same(&job.progress, &fs::File::open(dest)?, remote, source).await?;
     if same {
         count(&job.counts.verified);
     }
@@ -123,7 +122,7 @@ async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part:
     let failed = |e| Error::remote(url)(e);
     let mut ranges = verify::all(source);
     for turn in 0.. {
-        ranges = match verify::differing(part.file(), remote, source, ranges).await.map_err(failed)? {
+        ranges = match verify::differing(&job.progress, part.file(), remote, source, ranges).await.map_err(failed)? {
             Some(found) if found.is_empty() => break,
             Some(found) if turn < verify::AGAIN_MAX => found,
             _ => return Err(Error::Mismatch(url.to_owned())),

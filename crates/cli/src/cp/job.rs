@@ -105,7 +105,7 @@ impl Job {
             resume: args.resume,
             verify: args.verify,
             json: args.json,
-            progress: Progress::new(!args.quiet && !args.json),
+            progress: Progress::of_copy(!args.quiet && !args.json, args.verify),
             kept,
             counts: Counts::default(),
             failures: Mutex::default(),

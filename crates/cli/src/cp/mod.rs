@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     // The bar says it where there is one.
     let is_shown = !args.json && progress::can_be_drawn();
     let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
-    let mut servers = new(args.link.clone());
+    let mut servers = new(args.link.clone()).advising(progress::ADVICE);
     let result = match upload_to {
         None => download_all(&job, &mut servers, &urls, dest).await,
         Some(url) => upload_all(&job, &mut servers, sources, url).await,
@@ -106,12 +106,14 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
         return Err(Error::refused(dest.display(), no_directory(!missing)));
     }
     let mut given = Given::default();
-    for url in urls {
+    let mut walk = Some(job.progress.walk());
+    for (nth, url) in urls.iter().enumerate() {
         // Of a tree, what is named may be a link, and is copied as one.
         let wanted = if job.recursive { Wanted::Named(0) } else { Wanted::Read };
         let done = match servers.look(url, wanted, &Source { job }).await {
             Ok((place, node)) => {
                 job.progress.watch(place.remote.session());
+                walk = walk.filter(|_| nth + 1 < urls.len());
                 let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, &node, dest));
                 let name = place.name().filter(|_| into).map(str::as_bytes);
                 given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await
@@ -185,7 +187,10 @@ async fn download_one(
     match node.attr.kind {
         FileType::Regular => {
             let dest = dest.file()?;
-            download::file(job, &place.remote, &node, url, &dest).await
+            job.progress.expect_file(node.attr.size);
+            let done = download::file(job, &place.remote, &node, url, &dest).await;
+            job.progress.file_done();
+            done
         }
         FileType::Directory if job.recursive => {
             let begun = Begun::down(place, &node, &dest.path);
@@ -228,7 +233,9 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     }
     let into = into?;
     let mut given = Given::default();
-    for source in sources {
+    let mut walk = Some(job.progress.walk());
+    for (nth, source) in sources.iter().enumerate() {
+        walk = walk.filter(|_| nth + 1 < sources.len());
         let name = local_name(source).filter(|_| matches!(into, Into::Directory(_)));
         let copy = upload_one(job, &place, &into, source);
         let done = given.once(name.as_deref(), source.display(), &job.counts, copy).await;
@@ -355,7 +362,10 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
     if meta.is_file() {
         let below = matches!(into, Into::Directory(_)).then(|| Bytes::copy_from_slice(&dest.name));
         let dest = aim(dest, || remote::names(&place.parts).into_iter().chain(below).collect()).await?;
-        return upload::file(job, source, &dest).await;
+        job.progress.expect_file(meta.len());
+        let done = upload::file(job, source, &dest).await;
+        job.progress.file_done();
+        return done;
     }
     if meta.is_symlink() {
         return tree::up_one(job, source, &dest).await;

@@ -1,7 +1,7 @@
 //! Progress for people: a bar on standard error when a copy takes its time.
 
 use std::io::{self, IsTerminal};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_host::client::Session;
 use tokio::task::{JoinHandle, block_in_place};
 
+use crate::silence::{Stall, stall};
 use crate::units;
 
 /// Copies that are done sooner show no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(200);
-/// Silence worth mentioning.
-const SILENCE: Duration = Duration::from_secs(1);
+/// A stall worth mentioning.
+const STALL: Duration = Duration::from_secs(1);
+/// A stall after which the user is told what to do.
+const LONG_STALL: Duration = Duration::from_secs(3);
+/// What the user of `cp` can do during a stall.
+pub(crate) const ADVICE: &str = "Ctrl-C keeps what is there, --resume goes on";
 /// The text is cut off at the terminal's edge.
 const TEMPLATE: &str = "{wide_msg}";
 /// Columns of the bar at its end.
@@ -39,6 +44,18 @@ struct Shared {
     before: AtomicU64,
     /// Bytes in holes, which are not copied.
     in_holes: AtomicU64,
+    /// Files found so far, and those that have been dealt with.
+    files: AtomicU64,
+    files_done: AtomicU64,
+    /// Searches that may find more to copy.
+    walks: AtomicUsize,
+    /// Bytes of copies that are or were compared with their sources, and how many have been.
+    to_compare: AtomicU64,
+    compared: AtomicU64,
+    /// Every copy is compared with its source.
+    compares_all: bool,
+    /// What the user can do during a stall.
+    advice: &'static str,
     sessions: Mutex<Vec<Session>>,
     /// Since when a link that is no session has been silent.
     silent_since: Mutex<Option<Instant>>,
@@ -54,6 +71,15 @@ pub(crate) fn can_be_drawn() -> bool {
 impl Progress {
     /// A bar if `visible` and there is a terminal. Needs the runtime.
     pub(crate) fn new(visible: bool) -> Progress {
+        Progress::with(visible, false, "")
+    }
+
+    /// The same for `cp`, which with `compares_all` reads each source and copy again.
+    pub(crate) fn of_copy(visible: bool, compares_all: bool) -> Progress {
+        Progress::with(visible, compares_all, ADVICE)
+    }
+
+    fn with(visible: bool, compares_all: bool, advice: &'static str) -> Progress {
         let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
         let shared = Arc::new(Shared {
             bar: ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden()).with_style(style),
@@ -61,6 +87,13 @@ impl Progress {
             done: AtomicU64::new(0),
             before: AtomicU64::new(0),
             in_holes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            files_done: AtomicU64::new(0),
+            walks: AtomicUsize::new(0),
+            to_compare: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
+            compares_all,
+            advice,
             sessions: Mutex::default(),
             silent_since: Mutex::default(),
             is_slow: AtomicBool::new(false),
@@ -85,6 +118,33 @@ impl Progress {
     /// So many more bytes are to be copied.
     pub(crate) fn expect(&self, bytes: u64) {
         self.shared.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A file of so many bytes is to be copied.
+    pub(crate) fn expect_file(&self, bytes: u64) {
+        self.shared.files.fetch_add(1, Ordering::Relaxed);
+        self.expect(bytes);
+    }
+
+    /// A file is copied, or its copy has failed.
+    pub(crate) fn file_done(&self) {
+        self.shared.files_done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// More to copy may be found until the guard is dropped.
+    pub(crate) fn walk(&self) -> Walk {
+        self.shared.walks.fetch_add(1, Ordering::Relaxed);
+        Walk(self.shared.clone())
+    }
+
+    /// So many bytes of a copy are about to be compared with their source.
+    pub(crate) fn expect_comparison(&self, bytes: u64) {
+        self.shared.to_compare.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many more bytes of a copy have been compared.
+    pub(crate) fn compare(&self, bytes: u64) {
+        self.shared.compared.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// So many more bytes have been copied.
@@ -134,6 +194,16 @@ impl Progress {
     }
 }
 
+/// A search for files to copy that is under way.
+#[derive(Debug)]
+pub(crate) struct Walk(Arc<Shared>);
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.0.walks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(ticker) = &self.ticker {
@@ -150,29 +220,69 @@ impl Shared {
         stats.fold((0, 0), |sum, s| (sum.0 + s.requests, sum.1 + s.retransmissions))
     }
 
-    fn silence(&self) -> Duration {
+    /// The longest stall there is.
+    fn stall(&self) -> (Stall, Duration) {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.iter().map(Session::silence).chain(since.map(|at| at.elapsed())).max().unwrap_or_default()
+        let link = since.map(|at| (Stall::Silent, at.elapsed()));
+        let longest = sessions.iter().map(stall).chain(link).max_by_key(|(_, lasts)| *lasts);
+        longest.unwrap_or((Stall::Silent, Duration::ZERO))
     }
 
     fn draw(&self) {
-        let [before, in_holes] = [&self.before, &self.in_holes].map(|bytes| bytes.load(Ordering::Relaxed));
-        let total = self.total.load(Ordering::Relaxed).saturating_sub(before).saturating_sub(in_holes);
-        let done = self.done.load(Ordering::Relaxed).min(total);
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        let pace = Pace { done, total, per_second: self.bar.per_sec(), left: self.bar.eta() };
-        self.bar.set_message(line(&pace, self.calls().1, self.silence()));
+        let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        let found = get(&self.total);
+        let total = found.saturating_sub(get(&self.before)).saturating_sub(get(&self.in_holes));
+        let to_compare = get(&self.to_compare).max(if self.compares_all { found } else { 0 });
+        let mut pace = Pace {
+            done: get(&self.done).min(total),
+            total,
+            compared: get(&self.compared).min(to_compare),
+            to_compare,
+            files_done: get(&self.files_done),
+            files: get(&self.files),
+            is_counting: self.walks.load(Ordering::Relaxed) > 0,
+            per_second: 0.0,
+            left: Duration::ZERO,
+        };
+        self.bar.set_length(pace.whole());
+        self.bar.set_position(pace.position());
+        (pace.per_second, pace.left) = (self.bar.per_sec(), self.bar.eta());
+        self.bar.set_message(line(&pace, self.calls().1, self.stall(), self.advice));
     }
 }
 
 /// How far, and how fast.
+#[derive(Default)]
 struct Pace {
+    /// Bytes copied, and to be copied as far as is known.
     done: u64,
     total: u64,
+    /// Bytes compared, and to be compared.
+    compared: u64,
+    to_compare: u64,
+    files_done: u64,
+    files: u64,
+    /// More may be found.
+    is_counting: bool,
     per_second: f64,
     left: Duration,
+}
+
+impl Pace {
+    /// Bytes to be copied and compared.
+    fn whole(&self) -> u64 {
+        self.total.saturating_add(self.to_compare)
+    }
+
+    fn position(&self) -> u64 {
+        self.done.saturating_add(self.compared)
+    }
+
+    /// All bytes have been moved, and what is left is to make them safe and to name the files.
+    fn is_finishing(&self) -> bool {
+        !self.is_counting && self.whole() > 0 && self.position() >= self.whole()
+    }
 }
 
 async fn tick(shared: Arc<Shared>) {
@@ -185,19 +295,39 @@ async fn tick(shared: Arc<Shared>) {
     }
 }
 
-/// The most important first, and the bar last: a narrow terminal cuts off the end.
-fn line(pace: &Pace, retransmissions: u64, silence: Duration) -> String {
+/// The most important first, and the bar last: a narrow terminal cuts off the end. The bar is never full, for it is
+/// drawn only while there is something left to do.
+fn line(pace: &Pace, retransmissions: u64, (stall, lasts): (Stall, Duration), advice: &str) -> String {
     let mut parts = vec![format!("{} of {}", units::human(pace.done), units::human(pace.total))];
-    if silence > SILENCE {
-        parts.push(format!("link silent for {} s", silence.as_secs()));
+    if pace.files > 1 {
+        parts.push(format!("{} of {} files", pace.files_done.min(pace.files), pace.files));
+    }
+    if pace.is_counting {
+        parts.push("still counting".to_owned());
+    }
+    if pace.compared > 0 || (pace.to_compare > 0 && pace.done >= pace.total && !pace.is_counting) {
+        parts.push(format!("{} of {} compared", units::human(pace.compared), units::human(pace.to_compare)));
+    }
+    if lasts > STALL {
+        let what = match stall {
+            Stall::Silent => "link silent",
+            Stall::Deferred => "server says later",
+        };
+        let advice = if advice.is_empty() || lasts < LONG_STALL { String::new() } else { format!(" ({advice})") };
+        parts.push(format!("{what} for {} s{advice}", lasts.as_secs()));
+    } else if pace.is_finishing() {
+        parts.push("finishing".to_owned());
     } else {
         parts.push(format!("{}/s", units::human(pace.per_second as u64)));
-        parts.push(format!("{} s left", pace.left.as_secs()));
+        if !pace.is_counting {
+            parts.push(format!("{} s left", pace.left.as_secs()));
+        }
     }
     if retransmissions > 0 {
         parts.push(format!("{retransmissions} sent again"));
     }
-    let full = pace.done.saturating_mul(BAR).checked_div(pace.total).unwrap_or(BAR).min(BAR) as usize;
+    let share = pace.position().saturating_mul(BAR).checked_div(pace.whole()).unwrap_or_default();
+    let full = share.min(BAR - 1) as usize;
     let bar = "█".repeat(full) + &"░".repeat(BAR as usize - full);
     format!("{}  {bar}", parts.join(", "))
 }
@@ -213,17 +343,55 @@ pub(crate) fn summary(bytes: u64, took: Duration, retransmissions: u64) -> Strin
 mod tests {
     use super::*;
 
+    const NO_STALL: (Stall, Duration) = (Stall::Silent, Duration::ZERO);
+
+    fn text(pace: &Pace) -> String {
+        line(pace, 0, NO_STALL, ADVICE)
+    }
+
     #[test]
     fn says_what_is_worth_saying() {
-        let pace = Pace { done: 1_000_000, total: 3_000_000, per_second: 5e5, left: Duration::from_secs(4) };
-        let text = line(&pace, 0, Duration::from_millis(900));
+        let pace = Pace {
+            done: 1_000_000,
+            total: 3_000_000,
+            per_second: 5e5,
+            left: Duration::from_secs(4),
+            ..Pace::default()
+        };
+        let text = line(&pace, 0, (Stall::Silent, Duration::from_millis(900)), ADVICE);
         assert!(text.starts_with("1.0 MB of 3.0 MB, 500 kB/s, 4 s left  ██████████░░"), "{text}");
-        let text = line(&pace, 3, Duration::from_secs(4));
-        assert!(text.starts_with("1.0 MB of 3.0 MB, link silent for 4 s, 3 sent again  █"), "{text}");
-        let nothing = Pace { done: 0, total: 0, per_second: f64::NAN, left: Duration::ZERO };
-        assert!(line(&nothing, 0, Duration::ZERO).starts_with("0 B of 0 B, 0 B/s"));
+        let text = line(&pace, 3, (Stall::Silent, Duration::from_secs(2)), ADVICE);
+        assert!(text.starts_with("1.0 MB of 3.0 MB, link silent for 2 s, 3 sent again  █"), "{text}");
+        let text = line(&pace, 0, (Stall::Deferred, Duration::from_secs(4)), ADVICE);
+        let advised = "server says later for 4 s (Ctrl-C keeps what is there, --resume goes on)  █";
+        assert!(text.starts_with(&format!("1.0 MB of 3.0 MB, {advised}")), "{text}");
+        let text = line(&Pace { per_second: f64::NAN, ..Pace::default() }, 0, NO_STALL, "");
+        assert!(text.starts_with("0 B of 0 B, 0 B/s"), "{text}");
         assert_eq!(summary(2_000_000, Duration::from_secs(4), 0), "2.0 MB in 4.0 s (500 kB/s)");
         assert_eq!(summary(0, Duration::ZERO, 1), "0 B in 0.0 s (0 B/s), 1 requests sent again");
+    }
+
+    #[test]
+    fn tree_says_what_is_known_of_it_so_far() {
+        let mut pace = Pace { done: 1000, total: 3000, files_done: 2, files: 7, is_counting: true, ..Pace::default() };
+        assert!(text(&pace).starts_with("1.0 kB of 3.0 kB, 2 of 7 files, still counting, 0 B/s  █"), "{}", text(&pace));
+        pace.done = pace.total;
+        assert!(!text(&pace).contains("finishing"), "more may be found");
+        pace = Pace { is_counting: false, done: 1000, ..pace };
+        assert!(text(&pace).starts_with("1.0 kB of 3.0 kB, 2 of 7 files, 0 B/s, 0 s left  █"), "{}", text(&pace));
+    }
+
+    #[test]
+    fn bar_is_never_full_and_phases_are_named() {
+        let sent = Pace { done: 3000, total: 3000, ..Pace::default() };
+        assert!(text(&sent).starts_with("3.0 kB of 3.0 kB, finishing  █") && text(&sent).ends_with('░'));
+        let compares = Pace { to_compare: 3000, ..sent };
+        let half = "█".repeat(15) + "░";
+        assert!(text(&compares).starts_with("3.0 kB of 3.0 kB, 0 B of 3.0 kB compared, 0 B/s, 0 s left"));
+        assert!(text(&compares).contains(&half), "{}", text(&compares));
+        let compared = Pace { compared: 3000, ..compares };
+        assert!(text(&compared).starts_with("3.0 kB of 3.0 kB, 3.0 kB of 3.0 kB compared, finishing  █"));
+        assert!(text(&compared).ends_with('░'));
     }
 
     #[test]

@@ -71,6 +71,7 @@ async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool) -> Result
 async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, pool: &mut Pool) -> Result {
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
+    let walk = job.progress.walk();
     // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
@@ -90,6 +91,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
                 continue;
             }
         };
+        expect_files(job, &entries);
         for entry in entries {
             if !is_plain(&entry.name) {
                 let name = out::shown(&entry.name);
@@ -104,10 +106,11 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
                 dirs.push(Down { node: entry.node, url, dest, through_link: false, depth: dir.depth + 1 });
             } else {
                 let (job, remote, bytes) = (job.clone(), remote.clone(), entry.node.attr.size);
-                pool.spawn(bytes, async move { job.settle(down_one(&job, &remote, entry, &url, &dest).await) }).await?;
+                pool.spawn(bytes, async move { down_entry(&job, &remote, entry, &url, &dest).await }).await?;
             }
         }
     }
+    drop(walk);
     pool.finish().await?;
     finish_here(job, finished, pool).await
 }
@@ -154,6 +157,24 @@ async fn open_down(job: &Job, remote: &Remote, dir: &Down, early: Early, begun: 
 /// The mode to fill a directory in that an earlier try has given its own, if that one forbids it.
 fn reopened(mode: u32) -> Option<u32> {
     (mode & 0o700 != 0o700).then_some(mode & 0o777 | 0o700)
+}
+
+/// Counts the files among what a directory holds before any of them is copied.
+fn expect_files(job: &Job, entries: &[Entry]) {
+    for Entry { name, node } in entries {
+        if node.attr.kind == FileType::Regular && is_plain(name) && !is_part(name) {
+            job.progress.expect_file(node.attr.size);
+        }
+    }
+}
+
+async fn down_entry(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
+    let is_file = entry.node.attr.kind == FileType::Regular;
+    let settled = job.settle(down_one(job, remote, entry, url, dest).await);
+    if is_file {
+        job.progress.file_done();
+    }
+    settled
 }
 
 async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Path) -> Result {
@@ -283,6 +304,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
 /// Makes the directory there and all that is in it.
 async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
+    let walk = job.progress.walk();
     let mut dirs = Ahead::new(jobs_max(remote.session()), open_up);
     let mut opened = Some(open_top(top, begun).await);
     while let Some((dir, made)) = opened {
@@ -292,7 +314,7 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
             let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
             Ok((node, is_new, entries.map_err(Error::local(dir.source.display()))?))
         });
-        let (node, is_new, mut entries) = match found {
+        let (node, is_new, entries) = match found {
             Ok(found) => found,
             Err(e) => {
                 job.settle(Err(e))?;
@@ -300,9 +322,11 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
                 continue;
             }
         };
-        // They are made while files wait for their turn.
-        entries.sort_by_cached_key(|entry| !is_dir(entry));
-        for entry in entries {
+        let mut entries: Vec<_> = entries.into_iter().map(Local::new).collect();
+        // Directories are made while files wait for their turn.
+        entries.sort_by_key(|local| !local.is_dir);
+        entries.iter().filter_map(Local::file_bytes).for_each(|bytes| job.progress.expect_file(bytes));
+        for Local { entry, is_dir, bytes } in entries {
             let name = entry.file_name().as_bytes().to_vec();
             let url = out::below(&dir.dest.url, &name);
             if is_part(&name) {
@@ -310,21 +334,45 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
                 continue;
             }
             let dest = Destination { old: is_new.then_some(None), ..Destination::new(remote, &node, name, url) };
-            if is_dir(&entry) {
+            if is_dir {
                 dirs.push(Up { source: entry.path(), dest, depth: dir.depth + 1, resumes: dir.resumes });
             } else {
-                let (job, bytes) = (job.clone(), entry.metadata().map_or(0, |m| m.len()));
-                pool.spawn(bytes, async move { job.settle(up_one(&job, &entry.path(), &dest).await) }).await?;
+                let job = job.clone();
+                let send = async move {
+                    let settled = job.settle(up_one(&job, &entry.path(), &dest).await);
+                    bytes.iter().for_each(|_| job.progress.file_done());
+                    settled
+                };
+                pool.spawn(bytes.unwrap_or_default(), send).await?;
             }
         }
         opened = dirs.next().await?;
     }
+    drop(walk);
     pool.finish().await?;
     finish_there(job, remote, finished, pool).await
 }
 
-fn is_dir(entry: &fs::DirEntry) -> bool {
-    entry.file_type().is_ok_and(|t| t.is_dir())
+/// What lies in a directory here.
+struct Local {
+    entry: fs::DirEntry,
+    is_dir: bool,
+    /// Of a regular file.
+    bytes: Option<u64>,
+}
+
+impl Local {
+    fn new(entry: fs::DirEntry) -> Local {
+        let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+        let meta = if is_dir { None } else { entry.metadata().ok() };
+        let bytes = meta.filter(fs::Metadata::is_file).map(|meta| meta.len());
+        Local { entry, is_dir, bytes }
+    }
+
+    /// Of a file that is to be copied.
+    fn file_bytes(&self) -> Option<u64> {
+        self.bytes.filter(|_| !is_part(self.entry.file_name().as_bytes()))
+    }
 }
 
 /// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally

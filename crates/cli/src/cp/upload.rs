@@ -85,7 +85,6 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         return Err(Error::not_empty(source.display()));
     }
     let identity = from.identity();
-    job.progress.expect(identity.size());
     let old = match &dest.old {
         Some(old) => old.clone(),
         None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
@@ -144,7 +143,7 @@ async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -
     if !job.verify {
         return Ok(true);
     }
-    let same = verify::same(&source.file, remote, old).await?;
+    let same = verify::same(&job.progress, &source.file, remote, old).await?;
     if same {
         count(&job.counts.verified);
     }
@@ -198,11 +197,12 @@ async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &N
     let failed = |e| Error::remote(part.url())(e);
     let mut ranges = verify::all(node);
     for turn in 0.. {
-        ranges = match verify::differing(&source.file, &part.remote, node, ranges).await.map_err(failed)? {
-            Some(found) if found.is_empty() => return Ok(turn > 0),
-            Some(found) if turn < verify::AGAIN_MAX => found,
-            _ => break,
-        };
+        ranges =
+            match verify::differing(&job.progress, &source.file, &part.remote, node, ranges).await.map_err(failed)? {
+                Some(found) if found.is_empty() => return Ok(turn > 0),
+                Some(found) if turn < verify::AGAIN_MAX => found,
+                _ => break,
+            };
         // What is sent again would be of another state than the rest.
         if source.state.change_to(&source.now().map_err(here)?) != Change::None {
             break;

@@ -10,6 +10,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::in_order;
 use super::job::Job;
+use super::progress::Progress;
 use super::ranges::Ranges;
 use crate::remote::{Node, Remote};
 use crate::units;
@@ -22,8 +23,8 @@ pub(super) const AGAIN_MAX: u32 = 3;
 const PLACES_MAX: u64 = 1 << 16;
 
 /// Whether a file here and one on a server have the same content.
-pub(crate) async fn same(local: &File, remote: &Remote, node: &Node) -> Result<bool, ClientError> {
-    let found = differing(local, remote, node, all(node)).await?;
+pub(crate) async fn same(progress: &Progress, local: &File, remote: &Remote, node: &Node) -> Result<bool, ClientError> {
+    let found = differing(progress, local, remote, node, all(node)).await?;
     Ok(found.is_some_and(|found| found.is_empty()))
 }
 
@@ -34,6 +35,7 @@ pub(super) fn all(node: &Node) -> Vec<Range<u64>> {
 
 /// Where in these ranges the two differ; `None` if that cannot be mended place by place.
 pub(super) async fn differing(
+    progress: &Progress,
     local: &File,
     remote: &Remote,
     node: &Node,
@@ -42,6 +44,7 @@ pub(super) async fn differing(
     if local.metadata()?.len() != node.attr.size {
         return Ok(None);
     }
+    progress.expect_comparison(ranges.iter().map(|range| range.end - range.start).sum());
     // What is on the disk is to be compared, not what is in memory; best effort.
     let _ = fadvise(local, 0, None, Advice::DontNeed);
     let (mut found, mut places, mut here) = (Ranges::default(), 0, Vec::new());
@@ -53,6 +56,7 @@ pub(super) async fn differing(
                 places += u64::from(mark(&mut found, &here, there, at));
             }
             at += there.len() as u64;
+            progress.compare(there.len() as u64);
             Ok(())
         };
         let end = in_order::read_range(remote, &node.fh, range.clone(), compare).await?;
