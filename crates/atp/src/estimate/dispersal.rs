@@ -82,6 +82,7 @@ impl Dispersal {
         mtu: u64,
     ) -> [Option<Sample>; 2] {
         let delay = i128::from(a.received.as_nanos()) - i128::from(a.sent.as_nanos());
+        self.align(now, a.sent, delay);
         self.least.sample(now, delay);
         let Some(p) = self.last else {
             self.last = Some(a);
@@ -114,6 +115,16 @@ impl Dispersal {
         // What comes with it fills the gap before it.
         let taken = if is_busy && !together { self.sum(slowness, mtu) } else { None };
         [taken, self.window(a)]
+    }
+
+    /// Forgets the least delay if it is of another offset: a packet waits no longer than it is under way. A clock stands
+    /// while its machine is suspended or its process is stopped.
+    fn align(&mut self, now: Time, sent: Time, delay: i128) {
+        let under_way = i128::try_from(now.since(sent).as_nanos()).unwrap_or(i128::MAX);
+        if self.least.get().is_some_and(|least| delay - least > under_way) {
+            self.least = RecentLeast::default();
+            self.delays.clear();
+        }
     }
 
     /// Forgets what arrived last: an outage lies between.
@@ -235,7 +246,8 @@ mod tests {
                 total: 1000 * (i as u64 + 1),
             };
             let together = packets.get(i + 1).is_some_and(|next| next.1 == received);
-            out.extend(d.arrival(Time::from_millis(sent + 50), a, together, slowness, 1000).into_iter().flatten());
+            let now = Time::from_millis(sent.max(received) + 50);
+            out.extend(d.arrival(now, a, together, slowness, 1000).into_iter().flatten());
         }
         out
     }
@@ -259,6 +271,17 @@ mod tests {
         ];
         for (name, slowness, packets, expected) in cases {
             assert_eq!(&samples(*slowness, packets), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn sender_clock_that_stood_is_no_queue() {
+        let mut d = Dispersal::default();
+        let times = [(0, 5), (40, 45), (80, 39_085), (120, 39_125), (160, 39_165)];
+        for ((sent, received), total) in times.into_iter().zip((1000..).step_by(1000)) {
+            let a = Arrival { sent: Time::from_millis(sent), received: Time::from_millis(received), total };
+            let samples = d.arrival(Time::from_millis(sent + 10), a, false, Some(20_000.0), 1000);
+            assert_eq!((samples, d.standing()), ([None; 2], Duration::ZERO), "{sent} ms");
         }
     }
 
