@@ -11,7 +11,7 @@
 pub mod atp;
 mod carrier;
 pub mod client;
-mod clock;
+pub mod clock;
 pub mod emulate;
 pub mod exports;
 pub mod forward;
@@ -25,6 +25,7 @@ pub mod relay;
 pub mod reserved;
 pub mod server;
 pub mod signals;
+mod standstill;
 mod tcp;
 pub mod zone;
 

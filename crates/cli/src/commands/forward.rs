@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use remora_atp::session::Refusal;
 use remora_atp::stream::{Config, End, Terms};
 use remora_host::client::ClientError;
+use remora_host::clock::timeout;
 use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -182,7 +183,7 @@ impl Talk<'_> {
                 }
             }
         };
-        if tokio::time::timeout(patience, up).await.is_ok() {
+        if timeout(patience, up).await.is_ok() {
             return Ok(());
         }
         let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use remora_atp::session::{Identity, Refusal};
 use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings};
+use remora_host::clock;
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, block_in_place, spawn_blocking};
@@ -226,16 +227,19 @@ async fn connect(
     };
     let timeout = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
     let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
-    match tokio::time::timeout(timeout.min(left), up).await {
-        Ok(Ok(remote)) => Ok(remote),
-        Ok(Err(AtpError::Refused(Refusal::WrongKey))) => {
+    // The deadline is a moment of the world; silence is time in which this process could have heard something.
+    match tokio::time::timeout(left, clock::timeout(timeout, up)).await {
+        Ok(Ok(Ok(remote))) => Ok(remote),
+        Ok(Ok(Err(AtpError::Refused(Refusal::WrongKey)))) => {
             Err(refused("who answers there has another key than the one given with --key".into()))
         }
-        Ok(Err(AtpError::Refused(Refusal::NotAdmitted))) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
-        Ok(Err(AtpError::Connect(e))) => Err(refused(e.to_string())),
-        Ok(Err(e)) => Err(Failure::new(Kind::Lost, e.to_string())),
-        Err(_) if left < timeout => Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered")),
-        Err(_) => Err(Failure::new(Kind::Lost, format!("nobody has answered for {} s", timeout.as_secs_f64()))),
+        Ok(Ok(Err(AtpError::Refused(Refusal::NotAdmitted)))) => {
+            Err(refused(shipment::not_let_in(endpoint.public_key())))
+        }
+        Ok(Ok(Err(AtpError::Connect(e)))) => Err(refused(e.to_string())),
+        Ok(Ok(Err(e))) => Err(Failure::new(Kind::Lost, e.to_string())),
+        Err(_) => Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered")),
+        Ok(Err(_)) => Err(Failure::new(Kind::Lost, format!("nobody has answered for {} s", timeout.as_secs_f64()))),
     }
 }
 

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::{Ending, Endpoint, Event, PeerId, PublicKey, Refusal};
-use remora_atp::{Final, Priority, RequestId, Side, Upcall};
+use remora_atp::{Command, Final, Priority, Progress, RequestId, Side, Upcall};
 use remora_base::{Core, Rate, Time};
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -147,6 +148,17 @@ impl State {
     fn receive(&mut self, arrived: Arrived) {
         self.received_bytes += arrived.object.len();
         self.received.push_back(arrived);
+    }
+
+    /// Brings the deadlines of all requests forward by so much.
+    pub(super) fn bring_deadlines_forward(&mut self, now: Time, by: Duration) {
+        for request in self.requests.keys() {
+            // Fails for one that has ended, which is told elsewhere.
+            if let Ok(Progress { deadline: Some(at), .. }) = self.core.control(now, *request, Command::Inspect) {
+                let left = (at - by).since(now);
+                let _ = self.core.control(now, *request, Command::Deadline(Some(left)));
+            }
+        }
     }
 
     /// Takes the next received object; makes room for one that waits outside.
@@ -319,7 +331,7 @@ mod tests {
     use std::time::Instant;
 
     use remora_atp::session::Config;
-    use remora_atp::{Dest, Outcome};
+    use remora_atp::{Dest, Options, Outcome};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     use super::*;
@@ -349,6 +361,30 @@ mod tests {
         assert!(!sounds(&shared, 0), "it sounds for ever");
         shared.ring();
         assert!(sounds(&shared, 0), "it still can be rung");
+    }
+
+    #[test]
+    fn deadlines_brought_forward_pass_or_come_nearer() {
+        let shared = shared();
+        let mut state = shared.lock();
+        let (key, now) = (crate::atp::keys::generate().unwrap().public(), Time::from_secs(1));
+        let peer = state.core.connect(now, "127.0.0.1:9".parse().unwrap(), key).unwrap();
+        let mut request = |seconds: Option<u64>| {
+            let options = Options { deadline: seconds.map(Duration::from_secs), ..Options::default() };
+            let id = state.core.send(now, peer, Bytes::from_static(b"object"), options).unwrap();
+            state.requests.insert(id, oneshot::channel().0);
+            id
+        };
+        let [past, left, free] = [Some(10), Some(60), None].map(&mut request);
+        state.bring_deadlines_forward(now, Duration::from_secs(39));
+        state.core.handle_timeout(now);
+        let mut deadline = |request| state.core.control(now, request, Command::Inspect).map(|p| p.deadline);
+        assert_eq!([left, free].map(&mut deadline), [Ok(Some(now + Duration::from_secs(21))), Ok(None)]);
+        let mut ended = std::iter::from_fn(|| state.core.poll_event()).filter_map(|event| match event {
+            Event::Upcall(Upcall::Final(end)) => Some((end.request, end.outcome)),
+            _ => None,
+        });
+        assert_eq!((ended.next(), ended.next()), (Some((past, Outcome::Expired)), None));
     }
 
     /// However many are suspended at once, each application hears of its own; and nothing of one that has ended.

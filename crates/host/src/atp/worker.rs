@@ -38,6 +38,8 @@ pub(super) struct Worker {
     last_words: Option<Vec<Batch>>,
     look_at: Time,
     sources: Sources,
+    /// How long the clock had stood when deadlines were last brought forward.
+    stood: Duration,
 }
 
 impl Worker {
@@ -51,6 +53,7 @@ impl Worker {
             last_words: None,
             look_at: Time::ZERO,
             sources: Sources::default(),
+            stood: Duration::ZERO,
         }
     }
 
@@ -66,6 +69,7 @@ impl Worker {
             let shared = self.shared.clone();
             let mut state = shared.lock();
             self.rebind(&mut state);
+            self.keep_deadlines(&mut state);
             let now = shared.now();
             if farewell.is_none() && shared.is_closing() {
                 farewell = Some(now + FAREWELL_MAX);
@@ -169,6 +173,15 @@ impl Worker {
         });
         // Who asked may have gone.
         let _ = told.send(result);
+    }
+
+    /// Deadlines are moments of the world: they come nearer while this process stands still.
+    fn keep_deadlines(&mut self, state: &mut State) {
+        let (now, stood) = (self.shared.now(), self.shared.clock.stood());
+        let more = stood.saturating_sub(std::mem::replace(&mut self.stood, stood));
+        if !more.is_zero() {
+            state.bring_deadlines_forward(now, more);
+        }
     }
 
     /// Notices that datagrams to our peers leave from another of our addresses than before: a

@@ -57,10 +57,7 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
         tokio::select! {
             received = way.socket.recv(&mut buffer) => if let Ok(n) = received {
                 take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
-                for _ in 1..TAKE_MAX {
-                    let Ok(n) = way.socket.try_recv(&mut buffer) else { break };
-                    take(&shared, peer, Bytes::copy_from_slice(&buffer[..n]));
-                }
+                take_datagrams(&shared, &mut way, peer, &mut buffer);
                 way.heard(shared.now());
             } else {
                 // "Connection refused" and its like: the server may be back soon.
@@ -69,12 +66,27 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
             },
             _ = way.socket.writable(), if held.is_some() => {}
             () = shared.changed.notified() => {}
-            () = at(&shared, due) => timeout(&shared),
+            () = at(&shared, due) => {
+                // What has come by now counts before the timers do: this task may run late.
+                if take_datagrams(&shared, &mut way, peer, &mut buffer) {
+                    way.heard(shared.now());
+                }
+                timeout(&shared);
+            }
             () = at(&shared, look) => if way.look(shared.now()).await {
                 shared.moved();
             },
         }
     }
+}
+
+/// Takes the datagrams that have come, [`TAKE_MAX`] at most; whether there were any.
+fn take_datagrams(shared: &Shared, way: &mut Roaming, peer: Peer, buffer: &mut [u8]) -> bool {
+    for taken in 0..TAKE_MAX {
+        let Ok(n) = way.socket.try_recv(buffer) else { return taken > 0 };
+        take(shared, peer, Bytes::copy_from_slice(buffer.get(..n).unwrap_or_default()));
+    }
+    true
 }
 
 /// Sends what the core has; returns when it wants to be woken. What the socket has no room for
@@ -258,17 +270,23 @@ async fn serve_stream(
                     return Ok(None);
                 }
                 second = None;
-                while let Some(record) = records.next_record().map_err(io::Error::other)? {
-                    *heard = true;
-                    take(shared, peer, record);
-                }
-                if records.held() > 0 {
-                    shared.lock().core.heard_part(shared.now(), records.held());
-                }
+                *heard |= take_records(shared, peer, &mut records)?;
             }
             n = write.write(&out), if !out.is_empty() => out.advance(n?),
             () = shared.changed.notified() => {}
-            () = at(shared, due) => timeout(shared),
+            () = at(shared, due) => {
+                // What has come by now counts before the timers do: this task may run late.
+                match read.try_read_buf(records.buffer()) {
+                    Ok(0) => return Ok(None),
+                    Ok(_) => {
+                        second = None;
+                        *heard |= take_records(shared, peer, &mut records)?;
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Err(e),
+                }
+                timeout(shared);
+            }
             () = at(shared, ask), if !shared.is_beside => {
                 put(&mut out, &shared.lock().core.ask(shared.now()));
             }
@@ -283,6 +301,19 @@ async fn serve_stream(
             }
         }
     }
+}
+
+/// Hands the core what has been read; whether a whole record was in it.
+fn take_records(shared: &Shared, peer: Peer, records: &mut RecordReader) -> io::Result<bool> {
+    let mut whole = false;
+    while let Some(record) = records.next_record().map_err(io::Error::other)? {
+        whole = true;
+        take(shared, peer, record);
+    }
+    if records.held() > 0 {
+        shared.lock().core.heard_part(shared.now(), records.held());
+    }
+    Ok(whole)
 }
 
 /// When the core wants to ask on the present stream, and on others.

@@ -2,12 +2,14 @@
 //! was not done and is to be made again later, with a new xid.
 
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use remora_base::Time;
 use remora_wire::nfs3::Status;
 
 use super::ClientError;
 use super::line::Line;
+use crate::Clock;
 
 /// The pause before a request is made again, at first and at most; each is twice the one before.
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -16,18 +18,18 @@ pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Dura
 #[derive(Debug, Default)]
 pub(super) struct Deferrals {
     count: usize,
-    since: Option<Instant>,
+    since: Option<Clock>,
 }
 
 impl Deferrals {
     /// How long there has been at least one.
     pub(super) fn lasts(&self) -> Duration {
-        self.since.map(|since| since.elapsed()).unwrap_or_default()
+        self.since.as_ref().map(elapsed).unwrap_or_default()
     }
 
     fn add(&mut self) {
         self.count += 1;
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert_with(Clock::start);
     }
 
     fn remove(&mut self) {
@@ -38,12 +40,17 @@ impl Deferrals {
     }
 }
 
+/// How long the process has run since `clock` was started.
+fn elapsed(clock: &Clock) -> Duration {
+    clock.now().since(Time::ZERO)
+}
+
 /// How long a server has been asking for patience, and how much of it there is.
 #[derive(Debug)]
 pub(super) struct Later {
     patience: Option<Duration>,
     pause: Duration,
-    since: Option<Instant>,
+    since: Option<Clock>,
     /// The line whose [`Deferrals`] count it.
     line: Option<Arc<Line>>,
 }
@@ -76,10 +83,10 @@ impl Later {
     /// The same without waiting, for who has something else to do.
     pub(super) fn bear(&mut self) -> Result<(), ClientError> {
         if self.since.is_none() {
-            self.since = Some(Instant::now());
+            self.since = Some(Clock::start());
             self.count(Deferrals::add);
         }
-        let waited = self.since.map(|since| since.elapsed()).unwrap_or_default();
+        let waited = self.since.as_ref().map(elapsed).unwrap_or_default();
         let is_over = self.patience.is_some_and(|patience| waited >= patience);
         if is_over { Err(Status::Jukebox.into()) } else { Ok(()) }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use remora_base::Peer;
 use remora_client::{Client, Config, Transport};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::mount::Options;
 use super::session::Shared;
 use super::{ClientError, Keys, driver, objects};
-use crate::{reserved, zone};
+use crate::{Clock, clock, reserved, zone};
 
 /// How long connecting may take when the session itself would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -100,7 +100,7 @@ impl Line {
             }
             Transport::Tcp => {
                 let late = |_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer"));
-                let connecting = tokio::time::timeout(patience, driver::connect_in_time(server));
+                let connecting = clock::timeout(patience, driver::connect_in_time(server));
                 let stream = connecting.await.unwrap_or_else(late).map_err(failed)?;
                 if is_beside {
                     tune(&stream);
@@ -141,11 +141,12 @@ fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
 /// As [`bind`], for a first line: where there is no way to the server at present, one is waited for. What is in the way is
 /// the error when that has taken so long.
 async fn bind_in_time(server: SocketAddr, patience: Duration) -> std::io::Result<UdpSocket> {
-    let end = Instant::now() + patience;
+    let clock = Clock::start();
+    let end = clock.now() + patience;
     loop {
-        let now = Instant::now();
+        let now = clock.now();
         match bind(server).await {
-            Err(e) if driver::is_away(&e) && now < end => tokio::time::sleep(LOOK.min(end - now)).await,
+            Err(e) if driver::is_away(&e) && now < end => tokio::time::sleep(LOOK.min(end.since(now))).await,
             done => return done,
         }
     }
@@ -170,12 +171,12 @@ fn tune(stream: &TcpStream) {
 mod tests {
     use std::io::ErrorKind;
     use std::process::Command;
+    use std::time::Instant;
 
     use nix::sched::{CloneFlags, unshare};
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::Clock;
     use crate::client::mount::mount;
     use crate::client::mount::tests::{serve, serve_datagrams};
     use crate::client::{Known, Target};

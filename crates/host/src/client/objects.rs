@@ -34,6 +34,7 @@ use super::driver::{LOOK, RECONNECT, RECORD_MAX, at, idle, take, timeout};
 use super::session::Shared;
 use super::{ClientError, Keys};
 use crate::atp::{AtpEndpoint, AtpError, Control, Remote, Settings, keys};
+use crate::clock;
 use crate::objects::priority;
 use crate::zone;
 
@@ -71,7 +72,7 @@ pub(super) async fn connect(
     let settings = Settings { session, ..Settings::receiver(any) };
     let endpoint = AtpEndpoint::bind(settings, identity(keys)?).map_err(failed)?;
     let remote = endpoint.connect(server, keys.server).map_err(failed)?;
-    match tokio::time::timeout(patience, remote.up()).await {
+    match clock::timeout(patience, remote.up()).await {
         Ok(up) => up.map_err(failed)?,
         Err(_) => return Err(failed(AtpError::Refused(Refusal::Silent))),
     }
@@ -303,7 +304,10 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrive
                 return heard;
             },
             () = shared.changed.notified() => {}
-            () = at(shared, due) => timeout(shared),
+            () = at(shared, due) => {
+                heard |= take_rest(shared, link, peer);
+                timeout(shared);
+            }
         }
     }
     heard

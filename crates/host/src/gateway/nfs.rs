@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::PublicKey;
 use remora_atp::stream::Target;
 use remora_atp::{Options, Outcome};
+use remora_base::Time;
 use remora_wire::rpc::{self, CallHeader, ReplyHeader};
 use remora_wire::urgency::Urgency;
 use remora_wire::{Reader, Xdr, mount, nfs3};
@@ -27,6 +28,7 @@ use tokio::task::AbortHandle;
 
 use super::upstream::{self, Way};
 use super::{PerMobile, Report};
+use crate::Clock;
 use crate::atp::{Received, Remote};
 use crate::objects::priority;
 
@@ -58,7 +60,8 @@ pub(super) struct Relays {
     server: NfsServer,
     clients: PerMobile<(Arc<Relay>, PublicKey)>,
     /// Of clients that have gone, since when.
-    orphans: BTreeMap<PublicKey, (Arc<Relay>, Instant)>,
+    orphans: BTreeMap<PublicKey, (Arc<Relay>, Time)>,
+    clock: Clock,
     counts: Arc<Counts>,
 }
 
@@ -103,7 +106,13 @@ struct Call {
 
 impl Relays {
     pub(super) fn new(server: NfsServer) -> Relays {
-        Relays { server, clients: PerMobile::new(), orphans: BTreeMap::new(), counts: Arc::default() }
+        Relays {
+            server,
+            clients: PerMobile::new(),
+            orphans: BTreeMap::new(),
+            clock: Clock::start(),
+            counts: Arc::default(),
+        }
     }
 
     /// Takes in a call; false if its client breaks the rules.
@@ -129,7 +138,7 @@ impl Relays {
 
     /// Looks who has gone, and forgets those who have been away for too long.
     pub(super) fn clear(&mut self) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let orphans = &mut self.orphans;
         self.clients.retain(|_, (relay, key)| {
             let mut state = relay.lock();
@@ -144,7 +153,7 @@ impl Relays {
             false
         });
         orphans.retain(|_, (relay, since)| {
-            let is_kept = now.duration_since(*since) < ORPHAN_MAX;
+            let is_kept = now.since(*since) < ORPHAN_MAX;
             if !is_kept {
                 relay.end();
             }

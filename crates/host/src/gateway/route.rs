@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{PerMobile, Report, add};
 use crate::atp::Received;
 use crate::carrier::{Ask, Carrier, Tcp, pump};
+use crate::clock::timeout;
 
 /// How long a target may take to answer.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
@@ -128,7 +129,7 @@ async fn connect(target: &Target) -> Result<Tcp, Refused> {
         let found: Vec<_> = tokio::net::lookup_host((target.host(), target.port())).await.map_err(unknown)?.collect();
         TcpStream::connect(&found[..]).await.map_err(|e| refusal(&e))
     };
-    let tcp = tokio::time::timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(Refused::Silent))?;
+    let tcp = timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(Refused::Silent))?;
     Tcp::new(tcp).map_err(|_| Refused::Failed)
 }
 

@@ -22,12 +22,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use super::admission::{Permit, Receiving, Share};
 use super::cost;
 use super::hub::Hub;
 use super::outbox::{Flow, Outbox};
+use crate::clock::timeout;
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own.

@@ -1,0 +1,165 @@
+//! Time in which this process does not run: it is stopped (SIGSTOP), its control group is frozen, its virtual machine
+//! is paused. The kernel's monotonic clock goes on meanwhile, but the process neither sends nor reads, so its peers
+//! are not silent and no timer of a connection may expire by it.
+//!
+//! A thread beats every [`BEAT`]. A reading of the clock more than [`STEP_MAX`] after the last beat means that no
+//! thread ran in between, and only [`STEP_MAX`] of that counts. The step is no shorter, so that time never runs
+//! backwards and no round trip across a standstill is measured much too short. A process that waits for a processor
+//! for longer than the step counts as stopped, too.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time between two beats.
+const BEAT: Duration = Duration::from_millis(500);
+/// The most that counts of the time after a beat. Leaves a beat that is late as long again.
+const STEP_MAX: Duration = Duration::from_secs(1);
+/// How much later than due the kernel may wake the beating thread, so that it can do so together with others.
+const SLACK_NS: u64 = 50_000_000;
+/// No beat yet: then there is no standstill.
+const NEVER: u64 = u64::MAX;
+
+/// How long this process has stood still.
+static OF_THIS_PROCESS: Standstill = Standstill::new();
+
+/// The sum of all standstills since the first beat, in nanoseconds.
+#[derive(Debug)]
+struct Standstill {
+    sum: AtomicU64,
+    /// When the last beat was.
+    beat: AtomicU64,
+    beating: Mutex<()>,
+}
+
+impl Standstill {
+    const fn new() -> Standstill {
+        Standstill { sum: AtomicU64::new(0), beat: AtomicU64::new(NEVER), beating: Mutex::new(()) }
+    }
+
+    /// What `clock` says, and how long the process had stood still by then, both in nanoseconds.
+    fn read(&self, clock: impl Fn() -> u64) -> (u64, u64) {
+        loop {
+            let sum = self.sum.load(SeqCst);
+            let now = clock();
+            if now.saturating_sub(self.beat.load(SeqCst)) > nanos(STEP_MAX) {
+                self.beat(&clock);
+            } else if sum == self.sum.load(SeqCst) {
+                // Otherwise this thread itself was stopped between the two.
+                return (now, sum);
+            }
+        }
+    }
+
+    /// Notes that the process runs, and counts the time since the last beat in which it did not.
+    fn beat(&self, clock: impl Fn() -> u64) {
+        let _one_at_a_time = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock();
+        let since = now.saturating_sub(self.beat.load(SeqCst));
+        // In this order: a thread that sees the new beat must see the new sum.
+        self.sum.fetch_add(since.saturating_sub(nanos(STEP_MAX)), SeqCst);
+        self.beat.store(now, SeqCst);
+    }
+}
+
+/// Watches for standstills from now on. Where there can be no thread for it, there are none.
+pub(crate) fn watch() {
+    static BEATING: Once = Once::new();
+    BEATING.call_once(|| {
+        let beat = || {
+            // If the kernel refuses, it wakes the thread on time.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(SLACK_NS));
+            loop {
+                OF_THIS_PROCESS.beat(monotonic);
+                std::thread::sleep(BEAT);
+            }
+        };
+        drop(std::thread::Builder::new().name("standstill".into()).spawn(beat));
+    });
+}
+
+/// The present moment, and how long this process had stood still by then.
+pub(crate) fn read() -> (Instant, Duration) {
+    let (now, sum) = OF_THIS_PROCESS.read(monotonic);
+    (origin() + Duration::from_nanos(now), Duration::from_nanos(sum))
+}
+
+/// Nanoseconds of the kernel's monotonic clock.
+fn monotonic() -> u64 {
+    nanos(origin().elapsed())
+}
+
+fn origin() -> Instant {
+    static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// What the process's own time is when the clock says `ms`, in milliseconds.
+    fn own(s: &Standstill, ms: u64) -> u64 {
+        let (now, sum) = s.read(|| ms * MS);
+        (now - sum) / MS
+    }
+
+    #[test]
+    fn a_pause_longer_than_the_step_counts_as_the_step() {
+        let s = Standstill::new();
+        s.beat(|| 0);
+        assert_eq!([own(&s, 700), own(&s, 1000)], [700, 1000], "no longer than the step");
+        // Stopped for 40 s.
+        assert_eq!([own(&s, 41_000), own(&s, 41_001), own(&s, 41_900)], [1000, 1001, 1900]);
+        s.beat(|| 42_000 * MS);
+        assert_eq!(own(&s, 42_500), 2500);
+        // The beating thread is the first to run again.
+        s.beat(|| 60_000 * MS);
+        assert_eq!([own(&s, 60_000), own(&s, 60_700)], [3000, 3700]);
+    }
+
+    #[test]
+    fn time_never_runs_backwards_across_a_standstill() {
+        for stopped_at in (0..1000).step_by(50) {
+            let s = Standstill::new();
+            s.beat(|| 0);
+            let before = own(&s, stopped_at);
+            let after = own(&s, stopped_at + 40_000);
+            assert!(before <= after && after - before <= 1000, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn a_thread_stopped_while_it_reads_reads_again() {
+        let s = Standstill::new();
+        s.beat(|| 0);
+        let readings = Cell::new(0);
+        let clock = || {
+            readings.set(readings.get() + 1);
+            if readings.get() == 1 {
+                // It is stopped now, and another thread is the first to run again.
+                s.beat(|| 40_000 * MS);
+                return 300 * MS;
+            }
+            40_001 * MS
+        };
+        let (now, sum) = s.read(clock);
+        assert_eq!((now, sum, readings.get()), (40_001 * MS, 39_000 * MS, 2));
+    }
+
+    #[test]
+    fn without_a_beat_nothing_is_a_standstill() {
+        let s = Standstill::new();
+        assert_eq!([own(&s, 5), own(&s, 400_000)], [5, 400_000]);
+        s.beat(|| 500_000 * MS);
+        assert_eq!(own(&s, 500_001), 500_001);
+    }
+}
