@@ -95,3 +95,45 @@ fn what_has_no_hope_on_a_slow_link_is_given_up_in_good_time() {
         }
     }
 }
+
+/// Small objects show nothing of the link's rate: their gaps are the sender's and the receiver's own time.
+#[test]
+fn transfer_after_small_objects_runs_at_the_link_rate() {
+    for seed in 0..6 {
+        let mut world = busy(seed, Link::new(100_000_000, MS / 20), &[0, 1], 3 * MS);
+        let peer = world.meet();
+        for i in 0..1000 {
+            world.send(1, peer, object(1, 20 + i % 100), Options::default());
+            world.run_for(2 * MS);
+        }
+        let start = world.now;
+        let large = world.send(1, peer, object(2, 10_000_000), Options::default());
+        world.run_until(start + 20 * SECOND, |w| w.outcome(1, large).is_some());
+        let took = world.now.since(start);
+        println!("seed {seed}: {took:?}");
+        // The link takes 100 ms, in about half of which an end pauses.
+        assert!(took < SECOND, "seed {seed}: {took:?}");
+    }
+}
+
+/// The first gap makes the first estimate, and the estimate recovers at once if that gap was a pause of the receiver.
+#[test]
+fn transfer_after_a_pause_in_its_first_burst_runs_at_the_link_rate() {
+    for coalesced in [Duration::ZERO, MS / 10] {
+        for pause in [MS, 5 * MS, 30 * MS, 200 * MS] {
+            let mut world = World::pair(7, Link::new(100_000_000, MS / 20));
+            let peer = world.meet();
+            world.run_for(SECOND);
+            // The first packet has arrived by then, and the second one has not.
+            let from = world.now + Duration::from_micros(70);
+            world.nodes[0].pauses.push((from, from + pause));
+            world.coalesced = coalesced;
+            let start = world.now;
+            let request = world.send(1, peer, object(2, 20_000_000), Options::default());
+            world.run_until(start + 60 * SECOND, |w| w.outcome(1, request).is_some());
+            let took = world.now.since(start);
+            println!("pause {pause:?}, together within {coalesced:?}: {took:?}");
+            assert!(took < SECOND, "pause {pause:?}, together within {coalesced:?}: {took:?}");
+        }
+    }
+}

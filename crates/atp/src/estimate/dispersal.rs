@@ -5,6 +5,10 @@
 //! the link was busy otherwise (a packet pair; the pacer makes one of every quantum). The same
 //! holds for packets that stood in a queue. Gaps between other packets say only that the link
 //! carries at least so much. Delays are relative, so the clocks' offset cancels.
+//!
+//! An end needs time of its own for each packet, and pauses while its machine is busy. So gaps before
+//! small packets are not measured, and a burst that arrives within a short time corrects an estimate
+//! that a pause has made.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,6 +23,11 @@ use super::flight::RecentLeast;
 const SPAN: Duration = Duration::from_millis(4);
 /// The same before any rate is known.
 const SPAN_FIRST: Duration = Duration::from_millis(1);
+/// The factor between the rate that a burst shows and the estimate from which the burst makes a measurement.
+const MUCH_FASTER: f64 = 2.0;
+/// The allowance for timestamps in the time that a burst took. At less than half of a quantum's time each burst can
+/// show a rate that is twice the estimate.
+const BURST_ERROR: Duration = Duration::from_micros(500);
 /// Longer gaps are outages.
 const GAP_MAX: Duration = Duration::from_secs(2);
 /// A packet that waited so much longer than needed for the next one to catch up was in a queue.
@@ -52,6 +61,13 @@ struct Sum {
     began: Option<Time>,
 }
 
+/// The first and the last of packets that left back to back, by the estimate.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    first: Arrival,
+    last: Arrival,
+}
+
 /// Turns arrivals into measurements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dispersal {
@@ -60,6 +76,7 @@ pub(super) struct Dispersal {
     /// together tell nothing of the gap before them.
     same_stamp: bool,
     sum: Sum,
+    burst: Option<Burst>,
     evidence: Evidence,
     /// Start of the window, and packets since.
     window: Option<(Arrival, u32)>,
@@ -72,7 +89,7 @@ pub(super) struct Dispersal {
 impl Dispersal {
     /// Takes a packet's arrival; the next has the same timestamp if they were handed over `together`,
     /// and then it came in the gap before this one, too. `slowness` is the estimate in nanoseconds a
-    /// byte and `mtu` the size of a full packet. At most two measurements come of it.
+    /// byte and `mtu` the size of a full packet. At most three measurements come of it.
     pub(super) fn arrival(
         &mut self,
         now: Time,
@@ -80,21 +97,21 @@ impl Dispersal {
         together: bool,
         slowness: Option<f64>,
         mtu: u64,
-    ) -> [Option<Sample>; 2] {
+    ) -> [Option<Sample>; 3] {
         let delay = i128::from(a.received.as_nanos()) - i128::from(a.sent.as_nanos());
         self.align(now, a.sent, delay);
         self.least.sample(now, delay);
         let Some(p) = self.last else {
             self.last = Some(a);
             self.same_stamp = true;
-            return [None; 2];
+            return [None; 3];
         };
         if a.total <= p.total || a.received < p.received {
-            return [None; 2]; // a report seen twice or out of order
+            return [None; 3]; // a report seen twice or out of order
         }
         self.last = Some(a);
         if a.sent < p.sent {
-            return [None; 2]; // packets that overtook one another have no gap of meaning
+            return [None; 3]; // packets that overtook one another have no gap of meaning
         }
         let (bytes, gap, spacing) = (a.total - p.total, a.received.since(p.received), a.sent.since(p.sent));
         let is_packed = match slowness {
@@ -108,13 +125,16 @@ impl Dispersal {
         let was_queued = self.excess(p) > spacing.saturating_add(QUEUED);
         let spacing = if was_queued { Duration::ZERO } else { spacing };
         let is_busy = is_packed || was_queued;
-        if is_busy {
+        if is_busy && bytes.saturating_mul(2) >= mtu {
+            // An end takes as long for a small packet as for a full one, and the gap shows that time only.
             self.add(a, bytes, gap, spacing);
+        }
+        if is_busy {
             self.show(now, bytes, gap, spacing);
         }
         // What comes with it fills the gap before it.
         let taken = if is_busy && !together { self.sum(slowness, mtu) } else { None };
-        [taken, self.window(a)]
+        [self.burst(p, a, is_packed, slowness), taken, self.window(a)]
     }
 
     /// Forgets the least delay if it is of another offset: a packet waits no longer than it is under way. A clock stands
@@ -129,7 +149,7 @@ impl Dispersal {
 
     /// Forgets what arrived last: an outage lies between.
     pub(super) fn restart(&mut self) {
-        (self.last, self.sum, self.window) = (None, Sum::default(), None);
+        (self.last, self.sum, self.burst, self.window) = (None, Sum::default(), None, None);
         self.evidence = Evidence::default();
         self.delays.clear();
     }
@@ -203,6 +223,21 @@ impl Dispersal {
         let Sum { bytes, received, sent, .. } = std::mem::take(sum);
         let slowness = received.as_nanos() as f64 / bytes as f64;
         Some(if is_as_sent(received, sent) { Sample::AtMost(slowness) } else { Sample::Takes(slowness) })
+    }
+
+    /// Measures a burst when the next one begins, if the link is much faster than the estimate. The gaps of such a
+    /// burst are too short to fill a [`SPAN`] soon, or zero because the receiver got all packets in one call. Its bytes
+    /// took no longer than from the earliest arrival of its first packet, by the least delay, to the last packet.
+    fn burst(&mut self, p: Arrival, a: Arrival, is_packed: bool, slowness: Option<f64>) -> Option<Sample> {
+        if is_packed {
+            self.burst.get_or_insert(Burst { first: p, last: a }).last = a;
+            return None;
+        }
+        let (Burst { first, last }, known) = (self.burst.take()?, slowness?);
+        let gaps = last.received.since(first.received);
+        let took = self.excess(first) + gaps + BURST_ERROR;
+        let slowness = took.as_nanos() as f64 / (last.total - first.total) as f64;
+        (gaps < SPAN && slowness * MUCH_FASTER < known).then_some(Sample::Takes(slowness))
     }
 
     /// What the link carries at least.

@@ -22,6 +22,8 @@ const NOISE_WEIGHT: f64 = 4.0;
 const STEP_MIN: f64 = 0.05;
 /// It is also larger than so many standard deviations.
 const STEP_DEVIATIONS: f64 = 2.0;
+/// A step to a faster link is no larger than this share, however much the measurements scatter.
+const STEP_MAX: f64 = 0.5;
 /// The median of the differences of neighbours is so many standard deviations, were they normal.
 const MEDIAN_DIFFERENCE: f64 = 0.954;
 /// A window has at least so many gaps: the error of a single one counts for so much less.
@@ -81,8 +83,10 @@ impl Slowness {
 
     /// The link takes no more than `z`.
     pub(super) fn takes_at_most(&mut self, now: Time, z: f64) {
-        let z = (z + 2.0 * self.deviation() / WINDOW_GAPS).clamp(RANGE.0, RANGE.1);
-        if self.value.is_none_or(|old| z < old) {
+        // Without a measurement this is the rate of the sender, which may be slower by far.
+        let Some(old) = self.value else { return };
+        let z = (z * (1.0 + 2.0 * self.deviation() / old / WINDOW_GAPS)).clamp(RANGE.0, RANGE.1);
+        if z < old {
             self.value = Some(z);
             self.measured = Some(now);
         }
@@ -106,7 +110,7 @@ impl Slowness {
         // False with fewer than three, for NaN is below nothing.
         if a < old && b < old && c < old {
             let median = a.max(b).min(a.min(b).max(c));
-            if median < old - step {
+            if median < old - step.min(STEP_MAX * old) {
                 return median;
             }
         }
@@ -163,9 +167,12 @@ mod tests {
         let mut s = Slowness::default();
         let at = Time::from_millis;
         s.takes_at_most(at(0), 50.0);
-        s.takes_at_most(at(1), 80.0);
-        assert_eq!((s.get(), s.measured()), (Some(50.0), Some(at(0))));
-        for i in 2..8 {
+        assert_eq!((s.get(), s.measured()), (None, None), "the sender may be the slower one");
+        s.takes(at(1), 60.0);
+        s.takes_at_most(at(1), 50.0);
+        s.takes_at_most(at(2), 80.0);
+        assert_eq!((s.get(), s.measured()), (Some(50.0), Some(at(1))));
+        for i in 3..8 {
             s.takes(at(i), 40.0);
         }
         s.doubt();
