@@ -12,10 +12,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
+use remora_base::Time;
 use remora_vfs::FileId;
-use remora_wire::nfs3::Status;
 use siphasher::sip::SipHasher24;
 
 /// Most places remembered.
@@ -30,8 +31,7 @@ type Place = (u64, FileId, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Cookies {
     places: Mutex<Places>,
-    /// Held by the one search for a forgotten place.
-    search: Mutex<()>,
+    searches: Mutex<Budgets>,
 }
 
 #[derive(Debug, Default)]
@@ -84,18 +84,79 @@ impl Cookies {
         places.cookies.get(&(export, dir, short)).copied()
     }
 
-    /// Leave to search for a place, while it is held. [`Status::Jukebox`] while there is another search.
-    pub(crate) fn search(&self) -> Result<MutexGuard<'_, ()>, Status> {
-        match self.search.try_lock() {
-            Ok(alone) => Ok(alone),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(Status::Jukebox),
+    /// Whether `client` may search for a place at `now`.
+    pub(crate) fn may_search(&self, now: Time, client: IpAddr) -> bool {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner).may_search(now, client)
+    }
+
+    /// `client` has searched, and looked at so many entries.
+    pub(crate) fn searched(&self, client: IpAddr, entries: u64) {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner).spend(client, entries);
+    }
+}
+
+/// Entries that searches may look at. A client can make up cookies without end, and each has the whole directory looked
+/// at: so a client has a budget, and all together have one.
+#[derive(Debug, Default)]
+struct Budgets {
+    all: Budget,
+    clients: BTreeMap<IpAddr, Budget>,
+}
+
+/// What was spent and not given back yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    spent: u64,
+    since: Time,
+}
+
+/// How much there is to spend, in entries; some two million take a second of a processor.
+struct Rate {
+    burst: u64,
+    per_second: u64,
+}
+
+const CLIENT: Rate = Rate { burst: 200_000, per_second: 100_000 };
+const ALL: Rate = Rate { burst: 2_000_000, per_second: 1_000_000 };
+/// Clients that have spent something, at most.
+const CLIENTS_MAX: usize = 1024;
+
+impl Budget {
+    /// Gives back what the time until `now` has earned; whether there is something to spend.
+    fn has_left(&mut self, now: Time, rate: &Rate) -> bool {
+        let millis = u64::try_from(now.since(self.since).as_millis()).unwrap_or(u64::MAX);
+        // Not before it is a whole one, or calls in close succession would earn nothing.
+        if millis > 0 {
+            self.spent = self.spent.saturating_sub(millis.saturating_mul(rate.per_second / 1000));
+            self.since = now;
+        }
+        self.spent < rate.burst
+    }
+}
+
+impl Budgets {
+    fn may_search(&mut self, now: Time, client: IpAddr) -> bool {
+        if self.clients.len() >= CLIENTS_MAX {
+            self.clients.retain(|_, budget| !budget.has_left(now, &CLIENT) || budget.spent > 0);
+        }
+        let is_known = self.clients.contains_key(&client);
+        (is_known || self.clients.len() < CLIENTS_MAX)
+            && self.all.has_left(now, &ALL)
+            && self.clients.entry(client).or_insert(Budget { spent: 0, since: now }).has_left(now, &CLIENT)
+    }
+
+    fn spend(&mut self, client: IpAddr, entries: u64) {
+        self.all.spent += entries;
+        if let Some(budget) = self.clients.get_mut(&client) {
+            budget.spent += entries;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -125,5 +186,38 @@ mod tests {
         }
         let places = c.places.lock().unwrap();
         assert_eq!((places.cookies.len(), places.ages.len()), (PLACES_MAX, PLACES_MAX));
+    }
+
+    #[test]
+    fn search_budget_is_each_client_s_own_and_comes_back_with_time() {
+        let (c, now) = (Cookies::default(), Time::from_secs(100));
+        let client = |n: u32| IpAddr::from(n.to_be_bytes());
+        assert!(c.may_search(now, client(1)));
+        c.searched(client(1), CLIENT.burst + 200_000);
+        assert!(!c.may_search(now + Duration::from_millis(1999), client(1)));
+        assert!(c.may_search(now, client(2)), "another one's is its own");
+        for micros in 0..4 {
+            assert!(!c.may_search(now + Duration::from_micros(1_999_000 + 250 * micros), client(1)));
+        }
+        assert!(c.may_search(now + Duration::from_millis(2010), client(1)));
+    }
+
+    #[test]
+    fn search_budgets_are_bounded_whoever_spends() {
+        let (c, mut now) = (Cookies::default(), Time::from_secs(100));
+        let client = |n: u32| IpAddr::from(n.to_be_bytes());
+        let spend = |now, n| {
+            c.may_search(now, client(n)) && {
+                c.searched(client(n), 100_000);
+                true
+            }
+        };
+        let spenders = (0..5000).filter(|n| spend(now, *n)).count();
+        assert_eq!(spenders as u64, ALL.burst / 100_000);
+        for n in 0..10_000 {
+            now += Duration::from_millis(100);
+            spend(now, n);
+        }
+        assert!(c.searches.lock().unwrap().clients.len() <= CLIENTS_MAX);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remora_base::Peer;
+use remora_base::{Peer, Time};
 use remora_vfs::{self as vfs, Flush, Ledger};
 use remora_wire::nfs2;
 use remora_wire::nfs3::{self, Attr, Fh, Reply, Status};
@@ -39,6 +39,8 @@ pub struct Job {
     pub(crate) durability: Durability,
     pub(crate) cookies: Arc<Cookies>,
     pub(crate) peer: Peer,
+    /// When it was made.
+    pub(crate) at: Time,
     pub(crate) xid: u32,
     pub(crate) work: Work,
 }
@@ -220,8 +222,8 @@ impl Job {
     }
 
     fn exec<'a>(&'a self, caller: &'a Caller, version: Version) -> Exec<'a> {
-        let Job { exports, limits, cookies, peer, .. } = self;
-        Exec { exports, limits, peer: *peer, caller, version, cookies, ledger: None }
+        let Job { exports, limits, cookies, peer, at, .. } = self;
+        Exec { exports, limits, peer: *peer, at: *at, caller, version, cookies, ledger: None }
     }
 
     fn run_mount(&self, exec: &Exec, path: &Bytes) -> Answer {

@@ -34,6 +34,8 @@ use crate::{Exports, Programs, Stats, Version};
 #[derive(Debug)]
 pub struct Server {
     config: Config,
+    /// When something last came in.
+    now: Time,
     cache: Cache,
     intake: Intake,
     live: Connections,
@@ -82,8 +84,9 @@ const FORGED_LIST_MAX: usize = 1024;
 impl Server {
     /// A server without connections and with an empty cache. `seed` makes the secret of the
     /// cache's hash: on the host it must not be guessable.
-    pub fn new(config: Config, seed: u64, _now: Time) -> Server {
+    pub fn new(config: Config, seed: u64, now: Time) -> Server {
         Server {
+            now,
             cache: Cache::new(config.cache),
             intake: Intake::new(config.cache, seed),
             live: Connections::default(),
@@ -127,6 +130,7 @@ impl Server {
     /// Takes a message that has been read. `ends` says what became of streams.
     pub fn take(&mut self, now: Time, read: Message, ends: &dyn Ends) {
         let Message { from, incoming, request } = read;
+        self.now = now;
         self.stats.messages += 1;
         match incoming {
             Incoming::Null { xid } => self.live.heard_null(from, xid),
@@ -435,8 +439,8 @@ impl Server {
         self.in_flight.start(client, bytes);
         self.pending.insert(ticket, Pending { peer, client, bytes, kind });
         let Config { exports, limits, durability, .. } = &self.config;
-        let (exports, cookies) = (exports.clone(), self.cookies.clone());
-        let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, xid, work };
+        let (exports, cookies, at) = (exports.clone(), self.cookies.clone(), self.now);
+        let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, at, xid, work };
         self.events.push_back(Execute { ticket, job });
     }
 

@@ -2,6 +2,7 @@
 //! has room for, counted to the byte. NFSv2's listing (RFC 1094, section 2.2.17) is here, too,
 //! because its cookies are not version 3's.
 
+use remora_base::{Path, host_of};
 use remora_vfs::{self as vfs, DirEntry, DirQuery};
 use remora_wire::nfs2;
 use remora_wire::nfs3::{
@@ -122,9 +123,20 @@ impl Exec<'_> {
         if let Some(known) = cookies::plain(short).or_else(|| self.cookies.find(dir.exported.id, dir.id, short)) {
             return Ok(known);
         }
-        // One at a time: a client can make up cookies without end, and each takes a look at the whole directory.
-        let _alone = self.cookies.search()?;
-        let found = dir.vfs().find_cookie(&dir.cred, &dir.id, &|cookie| cookies::short(cookie) == short)?;
+        let client = host_of(self.peer.addr);
+        if !self.cookies.may_search(self.at, client) {
+            // A datagram comes again by itself; on a stream the client would wait for long.
+            return Err(if self.peer.path == Path::Datagram { Status::Jukebox } else { Status::BadCookie });
+        }
+        let (mut found, mut entries) = (None, 0);
+        let all = DirQuery { cookie: 0, verf: [0; 8], objects: false };
+        let done = dir.vfs().readdir(&dir.cred, &dir.id, all, &mut |e| {
+            entries += 1;
+            found = Some(e.cookie).filter(|c| cookies::short(*c) == short);
+            found.is_none()
+        });
+        self.cookies.searched(client, entries);
+        done?;
         let found = found.ok_or(Status::BadCookie)?;
         // The same request, sent again, is not to search again.
         self.cookies.note(dir.exported.id, dir.id, found);

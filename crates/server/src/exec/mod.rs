@@ -14,7 +14,7 @@ mod names;
 
 use std::sync::Arc;
 
-use remora_base::Peer;
+use remora_base::{Peer, Time};
 use remora_vfs::{self as vfs, Cred, FileId, Ledger, Vfs};
 use remora_wire::nfs2::DATA_MAX;
 use remora_wire::nfs3::{Attr, Call, Failed, Fh, Reply, Res, Status, Wcc};
@@ -29,6 +29,8 @@ pub(crate) struct Exec<'a> {
     pub(crate) exports: &'a Exports,
     pub(crate) limits: &'a Limits,
     pub(crate) peer: Peer,
+    /// When the call was taken.
+    pub(crate) at: Time,
     pub(crate) caller: &'a Caller,
     /// The version that handles are made for and sizes must fit.
     pub(crate) version: Version,

@@ -1,6 +1,6 @@
 //! A file system in memory that is unlike it in some ways.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bytes::Bytes;
 use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
@@ -18,21 +18,13 @@ pub(crate) struct Odd {
     cookie_shift: u32,
     /// How many LOOKUPs from now on are to come again later.
     pub(crate) busy_lookups: AtomicU32,
-    /// Whether a search for a cookie is to come again later.
-    pub(crate) busy_searches: AtomicBool,
-    /// How many searches for a cookie there were.
-    pub(crate) searches: AtomicU32,
+    /// How many entries were listed.
+    pub(crate) listed: AtomicU32,
 }
 
 impl Odd {
     pub(crate) fn new(cookie_shift: u32) -> Odd {
-        Odd {
-            fs: MemFs::new(1),
-            cookie_shift,
-            busy_lookups: AtomicU32::new(0),
-            busy_searches: AtomicBool::new(false),
-            searches: AtomicU32::new(0),
-        }
+        Odd { fs: MemFs::new(1), cookie_shift, busy_lookups: AtomicU32::new(0), listed: AtomicU32::new(0) }
     }
 }
 
@@ -41,23 +33,12 @@ impl Vfs for Odd {
         let query = DirQuery { cookie: q.cookie >> self.cookie_shift, ..q };
         self.fs.readdir(c, dir, query, &mut |e| {
             let long = e.name.starts_with(LONG.as_bytes());
+            self.listed.fetch_add(1, Relaxed);
             let name = if long { e.name.repeat(300 / e.name.len()).into() } else { e.name };
             take(DirEntry { name, cookie: e.cookie << self.cookie_shift | 7, ..e })
         })
     }
 
-    fn find_cookie(&self, c: &Cred, dir: &FileId, is_meant: &dyn Fn(u64) -> bool) -> Result<Option<u64>> {
-        if self.busy_searches.load(Relaxed) {
-            return Err(Status::Jukebox);
-        }
-        self.searches.fetch_add(1, Relaxed);
-        let (mut found, query) = (None, DirQuery { cookie: 0, verf: [0; 8], objects: false });
-        self.readdir(c, dir, query, &mut |e| {
-            found = Some(e.cookie).filter(|cookie| is_meant(*cookie));
-            found.is_none()
-        })?;
-        Ok(found)
-    }
     fn root(&self) -> FileId {
         self.fs.root()
     }

@@ -33,7 +33,7 @@ fn results(w: &mut World, xid: u32) -> Reader {
     r
 }
 
-fn call_from(w: &mut World, from: Peer, xid: u32, call: &Call) -> Reply {
+pub(crate) fn call_from(w: &mut World, from: Peer, xid: u32, call: &Call) -> Reply {
     w.input(from, encode(xid, call));
     w.run_all();
     let mut r = results(w, xid);

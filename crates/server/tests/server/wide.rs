@@ -76,24 +76,51 @@ fn unlisted() -> (World, Arc<Odd>, Fh) {
 #[test]
 fn search_for_a_cookie_is_made_once_for_a_repeated_call() {
     let (mut w, fs, root) = unlisted();
-    let first = page(&mut w, root, 0).unwrap();
-    let middle = first.list[2].cookie;
-    let want = page(&mut w, root, middle).unwrap();
-    assert_eq!(fs.searches.load(Relaxed), 1);
-    assert_eq!(page(&mut w, root, middle).unwrap(), want);
-    assert_eq!(fs.searches.load(Relaxed), 1, "remembered");
+    let last = rest_of(&mut w, root);
+    restart(&mut w, &fs);
+    let listed = |w: &mut World| {
+        let before = fs.listed.load(Relaxed);
+        page(w, root, last).unwrap();
+        fs.listed.load(Relaxed) - before
+    };
+    assert!(listed(&mut w) > 90);
+    assert!(listed(&mut w) < 20, "remembered");
 }
 
+/// Each made-up cookie has the whole directory looked at.
 #[test]
-fn search_for_a_cookie_that_must_wait_is_met_with_silence() {
+fn made_up_cookies_are_searched_for_within_a_budget() {
     let (mut w, fs, root) = unlisted();
-    let middle = page(&mut w, root, 0).unwrap().list[2].cookie;
-    fs.busy_searches.store(true, Relaxed);
-    v2::send(&mut w, 77, &Call::ReadDir(ReadDirArgs { dir: root, cookie: middle, count: 400 }));
-    w.run_all();
-    assert_eq!((w.sent.len(), w.server.stats().overload_dropped), (0, 1));
-    fs.busy_searches.store(false, Relaxed);
-    assert!(page(&mut w, root, middle).is_ok());
+    let ask = |w: &mut World, cookie: u32| {
+        let (before, call) = (fs.listed.load(Relaxed), ReadDirArgs { dir: root, cookie, count: 400 });
+        v2::send(w, cookie, &Call::ReadDir(call));
+        w.run_all();
+        (w.sent.drain(..).count(), fs.listed.load(Relaxed) - before)
+    };
+    let made_up = |n: u32| 1 << 31 | n;
+    let searched = (0..5000).take_while(|n| ask(&mut w, made_up(*n)).1 > 0).count();
+    assert!((1950..=2000).contains(&searched), "{searched} searches of 102 entries");
+    assert_eq!(ask(&mut w, made_up(9000)), (0, 0), "a datagram is not answered, and comes again");
+    assert_eq!(w.server.stats().overload_dropped, 2);
+    // On a stream the client would wait for long.
+    assert_eq!(
+        v2::call_from(&mut w, tcp(1), 1, &Call::ReadDir(ReadDirArgs { dir: root, cookie: made_up(9), count: 400 })),
+        Reply::ReadDir(Err(Status::Io))
+    );
+    w.wait(std::time::Duration::from_secs(1));
+    assert!(ask(&mut w, made_up(9000)).1 > 0, "a second later");
+}
+
+/// The cookie before the last entry.
+fn rest_of(w: &mut World, dir: Fh) -> u32 {
+    let mut cookies = vec![0];
+    loop {
+        let page = page(w, dir, cookies[cookies.len() - 1]).unwrap();
+        cookies.extend(page.list.iter().map(|e| e.cookie));
+        if page.eof {
+            return cookies[cookies.len() - 3];
+        }
+    }
 }
 
 /// The names, page by page, of `count` bytes.
