@@ -3,13 +3,20 @@
 //! A directory that is closed is seen, but nobody lists it, nor finds, makes or changes anything in it. A file that is closed is
 //! seen, but nobody reads or changes it, nor takes its name or gives it another. They are known by their inode numbers,
 //! which are nobody else's for as long as they are open here, and stay when an overlay copies them up.
+//!
+//! The directories and symbolic links that their paths lead through keep their names, too: with another directory in the
+//! place of one of them the next start of the server would find other keys there, and close those instead. Only what is
+//! on the way when the export is opened counts: what somebody renames on this machine is not noticed.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
-use remora_wire::nfs3::Status;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use remora_wire::nfs3::{FileType, Status};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::ids::Key;
@@ -18,7 +25,14 @@ use crate::Result;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Closed(Vec<Held>);
+pub(super) struct Closed {
+    held: Vec<Held>,
+    /// Inode numbers of what leads there.
+    way: BTreeSet<u64>,
+}
+
+/// Symbolic links on a way, at most, as for the kernel.
+const LINKS_MAX: usize = 40;
 
 struct Held {
     ino: u64,
@@ -31,13 +45,15 @@ impl Closed {
     pub(super) fn find(paths: &[PathBuf], dir: &Path, root: &OwnedFd) -> io::Result<Closed> {
         let dir = dir.canonicalize()?;
         let mut closed = Closed::default();
+        let fsid = stat::of(root)?.attr.fsid;
         for path in paths {
+            closed.way.extend(way(&std::path::absolute(path)?, fsid)?);
             let path = match path.canonicalize() {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 path => path?,
             };
             if let Some(fd) = open(&path, &dir, root)? {
-                closed.0.push(Held { ino: stat::of(&fd)?.key.ino, _fd: fd });
+                closed.held.push(Held { ino: stat::of(&fd)?.key.ino, _fd: fd });
             }
         }
         Ok(closed)
@@ -45,7 +61,12 @@ impl Closed {
 
     /// Fails for what is closed.
     pub(super) fn check(&self, key: Key) -> Result<()> {
-        if self.0.iter().any(|held| held.ino == key.ino) { Err(Status::Access) } else { Ok(()) }
+        if self.held.iter().any(|held| held.ino == key.ino) { Err(Status::Access) } else { Ok(()) }
+    }
+
+    /// Fails for what must keep its name.
+    pub(super) fn check_name(&self, key: Key) -> Result<()> {
+        if self.way.contains(&key.ino) { Err(Status::Access) } else { Ok(()) }
     }
 }
 
@@ -65,4 +86,39 @@ fn open(path: &Path, dir: &Path, root: &OwnedFd) -> io::Result<Option<OwnedFd>> 
         Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => Ok(None),
         done => Ok(Some(done?)),
     }
+}
+
+/// The inode numbers of what `path` leads through to its end, as far as it is there, on the file system `fsid`.
+fn way(path: &Path, fsid: u64) -> io::Result<Vec<u64>> {
+    let names = |path: &Path| path.components().map(|c| c.as_os_str().to_owned()).collect::<VecDeque<OsString>>();
+    let (mut todo, mut at, mut links, mut way) = (names(path), PathBuf::from("/"), 0, Vec::new());
+    while let Some(name) = todo.pop_front() {
+        match Path::new(&name).components().next() {
+            Some(Component::RootDir) => at = PathBuf::from("/"),
+            Some(Component::ParentDir) => _ = at.pop(),
+            Some(Component::Normal(name)) => {
+                let next = at.join(name);
+                let found = match stat::at(CWD, next.as_os_str().as_bytes()) {
+                    Err(Errno::NOENT | Errno::NOTDIR) => break,
+                    found => found?,
+                };
+                if found.attr.fsid == fsid {
+                    way.push(found.key.ino);
+                }
+                if found.attr.kind != FileType::SymLink {
+                    at = next;
+                    continue;
+                }
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                let mut target = names(&std::fs::read_link(&next)?);
+                target.append(&mut todo);
+                todo = target;
+            }
+            Some(Component::CurDir | Component::Prefix(_)) | None => {}
+        }
+    }
+    Ok(way)
 }

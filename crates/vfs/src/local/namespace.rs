@@ -319,7 +319,9 @@ impl LocalDisk {
         let (victim, wcc) = {
             let (_step, victim) = self.lock_child(cred, &dir, name)?;
             let before = dir.attr()?;
-            let victim = self.leave(victim.ok_or(Status::NoEnt)?);
+            let victim = victim.ok_or(Status::NoEnt)?;
+            self.disk.closed.check_name(victim.key)?;
+            let victim = self.leave(victim);
             {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 unlinkat(&dir.fd, name, flags).nfs()?;
@@ -341,6 +343,10 @@ impl LocalDisk {
             let before = (source.attr()?, target.attr()?);
             let replaced = objects.pop().flatten();
             let moved = objects.pop().flatten().ok_or(Status::NoEnt)?;
+            [Some(&moved), replaced.as_ref()]
+                .into_iter()
+                .flatten()
+                .try_for_each(|o| self.disk.closed.check_name(o.key))?;
             if moved.attr.kind == FileType::Directory && source.key != target.key {
                 self.may_hold_directories(&target)?;
             }

@@ -254,6 +254,41 @@ fn nobody_gets_at_what_is_closed() {
 }
 
 #[test]
+fn way_to_what_is_closed_keeps_its_names() {
+    let (dir, outside) = (TempDir::new(), TempDir::new());
+    let top = dir.path();
+    std::fs::create_dir_all(top.join("home/state/keys")).unwrap();
+    std::fs::write(top.join("home/state/keys/key"), b"secret").unwrap();
+    for (link, target) in [("first", "home/../second"), ("second", "home/state"), ("other", "home")] {
+        symlink(target, top.join(link)).unwrap();
+    }
+    symlink(top, outside.path().join("export")).unwrap();
+    for path in ["first/keys", "first/keys/key", "first/keys/missing"] {
+        // By two ways, of which one comes from outside.
+        for path in [top.join(path), outside.path().join("export").join(path)] {
+            let fs = LocalDisk::open(top, Options { closed: vec![path.clone()], ..Options::new([0; 8]) }).unwrap();
+            let root = fs.root();
+            let home = find(&fs, &root, "home").unwrap();
+            for (dir, name) in [(&root, "home"), (&root, "first"), (&root, "second"), (&home, "state")] {
+                let name = name.as_bytes();
+                let what = format!("{} {}", path.display(), name.escape_ascii());
+                assert_eq!(fs.rename(&me(), (dir, name), (&root, b"moved")).err(), Some(Status::Access), "{what}");
+                assert_eq!(fs.rename(&me(), (&root, b"other"), (dir, name)).err(), Some(Status::Access), "{what}");
+                assert_eq!(fs.remove(&me(), dir, name).err(), Some(Status::Access), "{what}");
+                assert_eq!(fs.rmdir(&me(), dir, name).err(), Some(Status::Access), "{what}");
+            }
+            fs.rename(&me(), (&root, b"other"), (&root, b"others")).unwrap();
+            fs.rename(&me(), (&root, b"others"), (&root, b"other")).unwrap();
+            let beside = folder(&fs, &home, "beside");
+            file(&fs, &beside, "f");
+            fs.remove(&me(), &beside, b"f").unwrap();
+            fs.rmdir(&me(), &home, b"beside").unwrap();
+        }
+    }
+    assert_eq!(std::fs::read(top.join("first/keys/key")).unwrap(), b"secret");
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_file_kept_open_is_trusted_for_a_while_only() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
