@@ -206,18 +206,6 @@ pub trait Vfs: Send + Sync {
         take: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<DirEnd>;
 
-    /// The first cookie of `dir`, from its start, that `is_meant` takes. [`Status::Jukebox`] where such searches have had
-    /// their share of the time.
-    fn find_cookie(&self, cred: &Cred, dir: &FileId, is_meant: &dyn Fn(u64) -> bool) -> Result<Option<u64>> {
-        let mut found = None;
-        let all = DirQuery { cookie: 0, verf: [0; 8], objects: false };
-        self.readdir(cred, dir, all, &mut |entry| {
-            found = Some(entry.cookie).filter(|cookie| is_meant(*cookie));
-            found.is_none()
-        })?;
-        Ok(found)
-    }
-
     /// What the file system can do.
     fn features(&self) -> Features {
         Features::ALL

@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use remora_wire::nfs3::{Call, DirOp, Fh, ReadDirArgs, Reply, Status};
+use remora_wire::nfs3::{
+    Call, DirOp, FSF_HOMOGENEOUS, FSF_LINK, FSF_SYMLINK, Fh, FsInfoOk, NfsTime, PathConfOk, ReadDirArgs, Reply, Status,
+};
 use skip::skipped;
 
 use crate::common::{Daemon, is_root};
@@ -174,4 +176,116 @@ fn urls_behind_one_another_lead_into_the_inner_export() {
     // They are two file systems, and nothing is renamed from one into the other.
     assert_eq!(e.place.run(&["mv", &f, &to_disk]).code, 1);
     assert!(outer.join("f").exists() && !covered.join("f").exists() && !is_inside("disk/f"));
+}
+
+/// What PATHCONF and FSINFO tell of an object.
+fn told(c: &mut Client, fh: &Fh) -> (PathConfOk, FsInfoOk) {
+    match (c.call(&Call::PathConf(fh.clone())), c.call(&Call::FsInfo(fh.clone()))) {
+        (Reply::PathConf(Ok(conf)), Reply::FsInfo(Ok(info))) => (conf, info),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn pathconf_and_fsinfo_tell_the_ways_of_each_file_system() {
+    let name = "pathconf_and_fsinfo_tell_the_ways_of_each_file_system";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    if !std::path::Path::new("/usr/bin/lowntfs-3g").exists() {
+        return skipped(name, "there is no lowntfs-3g");
+    }
+    let dirs = ["memory", "disk", "old-disk", "ntfs"];
+    let e = Exports::new(&dirs);
+    e.write(&dirs.map(|dir| (dir, "*(rw,no_root_squash)")));
+    let [memory, disk, old, ntfs] = dirs.map(|dir| e.path(dir));
+    let server = serve_inside(
+        &e,
+        &format!(
+            "mount -t tmpfs memory '{memory}'; touch '{memory}/Name'\n\
+             mkfs() {{ truncate -s 16M \"$1\"; shift; \"$@\" >/dev/null 2>&1; }}\n\
+             mkfs '{memory}/1' mkfs.ext4 -qFI 256 '{memory}/1'; mount -o loop '{memory}/1' '{disk}'\n\
+             mkfs '{memory}/2' mkfs.ext4 -qFI 128 '{memory}/2'; mount -o loop '{memory}/2' '{old}'\n\
+             mkfs '{memory}/3' mkntfs -qF '{memory}/3'; lowntfs-3g -o ignore_case '{memory}/3' '{ntfs}' 2>/dev/null\n\
+             touch '{ntfs}/Name'; mkdir '{ntfs}/empty'"
+        ),
+    );
+    let mut c = Client::at(&server, "127.0.0.1");
+    let second = NfsTime { secs: 1, nanos: 0 };
+    for (dir, folds, delta) in [
+        (&memory, false, Some(NfsTime { secs: 0, nanos: 1 })),
+        (&disk, false, Some(NfsTime { secs: 0, nanos: 1 })),
+        (&old, false, Some(second)),
+        (&ntfs, true, None),
+    ] {
+        let root = c.mount(dir).unwrap();
+        let (conf, info) = told(&mut c, &root);
+        assert_eq!((conf.case_insensitive, conf.case_preserving, conf.no_trunc), (folds, true, true), "{dir}");
+        assert!(conf.chown_restricted && conf.link_max > 1 && conf.name_max == 255, "{dir}: {conf:?}");
+        match delta {
+            Some(delta) => assert_eq!(info.time_delta, delta, "{dir}"),
+            // NTFS has units of 100 ns, and FUSE does not tell.
+            None => assert_eq!(info.time_delta.nanos % 100, 0, "{dir}: {:?}", info.time_delta),
+        }
+        assert_eq!(info.properties & (FSF_LINK | FSF_SYMLINK), FSF_LINK | FSF_SYMLINK, "{dir}");
+        assert_eq!(info.properties & FSF_HOMOGENEOUS != 0, !folds, "{dir}");
+    }
+    // A file is told of as the directory that it is in.
+    let root = c.mount(&ntfs).unwrap();
+    let file = c.lookup(&root, "Name");
+    assert!(told(&mut c, &file).0.case_insensitive);
+}
+
+/// An ACL as Linux keeps it, of entries with tag, permissions and number.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let entry =
+        |(tag, perm, id): &(u16, u16, u32)| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat();
+    [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+/// Where the kernel lets nobody execute, clients may, and who may execute may read: an ACL decides both.
+#[test]
+fn acl_decides_on_a_noexec_mount_as_on_any_other() {
+    const NOBODY: u32 = u32::MAX;
+    let name = "acl_decides_on_a_noexec_mount_as_on_any_other";
+    if !is_root() {
+        return skipped(name, "needs root");
+    }
+    let e = Exports::new(&["exec", "noexec"]);
+    e.write(&[("exec", "*(rw,no_root_squash)"), ("noexec", "*(rw,no_root_squash)")]);
+    let [exec, noexec] = ["exec", "noexec"].map(|dir| e.path(dir));
+    let server = serve_inside(
+        &e,
+        &format!(
+            "mount -t tmpfs -o exec exec '{exec}'; mount -t tmpfs -o noexec noexec '{noexec}'\n\
+             for d in '{exec}' '{noexec}'; do chmod 755 \"$d\"; for f in plain user group; do\n\
+             echo secret > \"$d/$f\"; chown 3001:4001 \"$d/$f\"; chmod 711 \"$d/$f\"; done; done"
+        ),
+    );
+    let mut c = Client::at(&server, "127.0.0.1");
+    for dir in [&exec, &noexec] {
+        let inside = std::path::PathBuf::from(format!("/proc/{}/root{dir}", server.pid()));
+        let user = acl(&[(1, 7, NOBODY), (2, 0, 3002), (2, 1, 3003), (4, 1, NOBODY), (16, 1, NOBODY), (32, 1, NOBODY)]);
+        let group = acl(&[(1, 7, NOBODY), (4, 0, NOBODY), (8, 1, 4002), (16, 1, NOBODY), (32, 0, NOBODY)]);
+        for (file, acl) in [("user", user), ("group", group)] {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(inside.join(file), "system.posix_acl_access", &acl, flags).unwrap();
+        }
+        let root = c.mount(dir).unwrap();
+        for (file, uid, gid, reads) in [
+            ("plain", 3002, 1, true),
+            ("user", 3001, 1, true),
+            ("user", 3002, 4001, false),
+            ("user", 3003, 1, true),
+            ("user", 3004, 1, true),
+            ("group", 3002, 4001, false),
+            ("group", 3002, 4002, true),
+            ("group", 3002, 1, false),
+        ] {
+            let fh = c.lookup(&root, file);
+            c.act_as(uid, gid, &[]);
+            let want = if reads { None } else { Some(Status::Access) };
+            assert_eq!(c.fails(&read(&fh)), want, "{dir}/{file} by {uid}:{gid}");
+        }
+    }
 }

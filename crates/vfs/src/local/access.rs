@@ -7,8 +7,8 @@ use nix::unistd::{AccessFlags, faccessat};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, FileType};
 use rustix::fs::{StatVfsMountFlags, fstatvfs};
 
-use super::LocalDisk;
 use super::resolve::Object;
+use super::{LocalDisk, acl};
 use crate::perm::{self, R, W, X};
 use crate::{Cred, FileId, Result};
 
@@ -23,24 +23,31 @@ impl LocalDisk {
 
     /// Which of these permissions (`R | W | X`) the caller has.
     pub(super) fn granted(&self, cred: &Cred, object: &Object, asked: u32) -> Result<u32> {
-        let by_mode = perm::granted(self.disk.identity.acting(cred), &object.attr);
+        let acting = self.disk.identity.acting(cred);
         if object.attr.kind == FileType::SymLink {
-            return Ok(by_mode & asked);
+            return Ok(perm::granted(acting, &object.attr) & asked);
         }
-        let asked = asked & perm::conceivable(self.disk.identity.acting(cred), &object.attr);
+        let asked = asked & perm::conceivable(acting, &object.attr);
         // Not by its path in /proc, for which the kernel would make an inode each time.
         let how = AtFlags::AT_EACCESS | AtFlags::AT_EMPTY_PATH;
         let may = |bits: u32| faccessat(&object.fd, c"", AccessFlags::from_bits_retain(bits as i32), how);
         let _as_caller = self.disk.identity.assume(cred)?;
         let has = match may(asked) {
             Ok(()) => return Ok(asked),
-            // Linux before 5.8 can only be asked for others than the caller.
-            Err(Errno::ENOSYS | Errno::EINVAL) => return Ok(by_mode & asked),
+            // Linux before 5.8, and some sandboxes, can only be asked for others than the caller.
+            Err(Errno::ENOSYS | Errno::EINVAL) => return Ok(self.granted_on_disk(acting, object) & asked),
             Err(_) => [R, W, X].into_iter().filter(|bit| asked & bit != 0 && may(*bit).is_ok()).sum::<u32>(),
         };
         // Where this machine executes nothing the clients still may.
         let runs_elsewhere = asked & X != 0 && object.attr.kind == FileType::Regular && self.is_noexec();
-        Ok(if runs_elsewhere { has | by_mode & X } else { has })
+        Ok(if runs_elsewhere { has | self.granted_on_disk(acting, object) & X } else { has })
+    }
+
+    /// What mode and ACL say, for where the kernel cannot be asked. Where something else than those decides, as at the
+    /// other end of a network, no caller is let in by them.
+    fn granted_on_disk(&self, acting: &Cred, object: &Object) -> u32 {
+        let decided_elsewhere = self.disk.kind.hides_open && self.disk.identity.honours();
+        if decided_elsewhere { 0 } else { acl::granted(acting, object) }
     }
 
     fn is_noexec(&self) -> bool {

@@ -17,6 +17,7 @@
 //! Needs /proc, and Linux 5.8 for the times of symbolic links.
 
 mod access;
+mod acl;
 mod acting;
 mod closed;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
@@ -27,6 +28,7 @@ mod effort;
 mod errno;
 mod exclusive;
 mod failure;
+mod features;
 mod files;
 #[cfg(test)]
 mod flush_failure;
@@ -86,13 +88,14 @@ use remora_wire::nfs3::{
 use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
 use rustix::process::{Resource, getrlimit};
 
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs, names};
+use crate::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs};
 use acting::lasting;
 use closed::Closed;
 use data::OpenFiles;
 use dirs::Dirs;
 use effort::Searches;
 use errno::OrStatus;
+use features::Conventions;
 use graveyard::Graveyard;
 use identity::Identity;
 use ids::{Hint, Key};
@@ -199,6 +202,8 @@ struct Disk {
     closed: Closed,
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
+    features: Features,
+    conventions: Conventions,
     search_entries: usize,
     searches: Searches,
     table: Mutex<Table>,
@@ -245,6 +250,7 @@ impl LocalDisk {
         }
         let kind = kind(&object.fd, object.attr.fsid);
         let closed = Closed::find(&options.closed, dir, &object.fd)?;
+        let conventions = Conventions::of(&object.fd);
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let share = open_max / options.exports.max(1);
         let lists_anew = kind.lists_anew || layers.is_some();
@@ -258,12 +264,14 @@ impl LocalDisk {
             together: Together::new(),
             kind,
             file_max: if options.read_only { None } else { largest::of(&object.fd) },
-            root: object.fd,
+            root: object.fd.clone(),
             _found: found,
             identity: Identity::new(options.honour_credentials)?,
             umask: identity::umask(),
             read_only: options.read_only,
             closed,
+            features: conventions.features(&object.fd),
+            conventions,
             search_entries: options.search_max,
             searches: Searches::default(),
             table: Mutex::new(Table::new(stat.key, options.places_max)),
@@ -485,42 +493,15 @@ impl Vfs for LocalDisk {
     }
 
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
-        self.disk.on_failure.watch(self.as_server().resolve(id))?;
-        self.clear_graves();
-        let s = fstatvfs(&self.disk.root).nfs()?;
-        Ok(PathConfOk {
-            attr: None,
-            // ext4's, the smallest of the usual file systems; others answer MLINK later.
-            link_max: 65_000,
-            name_max: name_max(s.f_namemax),
-            no_trunc: true,
-            chown_restricted: true,
-            case_insensitive: false,
-            case_preserving: true,
-        })
+        self.disk.on_failure.watch(self.as_server().do_pathconf(id))
+    }
+
+    fn features(&self) -> Features {
+        self.disk.features
     }
 
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
         let _lasting = lasting();
         self.do_commit(cred, id)
-    }
-}
-
-/// How long a name may be on a disk of which the kernel tells so much.
-fn name_max(told: u64) -> u32 {
-    match told {
-        // FUSE, where the process behind it does not say.
-        0 => names::NAME_MAX as u32,
-        told => told.min(names::NAME_MAX as u64) as u32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_disk_that_does_not_tell_how_long_names_may_be_takes_the_usual_ones() {
-        for (told, max) in [(0, 255), (143, 143), (255, 255), (1530, 255), (u64::MAX, 255)] {
-            assert_eq!(super::name_max(told), max, "{told}");
-        }
     }
 }
