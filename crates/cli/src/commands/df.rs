@@ -33,10 +33,29 @@ pub(crate) async fn run(args: Df) -> Result {
             files_available: s.files_avail,
         });
     }
-    let used = s.total.saturating_sub(s.free);
-    // Of what the caller may use, as df has it: root's reserve counts for nobody.
-    let share = (used as f64 / (used.saturating_add(s.avail)).max(1) as f64 * 100.0).ceil();
-    let [total, used, avail] = [s.total, used, s.avail].map(units::human);
     out::text(&format!("{:>8} {:>8} {:>8} {:>5}\n", "size", "used", "free", "use"))?;
-    out::text(&format!("{total:>8} {used:>8} {avail:>8} {share:>4}%\n"))
+    out::text(&line(s.total, s.free, s.avail))
+}
+
+/// The figures as a line. A file system of 0 bytes in all is one that knows none.
+fn line(total: u64, free: u64, avail: u64) -> String {
+    if total == 0 {
+        return format!("{0:>8} {0:>8} {0:>8} {0:>5}\n", "-");
+    }
+    let used = total.saturating_sub(free);
+    // Of what the caller may use, as df has it: root's reserve counts for nobody.
+    let share = (used as f64 / (used.saturating_add(avail)).max(1) as f64 * 100.0).ceil();
+    let [total, used, avail] = [total, used, avail].map(units::human);
+    format!("{total:>8} {used:>8} {avail:>8} {share:>4}%\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_a_file_system_does_not_know_are_dashes() {
+        assert_eq!(line(0, 0, 0).split_whitespace().collect::<Vec<_>>(), ["-"; 4]);
+        assert!(line(1000, 500, 400).ends_with("56%\n"));
+    }
 }

@@ -479,6 +479,7 @@ impl Vfs for LocalDisk {
         let s = fstatvfs(&self.disk.root).nfs()?;
         // Those will be whoever's makes a file next.
         let ahead = self.disk.stock.len() as u64;
+        let spare = |free| inodes_free(s.f_files, free, ahead);
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
             attr: None,
@@ -486,8 +487,8 @@ impl Vfs for LocalDisk {
             free: bytes(s.f_bfree),
             avail: bytes(s.f_bavail),
             files: s.f_files,
-            files_free: s.f_ffree.saturating_add(ahead),
-            files_avail: s.f_favail.saturating_add(ahead),
+            files_free: spare(s.f_ffree),
+            files_avail: spare(s.f_favail),
             invar_secs: 0,
         })
     }
@@ -503,5 +504,21 @@ impl Vfs for LocalDisk {
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
         let _lasting = lasting();
         self.do_commit(cred, id)
+    }
+}
+
+/// Free inodes, with those that were made ahead. A file system that counts none (btrfs, ramfs, many a FUSE one) has 0 in
+/// all, which tells clients that the figure means nothing.
+fn inodes_free(all: u64, free: u64, ahead: u64) -> u64 {
+    if all == 0 { free } else { free.saturating_add(ahead) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn inodes_that_nobody_counts_are_not_added_to() {
+        assert_eq!(super::inodes_free(0, 0, 8), 0);
+        assert_eq!(super::inodes_free(100, 3, 8), 11);
+        assert_eq!(super::inodes_free(100, u64::MAX, 8), u64::MAX);
     }
 }
