@@ -23,6 +23,8 @@ use crate::{interrupt, out};
 const SILENCE: Duration = Duration::from_secs(3);
 /// The exit code when nobody answers.
 const LOST: u8 = 3;
+const UNHEARD: &str = "hint: is remora gateway running there, on this port, and does UDP get through?";
+const FULL: &str = "hint: all its places for mobiles are taken; try again later";
 
 /// What `--json` prints when the gateway answers.
 #[derive(Serialize)]
@@ -186,9 +188,10 @@ impl Talk<'_> {
         if timeout(patience, up).await.is_ok() {
             return Ok(());
         }
+        let hint = hint(why.as_deref());
         let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));
         out::say(format_args!("remora: forward: {}: {why}", self.args.gateway));
-        out::say("hint: is remora gateway running there, on this port, and does UDP get through?");
+        hint.into_iter().for_each(out::say);
         Err(Error::Reported(LOST))
     }
 
@@ -273,10 +276,33 @@ impl Talk<'_> {
     }
 }
 
+/// What to do about a gateway that could not be reached, by the reason of the last attempt, if one has ended.
+fn hint(why: Option<&str>) -> Option<&'static str> {
+    match why {
+        None => Some(UNHEARD),
+        Some(why) if why == Refusal::Silent.to_string() => Some(UNHEARD),
+        Some(why) if why == Refusal::Full.to_string() => Some(FULL),
+        Some(_) => None,
+    }
+}
+
 /// Waits until nothing was heard for [`SILENCE`], if there is silence.
 async fn long_silence(silent: Option<Instant>) {
     match silent {
         Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hint_asks_for_a_gateway_only_where_nothing_was_heard() {
+        let given = |why: Refusal| hint(Some(&why.to_string()));
+        assert_eq!((hint(None), given(Refusal::Silent)), (Some(UNHEARD), Some(UNHEARD)));
+        assert_eq!(given(Refusal::Full), Some(FULL));
+        assert_eq!(given(Refusal::Protocol("no such version".into())), None);
     }
 }
