@@ -1,6 +1,9 @@
 //! What `remora send` and `remora recv` say to each other: ATP objects that begin with a line of
 //! JSON. An announcement may be followed by bytes of the file, an answer is followed by nothing.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,17 +31,38 @@ pub(crate) struct Announcement {
     remora: u32,
     /// The sender's number for it, which answers repeat.
     pub(crate) file: u32,
-    /// What it is to be called.
+    /// What it is to be called: a path relative to the receiver's directory. One that ends with `/` is a directory's.
     pub(crate) name: String,
     /// Bytes in all of it.
     pub(crate) size: u64,
     /// BLAKE3 of all of it, in hexadecimal.
     #[serde(with = "hex")]
     pub(crate) hash: blake3::Hash,
+    /// Its mode and time. Receivers from before these fields ignore them.
+    #[serde(flatten)]
+    pub(crate) kept: Kept,
     /// Where the bytes that follow belong; without it none follow, and the receiver is asked what
     /// it lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<u64>,
+}
+
+/// What is kept of a file or directory beside its bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<u32>,
+    /// When its bytes changed last: seconds since 1970, and nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mtime: Option<(i64, u32)>,
+}
+
+impl From<&Metadata> for Kept {
+    fn from(found: &Metadata) -> Kept {
+        let nanos = u32::try_from(found.mtime_nsec()).unwrap_or(0);
+        Kept { mode: Some(found.mode() & 0o777), mtime: Some((found.mtime(), nanos)) }
+    }
 }
 
 /// What the receiver says of a file.
@@ -62,6 +86,9 @@ pub(crate) enum Verdict {
         /// At most [`RANGES_MAX`].
         missing: Vec<(u64, u64)>,
     },
+    /// It waits for a place among the files that are on their way; another answer follows. Senders from before this
+    /// verdict ignore it.
+    Waits,
     /// All of it is on the disk under its name.
     Stored,
     /// It is not wanted, or cannot be kept.
@@ -84,12 +111,28 @@ impl std::fmt::Display for Foreign {
 impl Announcement {
     /// The question what is missing.
     pub(crate) fn new(file: u32, name: String, size: u64, hash: blake3::Hash) -> Announcement {
-        Announcement { remora: VERSION, file, name, size, hash, at: None }
+        Announcement { remora: VERSION, file, name, size, hash, kept: Kept::default(), at: None }
+    }
+
+    /// With this mode and time.
+    pub(crate) fn with(self, kept: Kept) -> Announcement {
+        Announcement { kept, ..self }
+    }
+
+    /// Whether it is a directory that is announced.
+    pub(crate) fn is_dir(&self) -> bool {
+        self.name.ends_with('/')
     }
 
     /// The object that carries `data`, which belongs at `at`.
     pub(crate) fn part(&self, at: u64, data: &[u8]) -> serde_json::Result<Bytes> {
         line(&Announcement { at: Some(at), ..self.clone() }, data)
+    }
+
+    /// Whether a receiver reads an announcement of this name.
+    pub(crate) fn fits(&self) -> bool {
+        let longest = Announcement { at: Some(u64::MAX), ..self.clone() };
+        serde_json::to_vec(&longest).is_ok_and(|line| line.len() < ANNOUNCEMENT_MAX)
     }
 
     /// The object without data.
@@ -189,10 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn mode_and_time_cross_the_link_and_may_be_left_out() {
+        let kept = Kept { mode: Some(0o640), mtime: Some((-1, 999_999_999)) };
+        let a = Announcement { kept, ..announcement("a/b") };
+        assert_eq!(Announcement::read(a.question().unwrap()).unwrap().0, a);
+        let without = announcement("a").question().unwrap();
+        assert!(!without.windows(4).any(|w| w == b"mode"), "as earlier senders have it");
+        assert_eq!(Announcement::read(without).unwrap().0.kept, Kept::default());
+        assert!(a.fits() && !announcement(&"x".repeat(ANNOUNCEMENT_MAX)).fits());
+    }
+
+    #[test]
     fn answers_are_read_as_they_were_written() {
         let missing = vec![(u64::MAX - 1, u64::MAX); RANGES_MAX];
         let refused = Verdict::Refused { why: "full".into() };
-        for verdict in [Verdict::Missing { missing }, Verdict::Stored, refused] {
+        for verdict in [Verdict::Missing { missing }, Verdict::Waits, Verdict::Stored, refused] {
             let answer = Answer::new(3, verdict);
             assert_eq!(Answer::read(&answer.object().unwrap()), Ok(answer));
         }

@@ -6,9 +6,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use common::{Daemon, Output, Place, Running, names, noise, until};
@@ -83,7 +84,6 @@ fn files_of_all_sizes_arrive_whole() {
         assert_eq!((object["file"].as_str(), object["bytes"].as_u64()), (Some(*name), Some(*size as u64)));
         assert_eq!(object["outcome"], "stored");
         assert_eq!(to.arrived(name), noise(*size, 7), "{name}");
-        assert_eq!(fs::metadata(to.place.srv(name)).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(to.daemon.next_object()["outcome"], "stored");
     }
     assert_eq!(names(&to.place.srv("")).len(), sizes.len(), "nothing hidden is left");
@@ -92,6 +92,109 @@ fn files_of_all_sizes_arrive_whole() {
     assert_eq!(out.code, 0, "{out:?}");
     assert!(out.stdout.contains("5.0 MB were there"), "{out:?}");
     assert_eq!(to.daemon.interrupt("INT").0, 0);
+}
+
+/// What `find -printf` says of all that is in a directory.
+fn listing(dir: &Path) -> String {
+    let mut find = std::process::Command::new("find");
+    let out = find.args([".", "-printf", "%P %y %m %T@ %s\\n"]).current_dir(dir).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    // A directory's size is the file system's affair.
+    let mut lines: Vec<_> = text.lines().map(|line| line.rsplit_once(' ').unwrap()).collect();
+    lines.sort();
+    lines
+        .iter()
+        .map(|(line, size)| if line.contains(" d ") { format!("{line}\n") } else { format!("{line} {size}\n") })
+        .collect()
+}
+
+#[test]
+fn directories_arrive_with_modes_and_times() {
+    let to = Receiver::start(&["--from-anyone"]);
+    for dir in ["photos/2026/.raw", "photos/empty"] {
+        fs::create_dir_all(to.place.here(dir)).unwrap();
+    }
+    for (name, mode, size) in
+        [("a", 0o644, 0), ("2026/b", 0o755, 10), ("2026/.raw/c", 0o400, 100_000), ("2026/d", 0o600, 3)]
+    {
+        let path = to.place.here("photos").join(name);
+        fs::write(&path, noise(size, 1)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::File::open(&path)
+            .unwrap()
+            .set_modified(SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123))
+            .unwrap();
+    }
+    for (dir, mode, secs) in [("photos/2026", 0o750, 5), ("photos/empty", 0o711, 6), ("photos", 0o755, 7)] {
+        fs::set_permissions(to.place.here(dir), fs::Permissions::from_mode(mode)).unwrap();
+        fs::File::open(to.place.here(dir))
+            .unwrap()
+            .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(secs))
+            .unwrap();
+    }
+    let out = to.sent(&["photos"], &["--json"]);
+    assert_eq!((out.code, outcomes(&out)), (0, vec!["stored".into(); 4]), "{out:?}");
+    assert_eq!(listing(&to.place.srv("photos")), listing(&to.place.here("photos")));
+    assert_eq!(fs::read(to.place.srv("photos/2026/.raw/c")).unwrap(), noise(100_000, 1));
+    // Sent again it is there already; a set-id bit stays here, and a link is no file.
+    fs::set_permissions(to.place.here("photos/a"), fs::Permissions::from_mode(0o6755)).unwrap();
+    fs::rename(to.place.here("photos/a"), to.place.here("photos/e")).unwrap();
+    symlink("e", to.place.here("photos/link")).unwrap();
+    let out = to.sent(&["photos/"], &[]);
+    out.expect(1, &["photos/link: is a symbolic link"]);
+    assert_eq!(fs::metadata(to.place.srv("photos/e")).unwrap().mode() & 0o7777, 0o755);
+    assert!(fs::symlink_metadata(to.place.srv("photos/link")).is_err());
+}
+
+#[test]
+fn standard_input_arrives_under_the_name_given() {
+    let to = Receiver::start(&["--from-anyone"]);
+    to.sent(&["-"], &[]).expect(2, &["--name"]);
+    let identity = to.place.state().join("send.key");
+    let addr = to.daemon.addr.to_string();
+    let args = ["send", "-", &addr, "--key", &to.key, "--identity", identity.to_str().unwrap(), "--name", "boot.log"];
+    let mut command = to.place.command(&args);
+    to.file("log", &noise(200_000, 4));
+    command.stdin(fs::File::open(to.place.here("log")).unwrap());
+    Running::start(command).finish().expect(0, &[]);
+    assert_eq!(to.arrived("boot.log"), noise(200_000, 4));
+    assert_eq!(fs::metadata(to.place.srv("boot.log")).unwrap().mode() & 0o777, 0o600, "no mode was given");
+    to.sent(&["log"], &["--name", "logs/today"]).expect(0, &[]);
+    assert_eq!(to.arrived("logs/today"), noise(200_000, 4));
+}
+
+#[test]
+fn receiver_makes_its_directory_but_none_above() {
+    let place = Place::new();
+    let recv = |dir: &str| place.command(&["recv", dir, "--listen", "127.0.0.1:0", "--from-anyone", "--json"]);
+    Running::start(recv("a/b")).finish().expect(1, &["a/b: no such file or directory"]);
+    fs::write(place.here("file"), "").unwrap();
+    Running::start(recv("file")).finish().expect(1, &["file: is not a directory"]);
+    let daemon = Daemon::start(recv("inbox"));
+    assert_eq!(fs::metadata(place.here("inbox")).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(daemon.interrupt("TERM").0, 0);
+}
+
+/// Such a file system, as many a FUSE one, says that it has 0 blocks in all.
+#[test]
+fn file_arrives_on_a_file_system_without_figures() {
+    let name = "file_arrives_on_a_file_system_without_figures";
+    if !common::is_root() {
+        return skip::skipped(name, "needs root, for a mount");
+    }
+    let place = Place::new();
+    let script = "mount -t ramfs ramfs \"$0\" && exec \"$@\"";
+    let (dir, key) = (place.srv(""), place.state().join("recv.key"));
+    let recv = place.command(&["recv", dir.to_str().unwrap(), "--listen", "127.0.0.1:0", "--from-anyone", "--json"]);
+    let mut inside = std::process::Command::new("unshare");
+    inside.args(["--mount", "--", "sh", "-ec", script]).arg(&dir).arg(recv.get_program()).args(recv.get_args());
+    inside.arg("--key").arg(&key).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let daemon = Daemon::start(inside);
+    let to = Receiver { key: keys::load(&key).unwrap().public().to_string(), place, daemon };
+    to.file("a", &noise(100_000, 1));
+    let out = to.sent(&["a"], &[]);
+    out.expect(0, &[]);
+    assert!(out.stdout.starts_with("a: stored"), "{out:?}");
 }
 
 #[test]
@@ -275,7 +378,23 @@ fn what_a_hostile_sender_says_stays_outside() {
     let patience = Duration::from_secs(20);
     let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
     let hash = "00".repeat(32);
-    for name in ["../outside", "/tmp/x", "..", "", "a/b", "a\\u0000b", ".hidden", "a\\nb"] {
+    fs::create_dir(to.place.here("elsewhere")).unwrap();
+    symlink(to.place.here("elsewhere"), to.place.srv("link")).unwrap();
+    for name in [
+        "../outside",
+        "/tmp/x",
+        "..",
+        "",
+        "a//b",
+        "a/../../b",
+        "link/x",
+        "link/",
+        "/",
+        "../",
+        "a/\\u0000b",
+        ".hidden",
+        "a\\nb",
+    ] {
         let head = format!(r#"{{"remora":1,"file":1,"name":"{name}","size":1,"hash":"{hash}","at":0}}"#);
         let object = Bytes::from(head + "\nx");
         assert_eq!(from.send(&peer, object, Options::default()).unwrap().outcome, Outcome::Delivered);
@@ -286,7 +405,8 @@ fn what_a_hostile_sender_says_stays_outside() {
     for junk in [&b""[..], b"hello\n", &[b'{'; 100_000]] {
         from.send(&peer, Bytes::copy_from_slice(junk), Options::default()).unwrap();
     }
-    assert_eq!(names(&to.place.srv("")), [""; 0]);
+    assert_eq!(names(&to.place.srv("")), ["link"]);
+    assert_eq!(names(&to.place.here("elsewhere")), [""; 0]);
     assert!(!to.place.srv("../outside").exists());
     to.file("after", b"all");
     assert_eq!(to.sent(&["after"], &[]).code, 0, "it still works");
@@ -316,12 +436,8 @@ fn refusals_and_failures_are_told_to_the_sender() {
     to.file("a", b"new");
     to.file("big", &noise((1 << 20) + 1, 3));
     to.file("fine", b"fine");
-    fs::create_dir(to.place.here("dir")).unwrap();
-    let out = to.sent(&["a", "big", "dir", "absent", "fine"], &[]);
-    out.expect(
-        1,
-        &["a: a file of this name", "big: larger than 1.0 MB", "dir: is a directory", "absent: no such file"],
-    );
+    let out = to.sent(&["a", "big", "absent", "fine"], &[]);
+    out.expect(1, &["a: a file of this name", "big: larger than 1.0 MB", "absent: no such file"]);
     assert!(out.stdout.starts_with("fine: stored, 4 B"), "{out:?}");
     assert_eq!(to.arrived("a"), b"old");
     fs::remove_dir_all(to.place.srv("")).unwrap();

@@ -9,12 +9,14 @@ use remora_atp::session::PublicKey;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
-Takes files that remora send sends, and puts them into DIR. A file appears under
-its name whole or not at all. Names that lead elsewhere, hidden names and names
-with control characters or such as rearrange text are refused; a file that is
-there is kept unless --overwrite is given. Files are their owner's alone (mode
-0600). What has arrived of a file whose sender went away is kept while this
-runs, and not sent again.
+Takes files and directories that remora send sends, and puts them into DIR. A
+file appears under its name whole or not at all. Names that lead elsewhere, that
+are hidden in DIR, or that have control characters or such as rearrange text are
+refused; a file that is there is kept unless --overwrite is given. Files get the
+permission bits that the sender gives less those of the umask (0600 if it gives
+none), never a set-id bit, and its time. What has arrived of a file whose sender
+went away is kept while this runs, and not sent again. Each sender has its share
+of the places for unfinished files; what is beyond that waits.
 
 Examples:
   remora recv inbox --listen 0.0.0.0:4100 --from PUBLIC-KEY
@@ -30,7 +32,7 @@ number of those that were not read in time.";
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("guests").required(true).args(["from", "from_anyone"]))]
 pub(crate) struct Recv {
-    /// Where files go
+    /// Where files go; made, for its owner alone (0700), if only this directory is missing
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Where to listen, over UDP; port 0 picks a free one

@@ -10,20 +10,24 @@ use remora_atp::session::PublicKey;
 use crate::{parcel, units};
 
 pub(crate) const HELP: &str = "\
-Sends files to a remora recv. The most urgent go first; what the link cannot
-carry by the deadline is given up as soon as that is clear. While the link is
-away everything is held, for a day at most. A file that was interrupted goes on
-where it was if it is sent again while the receiver runs.
+Sends files and directories to a remora recv, with their modes and times. The
+most urgent go first; what the link cannot carry by the deadline is given up as
+soon as that is clear. While the link is away everything is held, for a day at
+most. A file that was interrupted goes on where it was if it is sent again while
+the receiver runs. What is in a directory is named as cp -r names it; symbolic
+links in it are not sent. The file - is standard input, and takes --name.
 
 Examples:
   remora send notes.txt 192.0.2.7:4100 --key PUBLIC-KEY
   remora send *.jpg field.example.net:4100 --key PUBLIC-KEY --priority low
   remora send alarm.json 192.0.2.7:4100 --key PUBLIC-KEY --priority high \\
       --deadline 5s
+  remora send photos 192.0.2.7:4100 --key PUBLIC-KEY
+  journalctl -b | remora send - 192.0.2.7:4100 --key PUBLIC-KEY --name boot.log
 
 Exit codes, the worst of all files:
   0    all are on the receiver's disk
-  1    refused by the receiver, or a file cannot be read
+  1    refused by the receiver, or a file cannot be read or sent
   2    wrong usage
   3    nobody answers, or the receiver is gone
   5    not by the deadline: rejected, given up or expired
@@ -36,12 +40,15 @@ kept_bytes (which the receiver had from before), seconds.";
 /// `remora send`.
 #[derive(Args, Debug)]
 pub(crate) struct Send {
-    /// What to send, and where to
+    /// Files, directories, or - for standard input; and last the receiver
     #[arg(value_name = "FILE... HOST:PORT", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// The receiver's public key, which it prints
     #[arg(long, value_name = "KEY")]
     pub(crate) key: PublicKey,
+    /// What the only FILE is called over there [default: its own name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
     /// File with this end's key; made if there is none [default: as remora keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,

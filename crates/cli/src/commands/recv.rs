@@ -2,20 +2,28 @@
 
 mod desk;
 mod known;
+mod shares;
 mod store;
+mod tree;
 mod unfinished;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::time::Duration;
 
 use remora_atp::session::{Config, Guests, PublicKey};
 use remora_atp::{Options, Priority};
 use remora_host::atp::{AtpEndpoint, AtpError, Received, Remote, Settings};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use serde::Serialize;
-use tokio::task::block_in_place;
+use tokio::task::{Id, JoinSet, block_in_place};
 
 use super::gateway::Missed;
 use super::keys;
@@ -25,13 +33,14 @@ use crate::parcel::{Announcement, Answer, Verdict};
 use crate::printer::Printer;
 use crate::{interrupt, out, units};
 use desk::{Desk, Message, Told};
+use shares::{Census, Holder, Limits};
 use store::Rules;
 
 /// How long the last answer may take to get there before we go.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
-/// Answers that wait for a sender that is away; more are not given.
-const ANSWERS_MAX: usize = 4096;
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Answers that wait for senders that are away; more are not given.
+const ANSWERS: Limits = Limits { of_key: 128, of_host: 512, all: 4096 };
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Lines that wait to be read. A name has 255 bytes at most.
 const LINES_MAX: usize = 1 << 14;
 /// How long the last ones may take.
@@ -57,18 +66,16 @@ struct Line<'a> {
 
 pub(crate) async fn run(args: Recv) -> Result {
     let stop = interrupt::catch();
-    let is_dir = block_in_place(|| std::fs::metadata(&args.dir)).map_err(Error::local(args.dir.display()))?.is_dir();
-    if !is_dir {
-        return Err(Error::refused(args.dir.display(), "is not a directory"));
-    }
+    block_in_place(|| make_dir(&args.dir)).map_err(Error::local(args.dir.display()))?;
     let identity = keys::identity(args.key.as_deref())?;
     let guests = if args.from_anyone { Guests::Anyone } else { Guests::Only(args.from.iter().copied().collect()) };
     let mut session = Config { guests, ..Config::default() };
-    (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS_MAX, ANSWER_BYTES_MAX);
+    (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS.all, ANSWER_BYTES_MAX);
     let settings = Settings { session, ..Settings::receiver(args.listen) };
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(cannot_start)?;
+    let is_open = args.from_anyone;
     let mut voice =
-        Voice { json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
+        Voice { is_open, json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
     voice.announce(&args, &endpoint)?;
     let result = take_files(&args, &endpoint, &mut voice, stop).await;
     endpoint.close().await;
@@ -78,14 +85,33 @@ pub(crate) async fn run(args: Recv) -> Result {
     result.and(owned_up).and(printed)
 }
 
+/// Makes the directory that files go into, for its owner alone, if only that is missing.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    if fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::Error::other("is not a directory")) }
+}
+
+/// The permission bits that files do not get.
+fn umasked() -> u32 {
+    // It is set to be read. Nothing is made meanwhile.
+    let mask = umask(Mode::RWXG | Mode::RWXO);
+    umask(mask);
+    mask.as_raw_mode()
+}
+
 fn cannot_start(e: AtpError) -> Error {
     Error::refused("cannot start", e.to_string())
 }
 
 /// Takes files until there were enough, or a signal comes.
 async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop: impl Future<Output = u8>) -> Result {
-    let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max: args.max_size.unwrap_or(u64::MAX) };
+    let size_max = args.max_size.unwrap_or(u64::MAX);
+    let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max, umask: umasked() };
     let (mut desk, mut left) = (Desk::new(rules), Left { files: args.once, counted: BTreeSet::new() });
+    let mut answers = Answers::default();
     tokio::pin!(stop);
     loop {
         let told = tokio::select! {
@@ -93,19 +119,20 @@ async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop
             e = voice.out.failed() => return Err(e),
             received = endpoint.recv() => {
                 let message = voice.read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
-                block_in_place(|| message.and_then(|message| desk.take(message))).into_iter().collect()
+                block_in_place(|| message.map_or(Vec::new(), |message| desk.take(message)))
             }
             done = desk.next() => block_in_place(|| desk.settle(done)),
+            () = answers.next() => continue,
         };
         for Told { to, from, said, verdict } in told {
             let is_enough = verdict == Verdict::Stored && left.is_last(&said);
-            let answer = answer(&to, said.file, verdict.clone());
-            voice.tell(from, &said, &verdict)?;
+            answers.give(&to, from, said.file, verdict.clone());
+            voice.tell(from.key, &said, &verdict)?;
             if is_enough {
-                // The last answer is to get there, unless somebody is in a hurry.
+                // The last answers are to get there, unless somebody is in a hurry.
                 tokio::select! {
                     _ = &mut stop => {}
-                    _ = tokio::time::timeout(FAREWELL_MAX, answer) => {}
+                    _ = tokio::time::timeout(FAREWELL_MAX, answers.all()) => {}
                 }
                 return Ok(());
             }
@@ -122,7 +149,7 @@ struct Left {
 impl Left {
     /// Whether this file, which is there now, is the last.
     fn is_last(&mut self, said: &Announcement) -> bool {
-        let Some(left) = &mut self.files else { return false };
+        let Some(left) = self.files.as_mut().filter(|_| !said.is_dir()) else { return false };
         *left -= u64::from(self.counted.insert((said.name.clone(), *said.hash.as_bytes())));
         *left == 0
     }
@@ -130,6 +157,8 @@ impl Left {
 
 /// What is said while it runs. Who does not read it holds nobody up.
 struct Voice {
+    /// Strangers are let in.
+    is_open: bool,
     json: bool,
     out: Printer,
     err: Printer,
@@ -157,12 +186,19 @@ impl Voice {
     /// What an object says, if it is one of ours.
     fn read(&mut self, received: Received) -> Option<Message<Remote>> {
         // One whose connection is over already cannot be answered either.
-        let from = received.from.key()?;
+        let key = received.from.key()?;
+        let from = match self.is_open {
+            true => {
+                let status = received.from.status().ok()?;
+                Holder::stranger(key, status.came_from.unwrap_or(status.addr))
+            }
+            false => Holder { key, host: None },
+        };
         match Announcement::read(received.object) {
             Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
             Err(e) => {
                 let why = out::shown(e.to_string().as_bytes());
-                self.err.print(format!("remora: recv: an object of {from} is {why}"));
+                self.err.print(format!("remora: recv: an object of {key} is {why}"));
                 None
             }
         }
@@ -170,7 +206,8 @@ impl Voice {
 
     fn tell(&mut self, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
         let (outcome, why) = match verdict {
-            Verdict::Missing { .. } => return Ok(()),
+            Verdict::Missing { .. } | Verdict::Waits => return Ok(()),
+            Verdict::Stored if said.is_dir() => return Ok(()),
             Verdict::Stored => ("stored", None),
             Verdict::Refused { why } => ("refused", Some(why.as_str())),
         };
@@ -193,15 +230,40 @@ impl Voice {
     }
 }
 
-/// Sends the answer. It goes on its way whether or not it is waited for.
-fn answer(to: &Remote, file: u32, verdict: Verdict) -> impl Future<Output = ()> + use<> {
-    let options = Options { priority: Priority::HIGH, ..Options::default() };
-    let object = Answer::new(file, verdict).object().ok();
-    // A sender that is gone gets no answer; it will ask again.
-    let request = object.and_then(|object| to.send(object, options).ok());
-    async move {
-        if let Some(request) = request {
-            let _ = request.await;
+/// The answers that have not reached their senders yet.
+#[derive(Default)]
+struct Answers {
+    under_way: JoinSet<()>,
+    to: BTreeMap<Id, Holder>,
+}
+
+impl Answers {
+    /// Sends an answer, unless too many to this sender are under way: then it does not read them.
+    fn give(&mut self, to: &Remote, holder: Holder, file: u32, verdict: Verdict) {
+        if Census::of(self.to.values().copied()).shortage(ANSWERS, holder).is_some() {
+            return;
         }
+        let options = Options { priority: Priority::HIGH, ..Options::default() };
+        let object = Answer::new(file, verdict).object().ok();
+        // A sender that is gone gets no answer; it will ask again.
+        let Some(request) = object.and_then(|object| to.send(object, options).ok()) else { return };
+        let task = self.under_way.spawn(async move {
+            let _ = request.await;
+        });
+        self.to.insert(task.id(), holder);
+    }
+
+    /// Waits until one has got there, or cannot.
+    async fn next(&mut self) {
+        match self.under_way.join_next_with_id().await {
+            Some(Ok((id, ()))) => drop(self.to.remove(&id)),
+            Some(Err(e)) => drop(self.to.remove(&e.id())),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until all have.
+    async fn all(&mut self) {
+        while self.under_way.join_next().await.is_some() {}
     }
 }

@@ -3,12 +3,10 @@
 mod line;
 mod patience;
 mod shipment;
+mod sources;
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +25,8 @@ use crate::exit::{self, Error, Result};
 use crate::parcel::PART_MAX;
 use crate::{address, interrupt, out, units};
 use patience::Unanswered;
-use shipment::{Failure, Kind, Lane, Sent, Source};
+use shipment::{Failure, Kind, Lane, Sent};
+use sources::{Source, Sources, Unsent};
 
 /// Parts in memory at once, in KiB: two of the largest, and less than a receiver keeps of a peer.
 const ROOM_KIB: usize = 2 * (PART_MAX >> 10) as usize;
@@ -38,6 +37,9 @@ const RECEIVED_MAX: usize = 256;
 const RECEIVED_BYTES_MAX: usize = 1 << 20;
 /// How long what was interrupted may take to tidy up, and to say so.
 const TIDY_MAX: Duration = Duration::from_millis(500);
+
+const UNHEARD: &str = "hint: is remora recv running there, on this port, and does UDP get through?";
+const FULL: &str = "hint: all its places for senders are taken; try again later";
 
 /// What `--json` prints of each file.
 #[derive(Serialize)]
@@ -106,20 +108,20 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
         return Err(Error::Usage("it needs a file, or several, and where to: remora send FILE... HOST:PORT".into()));
     };
     let to = &to.to_string_lossy();
-    let (sources, nameless) = sources(paths)?;
-    now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(sources.iter().map(|source| source.name.clone()));
+    let Sources { files, dirs, unsent, .. } = block_in_place(|| sources::find(paths, args.name.as_deref()))?;
+    now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(files.iter().map(|file| file.name.clone()));
     let identity = block_in_place(|| keys::identity(args.identity.as_deref()));
     let resolved = block_in_place(|| address::resolve_all(to, || no_receiver(to)));
     if let Err(e @ Error::Usage(_)) = resolved {
         return Err(e);
     }
-    let given = sources.len();
-    for path in &nameless {
-        let why = Failure::new(Kind::Refused, "its name is not UTF-8, as names over there are");
-        show(&args, &path.to_string_lossy(), &Err(why), Duration::ZERO)?;
+    let given = files.len();
+    for Unsent { name, why } in &unsent {
+        show(&args, name, &Err(why.clone()), Duration::ZERO)?;
     }
-    let sources = block_in_place(|| readable(&args, sources, &now))?;
-    let all_sent = nameless.is_empty() && sources.len() == given;
+    let mut sources = block_in_place(|| readable(&args, files, &now))?;
+    let all_sent = unsent.is_empty() && sources.len() == given;
+    sources.extend(dirs);
     let (identity, addrs) = match identity.and_then(|identity| Ok((identity, resolved?.1))) {
         Ok(both) => both,
         Err(e) => return none_tried(&args, &sources, e, (started, &now)),
@@ -140,8 +142,8 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
 /// Those that can be opened; the others are told now, for nobody over there can change that.
 fn readable(args: &Send, sources: Vec<Source>, now: &Interruptible) -> Result<Vec<Source>> {
     let mut readable = Vec::new();
-    for source in sources {
-        match shipment::look_at(&source) {
+    for mut source in sources {
+        match source.prepare() {
             Ok(()) => readable.push(source),
             Err(why) => {
                 now.tell(&source.name);
@@ -177,24 +179,6 @@ fn printed(result: Result) -> Result {
     }
 }
 
-/// What each file is called over there: its own name. Beside them the names of those that cannot be called so.
-fn sources(paths: &[PathBuf]) -> Result<(Vec<Source>, Vec<&OsStr>)> {
-    let (mut names, mut sources, mut nameless) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for path in paths {
-        let name = path.file_name();
-        let name = name.ok_or_else(|| Error::Usage(format!("{} has no name to send it under", path.display())))?;
-        let Some(name) = name.to_str() else {
-            nameless.push(name);
-            continue;
-        };
-        if !names.insert(name) {
-            return Err(Error::Usage(format!("two files are called {}", out::shown(name.as_bytes()))));
-        }
-        sources.push(Source { path: path.clone(), name: name.to_owned() });
-    }
-    Ok((sources, nameless))
-}
-
 /// How it went in all, where some files could not even be tried.
 fn and_others(result: Result, all_tried: bool) -> Result {
     match result {
@@ -228,18 +212,23 @@ async fn connect(
     let timeout = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
     let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
     // The deadline is a moment of the world; silence is time in which this process could have heard something.
-    match tokio::time::timeout(left, clock::timeout(timeout, up)).await {
-        Ok(Ok(Ok(remote))) => Ok(remote),
-        Ok(Ok(Err(AtpError::Refused(Refusal::WrongKey)))) => {
+    let Ok(heard) = tokio::time::timeout(left, clock::timeout(timeout, up)).await else {
+        return Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered"));
+    };
+    let Ok(answer) = heard else {
+        let why = format!("nobody has answered for {} s", timeout.as_secs_f64());
+        return Err(Failure::new(Kind::Lost, why).with_hint(UNHEARD));
+    };
+    match answer {
+        Ok(remote) => Ok(remote),
+        Err(AtpError::Refused(Refusal::WrongKey)) => {
             Err(refused("who answers there has another key than the one given with --key".into()))
         }
-        Ok(Ok(Err(AtpError::Refused(Refusal::NotAdmitted)))) => {
-            Err(refused(shipment::not_let_in(endpoint.public_key())))
-        }
-        Ok(Ok(Err(AtpError::Connect(e)))) => Err(refused(e.to_string())),
-        Ok(Ok(Err(e))) => Err(Failure::new(Kind::Lost, e.to_string())),
-        Err(_) => Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered")),
-        Ok(Err(_)) => Err(Failure::new(Kind::Lost, format!("nobody has answered for {} s", timeout.as_secs_f64()))),
+        Err(AtpError::Refused(Refusal::NotAdmitted)) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
+        Err(e @ AtpError::Refused(Refusal::Silent)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(UNHEARD)),
+        Err(e @ AtpError::Refused(Refusal::Full)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(FULL)),
+        Err(AtpError::Connect(e)) => Err(refused(e.to_string())),
+        Err(e) => Err(Failure::new(Kind::Lost, e.to_string())),
     }
 }
 
@@ -254,9 +243,7 @@ fn none_tried(args: &Send, sources: &[Source], e: Error, when: (Instant, &Interr
 fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, when: (Instant, &Interruptible)) -> Result {
     block_in_place(|| {
         exit::show("send", &Error::refused(to, why.why.as_str()));
-        if why.kind == Kind::Lost {
-            out::say("hint: is remora recv running there, on this port, and does UDP get through?");
-        }
+        why.hint.into_iter().for_each(out::say);
     });
     none_of(args, sources, why, when)?;
     Err(Error::Reported(why.kind.code()))
@@ -265,7 +252,7 @@ fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, when: (In
 /// Tells programs of each file that it has failed.
 fn none_of(args: &Send, sources: &[Source], why: &Failure, (started, now): (Instant, &Interruptible)) -> Result {
     let seconds = started.elapsed().as_secs_f64();
-    for Source { name, .. } in sources.iter().filter(|_| args.json) {
+    for Source { name, .. } in sources.iter().filter(|source| args.json && !source.is_dir()) {
         let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
         now.tell(name);
         printed(out::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds }))?;
@@ -300,14 +287,20 @@ async fn send_all(
     aside.spawn(line::answers(endpoint.clone(), verdicts));
     aside.spawn(line::weather(endpoint.clone(), lane.remote.id(), tell, progress.clone(), args.quiet));
     let mut under_way = JoinSet::new();
-    let mut worst = 0;
+    let (mut worst, mut rank) = (0, usize::MAX);
     for (number, (source, verdicts)) in (0..).zip(sources.into_iter().zip(files)) {
-        while under_way.len() >= FILES_AT_ONCE
+        // A directory gets its time when nothing more comes into it.
+        let next = std::mem::replace(&mut rank, source.rank());
+        while (under_way.len() >= FILES_AT_ONCE || rank < next && !under_way.is_empty())
             && let Some(done) = under_way.join_next().await
         {
             worst = report(args, &progress, now, done)?.max(worst);
         }
-        progress.expect(std::fs::metadata(&source.path).map_or(0, |m| m.len()));
+        progress.expect(if source.is_dir() {
+            0
+        } else {
+            source.open().and_then(|f| f.metadata()).map_or(0, |m| m.len())
+        });
         let (lane, name) = (lane.clone(), source.name.clone());
         under_way.spawn(async move {
             let began = Instant::now();
@@ -350,6 +343,7 @@ fn show(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) ->
 fn show_end(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration) -> Result {
     let (bytes, kept_bytes) = end.as_ref().map_or((0, 0), |sent| (sent.bytes, sent.kept));
     let (outcome, why) = match end {
+        Ok(_) if name.ends_with('/') => return Ok(()),
         Ok(sent) if !args.json => return tell(name, sent, took),
         Err(e) if !args.json => {
             out::say(format_args!("remora: send: {}: {}", out::shown(name.as_bytes()), e.why));

@@ -1,17 +1,18 @@
 //! Who asked for what, and is to be answered when it is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::pending;
 
 use bytes::Bytes;
-use remora_atp::session::PublicKey;
+use tokio::time::{Instant, sleep_until};
 
+use super::shares::{Census, Holder, Limits, Shortage};
 use super::store::{Owner, Rules, Step, Store};
 use super::work::{Found, Works};
 use crate::parcel::{Announcement, Verdict};
 
-/// Messages of one sender, and of all, that wait for work on their files.
-const OF_ONE_MAX: usize = 64;
-const WAITING_MAX: usize = 1024;
+/// Messages that wait for work on their files, and as many questions that wait for a place.
+const WAITING: Limits = Limits { of_key: 64, of_host: 128, all: 1024 };
 /// Bytes of a file that one of them may have with it: files of so many are sent unasked.
 const BYTES_MAX: usize = 64 << 10;
 
@@ -20,7 +21,7 @@ const BYTES_MAX: usize = 64 << 10;
 pub(super) struct Message<T> {
     /// Where answers go.
     pub(super) to: T,
-    pub(super) from: PublicKey,
+    pub(super) from: Holder,
     pub(super) said: Announcement,
     pub(super) data: Bytes,
 }
@@ -29,14 +30,14 @@ pub(super) struct Message<T> {
 #[derive(Debug)]
 pub(super) struct Told<T> {
     pub(super) to: T,
-    pub(super) from: PublicKey,
+    pub(super) from: Holder,
     pub(super) said: Announcement,
     pub(super) verdict: Verdict,
 }
 
 impl<T> Message<T> {
     fn owner(&self) -> Owner {
-        (self.from, self.said.name.clone())
+        (self.from.key, self.said.name.clone())
     }
 
     fn told(self, verdict: Verdict) -> Told<T> {
@@ -62,23 +63,54 @@ pub(super) struct Desk<T> {
     works: Works,
     /// The first one of each owner had the work done.
     waiting: BTreeMap<Owner, Vec<Message<T>>>,
+    /// Questions about files for which there was no place.
+    queue: VecDeque<Message<T>>,
+    /// When a silent file will make room for one of those.
+    next_place: Option<Instant>,
 }
 
-impl<T> Desk<T> {
+/// What has happened aside.
+#[derive(Debug)]
+pub(super) enum Done {
+    Work(Owner, Found),
+    /// An unfinished file has been silent for so long that it makes room.
+    Silence,
+}
+
+impl<T: Clone> Desk<T> {
     pub(super) fn new(rules: Rules) -> Desk<T> {
-        Desk { store: Store::new(rules), works: Works::default(), waiting: BTreeMap::new() }
+        Desk {
+            store: Store::new(rules),
+            works: Works::default(),
+            waiting: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next_place: None,
+        }
     }
 
-    /// Takes a message; what is to be answered now, if anything.
-    pub(super) fn take(&mut self, message: Message<T>) -> Option<Told<T>> {
+    /// Takes a message; all that is to be answered now.
+    pub(super) fn take(&mut self, message: Message<T>) -> Vec<Told<T>> {
+        let mut told = match self.consider(message) {
+            Ok(told) => told.into_iter().collect(),
+            Err(message) => self.enqueue(*message),
+        };
+        if self.store.has_room() {
+            told.extend(self.serve_queue());
+        }
+        told
+    }
+
+    /// What is to be answered now, if anything. Gives back a message whose file needs a place that is not there.
+    fn consider(&mut self, message: Message<T>) -> Result<Option<Told<T>>, Box<Message<T>>> {
         match self.store.take(message.from, &message.said, &message.data) {
-            Step::Answer(verdict) => verdict.map(|verdict| message.told(verdict)),
+            Step::Answer(verdict) => Ok(verdict.map(|verdict| message.told(verdict))),
             Step::Aside(work) => {
-                self.works.begin(work);
+                self.works.begin(*work);
                 self.waiting.entry(message.owner()).or_default().push(message.bare());
-                None
+                Ok(None)
             }
-            Step::Wait => self.hold(message),
+            Step::Wait => Ok(self.hold(message)),
+            Step::Queue => Err(Box::new(message)),
         }
     }
 
@@ -86,12 +118,8 @@ impl<T> Desk<T> {
         let owner = message.owner();
         let is_same = self.store.worked_on(&owner).is_some_and(|file| message.is_about(file));
         let message = if is_same { message.bare() } else { message };
-        let of = |from: Option<PublicKey>| {
-            let of = self.waiting.iter().filter(|((by, _), _)| from.is_none_or(|from| from == *by));
-            of.map(|(_, messages)| messages.len()).sum::<usize>()
-        };
-        let is_full = of(Some(message.from)) >= OF_ONE_MAX || of(None) >= WAITING_MAX;
-        if is_full || message.data.len() > BYTES_MAX {
+        let held = Census::of(self.waiting.values().flatten().map(|waiting| waiting.from));
+        if held.shortage(WAITING, message.from).is_some() || message.data.len() > BYTES_MAX {
             let why = "the receiver is at work on a file of this name: try again later".into();
             return Some(message.told(Verdict::Refused { why }));
         }
@@ -99,15 +127,91 @@ impl<T> Desk<T> {
         None
     }
 
+    /// Has a question wait for a place, and says so. Where too many wait, the last one of a sender with more is refused.
+    fn enqueue(&mut self, message: Message<T>) -> Vec<Told<T>> {
+        let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
+        // A part that is kept here would take memory.
+        if message.said.at.is_some() {
+            return vec![refused(message)];
+        }
+        let held = Census::of(self.queue.iter().map(|queued| queued.from));
+        let mut told = Vec::new();
+        match held.shortage(WAITING, message.from) {
+            None => {}
+            Some(Shortage::All) => {
+                let last = self.queue.iter().rposition(|queued| held.outweighs(queued.from, message.from));
+                match last.and_then(|last| self.queue.remove(last)) {
+                    Some(last) => told.push(refused(last)),
+                    None => return vec![refused(message)],
+                }
+            }
+            Some(_) => return vec![refused(message)],
+        }
+        self.wake_for(message.from);
+        let waits =
+            Told { to: message.to.clone(), from: message.from, said: message.said.clone(), verdict: Verdict::Waits };
+        told.push(waits);
+        self.queue.push_back(message);
+        told
+    }
+
+    /// Takes the questions again for which there is a place by now.
+    fn serve_queue(&mut self) -> Vec<Told<T>> {
+        let (mut told, mut left) = (Vec::new(), VecDeque::new());
+        // Places only become fewer on the way.
+        let mut without = BTreeSet::new();
+        self.next_place = None;
+        while let Some(message) = self.queue.pop_front() {
+            let from = message.from;
+            if without.contains(&from) || self.wake_for(from) {
+                without.insert(from);
+                left.push_back(message);
+                continue;
+            }
+            match self.consider(message) {
+                Ok(answer) => told.extend(answer),
+                Err(message) => left.push_back(*message),
+            }
+        }
+        self.queue = left;
+        told
+    }
+
+    /// Whether there is no place for this sender now; then a silent file may make room for it later.
+    fn wake_for(&mut self, from: Holder) -> bool {
+        let Err(at) = self.store.make_place(from) else { return false };
+        self.next_place = self.next_place.into_iter().chain(at).min();
+        true
+    }
+
     /// The next thing that is done, to be settled.
-    pub(super) async fn next(&mut self) -> (Owner, Found) {
-        self.works.next().await
+    pub(super) async fn next(&mut self) -> Done {
+        let silence = async {
+            match self.next_place {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            (owner, found) = self.works.next() => Done::Work(owner, found),
+            () = silence => Done::Silence,
+        }
     }
 
     /// Takes what was done; all that is to be answered now.
-    pub(super) fn settle(&mut self, (owner, found): (Owner, Found)) -> Vec<Told<T>> {
-        let verdict = self.store.settle(&owner, found);
-        let mut waited = self.waiting.remove(&owner).unwrap_or_default().into_iter();
+    pub(super) fn settle(&mut self, done: Done) -> Vec<Told<T>> {
+        let mut told = match done {
+            Done::Work(owner, found) => self.settle_work(&owner, found),
+            Done::Silence => Vec::new(),
+        };
+        self.store.has_room();
+        told.extend(self.serve_queue());
+        told
+    }
+
+    fn settle_work(&mut self, owner: &Owner, found: Found) -> Vec<Told<T>> {
+        let verdict = self.store.settle(owner, found);
+        let mut waited = self.waiting.remove(owner).unwrap_or_default().into_iter();
         let Some(first) = waited.next() else { return Vec::new() };
         let (said, is_over) = (first.said.clone(), !matches!(verdict, Verdict::Missing { .. }));
         let mut told = vec![first.told(verdict.clone())];
@@ -120,6 +224,8 @@ impl<T> Desk<T> {
         told
     }
 }
+
+const TOO_MANY: &str = "too many files are on their way: try again later";
 
 #[cfg(test)]
 #[path = "desk_tests.rs"]

@@ -1,8 +1,11 @@
 //! Who waits for what, without a network.
 
 use std::fs;
+use std::time::Duration;
 
-use super::super::store::AT_ONCE_MAX;
+use remora_atp::session::PublicKey;
+
+use super::super::store::{AT_ONCE_MAX, PLACES};
 use super::*;
 
 const SIZE: usize = AT_ONCE_MAX as usize + 1;
@@ -16,7 +19,7 @@ struct Case {
 impl Case {
     fn new(overwrite: bool) -> Case {
         let dir = tempfile::tempdir().unwrap();
-        let desk = Desk::new(Rules { dir: dir.path().into(), overwrite, size_max: u64::MAX });
+        let desk = Desk::new(Rules { dir: dir.path().into(), overwrite, size_max: u64::MAX, umask: 0 });
         Case { dir, desk, asked: 0 }
     }
 
@@ -26,7 +29,8 @@ impl Case {
         let mut said = Announcement::new(0, name.into(), whole.len() as u64, blake3::hash(whole));
         said.at = at.map(|at| at as u64);
         let data = at.map_or(Bytes::new(), |at| Bytes::copy_from_slice(&whole[at..]));
-        self.desk.take(Message { to: self.asked, from: PublicKey::from_bytes([from; 32]), said, data })
+        let from = Holder { key: PublicKey::from_bytes([from; 32]), host: None };
+        self.desk.take(Message { to: self.asked, from, said, data }).into_iter().next()
     }
 
     async fn settled(&mut self) -> Vec<(u32, Verdict)> {
@@ -64,7 +68,7 @@ async fn what_is_whole_gets_its_name_aside() {
         assert!(case.say(from, name, bytes, Some(0)).is_none());
         assert!(case.say(from, name, bytes, Some(0)).is_none());
     }
-    assert_eq!(case.desk.works.running_for().len(), 2);
+    assert_eq!(case.desk.works.running(), 2);
     let mut told = Vec::new();
     for _ in 0..3 {
         told.extend(case.settled().await);
@@ -78,10 +82,10 @@ async fn what_is_whole_gets_its_name_aside() {
 async fn who_waits_is_bounded() {
     let mut case = Case::new(false);
     fs::write(case.dir.path().join("a"), vec![1; SIZE]).unwrap();
-    for n in 0..=OF_ONE_MAX {
-        assert_eq!(case.say(1, "a", &[1; SIZE], None).is_some(), n == OF_ONE_MAX, "{n}");
+    for n in 0..=WAITING.of_key {
+        assert_eq!(case.say(1, "a", &[1; SIZE], None).is_some(), n == WAITING.of_key, "{n}");
     }
-    assert_eq!(case.settled().await.len(), OF_ONE_MAX);
+    assert_eq!(case.settled().await.len(), WAITING.of_key);
 }
 
 /// Whether it was still being hashed, was about to be renamed, or waited for its turn.
@@ -94,4 +98,70 @@ async fn nothing_unfinished_is_left_when_work_is_cut_short() {
     drop(case.desk);
     let left = fs::read_dir(case.dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     assert_eq!(left.filter(|name| name.starts_with('.')).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// A question about a file that is not there, by each of as many senders as there are places for.
+fn fill(case: &mut Case) {
+    for (from, n) in (0..PLACES.all).map(|n| ((n / PLACES.of_key) as u8, n % PLACES.of_key)) {
+        let told = case.say(from, &format!("f{n}"), b"abc", None).unwrap();
+        assert!(matches!(told.verdict, Verdict::Missing { .. }));
+    }
+    case.desk.store.touch(later());
+}
+
+/// A time by which no test runs any more.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+#[tokio::test]
+async fn question_waits_until_another_file_is_done() {
+    let mut case = Case::new(false);
+    fill(&mut case);
+    assert_eq!(case.say(99, "a", b"abc", None).unwrap().verdict, Verdict::Waits);
+    assert_eq!(case.say(98, "small", b"whole", Some(0)).unwrap().verdict, Verdict::Stored, "it needs no place");
+    let mut said = Announcement::new(0, "f0".into(), 3, blake3::hash(b"abc"));
+    said.at = Some(0);
+    let from = Holder { key: PublicKey::from_bytes([0; 32]), host: None };
+    let told = case.desk.take(Message { to: 0, from, said, data: Bytes::from_static(b"abc") });
+    let told: Vec<_> = told.into_iter().map(|told| (told.from.key.as_bytes()[0], told.verdict)).collect();
+    assert_eq!(told, [(0, Verdict::Stored), (99, Verdict::Missing { missing: vec![(0, 3)] })]);
+}
+
+#[tokio::test]
+async fn question_waits_until_another_file_was_silent() {
+    let mut case = Case::new(false);
+    fill(&mut case);
+    assert_eq!(case.say(99, "a", b"abc", None).unwrap().verdict, Verdict::Waits);
+    let asked = case.asked;
+    assert_eq!(case.desk.settle(Done::Silence).len(), 0, "all are busy");
+    assert!(case.desk.next_place.is_some());
+    case.desk.store.touch(Instant::now() - Duration::from_secs(10));
+    case.desk.next_place = Some(Instant::now());
+    assert_eq!(case.settled().await, [(asked, Verdict::Missing { missing: vec![(0, 3)] })]);
+    assert!(case.desk.next_place.is_none());
+}
+
+#[tokio::test]
+async fn questions_that_wait_are_bounded_for_each_sender() {
+    let mut case = Case::new(false);
+    let refused = |told: Option<Told<u32>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
+    for n in 0..PLACES.of_key + WAITING.of_key {
+        case.desk.store.touch(later());
+        assert!(!refused(case.say(1, &format!("f{n}"), b"abc", None)), "{n}");
+    }
+    assert!(refused(case.say(1, "more", b"abc", None)));
+    // Where too many wait in all, the last one of who has more gives way.
+    for from in 2..=WAITING.all / WAITING.of_key {
+        let places = if from * PLACES.of_key <= PLACES.all { PLACES.of_key } else { 0 };
+        for n in 0..places + WAITING.of_key {
+            case.desk.store.touch(later());
+            assert!(!refused(case.say(from as u8, &format!("f{n}"), b"abc", None)), "{from} {n}");
+        }
+    }
+    let told = case.say(99, "a", b"abc", None).unwrap();
+    assert_eq!((told.from.key.as_bytes()[0] as usize, refused(Some(told))), (WAITING.all / WAITING.of_key, true));
+    assert_eq!(case.desk.queue.len(), WAITING.all);
+    // A part is not kept.
+    assert!(refused(case.say(1, "part", &[0; 8], Some(1))));
 }

@@ -1,35 +1,36 @@
 //! Files that come in: checked, gathered under hidden names, and given their own when whole. What takes long is
 //! handed out, to be done aside ([`Work`]).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use remora_atp::session::PublicKey;
+use tokio::time::Instant;
 
 use super::known::{Known, Stamp};
+use super::shares::{Census, Holder, Limits};
+use super::tree::{Target, Tree, check_name};
 use super::unfinished::Unfinished;
 use super::work::{Found, Work};
-use crate::cp::names::is_plain;
 use crate::exit::io_text;
-use crate::out;
 use crate::parcel::{Announcement, Verdict};
 use crate::units::human;
 
-/// Unfinished files at once, each with an open descriptor.
-const UNFINISHED_MAX: usize = 64;
-/// After so long without a word an unfinished file makes room for another.
+/// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
+pub(super) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
+/// An unfinished file that was silent for so long makes room for one of a sender that has fewer.
+const SILENT: Duration = Duration::from_secs(10);
+/// And after so long for any.
 const STALE: Duration = Duration::from_secs(600);
-/// The longest name that most file systems take, in bytes.
-const NAME_MAX: usize = 255;
 /// A larger file is hashed aside, while others are taken.
 pub(super) const AT_ONCE_MAX: u64 = 1 << 20;
-/// Files of one sender, and of all, that are worked on aside or wait for that.
-const ASIDE_OF_ONE_MAX: usize = 64;
-const ASIDE_MAX: usize = 512;
+/// Files that are worked on aside or wait for that.
+const ASIDE: Limits = Limits { of_key: 16, of_host: 32, all: 128 };
 
 /// What is taken.
 #[derive(Clone, Debug)]
@@ -40,23 +41,29 @@ pub(super) struct Rules {
     pub(super) overwrite: bool,
     /// The largest file, in bytes.
     pub(super) size_max: u64,
+    /// Permission bits that no file gets.
+    pub(super) umask: u32,
 }
 
 /// The files that come in. Dropped, it removes what is unfinished.
 #[derive(Debug)]
 pub(super) struct Store {
     rules: Rules,
+    tree: Tree,
     unfinished: BTreeMap<Owner, Unfinished>,
     /// Those that are worked on aside: nothing else is done about them until that is done.
     aside: BTreeMap<Owner, Aside>,
     known: Known,
     /// Those that were given their names here. They need not have come to rest: it is what was stored that counts.
     placed: Known,
+    /// Since this was asked, something has ended that others may have waited for.
+    has_room: bool,
 }
 
 /// What is worked on aside.
 #[derive(Debug)]
 struct Aside {
+    from: Holder,
     said: Announcement,
     /// All of it has come; else a file that is there is looked at.
     finishes: bool,
@@ -68,9 +75,11 @@ pub(super) enum Step {
     /// This is to be answered; if nothing is, more bytes are on their way.
     Answer(Option<Verdict>),
     /// This takes long. What comes of it is to be settled.
-    Aside(Work),
+    Aside(Box<Work>),
     /// The file is worked on, and what comes of that comes first.
     Wait,
+    /// Too many files are on their way: to be taken again when there is room.
+    Queue,
 }
 
 /// Whether the very file that is announced is there already.
@@ -90,24 +99,49 @@ pub(super) type Refusal = String;
 impl Store {
     pub(super) fn new(rules: Rules) -> Store {
         Store {
+            tree: Tree::new(rules.dir.clone(), rules.umask),
             rules,
             unfinished: BTreeMap::new(),
             aside: BTreeMap::new(),
             known: Known::default(),
             placed: Known::default(),
+            has_room: false,
         }
     }
 
     /// Takes an announcement and the bytes with it.
-    pub(super) fn take(&mut self, from: PublicKey, said: &Announcement, data: &[u8]) -> Step {
-        let owner = (from, said.name.clone());
+    pub(super) fn take(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Step {
+        if said.is_dir() {
+            return Step::Answer(Some(self.take_dir(from, said, data)));
+        }
+        let owner = (from.key, said.name.clone());
         if self.aside.contains_key(&owner) {
             return Step::Wait;
         }
-        self.add(&owner, said, data).unwrap_or_else(|why| {
-            self.unfinished.remove(&owner);
+        self.add(from, said, data).unwrap_or_else(|why| {
+            self.forget(&owner);
             Step::Answer(Some(Verdict::Refused { why }))
         })
+    }
+
+    /// Makes the directory that is announced.
+    fn take_dir(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Verdict {
+        let name = said.name.strip_suffix('/').unwrap_or_default();
+        let is_bare = said.size == 0 && data.is_empty();
+        let bare = if is_bare { Ok(()) } else { Err("a directory has no bytes".to_owned()) };
+        let made = bare.and_then(|()| check_name(name)).and_then(|()| self.tree.make_dir(from, name, said.kept));
+        made.map_or_else(|why| Verdict::Refused { why }, |()| Verdict::Stored)
+    }
+
+    /// Whether something has ended since the last call that others may have waited for.
+    pub(super) fn has_room(&mut self) -> bool {
+        std::mem::take(&mut self.has_room)
+    }
+
+    fn forget(&mut self, owner: &Owner) -> Option<Unfinished> {
+        let forgotten = self.unfinished.remove(owner);
+        self.has_room |= forgotten.is_some();
+        forgotten
     }
 
     /// What is worked on aside of this owner's.
@@ -117,100 +151,112 @@ impl Store {
 
     /// Takes what came of work that was done aside. Says what is to be answered.
     pub(super) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
-        let Some(Aside { said, .. }) = self.aside.remove(owner) else {
+        let Some(Aside { from, said, .. }) = self.aside.remove(owner) else {
             return Verdict::Refused { why: "nothing is known of it".into() };
         };
+        self.has_room = true;
         let settled = match found {
             Found::Finished(done) => done.map(|stamp| {
                 stamp.into_iter().for_each(|stamp| self.placed.insert(stamp, said.hash));
                 Verdict::Stored
             }),
-            Found::Looked(looked) => self.looked(owner, &said, looked),
+            Found::Looked(looked) => self.looked(from, &said, looked),
         };
         settled.unwrap_or_else(|why| Verdict::Refused { why })
     }
 
-    /// A file of this name and size was hashed, or could not be.
+    /// A file of this name and size was hashed, or could not be. If it is another, the new one needs no place: it held
+    /// one of those for what is done aside.
     fn looked(
         &mut self,
-        owner: &Owner,
+        from: Holder,
         said: &Announcement,
         looked: io::Result<(Stamp, blake3::Hash, SystemTime)>,
     ) -> Result<Verdict, Refusal> {
         let there = looked.ok().is_some_and(|(stamp, hash, began)| {
             self.known.note(stamp, hash, began);
             // What took its place meanwhile is another.
-            let now = fs::symlink_metadata(self.rules.dir.join(&said.name)).map(|meta| Stamp::of(&meta));
-            hash == said.hash && now.is_ok_and(|now| now == stamp)
+            hash == said.hash && self.stamp(&said.name) == Some(stamp)
         });
         if there {
             return Ok(Verdict::Stored);
         }
         self.may_replace()?;
-        self.begin(owner, said)?;
+        self.begin(from, said)?;
         Ok(Verdict::Missing { missing: vec![(0, said.size)] })
     }
 
-    fn add(&mut self, owner: &Owner, said: &Announcement, data: &[u8]) -> Result<Step, Refusal> {
+    fn add(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Result<Step, Refusal> {
         let place = span(said, data.len())?;
+        let owner = &(from.key, said.name.clone());
         let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
         if !self.unfinished.get(owner).is_some_and(goes_on) {
-            self.unfinished.remove(owner);
+            self.forget(owner);
             check_name(&said.name)?;
             match self.is_there(said)? {
                 There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
-                There::Perhaps if said.at.is_none() => return self.look(owner, said),
+                There::Perhaps if said.at.is_none() => return self.look(from, said),
                 // Another sender with this key was the first to send all of it.
                 There::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
                 // Who sends bytes and did not ask finds out when all of it is here.
                 There::Perhaps | There::No => {}
             }
-            self.begin(owner, said)?;
+            // What is whole and small is stored at once.
+            let is_whole = said.size <= AT_ONCE_MAX && u64::try_from(data.len()) == Ok(said.size);
+            if !is_whole && self.make_place(from).is_err() {
+                return Ok(Step::Queue);
+            }
+            self.begin(from, said)?;
         }
         let Some(unfinished) = self.unfinished.get_mut(owner) else { return Ok(Step::Answer(None)) };
         unfinished.touched = Instant::now();
         unfinished.write(place, data)?;
         let missing = unfinished.done.missing(said.size);
         if missing.is_empty() {
-            return self.finish(owner, said);
+            return self.finish(from, said);
         }
         let missing = missing.into_iter().map(|r| (r.start, r.end)).collect();
         Ok(Step::Answer(said.at.is_none().then_some(Verdict::Missing { missing })))
     }
 
-    fn begin(&mut self, owner: &Owner, said: &Announcement) -> Result<(), Refusal> {
+    fn begin(&mut self, from: Holder, said: &Announcement) -> Result<(), Refusal> {
         self.check_room(said.size)?;
-        let new = Unfinished::create(&self.rules.dir, owner, said).map_err(|e| refusal(&e))?;
-        self.unfinished.insert(owner.clone(), new);
+        let target = self.tree.make(from, &said.name)?;
+        let new = Unfinished::create(target, from, said).map_err(|e| refusal(&e))?;
+        self.unfinished.insert((from.key, said.name.clone()), new);
         Ok(())
     }
 
     /// Has a file that is there hashed.
-    fn look(&mut self, owner: &Owner, said: &Announcement) -> Result<Step, Refusal> {
-        let of_one = self.aside.keys().filter(|(from, _)| *from == owner.0).count();
-        if of_one >= ASIDE_OF_ONE_MAX || self.aside.len() >= ASIDE_MAX {
-            return Err(TOO_MANY.into());
+    fn look(&mut self, from: Holder, said: &Announcement) -> Result<Step, Refusal> {
+        let target = self.tree.find(&said.name)?.ok_or("its directory was removed meanwhile")?;
+        let held = Census::of(self.aside.values().map(|aside| aside.from));
+        if held.shortage(ASIDE, from).is_some() {
+            return Ok(Step::Queue);
         }
-        self.aside.insert(owner.clone(), Aside { said: said.clone(), finishes: false });
-        Ok(Step::Aside(Work::look(owner.clone(), self.rules.dir.join(&said.name))))
+        let owner = (from.key, said.name.clone());
+        self.aside.insert(owner, Aside { from, said: said.clone(), finishes: false });
+        Ok(Step::Aside(Box::new(Work::look(from, said.name.clone(), target))))
     }
 
     /// All of a file is here.
-    fn finish(&mut self, owner: &Owner, said: &Announcement) -> Result<Step, Refusal> {
-        let Some(whole) = self.unfinished.remove(owner) else { return Ok(Step::Answer(None)) };
-        let work = Work::finish(owner.clone(), whole, self.rules.dir.join(&said.name), self.rules.overwrite);
-        self.aside.insert(owner.clone(), Aside { said: said.clone(), finishes: true });
+    fn finish(&mut self, from: Holder, said: &Announcement) -> Result<Step, Refusal> {
+        let owner = (from.key, said.name.clone());
+        let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };
+        let dress = self.tree.dress(said.kept);
+        let work = Work::finish(from, said.name.clone(), whole, dress, self.rules.overwrite);
+        self.aside.insert(owner.clone(), Aside { from, said: said.clone(), finishes: true });
         if said.size > AT_ONCE_MAX {
-            return Ok(Step::Aside(work));
+            return Ok(Step::Aside(Box::new(work)));
         }
         let found = work.run(&Default::default());
-        Ok(Step::Answer(Some(self.settle(owner, found))))
+        Ok(Step::Answer(Some(self.settle(&owner, found))))
     }
 
     /// Whether this very file is there under its name; another one is in the way.
     fn is_there(&self, said: &Announcement) -> Result<There, Refusal> {
-        let path = self.rules.dir.join(&said.name);
-        let Ok(meta) = fs::symlink_metadata(&path) else { return Ok(There::No) };
+        let Some(Target { path, .. }) = &self.tree.find(&said.name)? else { return Ok(There::No) };
+        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(There::No) };
         if meta.is_dir() {
             return Err("a directory has this name".into());
         }
@@ -219,7 +265,7 @@ impl Store {
             let hash = match self.known.get(&Stamp::of(&meta)) {
                 Some(hash) => Some(hash),
                 None if said.size > AT_ONCE_MAX => return Ok(There::Perhaps),
-                None => super::known::hash_at(&path, &Default::default()).ok().map(|(_, hash)| hash),
+                None => super::known::hash_at(path, &Default::default()).ok().map(|(_, hash)| hash),
             };
             if hash == Some(said.hash) {
                 return Ok(There::Yes);
@@ -230,37 +276,57 @@ impl Store {
 
     /// Whether what has the name is this very file, as it was stored.
     fn was_placed(&self, said: &Announcement) -> bool {
-        let now = fs::symlink_metadata(self.rules.dir.join(&said.name)).map(|meta| Stamp::of(&meta));
-        now.is_ok_and(|now| self.placed.get(&now) == Some(said.hash))
+        self.stamp(&said.name).is_some_and(|now| self.placed.get(&now) == Some(said.hash))
+    }
+
+    /// The state of what has the name now.
+    fn stamp(&self, name: &str) -> Option<Stamp> {
+        let target = self.tree.find(name).ok().flatten()?;
+        fs::symlink_metadata(target.path).ok().map(|meta| Stamp::of(&meta))
     }
 
     fn may_replace(&self) -> Result<(), Refusal> {
         if self.rules.overwrite { Ok(()) } else { Err(TAKEN.into()) }
     }
 
-    fn check_room(&mut self, size: u64) -> Result<(), Refusal> {
+    fn check_room(&self, size: u64) -> Result<(), Refusal> {
         if size > self.rules.size_max {
             return Err(format!("larger than {} is not taken", human(self.rules.size_max)));
         }
-        let finishing = self.aside.values().filter(|aside| aside.finishes).count();
-        if self.unfinished.len() + finishing >= UNFINISHED_MAX {
-            let oldest = self.unfinished.iter().min_by_key(|(_, u)| u.touched);
-            let stale = oldest.filter(|(_, u)| u.touched.elapsed() >= STALE).map(|(owner, _)| owner.clone());
-            let stale = stale.ok_or(TOO_MANY)?;
-            self.unfinished.remove(&stale);
-        }
         // Where the system does not say, the writes will.
-        if let Ok(stat) = rustix::fs::statvfs(&self.rules.dir) {
-            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            if size > free {
-                return Err(format!("no room on the receiver's disk: {} are free", human(free)));
-            }
+        match self.tree.free().filter(|free| size > *free) {
+            Some(free) => Err(format!("no room on the receiver's disk: {} are free", human(free))),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Sees to it that there is a place for one more unfinished file of this sender. If there is none, says when the
+    /// next one may be had.
+    pub(super) fn make_place(&mut self, from: Holder) -> Result<(), Option<Instant>> {
+        let finishing = self.aside.values().filter(|aside| aside.finishes).map(|aside| aside.from);
+        let held = Census::of(self.unfinished.values().map(|u| u.from).chain(finishing));
+        let Some(shortage) = held.shortage(PLACES, from) else { return Ok(()) };
+        let due = |u: &Unfinished| u.touched + if held.outweighs(u.from, from) { SILENT } else { STALE };
+        let now = Instant::now();
+        let candidates = || self.unfinished.iter().filter(|(_, u)| shortage.is_met_by(u.from, from));
+        let silent = candidates().filter(|(_, u)| due(u) <= now);
+        match silent.max_by_key(|(_, u)| (held.load(u.from), Reverse(u.touched))) {
+            Some((owner, _)) => {
+                let owner = owner.clone();
+                self.unfinished.remove(&owner);
+                Ok(())
+            }
+            None => Err(candidates().map(|(_, u)| due(u)).min()),
+        }
+    }
+
+    /// As if all unfinished files had been heard of last at that time.
+    #[cfg(test)]
+    pub(super) fn touch(&mut self, at: Instant) {
+        self.unfinished.values_mut().for_each(|u| u.touched = at);
     }
 }
 
-const TOO_MANY: &str = "too many files are on their way";
 pub(super) const TAKEN: &str = "a file of this name is there, and is kept (the receiver can allow --overwrite)";
 
 /// Where the bytes belong, if that is within the file.
@@ -271,20 +337,6 @@ fn span(said: &Announcement, len: usize) -> Result<Range<u64>, Refusal> {
         Some(end) if end <= said.size => Ok(at..end),
         _ => Err("a part goes beyond the file's end".into()),
     }
-}
-
-/// A name from the network: one component, visible, and harmless on a terminal.
-fn check_name(name: &str) -> Result<(), Refusal> {
-    let why = match name {
-        "" | "." | ".." => "it names a directory",
-        name if !is_plain(name.as_bytes()) => "it leads elsewhere",
-        name if name.len() > NAME_MAX => "it is too long",
-        name if name.starts_with('.') => "it is hidden",
-        name if name.chars().any(char::is_control) => "it has control characters",
-        name if name.chars().any(out::rearranges) => "it has characters that rearrange what is around them",
-        _ => return Ok(()),
-    };
-    Err(format!("the name is not allowed: {why}"))
 }
 
 pub(super) fn refusal(e: &io::Error) -> Refusal {

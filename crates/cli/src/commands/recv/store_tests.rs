@@ -4,8 +4,13 @@ use super::*;
 use crate::cp::names::is_part;
 use crate::parcel::RANGES_MAX;
 
-fn key(n: u8) -> PublicKey {
-    PublicKey::from_bytes([n; 32])
+fn guest(n: u8) -> Holder {
+    Holder { key: PublicKey::from_bytes([n; 32]), host: None }
+}
+
+/// With as many keys as there are numbers, all on one host.
+fn stranger(n: u8, host: u8) -> Holder {
+    Holder::stranger(PublicKey::from_bytes([n; 32]), ([10, 0, 0, host], 1).into())
 }
 
 struct Case {
@@ -16,7 +21,7 @@ struct Case {
 impl Case {
     fn new(overwrite: bool, size_max: u64) -> Case {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(Rules { dir: dir.path().into(), overwrite, size_max });
+        let store = Store::new(Rules { dir: dir.path().into(), overwrite, size_max, umask: 0o027 });
         Case { dir, store }
     }
 
@@ -29,12 +34,22 @@ impl Case {
 
     /// What takes long is done at once.
     fn take(&mut self, from: u8, said: &Announcement, data: &[u8]) -> Option<Verdict> {
-        match self.store.take(key(from), said, data) {
+        match self.store.take(guest(from), said, data) {
             Step::Answer(verdict) => verdict,
             Step::Aside(work) => {
-                Some(self.store.settle(&(key(from), said.name.clone()), work.run(&Default::default())))
+                Some(self.store.settle(&(guest(from).key, said.name.clone()), work.run(&Default::default())))
             }
-            Step::Wait => panic!("nothing is done aside"),
+            step => panic!("{step:?}"),
+        }
+    }
+
+    /// Asks about a file that is not there; whether it has a place now.
+    fn asks(&mut self, from: Holder, name: &str) -> bool {
+        let said = Announcement::new(0, name.into(), 3, blake3::hash(b"abc"));
+        match self.store.take(from, &said, b"") {
+            Step::Answer(Some(Verdict::Missing { .. })) => true,
+            Step::Queue => false,
+            step => panic!("{step:?}"),
         }
     }
 
@@ -63,7 +78,12 @@ fn only_plain_names_are_taken() {
         ("..", "directory"),
         ("../x", "elsewhere"),
         ("/etc/passwd", "elsewhere"),
-        ("a/b", "elsewhere"),
+        ("a//b", "elsewhere"),
+        ("a/../../b", "elsewhere"),
+        ("a/./b", "elsewhere"),
+        (".ssh/config", "hidden"),
+        ("a/.b.remora-part-1", "unfinished"),
+        (&("d/".repeat(33) + "x"), "too many directories"),
         ("a\0b", "elsewhere"),
         (".bashrc", "hidden"),
         ("a\nb", "control"),
@@ -135,17 +155,63 @@ fn what_is_there_is_kept_unless_it_may_be_replaced() {
 }
 
 #[test]
-fn unfinished_files_and_their_pieces_are_bounded() {
+fn pieces_of_a_file_are_bounded() {
     let mut case = Case::new(false, 1 << 20);
-    for n in 0..UNFINISHED_MAX {
-        assert!(matches!(case.say(1, &format!("f{n}"), b"abc", None), Some(Verdict::Missing { .. })));
-    }
-    refused(case.say(1, "more", b"abc", None), "too many files");
     let whole = vec![7; 4 * RANGES_MAX];
-    case.store.unfinished.clear();
     let last = (0..RANGES_MAX as u64 + 1).find_map(|n| case.say(1, "g", &whole, Some((2 * n, 2 * n + 1))));
     refused(last, "pieces");
     assert_eq!(case.names(), [""; 0]);
+}
+
+#[test]
+fn a_key_with_all_its_places_leaves_those_of_others() {
+    let mut case = Case::new(false, 1 << 20);
+    assert_eq!((0..100).filter(|n| case.asks(guest(1), &format!("f{n}"))).count(), PLACES.of_key);
+    assert!(case.asks(guest(2), "a"));
+    assert_eq!(case.whole("small", b"what is whole needs no place"), Some(Verdict::Stored));
+    // Its own files make room for one another only when they were silent for long.
+    case.store.touch(Instant::now() - SILENT);
+    assert!(!case.asks(guest(1), "more"));
+    case.store.touch(Instant::now() - STALE);
+    assert!(case.asks(guest(1), "more"));
+    assert_eq!(case.store.unfinished.len(), PLACES.of_key + 1);
+}
+
+#[test]
+fn a_silent_file_of_who_has_more_makes_room() {
+    let mut case = Case::new(false, 1 << 20);
+    let keys = PLACES.all / PLACES.of_key;
+    for (from, n) in (0..keys as u8).flat_map(|from| (0..PLACES.of_key).map(move |n| (from, n))) {
+        assert!(case.asks(guest(from), &format!("f{n}")));
+    }
+    let later = Instant::now() + STALE;
+    case.store.touch(later);
+    assert!(!case.asks(guest(99), "a"), "all are busy");
+    assert_eq!(case.store.make_place(guest(99)), Err(Some(later + SILENT)));
+    case.store.touch(Instant::now() - SILENT);
+    for name in ["a", "b", "c"] {
+        assert!(case.asks(guest(99), name));
+    }
+    assert_eq!(case.store.unfinished.len(), PLACES.all);
+    assert_eq!(case.names().len(), PLACES.all);
+}
+
+#[test]
+fn a_host_of_many_keys_leaves_places_for_others() {
+    let mut case = Case::new(false, 1 << 20);
+    let busy = (0..100).filter(|n| case.asks(stranger(*n, 1), "f")).count();
+    assert_eq!(busy, PLACES.of_host);
+    assert!(case.asks(stranger(200, 2), "f"), "another host has its own");
+    assert!(!case.asks(stranger(201, 1), "g"));
+    case.store.touch(Instant::now() - STALE);
+    assert!(case.asks(stranger(201, 1), "g"));
+    // On one host the key with most gives way first.
+    let mut case = Case::new(false, 1 << 20);
+    for from in [1, 2] {
+        (0..PLACES.of_key).for_each(|n| assert!(case.asks(stranger(from, 1), &format!("f{n}"))));
+    }
+    case.store.touch(Instant::now() - SILENT);
+    assert!(case.asks(stranger(3, 1), "g"));
 }
 
 /// What others may do in a directory that they can write in.
@@ -186,11 +252,11 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         let path = case.dir.path().join("a");
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let said = Announcement::new(0, "a".into(), whole.len() as u64, blake3::hash(&whole));
-        let Step::Aside(work) = case.store.take(key(1), &said, b"") else { panic!() };
+        let Step::Aside(work) = case.store.take(guest(1), &said, b"") else { panic!() };
         // Meanwhile others go on.
-        assert!(matches!(case.store.take(key(1), &said, b""), Step::Wait));
+        assert!(matches!(case.store.take(guest(1), &said, b""), Step::Wait));
         assert_eq!(case.whole("b", b"x"), Some(Verdict::Stored));
-        let verdict = case.store.settle(&(key(1), "a".into()), work.run(&Default::default()));
+        let verdict = case.store.settle(&(guest(1).key, "a".into()), work.run(&Default::default()));
         match want {
             Some("stored") => assert_eq!(verdict, Verdict::Stored),
             Some(_) => assert_eq!(verdict, Verdict::Missing { missing: vec![(0, said.size)] }),
@@ -202,7 +268,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         fs::write(&path, &whole).unwrap();
         let later = SystemTime::now() + Duration::from_secs(60);
         case.store.known.note(Stamp::of(&fs::metadata(&path).unwrap()), said.hash, later);
-        assert!(matches!(case.store.take(key(1), &said, b""), Step::Answer(Some(Verdict::Stored))));
+        assert!(matches!(case.store.take(guest(1), &said, b""), Step::Answer(Some(Verdict::Stored))));
         // Who does not ask is told in the end.
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let verdict = case.whole("a", &whole);
@@ -241,13 +307,13 @@ fn a_part_that_comes_when_the_file_has_its_name_is_told_so() {
 fn what_is_to_be_done_aside_is_bounded() {
     let mut case = Case::new(false, 1 << 30);
     let said = |name: String| Announcement::new(0, name, AT_ONCE_MAX + 1, blake3::hash(b""));
-    for n in 0..=ASIDE_OF_ONE_MAX {
+    for n in 0..=ASIDE.of_key {
         let name = format!("f{n}");
         fs::File::create(case.dir.path().join(&name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
-        let step = case.store.take(key(1), &said(name), b"");
-        assert_eq!(matches!(step, Step::Aside(_)), n < ASIDE_OF_ONE_MAX, "{n}");
+        let step = case.store.take(guest(1), &said(name), b"");
+        assert_eq!(matches!(step, Step::Aside(_)), n < ASIDE.of_key, "{n}");
     }
-    assert!(matches!(case.store.take(key(2), &said("f0".into()), b""), Step::Aside(_)), "another's turn comes");
+    assert!(matches!(case.store.take(guest(2), &said("f0".into()), b""), Step::Aside(_)), "another's turn comes");
 }
 
 /// As another receiver in the same directory may leave it.
@@ -263,7 +329,10 @@ fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
         if finishes {
             refused(case.say(1, "a", b"0123456789", Some((5, 10))), "replaced");
         }
-        drop(std::mem::replace(&mut case.store, Store::new(Rules { dir: "/".into(), overwrite: false, size_max: 0 })));
+        drop(std::mem::replace(
+            &mut case.store,
+            Store::new(Rules { dir: "/".into(), overwrite: false, size_max: 0, umask: 0 }),
+        ));
         let mut names = case.names();
         names.sort();
         assert!(names.len() == 2 && hidden.exists() && names.contains(&"finished".to_owned()), "{names:?}");

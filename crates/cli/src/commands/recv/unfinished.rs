@@ -8,13 +8,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
+use tokio::time::Instant;
 
 use super::known::{Stamp, hash_at, hash_of};
-use super::store::{Owner, Refusal, TAKEN, refusal};
+use super::shares::Holder;
+use super::store::{Refusal, TAKEN, refusal};
+use super::tree::{Dress, Target};
 use crate::cp::hidden;
 use crate::cp::lock::is_at;
 use crate::cp::names::part_name;
@@ -25,6 +27,8 @@ use crate::parcel::{Announcement, RANGES_MAX};
 #[derive(Debug)]
 pub(super) struct Unfinished {
     hidden: Arc<Hidden>,
+    /// Whose it is.
+    pub(super) from: Holder,
     pub(super) size: u64,
     pub(super) hash: blake3::Hash,
     pub(super) done: Ranges,
@@ -36,6 +40,8 @@ pub(super) struct Unfinished {
 pub(super) struct Hidden {
     file: File,
     path: PathBuf,
+    /// The place that it gets in the end.
+    target: Target,
 }
 
 impl Hidden {
@@ -49,15 +55,16 @@ impl Hidden {
 }
 
 impl Unfinished {
-    pub(super) fn create(dir: &Path, (from, name): &Owner, said: &Announcement) -> io::Result<Unfinished> {
-        let tag = blake3::hash(from.as_bytes()).to_hex();
+    pub(super) fn create(target: Target, from: Holder, said: &Announcement) -> io::Result<Unfinished> {
+        let tag = blake3::hash(from.key.as_bytes()).to_hex();
         let tag = format!("-{}", tag.get(..8).unwrap_or_default());
-        let path = dir.join(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), &tag)));
+        let name = target.path.file_name().unwrap_or_default();
+        let path = target.dir.join(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), &tag)));
         // Of what one left that was killed, or somebody put there, nothing is used.
         let (file, _) = hidden::open(&path, |_| Ok(None::<()>))?;
         let (size, hash) = (said.size, said.hash);
-        let hidden = Arc::new(Hidden { file, path });
-        Ok(Unfinished { hidden, size, hash, done: Ranges::default(), touched: Instant::now() })
+        let hidden = Arc::new(Hidden { file, path, target });
+        Ok(Unfinished { hidden, from, size, hash, done: Ranges::default(), touched: Instant::now() })
     }
 
     /// What to remove if there is no time to wait for this to be dropped.
@@ -75,16 +82,17 @@ impl Unfinished {
     }
 
     /// All of it is here: makes it safe and gives it its name. What has the name then, if the system says.
-    pub(super) fn finish(self, dest: &Path, overwrite: bool, stop: &AtomicBool) -> Result<Option<Stamp>, Refusal> {
+    pub(super) fn finish(self, dress: Dress, overwrite: bool, stop: &AtomicBool) -> Result<Option<Stamp>, Refusal> {
         let hash = hash_of(&self.hidden.file, stop).map_err(|e| refusal(&e))?;
         if hash != self.hash {
             return Err("it is not what was announced: did it change while it was sent?".into());
         }
-        match self.place(dest, overwrite) {
+        dress.put_on(&self.hidden.file);
+        match self.place(overwrite) {
             Ok(()) => {}
             // Its sender may not have asked whether it is there.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                return self.found_at(dest, stop).map(Some).ok_or(TAKEN.into());
+                return self.found_at(&self.hidden.target.path, stop).map(Some).ok_or(TAKEN.into());
             }
             Err(e) => return Err(refusal(&e)),
         }
@@ -101,8 +109,9 @@ impl Unfinished {
         (hash == self.hash).then_some(stamp)
     }
 
-    fn place(&self, dest: &Path, overwrite: bool) -> io::Result<()> {
-        let Hidden { file, path } = &*self.hidden;
+    fn place(&self, overwrite: bool) -> io::Result<()> {
+        let Hidden { file, path, target } = &*self.hidden;
+        let dest = &target.path;
         file.sync_all()?;
         if !is_at(path, file) {
             return Err(io::Error::other("somebody removed or replaced the unfinished file"));
@@ -112,10 +121,7 @@ impl Unfinished {
         } else {
             rename_new(path, dest)?;
         }
-        match dest.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
-        }
+        target.sync_dir()
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -12,7 +11,9 @@ use std::time::SystemTime;
 use tokio::task::{Id, JoinSet};
 
 use super::known::{Stamp, hash_at};
+use super::shares::{Census, Holder};
 use super::store::{Owner, Refusal};
+use super::tree::{Dress, Target};
 use super::unfinished::{Hidden, Unfinished};
 
 /// Files that are read at once: a disk gains nothing by more.
@@ -21,16 +22,17 @@ const RUNNING_MAX: usize = 4;
 /// Something to be done about a file.
 #[derive(Debug)]
 pub(super) struct Work {
-    owner: Owner,
+    from: Holder,
+    name: String,
     what: What,
 }
 
 #[derive(Debug)]
 enum What {
     /// Find out what this file hashes to.
-    Look(PathBuf),
+    Look(Target),
     /// Give what is whole its name.
-    Finish { whole: Unfinished, dest: PathBuf, overwrite: bool },
+    Finish { whole: Unfinished, dress: Dress, overwrite: bool },
 }
 
 /// What came of it.
@@ -43,22 +45,22 @@ pub(super) enum Found {
 }
 
 impl Work {
-    pub(super) fn look(owner: Owner, path: PathBuf) -> Work {
-        Work { owner, what: What::Look(path) }
+    pub(super) fn look(from: Holder, name: String, target: Target) -> Work {
+        Work { from, name, what: What::Look(target) }
     }
 
-    pub(super) fn finish(owner: Owner, whole: Unfinished, dest: PathBuf, overwrite: bool) -> Work {
-        Work { owner, what: What::Finish { whole, dest, overwrite } }
+    pub(super) fn finish(from: Holder, name: String, whole: Unfinished, dress: Dress, overwrite: bool) -> Work {
+        Work { from, name, what: What::Finish { whole, dress, overwrite } }
     }
 
     /// Does it, until it is to stop.
     pub(super) fn run(self, stop: &AtomicBool) -> Found {
         match self.what {
-            What::Look(path) => {
+            What::Look(target) => {
                 let began = SystemTime::now();
-                Found::Looked(hash_at(&path, stop).map(|(stamp, hash)| (stamp, hash, began)))
+                Found::Looked(hash_at(&target.path, stop).map(|(stamp, hash)| (stamp, hash, began)))
             }
-            What::Finish { whole, dest, overwrite } => Found::Finished(whole.finish(&dest, overwrite, stop)),
+            What::Finish { whole, dress, overwrite } => Found::Finished(whole.finish(dress, overwrite, stop)),
         }
     }
 
@@ -75,8 +77,16 @@ impl Work {
 pub(super) struct Works {
     waiting: VecDeque<Work>,
     running: JoinSet<Found>,
-    running_for: BTreeMap<Id, (Owner, Option<Arc<Hidden>>)>,
+    running_for: BTreeMap<Id, Running>,
     stop: Arc<AtomicBool>,
+}
+
+/// Of something that is being done: whose it is, and what to remove if it is cut short.
+#[derive(Debug)]
+struct Running {
+    from: Holder,
+    name: String,
+    hidden: Option<Arc<Hidden>>,
 }
 
 impl Works {
@@ -88,20 +98,26 @@ impl Works {
 
     fn start(&mut self) {
         while self.running.len() < RUNNING_MAX {
-            let is_idle = |work: &Work| self.running_for.values().all(|((from, _), _)| *from != work.owner.0);
-            let Some(work) = self.waiting.iter().position(is_idle).and_then(|at| self.waiting.remove(at)) else {
-                return;
-            };
-            let (owner, hidden, stop) = (work.owner.clone(), work.hidden(), self.stop.clone());
+            let Some(work) = self.next_in_turn().and_then(|at| self.waiting.remove(at)) else { return };
+            let running = Running { from: work.from, name: work.name.clone(), hidden: work.hidden() };
+            let stop = self.stop.clone();
             let task = self.running.spawn_blocking(move || work.run(&stop));
-            self.running_for.insert(task.id(), (owner, hidden));
+            self.running_for.insert(task.id(), running);
         }
     }
 
-    /// Who has something done now.
+    /// The first of a sender for whom nothing is done, and of the host for which least is done.
+    fn next_in_turn(&self) -> Option<usize> {
+        let running = Census::of(self.running_for.values().map(|running| running.from));
+        let load = |work: &Work| running.load(work.from);
+        let idle = self.waiting.iter().enumerate().filter(|(_, work)| load(work).1 == 0);
+        idle.min_by_key(|(_, work)| load(work).0).map(|(at, _)| at)
+    }
+
+    /// For how many files something is done now.
     #[cfg(test)]
-    pub(super) fn running_for(&self) -> Vec<&Owner> {
-        self.running_for.values().map(|(owner, _)| owner).collect()
+    pub(super) fn running(&self) -> usize {
+        self.running_for.len()
     }
 
     /// The next thing that is done. Waits for ever if nothing is to be done.
@@ -111,15 +127,15 @@ impl Works {
             Ok((id, found)) => (id, found),
             Err(e) => (e.id(), Found::Finished(Err(format!("the receiver cannot keep it: {e}")))),
         };
-        let Some((owner, _)) = self.running_for.remove(&id) else { return pending().await };
+        let Some(Running { from, name, .. }) = self.running_for.remove(&id) else { return pending().await };
         self.start();
-        (owner, found)
+        ((from.key, name), found)
     }
 }
 
 impl Drop for Works {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.running_for.values().filter_map(|(_, hidden)| hidden.as_ref()).for_each(|hidden| hidden.remove());
+        self.running_for.values().filter_map(|running| running.hidden.as_ref()).for_each(|hidden| hidden.remove());
     }
 }

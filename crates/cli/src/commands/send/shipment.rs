@@ -2,9 +2,8 @@
 //! became of it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,10 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::patience::{Unanswered, Wait};
+use super::sources::{Input, Source};
 use crate::cp::progress::Progress;
 use crate::exit::io_text;
-use crate::parcel::{Announcement, Verdict};
+use crate::parcel::{Announcement, Kept, Verdict};
 
 /// Smaller files are sent at once; for others the receiver is asked first.
 const ASK_FROM: u64 = 64 << 10;
@@ -35,6 +35,8 @@ pub(super) struct Failure {
     pub(super) kind: Kind,
     /// Why, for people.
     pub(super) why: String,
+    /// What to do about it, if that is known.
+    pub(super) hint: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -67,7 +69,11 @@ impl Kind {
 
 impl Failure {
     pub(super) fn new(kind: Kind, why: impl Into<String>) -> Failure {
-        Failure { kind, why: why.into() }
+        Failure { kind, why: why.into(), hint: None }
+    }
+
+    pub(super) fn with_hint(self, hint: &'static str) -> Failure {
+        Failure { hint: Some(hint), ..self }
     }
 
     fn unreadable(e: &io::Error) -> Failure {
@@ -77,13 +83,6 @@ impl Failure {
     fn expired() -> Failure {
         Failure::new(Kind::Expired, "its deadline passed before all of it had arrived")
     }
-}
-
-/// What is to be sent.
-#[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) path: PathBuf,
-    pub(super) name: String,
 }
 
 /// What all files share.
@@ -118,6 +117,9 @@ pub(super) async fn ship(
     number: u32,
     mut verdicts: mpsc::Receiver<Verdict>,
 ) -> Result<Sent, Failure> {
+    if source.is_dir() {
+        return lane.ship_dir(source, number, verdicts).await;
+    }
     let (file, said) = survey(source, number).await?;
     let mut missing = if said.size == 0 { vec![(0, 0)] } else { vec![(0, said.size)] };
     if said.size > ASK_FROM {
@@ -126,6 +128,7 @@ pub(super) async fn ship(
             Verdict::Missing { missing: ranges } => missing = ranges,
             Verdict::Stored => missing.clear(),
             Verdict::Refused { why } => return Err(Failure::new(Kind::Refused, why)),
+            Verdict::Waits => return Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
         }
         if missing.iter().any(|(from, to)| from >= to || *to > said.size) {
             return Err(Failure::new(Kind::Refused, "the receiver makes no sense"));
@@ -151,7 +154,7 @@ pub(super) async fn ship(
     match lane.verdict(&mut verdicts, size, None).await? {
         Verdict::Stored => Ok(sent),
         Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
-        Verdict::Missing { .. } => Err(Failure::new(Kind::Refused, "the receiver lost a part of it")),
+        Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver lost a part of it")),
     }
 }
 
@@ -165,29 +168,20 @@ fn cut(from: u64, to: u64, part: u64) -> impl Iterator<Item = (u64, usize)> {
 /// Opens the file and finds out what there is to be said of it.
 async fn survey(source: Source, number: u32) -> Result<(File, Announcement), Failure> {
     let survey = move || {
-        let file = open(&source.path)?;
+        let file = source.open()?;
+        // What was read from standard input was left at its end.
+        (&file).rewind()?;
+        let kept = match &source.input {
+            Input::Spooled(_) => Kept::default(),
+            _ => Kept::from(&file.metadata()?),
+        };
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(&file)?;
         // What was hashed, should it have grown meanwhile.
         let size = hasher.count();
-        Ok((file, Announcement::new(number, source.name, size, hasher.finalize())))
+        Ok((file, Announcement::new(number, source.name, size, hasher.finalize()).with(kept)))
     };
     joined(spawn_blocking(survey).await)
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    // Looked at first: to open a pipe would wait for its other end.
-    let meta = std::fs::metadata(path)?;
-    if !meta.is_file() {
-        let what = if meta.is_dir() { "is a directory" } else { "is not a file" };
-        return Err(io::Error::other(what));
-    }
-    File::open(path)
-}
-
-/// Whether the file can be opened, before anybody is asked to take it.
-pub(super) fn look_at(source: &Source) -> Result<(), Failure> {
-    open(&source.path).map(drop).map_err(|e| Failure::unreadable(&e))
 }
 
 /// The result of work on the disk.
@@ -210,6 +204,24 @@ impl Drop for Followed {
 }
 
 impl Lane {
+    /// Has a directory made, with its mode and time.
+    async fn ship_dir(
+        &self,
+        source: Source,
+        number: u32,
+        mut verdicts: mpsc::Receiver<Verdict>,
+    ) -> Result<Sent, Failure> {
+        let kept =
+            joined(spawn_blocking(move || std::fs::metadata(&source.path).map(|found| Kept::from(&found))).await)?;
+        let said = Announcement::new(number, source.name, 0, blake3::hash(b"")).with(kept);
+        self.deliver(object(said.question())?).await?;
+        match self.verdict(&mut verdicts, 0, self.deadline).await? {
+            Verdict::Stored => Ok(Sent { bytes: 0, kept: 0 }),
+            Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
+            Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
+        }
+    }
+
     /// Sends all parts, as many at once as there is room for.
     async fn send_parts(
         &self,
@@ -304,7 +316,7 @@ impl Lane {
             Outcome::Cancelled => (Kind::Lost, "cancelled".into()),
             Outcome::Lost => return Err(self.lost()),
         };
-        Err(Failure { kind, why })
+        Err(Failure::new(kind, why))
     }
 
     fn lost(&self) -> Failure {
@@ -316,7 +328,8 @@ impl Lane {
         }
     }
 
-    /// Waits for the receiver's word on a file of so many bytes, through silence of the link as long as it takes.
+    /// Waits for the receiver's word on a file of so many bytes, through silence of the link as long as it takes, and
+    /// for a place if the receiver says that it waits for one.
     async fn verdict(
         &self,
         verdicts: &mut mpsc::Receiver<Verdict>,
@@ -324,9 +337,13 @@ impl Lane {
         deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
         let mut wait = Wait::new(&self.unanswered, size);
+        let mut has_place = true;
         while !wait.is_over() {
             tokio::select! {
-                verdict = verdicts.recv() => return verdict.ok_or_else(|| self.lost()),
+                verdict = verdicts.recv() => match verdict.ok_or_else(|| self.lost())? {
+                    Verdict::Waits => has_place = false,
+                    verdict => return Ok(verdict),
+                },
                 () = tokio::time::sleep(LOOK) => {}
             }
             if self.remote.ended().is_some() {
@@ -335,7 +352,7 @@ impl Lane {
             if deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Failure::expired());
             }
-            if self.silent.borrow().is_none() {
+            if has_place && self.silent.borrow().is_none() {
                 wait.add(LOOK);
             }
         }
