@@ -5,6 +5,7 @@
 //! Each client binds a datagram socket `PID-N.sock` in one of a few known directories that
 //! only their owner may enter; whoever announces sends a line of text to every socket there.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
@@ -29,10 +30,6 @@ const DIR_VARIABLE: &str = "REMORA_HANDOFF_DIR";
 const MESSAGE_MAX: usize = 64;
 /// The most names in a client directory that are looked at.
 const SOCKETS_MAX: usize = 1024;
-/// The most names of each place where directories of users are; `/tmp` may have many others.
-const NAMES_MAX: usize = 16_384;
-/// The most directories of users that are told.
-const DIRS_MAX: usize = 1024;
 /// The least time between two announcements of a [`Herald`].
 const ANNOUNCE_EVERY: Duration = Duration::from_millis(20);
 /// How long its last one is waited for: directories may hang.
@@ -164,9 +161,7 @@ pub fn announce(signal: Signal) -> io::Result<usize> {
     let own = own_dir()?;
     let mut told = announce_in(&own, signal)?;
     if rustix::process::geteuid().is_root() && std::env::var_os(DIR_VARIABLE).is_none() {
-        // Directories of users that are wrong, or gone, are their users' concern.
-        let others = other_dirs().into_iter().filter(|d| *d != own);
-        told += others.filter_map(|d| announce_in(&d, signal).ok()).sum::<usize>();
+        told += announce_to_users(Path::new("/proc"), Path::new("/run/user"), &std::env::temp_dir(), &own, signal);
     }
     Ok(told)
 }
@@ -304,16 +299,28 @@ fn own_dir() -> io::Result<PathBuf> {
     })
 }
 
-/// Where the clients of all users may be.
-fn other_dirs() -> Vec<PathBuf> {
-    let list = |dir: &Path| {
-        let names = fs::read_dir(dir).into_iter().flatten().take(NAMES_MAX);
-        names.filter_map(Result::ok).map(|e| e.path())
+/// Tells the clients of each user that has a process, but for those in `own`; returns how many were told. The names of
+/// a user's directories follow from the user id, so no directory is listed in which others can make entries.
+fn announce_to_users(proc: &Path, runtime: &Path, temporary: &Path, own: &Path, signal: Signal) -> usize {
+    let places = |uid: u32| {
+        [runtime.join(format!("{uid}/remora/handoff")), temporary.join(format!("remora-handoff-{uid}"))]
+            .map(|dir| (uid, dir))
     };
-    let runtime = list(Path::new("/run/user")).map(|d| d.join("remora/handoff"));
-    let is_temporary =
-        |d: &PathBuf| d.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("remora-handoff-"));
-    runtime.chain(list(&std::env::temp_dir()).filter(is_temporary)).take(DIRS_MAX).collect()
+    let dirs = users(proc).into_iter().flat_map(places).filter(|(_, dir)| dir != own);
+    // One that is wrong, or another user's, is that user's concern.
+    let is_owned = |(uid, dir): &(u32, PathBuf)| fs::symlink_metadata(dir).is_ok_and(|m| m.uid() == *uid);
+    dirs.filter(is_owned).filter_map(|(_, dir)| announce_in(&dir, signal).ok()).sum()
+}
+
+/// The effective user ids of all processes, by their status files: `Uid:`, then the real and the effective one.
+fn users(proc: &Path) -> BTreeSet<u32> {
+    let effective =
+        |status: String| status.lines().find_map(|l| l.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok();
+    let processes = fs::read_dir(proc).into_iter().flatten().filter_map(Result::ok);
+    let is_process = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let statuses =
+        processes.filter(|e| is_process(&e.file_name())).map(|e| fs::read_to_string(e.path().join("status")));
+    statuses.filter_map(|status| effective(status.ok()?)).collect()
 }
 
 #[cfg(test)]
@@ -437,6 +444,35 @@ mod tests {
         let _second = Listener::open_in(&dir).unwrap();
         let left = |name: &str| dir.join(name).exists();
         assert!(!left("1-0.sock") && left("2-0.sock") && left("mine.sock") && first.path.exists());
+    }
+
+    /// Root looks where each user's clients are, and nowhere else: however many directories and links a user makes,
+    /// those of others are told.
+    #[tokio::test]
+    async fn decoy_directories_hide_no_client() {
+        let home = tempfile::tempdir().unwrap();
+        let [proc, runtime, temporary] = ["proc", "run", "tmp"].map(|name| home.path().join(name));
+        let own = rustix::process::geteuid().as_raw();
+        for (pid, uid) in [("7", own), ("8", own), ("9", own.wrapping_add(1)), ("self", 1)] {
+            fs::create_dir_all(proc.join(pid)).unwrap();
+            fs::write(proc.join(pid).join("status"), format!("Name:\tx\nUid:\t0\t{uid}\t0\t0\n")).unwrap();
+        }
+        fs::create_dir_all(proc.join("10")).unwrap();
+        assert_eq!(users(&proc), [own, own.wrapping_add(1)].into());
+        fs::create_dir(&temporary).unwrap();
+        for n in 0..20_000 {
+            DirBuilder::new().mode(0o700).create(temporary.join(format!("remora-handoff-{n}x"))).unwrap();
+        }
+        // Another user's name, taken by this one.
+        let squatted = Listener::open_in(&temporary.join(format!("remora-handoff-{}", own.wrapping_add(1)))).unwrap();
+        let ears = [temporary.join(format!("remora-handoff-{own}")), runtime.join(format!("{own}/remora/handoff"))]
+            .map(|dir| Listener::open_in(&dir).unwrap());
+        let tell = |own: &Path| announce_to_users(&proc, &runtime, &temporary, own, Signal::End);
+        assert_eq!((tell(Path::new("/nowhere")), tell(ears[0].path.parent().unwrap())), (2, 1));
+        for ear in &ears {
+            assert_eq!(ear.next().await.unwrap(), Signal::End);
+        }
+        drop(squatted);
     }
 
     #[tokio::test]
