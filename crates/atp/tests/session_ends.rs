@@ -176,6 +176,74 @@ fn a_silent_peer_makes_room_for_its_own_host() {
     assert_eq!(world.with(0, |e, _| e.usage().peers), SHARE, "one for one");
 }
 
+fn listed(peers: usize, clients: &[u8]) -> Config {
+    let keys = clients.iter().map(|n| identity(n + 1).public()).collect();
+    Config { guests: Guests::Only(keys), peers, idle: Duration::from_secs(86_400), ..config() }
+}
+
+/// The connections of a client that its server has, by its key.
+fn held(world: &mut World, client: u8) -> usize {
+    let key = identity(client + 1).public();
+    world.with(0, |e, _| {
+        let peers: Vec<PeerId> = e.peers().collect();
+        peers.into_iter().filter(|id| e.status(*id).is_some_and(|s| s.key == Some(key))).count()
+    })
+}
+
+/// A key that holds all places shares them with the next one, whether its connections live or not, down to equal shares.
+#[test]
+fn key_with_all_places_makes_room_for_another() {
+    for is_gone in [false, true] {
+        let mut world = World::new(37);
+        let link = Link::new(1_000_000, 20 * MS);
+        world.add(listed(4, &[1, 2]), link.clone());
+        world.add(config(), link.clone());
+        world.add(config(), link);
+        for _ in 0..4 {
+            world.connect(1, 0);
+        }
+        world.run_for(Duration::from_secs(2));
+        assert_eq!(held(&mut world, 1), 4);
+        if is_gone {
+            let from = world.now;
+            world.nodes[1].link.blackouts.push((from, Time::MAX));
+        }
+        for (own, left) in [(1, 3), (2, 2), (2, 2)] {
+            world.connect(2, 0);
+            world.run_for(Duration::from_secs(3));
+            assert_eq!((held(&mut world, 2), held(&mut world, 1)), (own, left), "gone: {is_gone}");
+        }
+        let is_full = |e: &Event| matches!(e, Event::Down { why: Ending::Full, .. });
+        assert!(is_told(&world, 2, is_full), "the one too many");
+        assert!(is_told(&world, 1, is_full), "those that made room");
+        assert_eq!(world.with(0, |e, _| e.usage().peers), 4);
+    }
+}
+
+/// A client that was killed and is back does not wait until its earlier connection is given up.
+#[test]
+fn silent_connection_makes_room_for_its_own_key() {
+    let mut world = World::new(38);
+    let link = Link::new(1_000_000, 20 * MS);
+    world.add(listed(2, &[1, 2]), link.clone());
+    world.add(config(), link.clone());
+    world.add(config(), link);
+    for n in 1..=2 {
+        world.connect(n, 0);
+    }
+    world.run_for(Duration::from_secs(2));
+    world.restart(1, config());
+    world.nodes[1].addr = addr(1, 5000);
+    world.connect(1, 0);
+    world.run_for(Duration::from_secs(2));
+    assert!(is_told(&world, 1, |e| matches!(e, Event::Down { why: Ending::Full, .. })), "it may be an outage");
+    world.run_for(Duration::from_secs(60));
+    world.connect(1, 0);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!((held(&mut world, 1), held(&mut world, 2)), (1, 1));
+    assert_eq!(world.with(0, |e, _| e.usage().peers), 2);
+}
+
 /// Who is asked to prove its address first may be out of reach before it can.
 #[test]
 fn an_outage_between_the_proof_that_is_asked_for_and_the_proof_is_no_refusal() {

@@ -50,7 +50,8 @@ pub struct Config {
     pub streams: u32,
     /// Connections at once. Who has been silent for [`idle`](Config::idle) and a minute makes room for a
     /// newcomer, and so do half-open connections; else more are refused. Of 128 or more one host has a
-    /// quarter at most, without those whose key is on the list of guests.
+    /// quarter at most, without those whose key is on the list of guests. Where guests are listed, their keys share the
+    /// connections when all are taken, and a few handshakes more may be under way.
     pub peers: usize,
     /// How long a silent peer is held before it counts as lost, objects and all.
     pub hold: Duration,

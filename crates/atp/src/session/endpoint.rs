@@ -29,6 +29,10 @@ const HEADERS: u64 = 28;
 /// Bytes of QUIC in a full packet of objects: short header, tag, stamp and STREAM frame head.
 const QUIC_OVERHEAD: u64 = 44;
 
+/// The codes with which connections are closed: for any other reason, or for want of a place.
+const CLOSED: VarInt = VarInt::from_u32(0);
+pub(super) const CLOSED_FULL: VarInt = VarInt::from_u32(1);
+
 /// Why there can be no connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -291,7 +295,8 @@ impl Endpoint {
     pub(super) fn end(&mut self, now: Time, id: PeerId, why: Ending) {
         let Some((was, asked)) = self.lose(now, id) else { return };
         if let Some(p) = self.peers.get_mut(&id).filter(|p| !p.conn.is_closed()) {
-            p.conn.close(self.epoch.instant(now), VarInt::from_u32(0), Bytes::new());
+            let code = if why == Ending::Full { CLOSED_FULL } else { CLOSED };
+            p.conn.close(self.epoch.instant(now), code, Bytes::new());
         }
         match (was, asked) {
             (Phase::Connecting, true) => self.events.push_back(Event::Refused { peer: id, why: refusal(why) }),
@@ -484,6 +489,7 @@ fn completed(mut config: Config) -> Config {
 fn refusal(why: Ending) -> Refusal {
     match why {
         Ending::Silent => Refusal::Silent,
+        Ending::Full => Refusal::Full,
         other => Refusal::Protocol(other.to_string()),
     }
 }

@@ -103,6 +103,9 @@ pub enum Ending {
     /// Nothing was heard of the peer for the configured time.
     #[error("the peer was silent for too long")]
     Silent,
+    /// All places are taken, here or at the peer, and others have a better claim to them.
+    #[error("all places are taken")]
+    Full,
     /// The peer broke the protocol, or says we did.
     #[error("{0}")]
     Protocol(String),

@@ -11,7 +11,7 @@ use noq_proto::{
 use remora_base::{Peer as From, Time, Transmit};
 use rustls::{AlertDescription, CertificateError};
 
-use super::endpoint::{Endpoint, lane_number};
+use super::endpoint::{CLOSED_FULL, Endpoint, lane_number};
 use super::event::{Ending, Event, PeerId, Refusal};
 use super::frame::Message;
 use super::inbox::{Read, Stop};
@@ -258,6 +258,11 @@ impl Endpoint {
             self.counters.turned_away += 1;
             return self.end(now, id, Ending::Closed);
         }
+        if p.conn.side().is_server() && !self.make_place_for_key(now, id, key) {
+            self.counters.turned_away += 1;
+            return self.end(now, id, Ending::Full);
+        }
+        let Some(p) = self.peers.get_mut(&id) else { return };
         let addr = p.addr;
         p.key = Some(key);
         p.phase = Phase::Up;
@@ -411,6 +416,7 @@ fn why_ended(reason: ConnectionError) -> Ending {
         ConnectionError::TimedOut => Ending::Silent,
         ConnectionError::Reset => Ending::Restarted,
         ConnectionError::LocallyClosed => Ending::Closed,
+        ConnectionError::ApplicationClosed(close) if close.error_code == CLOSED_FULL => Ending::Full,
         ConnectionError::ApplicationClosed(_) => Ending::ClosedByPeer,
         other => Ending::Protocol(other.to_string()),
     }

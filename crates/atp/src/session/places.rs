@@ -4,6 +4,9 @@
 //! honest client through an outage can be held by anybody. So when places are short those give way
 //! that one host has several of, and no host has more than its share where there are many. Of an
 //! IPv6 network of 64 bits all addresses are one host's, for it may be.
+//!
+//! Where guests are listed, places are shared by key, however many connections an owner opens. The key is known only
+//! when the handshake is done, so some handshakes more than there are places may be under way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,6 +18,7 @@ use remora_base::{Time, host_of};
 
 use super::endpoint::Endpoint;
 use super::event::{Ending, PeerId};
+use super::keys::PublicKey;
 use super::peer::{Peer, Phase};
 use super::tls::Guests;
 
@@ -28,6 +32,8 @@ const SHARE: usize = 4;
 const HANDFUL: usize = 4;
 /// Of fewer, but several, when it has had this time.
 const YOUNG: Duration = Duration::from_secs(1);
+/// Handshakes that may be under way beyond the places there are, where guests are listed.
+const ANTEROOM: usize = 8;
 
 impl Endpoint {
     /// Makes a place for one more from `from`; whether there is one.
@@ -39,7 +45,39 @@ impl Endpoint {
             let found = half_open.map(|id| (id, Ending::Closed)).or_else(silent);
             return found.is_some_and(|(id, why)| self.give_up(now, id, why));
         }
-        self.peers.len() < self.config.peers || self.make_room(now)
+        self.peers.len() < self.config.peers || self.make_room(now) || self.has_anteroom()
+    }
+
+    /// Whether one more handshake may be under way although all places are taken.
+    fn has_anteroom(&self) -> bool {
+        matches!(self.config.guests, Guests::Only(_)) && self.peers.len() < self.config.peers + ANTEROOM
+    }
+
+    /// Makes a place for `id`, which has just shown the listed `key`; whether there is one. When all are taken, the
+    /// first of these connections that there is makes room:
+    /// 1. of the same key, the longest silent one;
+    /// 2. of the key with the most, the one that was not heard for longest, if that key has at least two more;
+    /// 3. of the keys that have more, the longest silent one.
+    pub(super) fn make_place_for_key(&mut self, now: Time, id: PeerId, key: PublicKey) -> bool {
+        if !matches!(self.config.guests, Guests::Only(_)) {
+            return true;
+        }
+        let others = || self.guests().filter(|p| p.phase == Phase::Up && p.id != id);
+        let mut counts: BTreeMap<PublicKey, usize> = BTreeMap::new();
+        others().filter_map(|p| p.key).for_each(|key| *counts.entry(key).or_default() += 1);
+        if counts.values().sum::<usize>() < self.config.peers {
+            return true;
+        }
+        let count = |p: &Peer| p.key.and_then(|key| counts.get(&key)).copied().unwrap_or_default();
+        let own = counts.get(&key).copied().unwrap_or_default();
+        let most = counts.values().max().copied().filter(|most| *most > own + 1);
+        let is_silent = |p: &Peer| p.is_lost(now, ANSWER_MAX);
+        let longest = |is_meant: &dyn Fn(&Peer) -> bool| others().filter(|p| is_meant(p)).min_by_key(|p| p.heard_at());
+        let found = longest(&|p| p.key == Some(key) && is_silent(p))
+            .or_else(|| longest(&|p| Some(count(p)) == most))
+            .or_else(|| longest(&|p| count(p) > own && is_silent(p)));
+        let Some((id, is_silent)) = found.map(|p| (p.id, is_silent(p))) else { return false };
+        self.give_up(now, id, if is_silent { Ending::Silent } else { Ending::Full })
     }
 
     /// Whether a newcomer from `from` can have a place only if another makes room.

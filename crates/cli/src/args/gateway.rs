@@ -65,7 +65,7 @@ pub(crate) struct Gateway {
     /// File with this end's key; made if there is none [default: as remora keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Mobiles at once
+    /// Sessions of mobiles at once; the keys share them when all are taken
     #[arg(long, value_name = "N", default_value = "256", value_parser = connections)]
     pub(crate) mobiles: usize,
     /// Connections of all mobiles at once; more are refused

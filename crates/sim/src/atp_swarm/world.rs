@@ -242,7 +242,7 @@ impl<'a> World<'a> {
             // The last packet of a closed connection may be lost; later ones meet an end that knows nothing.
             Ending::Restarted => f.restarts || f.closes || f.short_idle,
             Ending::Silent => f.short_hold,
-            Ending::Protocol(_) => false,
+            Ending::Full | Ending::Protocol(_) => false,
         };
         self.gone(n, peer, possible, &why.to_string());
     }
