@@ -230,8 +230,8 @@ fn exports_of(what: &str) -> String {
 pub(crate) fn is_lost(e: &ClientError) -> bool {
     use ClientError::*;
     match e {
-        // The server is there, and it is not the one meant or does not want us.
-        Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted), .. } => false,
+        // The server is there, and it is not the one meant or does not want us; or no packet reaches it from here.
+        Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. }), .. } => false,
         // It is there, and does not know what to do with this, or we do not with its answer.
         Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
         Rpc(e) if is_trouble(e) => false,

@@ -204,6 +204,21 @@ impl Endpoint {
         }
     }
 
+    /// The system sends no datagrams of so many `bytes` to `addr`: the interface carries less. Larger ones than the
+    /// least are probes of the path; without those, attempts to connect there are refused.
+    pub fn too_large(&mut self, now: Time, addr: SocketAddr, bytes: usize) {
+        self.clock.set(now);
+        if bytes > usize::from(self.config.datagram) {
+            return;
+        }
+        let is_begun = |p: &&Peer| p.phase == Phase::Connecting && p.conn.side().is_client() && p.addr == addr;
+        let begun: Vec<(PeerId, u64)> = self.peers.values().filter(is_begun).map(|p| (p.id, p.below())).collect();
+        for (id, below) in begun {
+            self.refuse(now, id, Refusal::Mtu { mtu: u64::from(self.config.datagram) + below });
+            self.drop_connection(id);
+        }
+    }
+
     /// Ends the connection to `peer`; requests that have not ended are lost. What came from it whole
     /// is answered before.
     pub fn close(&mut self, now: Time, peer: PeerId) {

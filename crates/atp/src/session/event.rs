@@ -126,6 +126,12 @@ pub enum Refusal {
     /// Nobody answered for the configured time.
     #[error("nobody answers")]
     Silent,
+    /// The interface does not carry the smallest packets that a connection begins with.
+    #[error("a packet of {mtu} bytes does not fit the interface: ATP needs an MTU of {mtu} or more")]
+    Mtu {
+        /// Bytes of such a packet, IP's and UDP's headers included.
+        mtu: u64,
+    },
     /// The peer speaks something else.
     #[error("{0}")]
     Protocol(String),

@@ -227,6 +227,7 @@ async fn connect(
         Err(AtpError::Refused(Refusal::NotAdmitted)) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
         Err(e @ AtpError::Refused(Refusal::Silent)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(UNHEARD)),
         Err(e @ AtpError::Refused(Refusal::Full)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(FULL)),
+        Err(AtpError::Refused(why @ Refusal::Mtu { .. })) => Err(refused(why.to_string())),
         Err(AtpError::Connect(e)) => Err(refused(e.to_string())),
         Err(e) => Err(Failure::new(Kind::Lost, e.to_string())),
     }

@@ -84,9 +84,10 @@ fn has_no_ipv6(e: &std::io::Error) -> bool {
     e.kind() == ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-/// What says more: a key in the way before silence, else what came first.
+/// What says more: a key or an MTU in the way before silence, else what came first.
 fn worse(known: Option<AtpError>, e: AtpError) -> Option<AtpError> {
-    let says = |e: &AtpError| matches!(e, AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted));
+    let says =
+        |e: &AtpError| matches!(e, AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. }));
     match known {
         Some(known) if says(&known) || !says(&e) => Some(known),
         _ => Some(e),
@@ -96,8 +97,44 @@ fn worse(known: Option<AtpError>, e: AtpError) -> Option<AtpError> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::net::UdpSocket;
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::atp::keys;
+
+    /// Connects on a thread with a network of its own, whose loopback has this MTU. `None` where there can be none.
+    fn connected_at(mtu: u16, patience: Duration) -> Option<Result<(), AtpError>> {
+        let connected = async || {
+            let there = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let endpoint = AtpEndpoint::bind_towards(&[there], Settings::sender(), keys::generate().unwrap()).unwrap();
+            let remote = endpoint.connect(there, keys::generate().unwrap().public()).unwrap();
+            timeout(patience, remote.up()).await.unwrap_or(Err(AtpError::Refused(Refusal::Silent)))
+        };
+        let alone = || {
+            unshare(CloneFlags::CLONE_NEWNET).ok()?;
+            let set = Command::new("ip").args(["link", "set", "lo", "up", "mtu", &mtu.to_string()]).status();
+            set.ok().filter(|set| set.success())?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            Some(runtime.block_on(connected()))
+        };
+        std::thread::scope(|scope| scope.spawn(alone).join().unwrap())
+    }
+
+    #[test]
+    fn mtu_below_the_least_datagram_is_the_error() {
+        for (mtu, patience) in [(1227, Duration::from_secs(60)), (1228, Duration::from_millis(200))] {
+            let Some(connected) = connected_at(mtu, patience) else {
+                return skip::skipped(&skip::this_test(), "no network namespaces, or no iproute2");
+            };
+            match connected {
+                Err(AtpError::Refused(Refusal::Mtu { mtu: needed })) => assert_eq!((mtu, needed), (1227, 1228)),
+                other => assert_eq!(mtu, 1228, "{other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn without_ipv6_ipv4_will_do_and_other_errors_are_told() {

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use noq_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use remora_atp::session::Endpoint;
 use remora_base::Time;
+use rustix::io::Errno;
 
 /// Buffers read into at a time, each for as many segments as GRO joins.
 const READ_BUFFERS: usize = 4;
@@ -79,6 +80,17 @@ impl Batch {
     }
 }
 
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sent {
+    /// It left, or is lost.
+    Done,
+    /// There is no room at present.
+    Blocked,
+    /// The interface towards this address carries no datagrams of so many bytes.
+    TooLarge(SocketAddr, usize),
+}
+
 /// Datagrams that came together, one after the other.
 pub(super) struct Segments {
     rest: BytesMut,
@@ -131,10 +143,9 @@ impl Socket {
         self.routes.clear();
     }
 
-    /// Sends a batch; false if there is no room at present. What the kernel refuses for other
-    /// reasons is lost as datagrams are.
-    pub(super) fn send(&mut self, batch: &Batch) -> bool {
-        let Some(to) = batch.to else { return true };
+    /// Sends a batch. What the kernel refuses for other reasons than those of [`Sent`] is lost as datagrams are.
+    pub(super) fn send(&mut self, batch: &Batch) -> Sent {
+        let Some(to) = batch.to else { return Sent::Done };
         let src_ip = self.routes.get(&to).copied();
         let mut transmit = Transmit {
             destination: self.native(to),
@@ -150,7 +161,11 @@ impl Socket {
             transmit.src_ip = None;
             result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
         }
-        !matches!(result, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        match result {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Sent::Blocked,
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::MSGSIZE) => Sent::TooLarge(to, batch.size),
+            _ => Sent::Done,
+        }
     }
 
     /// Hands what has come to `take`, as it came together; whether there may be more.
@@ -242,13 +257,21 @@ mod tests {
     }
 
     #[test]
+    fn datagram_larger_than_the_interface_carries_is_reported() {
+        let mut socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = socket.udp().local_addr().unwrap();
+        // More than any IPv4 packet has.
+        assert_eq!(socket.send(&batch(&to.to_string(), 65_530, 65_530)), Sent::TooLarge(to, 65_530));
+    }
+
+    #[test]
     fn datagrams_cross_between_families_and_in_batches() {
         let mut six = Socket::bind("[::]:0".parse().unwrap()).unwrap();
         let mut four = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = SocketAddr::from(([127, 0, 0, 1], six.udp().local_addr().unwrap().port()));
         let batch = batch(&to.to_string(), 500, 1520);
         if four.batch_max() >= 4 {
-            assert!(four.send(&batch));
+            assert_eq!(four.send(&batch), Sent::Done);
             let mut got = Vec::new();
             for _ in 0..100 {
                 six.receive(|from, came| got.extend(came.map(|d| (from, d.len()))));

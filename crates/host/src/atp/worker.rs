@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::farewell::FAREWELL_MAX;
 use super::shared::{Line, Shared, State};
-use super::socket::{Batch, Socket, source_towards};
+use super::socket::{Batch, Sent, Socket, source_towards};
 use super::sources::Sources;
 
 /// Reads from the socket before timers and what is to be sent have their turn.
@@ -135,7 +135,7 @@ impl Worker {
     /// Sends what the core has; true if there may be more at once.
     fn send(&mut self, state: &mut State) -> bool {
         for _ in 0..BATCHES_MAX {
-            if !self.batch.is_empty() && !self.flush() {
+            if !self.batch.is_empty() && !self.flush(state) {
                 return false;
             }
             std::mem::swap(&mut self.batch, &mut self.next);
@@ -150,8 +150,12 @@ impl Worker {
     }
 
     /// Sends the batch; false if it has to wait.
-    fn flush(&mut self) -> bool {
-        self.is_blocked = !self.socket.send(&self.batch);
+    fn flush(&mut self, state: &mut State) -> bool {
+        let sent = self.socket.send(&self.batch);
+        self.is_blocked = sent == Sent::Blocked;
+        if let Sent::TooLarge(to, bytes) = sent {
+            state.core.too_large(self.shared.now(), to, bytes);
+        }
         if !self.is_blocked {
             match &mut self.last_words {
                 Some(words) if words.len() < LAST_WORDS_MAX => words.push(std::mem::take(&mut self.batch)),

@@ -254,7 +254,7 @@ impl<'a> World<'a> {
             Refusal::Silent => f.short_hold,
             // Closed, by us, before it was up; or it was, and the peer knows no more of it.
             Refusal::Protocol(_) => f.closes || f.restarts,
-            Refusal::WrongKey | Refusal::NotAdmitted => false,
+            Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. } => false,
         };
         self.gone(n, peer, possible, &why.to_string());
     }

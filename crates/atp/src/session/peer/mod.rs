@@ -141,7 +141,7 @@ impl Peer {
     }
 
     /// Bytes below UDP's payload in each packet: IP's and UDP's headers.
-    fn below(&self) -> u64 {
+    pub(super) fn below(&self) -> u64 {
         if self.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 }
     }
 
