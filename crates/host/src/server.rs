@@ -24,16 +24,24 @@
 //!
 //! | what                                  | bound                                          |
 //! |---------------------------------------|------------------------------------------------|
-//! | requests being executed or answered   | the core's `in_flight_max`, and by client      |
-//! | their bytes, unsent replies included  | the core's `in_flight_bytes_max`, a client a   |
-//! |                                       | quarter of it                                  |
+//! | requests being executed or answered   | the core's `in_flight_max`, and by host        |
+//! | their bytes, unsent replies included  | the core's `in_flight_bytes_max`, a host that  |
+//! |                                       | is alone a quarter of it                       |
 //! | the same for one connection           | [`Limits::connection_bytes_max`]               |
-//! | half-received requests over 16 KiB    | [`Limits::receive_bytes_max`] together         |
+//! | half-received requests over 16 KiB    | [`Limits::receive_bytes_max`] together, by host|
+//! | peers that may use no export          | a sixteenth of each, all of them together      |
 //! | anything else of a busy connection    | 40 KiB                                         |
 //! | an idle connection                    | [`IDLE_CONNECTION_BYTES_MAX`]                  |
 //! | a client that does not read replies   | [`Limits::stall_max`], 5 s while room is short |
-//! |                                       | and 30 s while it is for its address           |
+//! |                                       | and 30 s while it is for its address; 2 s      |
+//! |                                       | while its host is over its share               |
 //! | a request that does not get complete  | [`Limits::partial_max`], 1 s more for each KiB |
+//!
+//! **Memory.** `shares` divides it among hosts so that a newcomer finds room, however much others hold. A call is
+//! charged what it may need: its bytes and the data that it asks for. Once its reply is there, it is charged what that
+//! holds. A call that is refused for its peer's address is charged its bytes. Of a large request 16 KiB must have
+//! arrived before room is taken for it, all of it at once: connections with half a request each never wait for one
+//! another.
 //!
 //! **Objects.** Over ATP ([`Objects`]) each call is an object and each reply one, as urgent as the
 //! call; they pass the same admission into the same cores. A client that has more waiting for its
@@ -66,6 +74,7 @@ mod relief;
 mod routes;
 mod serving;
 mod shard;
+mod shares;
 mod upkeep;
 mod way;
 

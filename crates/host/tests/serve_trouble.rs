@@ -3,16 +3,17 @@
 mod serve_kit;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_host::server::{Options, Serving};
+use remora_server::{Access, Squash, Terms};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
 use remora_wire::mount;
-use remora_wire::nfs3::{Call, Fh};
+use remora_wire::nfs3::{Call, Fh, Status};
 use remora_wire::record::mark;
 use remora_wire::rpc::Outcome;
 use serve_kit::*;
@@ -185,6 +186,90 @@ fn requests_in_fragments_do_not_wait_for_one_another_for_ever() {
     for (tcp, message) in clients.iter_mut().zip(&messages) {
         assert_eq!(tcp.receive()[..4], message[..4]);
     }
+}
+
+/// Sends the mark of a request of 1 MiB, and `bytes` of it, on 16 connections from each of five addresses.
+fn half_requests(addr: SocketAddr, bytes: usize) -> Vec<Tcp> {
+    let half = [&mark(1 << 20)[..], &vec![0; bytes]].concat();
+    let bad = (2..=6).flat_map(|n| (0..16).map(move |_| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, n), addr)));
+    bad.inspect(|bad| _ = (&bad.stream).write_all(&half)).collect()
+}
+
+#[test]
+fn half_requests_of_strangers_end_their_connections() {
+    let access = Access::of(["127.0.0.1".parse().unwrap()], Terms { squash: Squash::None, ..Terms::default() });
+    let (serving, addr) = start(with_access(memory(), access.unwrap()));
+    let mut good = Tcp::connect(addr);
+    let root = good.mount("/");
+    let fh = good.create(&root, "f");
+    let mut bad = half_requests(addr, 0);
+    good.write(&fh, &Bytes::from(vec![1; 64 << 10]));
+    for bad in &mut bad {
+        assert_eq!(bad.try_receive(), None);
+    }
+    wait_until(&serving, |s| s.sockets.closed_bad_record == 80 && s.connections == 1);
+    // What a stranger asks for is refused, and it may ask again.
+    let mut stranger = Tcp::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
+    for _ in 0..2 {
+        assert_eq!(stranger.call(&read(&fh, 1 << 20)).status(), Some(Status::Access));
+    }
+}
+
+#[test]
+fn half_requests_of_clients_leave_room_for_writes() {
+    for bytes in [0, 15 << 10, 100 << 10] {
+        let (serving, addr) = start(options(memory()));
+        let mut good = Tcp::connect(addr);
+        let root = good.mount("/");
+        let fh = good.create(&root, "f");
+        let bad = half_requests(addr, bytes);
+        wait_until(&serving, |s| s.connections == 81);
+        for _ in 0..10 {
+            good.write(&fh, &Bytes::from(vec![1; 1 << 20]));
+        }
+        drop(bad);
+    }
+}
+
+#[test]
+fn large_requests_of_many_connections_wait_and_all_pass() {
+    // Room for one of them at a time.
+    let (_serving, addr) = start(limited(memory(), |l| l.receive_bytes_max = 2 << 20));
+    let mut clients: Vec<Tcp> = (0..8).map(|_| Tcp::connect(addr)).collect();
+    let root = clients[0].mount("/");
+    let fh = clients[0].create(&root, "f");
+    let message = nfs_message(xid(), &write(&fh, Bytes::from(vec![1; 1 << 20])));
+    let record = [&mark(message.len())[..], &message].concat();
+    let (first, second) = record.split_at(200 << 10);
+    std::thread::scope(|scope| {
+        for tcp in &mut clients {
+            scope.spawn(move || {
+                tcp.send_raw(first);
+                tcp.send_raw(second);
+                tcp.receive();
+            });
+        }
+    });
+}
+
+#[test]
+fn exports_that_change_make_clients_strangers_and_back() {
+    let vfs = memory();
+    let (serving, addr) = start(options(vfs.clone()));
+    let mut tcp = Tcp::connect(addr);
+    let root = tcp.mount("/");
+    let fh = tcp.create(&root, "f");
+    let exports = |clients: &str| {
+        let terms = Terms { squash: Squash::None, ..Terms::default() };
+        with_access(vfs.clone(), Access::of([clients.parse().unwrap()], terms).unwrap()).core.exports
+    };
+    serving.set_exports(exports("10.0.0.1"));
+    assert_eq!(tcp.call(&Call::GetAttr(root)).status(), Some(Status::Access));
+    serving.set_exports(exports("127.0.0.0/8"));
+    tcp.write(&fh, &Bytes::from(vec![1; 1 << 20]));
+    serving.set_exports(exports("10.0.0.1"));
+    tcp.send_raw(&mark(1 << 20));
+    assert_eq!(tcp.try_receive(), None);
 }
 
 #[test]

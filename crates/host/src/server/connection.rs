@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
 use remora_wire::record::RecordReader;
@@ -30,8 +30,17 @@ use super::outbox::{Flow, Outbox};
 use crate::clock::timeout;
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
-/// their own.
+/// their own. Of a larger one as much must be here before the connection takes room for it.
 const SCRATCH: usize = 16 << 10;
+/// The largest record of a peer that may use no export, or where NFS is not answered: more than any call of MOUNT or the
+/// portmapper has.
+const SMALL_RECORD_MAX: usize = 4 << 10;
+/// How long a large request may take to arrive while others need the room that it takes: this, and a second more for
+/// so many bytes of it that have arrived.
+const PARTIAL_MAX_CROWDED: Duration = Duration::from_secs(2);
+const BYTES_PER_SECOND_CROWDED: usize = 64 << 10;
+/// How often a connection that holds such room looks whether others need it.
+const LOOK: Duration = Duration::from_secs(1);
 /// Most records that are handed to the core together, and the bytes with which they are enough.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 256 << 10;
@@ -77,6 +86,14 @@ impl Connection {
     /// Its number.
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub(super) fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Ends it once its requests are answered.
@@ -173,9 +190,8 @@ pub(super) fn open(
     addr: SocketAddr,
     programs: Programs,
 ) -> (Arc<Connection>, OwnedReadHalf) {
-    let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
     let (read, write) = stream.into_split();
-    let connection = hub.connect(addr, |id| Connection {
+    let connection = hub.connect(addr, |id, share| Connection {
         id,
         peer: Peer::stream(addr, id),
         programs,
@@ -239,17 +255,24 @@ impl Inbound {
     async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
         let mut admitted = Admitted { hub, connection, records: Vec::new(), bytes: 0 };
         loop {
+            if self.whole() > self.record_max(connection) {
+                return End::BadRecord;
+            }
             if let Err(end) = admitted.let_in(self.make_room(connection, hub)).await {
                 return end;
             }
-            let received = match self.patience(hub) {
+            let received = match self.patience(connection, hub) {
                 None => admitted.before_waiting(self.receive(&connection.outbox)).await,
-                Some(left) => match timeout(left, admitted.before_waiting(self.receive(&connection.outbox))).await {
-                    Ok(received) => received,
-                    Err(_) if self.partial_since.is_some() => return End::Partial,
-                    Err(_) if connection.is_at_rest(hub) => return End::Idle,
-                    Err(_) => continue,
-                },
+                Some(left) => {
+                    let pause = if self.room.is_some() { left.min(LOOK) } else { left };
+                    match timeout(pause, admitted.before_waiting(self.receive(&connection.outbox))).await {
+                        Ok(received) => received,
+                        Err(_) if pause < left => continue,
+                        Err(_) if self.partial_since.is_some() => return End::Partial,
+                        Err(_) if connection.is_at_rest(hub) => return End::Idle,
+                        Err(_) => continue,
+                    }
+                }
             };
             match received {
                 Ok(0) => return End::Closed,
@@ -263,18 +286,31 @@ impl Inbound {
     }
 
     /// How long the next bytes may take to come.
-    fn patience(&self, hub: &Hub) -> Option<Duration> {
+    fn patience(&self, connection: &Connection, hub: &Hub) -> Option<Duration> {
         let Some(since) = self.partial_since else { return hub.limits.idle_max };
-        let allowed = hub.limits.partial_max + Duration::from_secs((self.reader.held() / 1024) as u64);
-        Some((since + allowed).since(hub.clock.now()))
+        let (held, max) = (self.reader.held(), hub.limits.partial_max);
+        let allowed = |base, rate| base + Duration::from_secs((held / rate) as u64);
+        let mut allowed_max = allowed(max, 1024);
+        if self.room.is_some() && hub.admission.keeps_receivers_waiting(&connection.share) {
+            allowed_max = allowed_max.min(allowed(PARTIAL_MAX_CROWDED, BYTES_PER_SECOND_CROWDED));
+        }
+        Some((since + allowed_max).since(hub.clock.now()))
     }
 
-    /// Takes room for a record larger than [`SCRATCH`]: once, so a record in fragments, whose
+    /// The largest record that is taken from this peer, with its mark.
+    fn record_max(&self, connection: &Connection) -> usize {
+        match connection.programs {
+            Programs::All if !connection.share.is_stranger() => self.max,
+            _ => SMALL_RECORD_MAX + MARK,
+        }
+    }
+
+    /// Takes room for a record larger than [`SCRATCH`] when so much of it is here: once, so a record in fragments, whose
     /// end is not known, gets as much as any may have. The wait is not the client's fault, so
     /// it does not count against its patience.
     async fn make_room(&mut self, connection: &Connection, hub: &Hub) {
         let whole = self.whole();
-        if whole <= SCRATCH || self.room.is_some() {
+        if whole <= SCRATCH || self.reader.held() < SCRATCH || self.room.is_some() {
             return;
         }
         let began = hub.clock.now();
@@ -299,14 +335,17 @@ impl Inbound {
         if self.whole() <= SCRATCH {
             return self.receive_by_scratch().await;
         }
+        // What there is no room for yet stays in the socket.
+        let max = if self.room.is_some() { usize::MAX } else { SCRATCH.saturating_sub(self.reader.held()).max(1) };
         let buffer = self.reader.buffer();
-        let missing = missing(buffer);
+        let missing = missing(buffer).min(max);
         if buffer.capacity() - buffer.len() < missing {
             // A page at least: small fragments must not take a system call each. And the mark
             // of the next record, which then comes to its own buffer without being copied.
             buffer.reserve((missing + MARK).max(4096));
         }
-        let mut read = pin!(self.socket.read_buf(buffer));
+        let mut into = buffer.limit(max);
+        let mut read = pin!(self.socket.read_buf(&mut into));
         poll_fn(|cx| {
             let _held = outbox.hold();
             read.as_mut().poll(cx)
@@ -339,8 +378,11 @@ impl Inbound {
         let mut whole = false;
         while let Some(record) = self.reader.next_record().map_err(|_| End::BadRecord)? {
             whole = true;
+            if record.len() + MARK > self.record_max(connection) {
+                return Err(End::BadRecord);
+            }
             self.large = record.len() > SCRATCH;
-            let cost = cost::of(&record, hub.core_limits.stream_io_max);
+            let cost = cost::of(&record, connection.share.is_stranger(), hub.core_limits.stream_io_max);
             let permit = admitted.let_in(hub.admission.admit(&connection.share, cost)).await?;
             admitted.add(record, permit);
         }

@@ -13,17 +13,18 @@ const DUMP: u32 = 2;
 const EXPORT: u32 = 5;
 
 /// Bytes of the message and of the reply it asks for; no reply has more than `io_max` bytes
-/// of data. What cannot be read gets a small answer, if any.
-pub(super) fn of(message: &Bytes, io_max: u32) -> usize {
-    let data = reply_data(message).unwrap_or(0).min(io_max);
+/// of data. What cannot be read gets a small answer, if any, and so does an NFS call of a stranger.
+pub(super) fn of(message: &Bytes, is_stranger: bool, io_max: u32) -> usize {
+    let data = reply_data(message, is_stranger).unwrap_or(0).min(io_max);
     message.len() + REPLY + data as usize
 }
 
 /// How many bytes of data the reply may have; `None` for a call that brings none.
-fn reply_data(message: &Bytes) -> Option<u32> {
+fn reply_data(message: &Bytes, is_stranger: bool) -> Option<u32> {
     let mut r = Reader::new(message.clone());
     let header = CallHeader::decode(&mut r).ok()?;
     match header.prog {
+        PROGRAM if is_stranger => None,
         PROGRAM => nfs_data(&header, r),
         // The lists of MOUNT, in whichever version, are as long as is allowed.
         mount::PROGRAM => [DUMP, EXPORT].contains(&header.proc).then_some(u32::MAX),
@@ -67,7 +68,7 @@ mod tests {
             let header = CallHeader { xid: 1, prog: PROGRAM, vers: nfs2::VERSION, proc: proc as u32, cred, verf };
             header.encode(&mut out);
             let m = Bytes::from(out);
-            assert_eq!(of(&m, 9000), m.len() + REPLY + data, "{proc:?}");
+            assert_eq!(of(&m, false, 9000), m.len() + REPLY + data, "{proc:?}");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
                 let m = Bytes::from(out);
                 let is_list = [mount::Call::Dump.proc(), mount::Call::Export.proc()].contains(&proc);
                 let data = if is_list { 9000 } else { 0 };
-                assert_eq!(of(&m, 9000), m.len() + REPLY + data, "procedure {proc} of version {vers}");
+                assert_eq!(of(&m, false, 9000), m.len() + REPLY + data, "procedure {proc} of version {vers}");
             }
         }
     }
@@ -97,10 +98,11 @@ mod tests {
             [(Call::GetAttr(fh()), 0), (read(100), 100), (read(u32::MAX), 9000), (list, 4096), (plus, 8192)]
         {
             let m = message(&call);
-            assert_eq!(of(&m, 9000), m.len() + REPLY + data, "{call:?}");
+            assert_eq!(of(&m, false, 9000), m.len() + REPLY + data, "{call:?}");
+            assert_eq!(of(&m, true, 9000), m.len() + REPLY, "a refusal: {call:?}");
         }
         for noise in [&b""[..], b"abc", &[0xff; 100]] {
-            assert_eq!(of(&Bytes::from_static(noise), 9000), noise.len() + REPLY);
+            assert_eq!(of(&Bytes::from_static(noise), false, 9000), noise.len() + REPLY);
         }
     }
 }

@@ -113,8 +113,9 @@ pub(super) async fn run(hub: Arc<Hub>, index: usize) {
             hub.counters.datagrams_in.count();
             let message = buffer.get(n * BUFFER..n * BUFFER + len).unwrap_or_default();
             let message = Bytes::copy_from_slice(message);
-            let cost = cost::of(&message, hub.core_limits.io_max(Path::Datagram));
-            match hub.admission.try_admit(from, cost) {
+            let is_stranger = hub.is_stranger(from);
+            let cost = cost::of(&message, is_stranger, hub.core_limits.io_max(Path::Datagram));
+            match hub.admission.try_admit(from, is_stranger, cost) {
                 Some(permit) => hub.datagram(from, (Route { socket: index, local }, socket.programs), message, permit),
                 None => hub.counters.datagrams_dropped.count(),
             }

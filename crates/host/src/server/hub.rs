@@ -27,7 +27,9 @@ use super::shard::{Ledger, Shard, State, Work};
 use super::way::{Way, Ways};
 use crate::Clock;
 
-/// Stalled connections are given this long at most while room is short.
+/// Stalled connections are given this long at most while their host holds more than its share.
+const STALL_MAX_OVER: Duration = Duration::from_secs(2);
+/// This long while room is short or another address of their host waits, and if they may use no export.
 const STALL_MAX_SHORT: Duration = Duration::from_secs(5);
 /// And this long while those of one address have taken what that may have: longer, for they may be one
 /// machine's, and its link away for a moment.
@@ -146,14 +148,18 @@ impl Hub {
         }
     }
 
-    /// A connection from `addr` is there: `make` gets its number.
-    pub(super) fn connect<C>(&self, addr: SocketAddr, make: impl FnOnce(u64) -> C) -> Arc<C>
+    /// A connection from `addr` is there: `make` gets its number and its share.
+    pub(super) fn connect<C>(&self, addr: SocketAddr, make: impl FnOnce(u64, Share) -> C) -> Arc<C>
     where
         Way: From<Arc<C>>,
     {
         let id = self.next_connection.fetch_add(1, Relaxed);
-        let connection = Arc::new(make(id));
-        self.lock(self.shard_of(addr)).connections.insert(id, connection.clone().into());
+        let mut state = self.lock(self.shard_of(addr));
+        // Under the lock: either this sees new exports, or who changes them sees the connection.
+        let share = self.admission.join(addr, self.is_stranger(addr), self.limits.connection_bytes_max);
+        let connection = Arc::new(make(id, share));
+        state.connections.insert(id, connection.clone().into());
+        drop(state);
         self.connections.fetch_add(1, Relaxed);
         connection
     }
@@ -197,8 +203,17 @@ impl Hub {
             self.with_core(shard, None, |state, _| old = Some(state.core.set_exports(exports.clone())));
             // Here, without the core's lock: it may close many files.
             drop(old);
+            let connections: Vec<Way> = self.lock(shard).connections.values().cloned().collect();
+            for (peer, share) in connections.iter().map(Way::share) {
+                self.admission.reconsider(share, peer.addr, self.is_stranger(peer.addr));
+            }
         }
         drop(last);
+    }
+
+    /// Whether the peer at this address may use no export.
+    pub(super) fn is_stranger(&self, addr: SocketAddr) -> bool {
+        !self.exports().any_allows(addr)
     }
 
     /// From now on it takes as many connections as fit.
@@ -259,8 +274,9 @@ impl Hub {
     /// How long a connection with this share may leave replies waiting.
     pub(super) fn stall_max(&self, share: &Share) -> Duration {
         self.limits.stall_max.min(match () {
-            () if self.admission.is_short() => STALL_MAX_SHORT,
-            () if share.is_crowded() => STALL_MAX_CROWDED,
+            () if self.admission.is_over(share) => STALL_MAX_OVER,
+            () if self.admission.is_short() || share.is_stranger() || share.keeps_others_waiting() => STALL_MAX_SHORT,
+            () if self.admission.is_crowded(share) => STALL_MAX_CROWDED,
             () => Duration::MAX,
         })
     }

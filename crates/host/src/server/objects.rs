@@ -164,11 +164,10 @@ fn take(hub: &Arc<Hub>, entrances: &mut HashMap<PeerId, Entrance>, received: Rec
 /// Enters a client; `None` if it has left already.
 fn welcome(hub: &Arc<Hub>, remote: Remote) -> Option<Entrance> {
     let addr = remote.status().ok()?.came_from?;
-    let share = hub.admission.join(addr, hub.limits.connection_bytes_max);
     let (replies, outgoing) = mpsc::unbounded_channel();
     let (calls, incoming) = mpsc::unbounded_channel();
     hub.counters.accepted.count();
-    let guest = hub.connect(addr, |id| Guest {
+    let guest = hub.connect(addr, |id, share| Guest {
         id,
         peer: Peer::stream(addr, id),
         share,
@@ -206,6 +205,14 @@ impl Guest {
         self.id
     }
 
+    pub(super) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub(super) fn share(&self) -> &Share {
+        &self.share
+    }
+
     /// Whether its client has gone.
     pub(super) fn is_broken(&self) -> bool {
         self.remote.ended().is_some()
@@ -235,7 +242,7 @@ impl Guest {
     async fn read_on(&self, hub: &Hub, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
-                let cost = cost::of(&call, hub.core_limits.stream_io_max);
+                let cost = cost::of(&call, self.share.is_stranger(), hub.core_limits.stream_io_max);
                 let permit = hub.admission.admit(&self.share, cost).await;
                 // It may have asked again elsewhere while this waited, and got its answer.
                 if self.remote.ended().is_some() {

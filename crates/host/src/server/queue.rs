@@ -17,6 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
+use remora_base::host_of;
 
 /// Turns that the clients share: as many as a word has bits. One that was busy once keeps room for 31 tasks.
 const TURNS: usize = u64::BITS as usize;
@@ -133,9 +134,9 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// The turn of the client at this address.
+    /// The turn of the client at this address: of its host, for IPv6.
     pub(super) fn turn_of(&self, client: SocketAddr) -> Turn {
-        Turn(self.spread.hash_one(client.ip().to_canonical()) as usize % TURNS)
+        Turn(self.spread.hash_one(host_of(client)) as usize % TURNS)
     }
 
     /// Adds a task; after [`close`](Queue::close) nobody will take it.
@@ -382,6 +383,7 @@ mod tests {
         let queue = Queue::<()>::default();
         let turn = |addr: &str| queue.turn_of(addr.parse().unwrap());
         assert_eq!(turn("10.0.0.1:700"), turn("[::ffff:10.0.0.1]:701"));
+        assert_eq!(turn("[2001:db8::1]:700"), turn("[2001:db8::2]:701"));
         assert!((0..100).any(|n| turn(&format!("10.0.0.{n}:1")) != turn("10.0.0.1:1")));
     }
 

@@ -65,7 +65,11 @@ impl State {
             match to.path {
                 Path::Datagram => work.datagrams.push((to.addr, self.routes.to(&to.addr), payload)),
                 Path::Stream(id) => {
-                    let reply = Reply { payload, permit: permit.take() };
+                    let mut permit = permit.take();
+                    if let Some(permit) = &mut permit {
+                        permit.settle(payload.len());
+                    }
+                    let reply = Reply { payload, permit };
                     match work.streams.iter_mut().find(|(connection, _)| connection.id() == id) {
                         Some((_, replies)) => replies.push(reply),
                         None => work.streams.extend(self.connections.get(&id).map(|c| (c.expecting(), vec![reply]))),

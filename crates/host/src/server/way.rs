@@ -6,6 +6,7 @@ use std::sync::Arc;
 use remora_base::{Peer, Time};
 use remora_server::cache::Ends;
 
+use super::admission::Share;
 use super::connection::Connection;
 use super::objects::Guest;
 use super::outbox::Reply;
@@ -46,6 +47,14 @@ impl Ends for Ways<'_> {
 }
 
 impl Way {
+    /// Whose it is, and its share.
+    pub(super) fn share(&self) -> (Peer, &Share) {
+        match self {
+            Way::Stream(connection) => (connection.peer(), connection.share()),
+            Way::Objects(guest) => (guest.peer(), guest.share()),
+        }
+    }
+
     /// Its number.
     pub(super) fn id(&self) -> u64 {
         match self {

@@ -55,9 +55,17 @@ pub(crate) fn options(vfs: Arc<dyn Vfs>) -> Options {
     sharing(vec![("/", vfs)])
 }
 
+/// The same, for those whom `access` lets in.
+pub(crate) fn with_access(vfs: Arc<dyn Vfs>, access: Access) -> Options {
+    sharing_with(vec![("/", vfs)], access)
+}
+
 /// Several exports.
 pub(crate) fn sharing(exports: Vec<(&str, Arc<dyn Vfs>)>) -> Options {
-    let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
+    sharing_with(exports, Access::everybody(Terms { squash: Squash::None, ..Terms::default() }))
+}
+
+fn sharing_with(exports: Vec<(&str, Arc<dyn Vfs>)>, access: Access) -> Options {
     let export = |(name, vfs)| Export { access: access.clone(), ..Export::new(name, vfs) };
     let exports = Arc::new(Exports::new(exports.into_iter().map(export).collect(), &[7; 16]).unwrap());
     let core = Config::new(exports);
