@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use ipnet::IpNet;
 pub(crate) use remora_host::exports::line_at;
 use serde::{Deserialize, Deserializer, de};
 
+use crate::address;
 use crate::exit::{self, Error};
 use crate::units;
 
@@ -56,6 +58,18 @@ pub(crate) struct Network(pub(crate) IpNet);
 /// An address and the length of its network's, as flags have them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AddressInNetwork(pub(crate) IpNet);
+
+/// Where an end of a link listens, as `--listen` has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenAddress(pub(crate) SocketAddr);
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ListenAddress, String> {
+        address::listen_everywhere(text).map(ListenAddress)
+    }
+}
 
 impl FromStr for Time {
     type Err = String;

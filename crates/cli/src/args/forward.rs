@@ -1,6 +1,6 @@
 //! The flags of `remora forward`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use remora_atp::session::PublicKey;
 use remora_atp::stream::Target;
 
 use super::gateway::{connections, hold, window};
+use crate::address;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -53,10 +54,10 @@ pub(crate) struct Forward {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: PublicKey,
     /// A local port, on loopback unless an address is named; one for each --to
-    #[arg(long, value_name = "[ADDR:]PORT", required = true, value_parser = local)]
+    #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::listen)]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Where the gateway is to connect to; one for each --listen
-    #[arg(long, value_name = "HOST:PORT", required = true)]
+    /// Where the gateway is to connect to; one for each --listen. A port alone: on the gateway's machine
+    #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::target)]
     pub(crate) to: Vec<Target>,
     /// low, medium, high, or 0 to 15: higher goes first. One for all, or one for each --to
     #[arg(long, value_name = "PRIORITY")]
@@ -94,27 +95,15 @@ fn gateway(text: &str) -> Result<Target, String> {
     text.strip_prefix("atp://").unwrap_or(text).trim_end_matches('/').parse().map_err(|e| format!("{e}"))
 }
 
-/// Reads `ADDR:PORT`, or a port of loopback.
-fn local(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse() {
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    text.parse().map_err(|_| "expected a port, or an address and a port as in 127.0.0.1:8080".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn gateways_and_ports_are_read() {
+    fn gateways_are_read() {
         for text in ["atp://nas:4050", "atp://nas:4050/", "nas:4050"] {
             assert_eq!(gateway(text).unwrap().to_string(), "nas:4050", "{text}");
         }
         assert!(gateway("http://nas:4050").is_err() && gateway("atp://nas").is_err());
-        for (text, addr) in [("8080", "127.0.0.1:8080"), ("0.0.0.0:1", "0.0.0.0:1"), ("[::1]:0", "[::1]:0")] {
-            assert_eq!(local(text).unwrap().to_string(), addr);
-        }
-        assert!(local("nas:80").is_err() && local("65536").is_err());
     }
 }

@@ -9,6 +9,7 @@ use remora_atp::session::PublicKey;
 use remora_atp::stream::{STREAMS_MAX, Target, WINDOW_MIN};
 use remora_wire::nfs3;
 
+use crate::address;
 use crate::units;
 
 /// Less would take a slow answer for silence.
@@ -47,16 +48,16 @@ from mobiles), calls (of NFS), turned_away, violations.";
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("service").required(true).args(["to", "nfs"]))]
 pub(crate) struct Gateway {
-    /// Where mobiles find it, over UDP; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4050")]
+    /// Where mobiles find it, over UDP; a port alone is on loopback, port 0 picks a free one
+    #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:4050", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// A mobile to let in: its public key; may be given several times
     #[arg(long, value_name = "KEY", required = true)]
     pub(crate) allow: Vec<PublicKey>,
-    /// Where mobiles may connect to; may be given several times
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where mobiles may connect to, a port alone on this machine; may be given several times
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::target)]
     pub(crate) to: Vec<Target>,
-    /// Carry NFS calls to this server, over TCP
+    /// Carry NFS calls to this server, over TCP; a port alone is on this machine
     #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
     pub(crate) nfs: Option<Target>,
     /// Where the NFS server answers MOUNT [default: where its portmapper says, else the port of NFS]
@@ -82,10 +83,10 @@ pub(crate) struct Gateway {
     pub(crate) json: bool,
 }
 
-/// Reads `HOST` or `HOST:PORT`.
+/// Reads `HOST`, `HOST:PORT` or a port of loopback.
 fn server(text: &str) -> Result<Target, String> {
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    text.parse().or_else(|_| Target::new(bare, nfs3::PORT)).map_err(|e| e.to_string())
+    address::target(text).or_else(|_| Target::new(bare, nfs3::PORT)).map_err(|e| e.to_string())
 }
 
 /// Reads how many connections there may be.
@@ -113,7 +114,13 @@ mod tests {
 
     #[test]
     fn servers_have_a_port_or_the_usual_one() {
-        for (text, at) in [("nas", "nas:2049"), ("nas:20", "nas:20"), ("[::1]", "[::1]:2049"), ("[::1]:7", "[::1]:7")] {
+        for (text, at) in [
+            ("nas", "nas:2049"),
+            ("nas:20", "nas:20"),
+            ("20", "127.0.0.1:20"),
+            ("[::1]", "[::1]:2049"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
             assert_eq!(server(text).unwrap().to_string(), at);
         }
         assert!(server("").is_err() && server("nas:0").is_err() && server("nas:").is_err());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use remora_host::handoff::EXPECTED_MAX;
 
+use super::examples;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -25,12 +26,14 @@ pub(crate) struct HandOff {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Phase {
     /// The link goes away for a moment
+    #[command(after_help = examples::HANDOFF_BEGIN)]
     Begin {
         /// How long clients wait if no end is announced: 1ms to 60s
         #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = expected)]
         expected: Duration,
     },
     /// The link is back
+    #[command(after_help = examples::HANDOFF_END)]
     End,
 }
 

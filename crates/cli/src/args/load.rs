@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use remora_base::Rate;
 
+use super::examples;
+use crate::address;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -40,15 +42,17 @@ pub(crate) struct Load {
 #[derive(Subcommand, Debug)]
 pub(crate) enum End {
     /// Send packets, and say what was carried
+    #[command(after_help = examples::LOAD_SEND)]
     Send(Send),
     /// Count packets
+    #[command(after_help = examples::LOAD_RECV)]
     Recv(Recv),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Send {
     /// The receiver
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "[HOST:]PORT")]
     pub(crate) to: String,
     /// How much: as in 6Mbit, 750kB/s or '60% of 10Mbit'
     #[arg(long, value_name = "RATE")]
@@ -77,7 +81,7 @@ pub(crate) struct Send {
 #[derive(Args, Debug)]
 pub(crate) struct Recv {
     /// Where to listen; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5001")]
+    #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:5001", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// For how long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]

@@ -6,6 +6,7 @@ mod channel;
 pub(crate) mod copy_lab;
 mod drc;
 mod emulate;
+mod examples;
 mod forward;
 mod gateway;
 mod handoff;
@@ -20,8 +21,10 @@ mod serve;
 pub(crate) mod tunnel;
 mod wireless;
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -43,6 +46,7 @@ pub(crate) use send::Send;
 pub(crate) use serve::{Cache, Durability, ExportsFormat, Serve};
 pub(crate) use wireless::Wireless;
 
+use crate::address;
 use crate::exit::{self, Error};
 use crate::units;
 
@@ -51,7 +55,7 @@ use crate::units;
 /// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]`; any NFSv3 server will do.
 /// Over ATP, to `remora serve --atp`: `nfs://host:port/path?proto=atp&key=KEY`.
 #[derive(Parser, Debug)]
-#[command(name = "remora", version, after_help = exit::HELP, max_term_width = 100)]
+#[command(name = "remora", version = env!("REMORA_VERSION"), after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -61,7 +65,21 @@ pub(crate) struct Cli {
 /// The command line of this process; one that is none ends it and says why.
 pub(crate) fn parse() -> Cli {
     let command = numbers_are_values(Cli::command());
-    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|e| e.exit())
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|e| leave(&e))
+}
+
+/// Prints help, the version or what is wrong with the command line, and ends the process. That help cannot be written
+/// is an error, unless the reader has gone.
+fn leave(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        Err(e) if !error.use_stderr() && e.kind() != io::ErrorKind::BrokenPipe => {
+            exit::show("help", &Error::local("standard output")(e));
+            process::exit(1)
+        }
+        _ => process::exit(error.exit_code()),
+    }
 }
 
 /// A negative number after a flag is its value, and the flag says what it expected: it would be told to be no flag.
@@ -139,6 +157,7 @@ pub(crate) enum Command {
     #[command(after_help = load::HELP)]
     Load(load::Load),
     /// Experiments
+    #[command(after_help = examples::LAB)]
     Lab(Lab),
 }
 
@@ -311,7 +330,7 @@ pub(crate) struct Ls {
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// Print an object for each entry: name (with -R the path from URL), type, mode, nlink, uid, gid, size, used, fsid,
-    /// fileid, mtime_ns, ctime_ns; target of a link; name_hex of a name that is not UTF-8; with several URLs url, the
+    /// fileid, mtime and ctime (seconds, nanoseconds); target of a link; name_hex of a name that is not UTF-8; with several URLs url, the
     /// one that led to it
     #[arg(long)]
     pub(crate) json: bool,
@@ -498,11 +517,11 @@ pub(crate) enum Experiment {
 
 #[derive(Args, Debug)]
 pub(crate) struct Relay {
-    /// Where clients send to; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Where clients send to; a port alone is on loopback, port 0 picks a free one
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// The server behind the link
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) server: SocketAddr,
     #[command(flatten)]
     pub(crate) channel: ChannelArgs,
@@ -559,5 +578,47 @@ mod tests {
             }
             commands.extend(command.get_subcommands().cloned());
         }
+    }
+
+    /// Every command that does something, with the words that call it.
+    fn leaves() -> Vec<(String, clap::Command)> {
+        let mut root = numbers_are_values(Cli::command());
+        root.build();
+        let (mut open, mut leaves) = (vec![(String::from("remora"), root)], Vec::new());
+        while let Some((name, command)) = open.pop() {
+            let subcommands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+            open.extend(subcommands.map(|c| (format!("{name} {}", c.get_name()), c.clone())));
+            leaves.push((name, command));
+        }
+        leaves
+    }
+
+    #[test]
+    fn every_command_has_an_example_in_its_help() {
+        let lacks = |name: &str, command: &clap::Command| {
+            let help = command.get_after_help().or(command.get_after_long_help()).map(ToString::to_string);
+            let call = format!("\n  {name}");
+            !help.is_some_and(|help| help.contains("Example") && help.contains(&call))
+        };
+        let lacking: Vec<String> = leaves().into_iter().filter(|(n, c)| lacks(n, c)).map(|(name, _)| name).collect();
+        assert!(lacking.is_empty(), "no example of: {lacking:#?}");
+    }
+
+    #[test]
+    fn every_argument_has_a_description() {
+        let lacking: Vec<String> = leaves()
+            .iter()
+            .flat_map(|(name, command)| command.get_arguments().map(move |arg| (name, arg)))
+            .filter(|(_, arg)| !arg.is_hide_set() && arg.get_help().is_none() && arg.get_long_help().is_none())
+            .map(|(name, arg)| format!("{name}: {}", arg.get_id()))
+            .collect();
+        assert!(lacking.is_empty(), "no description of: {lacking:#?}");
+    }
+
+    #[test]
+    fn every_command_has_a_description() {
+        let lacking: Vec<String> =
+            leaves().into_iter().filter(|(_, c)| c.get_about().is_none()).map(|(name, _)| name).collect();
+        assert!(lacking.is_empty(), "no description of: {lacking:#?}");
     }
 }

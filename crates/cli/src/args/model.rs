@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::examples;
+use crate::address;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -101,8 +103,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Subcommand, Debug)]
 pub(crate) enum ModelCommand {
     /// Show a network on a page with sliders, on this machine only
+    #[command(after_help = examples::MODEL_SERVE)]
     Serve(ModelServe),
     /// Tell the packet rates, sizes and burstiness of the stations in a capture (pcap, pcapng)
+    #[command(after_help = examples::MODEL_CALIBRATE)]
     Calibrate(Calibrate),
 }
 
@@ -112,7 +116,7 @@ pub(crate) struct ModelServe {
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Where to listen: a loopback address; port 0 for a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8089")]
+    #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:8089", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// Say where it listens as an object
     #[arg(long)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use remora_atp::session::PublicKey;
 
+use crate::address;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -35,8 +36,8 @@ pub(crate) struct Recv {
     /// Where files go; made, for its owner alone (0700), if only this directory is missing
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Where to listen, over UDP; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Where to listen, over UDP; a port alone is on loopback, port 0 picks a free one
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// File with this end's key; made if there is none [default: as remora keys]
     #[arg(long, value_name = "FILE")]

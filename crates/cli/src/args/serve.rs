@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use remora_atp::session::PublicKey;
 
+use crate::address;
+
 pub(super) const HELP: &str = "\
 Examples:
   remora serve ~/files
@@ -43,8 +45,8 @@ pub(crate) struct Serve {
     /// Print what would be shared, with whom and how, and end: 0 if it could be served, 2 if not
     #[arg(long)]
     pub(crate) check: bool,
-    /// Where to listen, UDP and TCP; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
+    /// Where to listen, UDP and TCP; a port alone is on loopback, port 0 picks a free one
+    #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:2049", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// Answer MOUNT on this port, too (it is always answered on the NFS port); nothing else is
     /// answered there
@@ -59,7 +61,7 @@ pub(crate) struct Serve {
     pub(crate) rpcbind: bool,
     /// Serve over ATP, too, on this UDP port: small calls do not wait behind large ones there, and
     /// the line may go and come back. The server's key is printed; clients name it in their URLs
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) atp: Option<SocketAddr>,
     /// Where the server's key for ATP is kept [default: atp.key in the directory of --state]
     #[arg(long, value_name = "FILE", requires = "atp")]

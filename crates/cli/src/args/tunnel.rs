@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use remora_base::Rate;
 use serde::Deserialize;
 
-use super::Duplex;
+use super::{Duplex, examples};
+use crate::address;
 use crate::units;
 
 pub(crate) const HELP: &str = "\
@@ -38,14 +39,19 @@ pub(crate) struct Tunnel {
 #[derive(Subcommand, Debug)]
 pub(crate) enum What {
     /// Make this end's key if there is none, and print its public half
+    #[command(after_help = examples::LINK_KEYS)]
     Keys(Keys),
     /// Be the base station that mobiles call
+    #[command(after_help = examples::LINK_BASE)]
     Base(Box<Base>),
     /// Be a mobile
+    #[command(after_help = examples::LINK_MOBILE)]
     Mobile(Box<Mobile>),
     /// Show the links that run on this machine
+    #[command(after_help = examples::LINK_STATUS)]
     Status(Status),
     /// Announce a cell switch to the other ends, or its end
+    #[command(after_help = examples::LINK_HANDOFF)]
     Handoff(Handoff),
 }
 
@@ -118,8 +124,8 @@ pub(crate) struct Ends {
 pub(crate) struct Base {
     #[command(flatten)]
     pub(crate) ends: Ends,
-    /// Where mobiles call, over UDP [default: 0.0.0.0:51900]
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Where mobiles call, over UDP; a port alone is on all addresses [default: 0.0.0.0:51900]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen_everywhere)]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// A mobile: its public key, its address in the tunnel, further ones (IPv6) and networks behind it; may be
     /// given several times
@@ -170,12 +176,14 @@ pub(crate) struct Handoff {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Phase {
     /// It is imminent
+    #[command(after_help = examples::LINK_HANDOFF_BEGIN)]
     Begin {
         /// How long it is expected to take, at most a minute
         #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::duration)]
         expected: Duration,
     },
     /// It is over
+    #[command(after_help = examples::LINK_HANDOFF_END)]
     End,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn base(args: &Base) -> Result<Settings> {
     if mobiles.is_empty() {
         return Err(Error::Usage("no mobile is named: --mobile KEY=ADDR says who may call".into()));
     }
-    let listen = args.listen.or(file.listen.as_ref().map(|l| l.get_ref().0)).unwrap_or(LISTEN);
+    let listen = args.listen.or(file.listen.as_ref().map(|l| l.get_ref().0.0)).unwrap_or(LISTEN);
     settings(&args.ends, file, Role::Base { listen, mobiles })
 }
 

@@ -1,6 +1,6 @@
 //! The configuration file of an end, in TOML. Unknown keys are errors that name their line.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use remora_base::Rate;
@@ -11,7 +11,7 @@ use toml::Spanned;
 use crate::args::Duplex;
 use crate::args::tunnel::{Class, Mode, Scheduler};
 use crate::exit::{Error, Result};
-use crate::text::{self, AddressInNetwork, Network, Text, Time, line_at};
+use crate::text::{self, AddressInNetwork, ListenAddress, Network, Text, Time, line_at};
 
 /// Nobody has a longer one.
 const BYTES_MAX: u64 = 1 << 20;
@@ -104,7 +104,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) attempts: PerClass<u32>,
     /// A base's alone.
-    pub(super) listen: Option<Spanned<Text<SocketAddr>>>,
+    pub(super) listen: Option<Spanned<Text<ListenAddress>>>,
     /// A base's alone.
     #[serde(default)]
     pub(super) mobile: Vec<Spanned<MobileTable>>,
