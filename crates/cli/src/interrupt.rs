@@ -136,6 +136,13 @@ pub(crate) async fn interruptible_safely(
     }
 }
 
+/// From now on SIGUSR1 does not end the process. `serve` prints its counters then; an operator who sends it to another
+/// command, or to all processes of this name, ends nothing.
+pub(crate) fn outlive_user_signal() {
+    // A handler that nobody listens to. Without one the signal keeps its default action.
+    let _ = unless_ignored(SignalKind::user_defined1());
+}
+
 /// Waits for Ctrl-C, termination or hang-up; returns the signal's number.
 pub(crate) async fn wait() -> u8 {
     catch().await

@@ -63,7 +63,10 @@ fn main() -> ExitCode {
             return finish(name, Err(exit::Error::local("starting")(e)), in_all);
         }
     };
-    let result = runtime.block_on(commands::run(cli.command, kept));
+    let result = runtime.block_on(async {
+        interrupt::outlive_user_signal();
+        commands::run(cli.command, kept).await
+    });
     // A thread that hangs in a name look-up or on a full pipe is not waited for.
     runtime.shutdown_background();
     // Peers would keep what they have for us.

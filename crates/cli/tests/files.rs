@@ -507,7 +507,18 @@ fn df_and_help_and_version() {
     assert!(p.ok(&["--help"]).contains("130"));
     let help = p.ok(&["cp", "--help"]);
     assert!(help.contains("--resume") && help.contains("remora serve 32K over UDP"), "{help}");
-    assert!(p.ok(&["--version"]).starts_with("remora "));
+    assert!(p.ok(&["--version"]).starts_with(concat!("remora ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let p = Place::new();
+    for args in [&["--help"][..], &["--version"], &["cp", "--help"]] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let out = p.command(args).stdout(full).stderr(std::process::Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.code() == Some(1) && said.contains("no space left"), "{args:?}: {:?} {said}", out.status);
+    }
 }
 
 #[test]

@@ -184,6 +184,33 @@ fn the_relay_and_the_server_go_on() {
     server.end(0);
 }
 
+/// An operator who means to ask one server for its counters may send the signal to all processes of that name.
+#[test]
+fn user_signal_ends_no_service() {
+    let p = Place::new();
+    let key = keys::load_or_create(&p.state().join("peer.key")).unwrap().public().to_string();
+    for (args, code) in [
+        (&["recv", "--listen", "0", "--from-anyone", "inbox"][..], 0),
+        (&["gateway", "--listen", "localhost:0", "--allow", &key, "--to", "9"], 0),
+        (&["forward", "127.0.0.1:9", "--key", &key, "--listen", "0", "--to", "9", "--timeout", "0"], 0),
+        (&["lab", "relay", "--listen", "0", "--server", "localhost:9"], 0),
+        (&["load", "recv", "--listen", "0"], 143),
+        (&["load", "send", "9", "--rate", "1kbit", "--for", "1h"], 143),
+        (&["model", "serve", "--listen", "0"], 143),
+        (&["cat", "nfs://127.0.0.1:9/f?proto=udp", "--timeout", "0"], 143),
+    ] {
+        fs::create_dir_all(p.here("inbox")).unwrap();
+        let mut command = p.command(args);
+        command.env("XDG_STATE_HOME", p.state());
+        let running = Running::start(command);
+        running.until_it_catches_ctrl_c();
+        running.signal("USR1");
+        running.signal("TERM");
+        let out = running.finish();
+        assert_eq!(out.code, code, "{args:?}: {out:?}");
+    }
+}
+
 /// Others end, without a word.
 #[test]
 fn what_only_prints_ends_quietly() {

@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
@@ -18,6 +17,8 @@ use remora_host::link::{ChannelState, Daemon, PeerReport, Report};
 use crate::exit::{Error, Result};
 use crate::units;
 
+/// The signal's number.
+const INTERRUPT: u8 = 2;
 const REFRESH: Duration = Duration::from_millis(250);
 /// Notices that are kept on show.
 const NOTICES: usize = 50;
@@ -27,7 +28,6 @@ pub(super) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output =
     if !io::stdout().is_terminal() {
         return Err(Error::Usage("--view needs a terminal; --json prints lines".into()));
     }
-    let quit = AtomicBool::new(false);
     let mut terminal = ratatui::try_init().map_err(Error::local("terminal"))?;
     let mut notices = VecDeque::new();
     let result = loop {
@@ -45,13 +45,13 @@ pub(super) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output =
         tokio::select! {
             signal = &mut stop => break Err(Error::Interrupted(signal)),
             // In raw mode Ctrl-C is a key like others.
-            key = tokio::task::spawn_blocking(|| asked_to_quit(REFRESH)) => {
-                if key.unwrap_or(Ok(false)).unwrap_or(false) {
-                    quit.store(true, Ordering::Relaxed);
-                }
+            key = tokio::task::spawn_blocking(|| pressed(REFRESH)) => match key {
+                Ok(Ok(Some(Press::Quit))) => break Ok(()),
+                Ok(Ok(Some(Press::Interrupt))) => break Err(Error::Interrupted(INTERRUPT)),
+                _ => {}
             }
         }
-        if quit.load(Ordering::Relaxed) || daemon.has_ended() {
+        if daemon.has_ended() {
             break Ok(());
         }
     };
@@ -59,14 +59,31 @@ pub(super) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output =
     result
 }
 
-/// Waits for a key for so long; whether it was one that ends the view.
-fn asked_to_quit(within: Duration) -> io::Result<bool> {
+/// A key that ends the view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Press {
+    /// `q` or Escape.
+    Quit,
+    /// Ctrl-C, which ends the view as the signal does.
+    Interrupt,
+}
+
+/// Waits for a key, at most for `within`.
+fn pressed(within: Duration) -> io::Result<Option<Press>> {
     if !event::poll(within)? {
-        return Ok(false);
+        return Ok(None);
     }
-    let Event::Key(key) = event::read()? else { return Ok(false) };
-    let ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(event::KeyModifiers::CONTROL);
-    Ok(key.kind == KeyEventKind::Press && (ctrl_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)))
+    Ok(if let Event::Key(key) = event::read()? { press(key) } else { None })
+}
+
+fn press(key: KeyEvent) -> Option<Press> {
+    let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        _ if key.kind != KeyEventKind::Press => None,
+        KeyCode::Char('c') if is_ctrl => Some(Press::Interrupt),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Press::Quit),
+        _ => None,
+    }
 }
 
 /// A column: its title, width and content.
@@ -160,6 +177,18 @@ mod tests {
         let notices = VecDeque::from(["robot is up".to_owned()]);
         terminal.draw(|f| draw(f, &report(), &notices)).unwrap();
         terminal.backend().to_string()
+    }
+
+    #[test]
+    fn ctrl_c_interrupts_and_q_quits() {
+        for (code, modifiers, expected) in [
+            (KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Press::Interrupt)),
+            (KeyCode::Char('c'), KeyModifiers::NONE, None),
+            (KeyCode::Char('q'), KeyModifiers::NONE, Some(Press::Quit)),
+            (KeyCode::Esc, KeyModifiers::NONE, Some(Press::Quit)),
+        ] {
+            assert_eq!(press(KeyEvent::new(code, modifiers)), expected, "{code:?}");
+        }
     }
 
     #[test]
