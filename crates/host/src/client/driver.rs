@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::rescue::answering_connection;
+use super::rescue::{answering_connection, unasked_connection};
 use super::roaming::Roaming;
 use super::session::Shared;
 use crate::reserved;
@@ -34,6 +34,8 @@ const AHEAD: usize = 256 << 10;
 /// How long to wait before a broken stream is made again, at first and at most, when one breaks
 /// after the other.
 pub(super) const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The time between connections of a server that closes each after a few replies: at most 100 connections a second.
+const RECONNECT_UNASKED: Duration = Duration::from_millis(10);
 /// How often timers are looked at while the socket takes nothing.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
@@ -142,50 +144,120 @@ pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: Socke
     let mut connection = 0;
     let mut pause = RECONNECT.0;
     let mut port = None;
+    let mut way = Reconnection { was_asked: false, asks_first: true };
+    let mut pipeline = Pipeline::unbounded();
     loop {
         while let Some(s) = stream.take() {
             port = s.local_addr().ok().map(|addr| addr.port());
             connection += 1;
             let peer = Peer::stream(server, connection);
             shared.lock().core.connected(shared.now(), peer);
-            let mut heard = false;
+            pipeline.begin();
             // However it ended, there is another, or it is made again.
-            stream = serve_stream(&shared, s, peer, &mut heard).await.ok().flatten();
-            if heard {
-                pause = RECONNECT.0;
+            stream = serve_stream(&shared, s, peer, &mut pipeline).await.ok().flatten();
+            let has_replied = pipeline.end(stream.is_none());
+            way.ended(has_replied);
+            way.was_asked = stream.is_some();
+            if has_replied {
+                pause = way.pause();
             }
             shared.lock().core.disconnected(shared.now());
         }
         idle(&shared, pause).await;
         pause = (pause * 2).min(RECONNECT.1);
-        stream = Some(connect_patiently(&shared, server, port).await);
+        stream = Some(reconnect(&shared, server, port, &mut way).await);
+    }
+}
+
+/// How a broken connection is made again. As a rule the server is asked a NULL first, on several connections side by
+/// side, and the one on which it answers is used. A server that closes each connection after one reply never gets
+/// beyond that, so it is asked no NULL while connections without one bring replies.
+#[derive(Clone, Copy, Debug)]
+struct Reconnection {
+    /// The server has answered a NULL on the present connection.
+    was_asked: bool,
+    /// The next one begins with a NULL.
+    asks_first: bool,
+}
+
+impl Reconnection {
+    /// A connection ended, with or without a reply beside that to the NULL.
+    fn ended(&mut self, has_replied: bool) {
+        if !has_replied {
+            self.asks_first = !self.was_asked;
+        }
+    }
+
+    /// The time until the next connection, after one that brought replies.
+    fn pause(self) -> Duration {
+        if self.asks_first { RECONNECT.0 } else { RECONNECT_UNASKED }
+    }
+}
+
+/// How many requests go out on a connection ahead of their replies. A server that closes each connection after a few
+/// replies has not executed what was sent behind those, or worse, has.
+#[derive(Clone, Copy, Debug)]
+struct Pipeline {
+    max: u64,
+    sent: u64,
+    replies: u64,
+}
+
+impl Pipeline {
+    fn unbounded() -> Pipeline {
+        Pipeline { max: u64::MAX, sent: 0, replies: 0 }
+    }
+
+    fn begin(&mut self) {
+        (self.sent, self.replies) = (0, 0);
+    }
+
+    fn has_room(&self) -> bool {
+        self.sent.saturating_sub(self.replies) < self.max
+    }
+
+    fn replied(&mut self) {
+        self.replies += 1;
+        if self.replies > self.max {
+            self.max = self.replies.saturating_mul(2);
+        }
+    }
+
+    /// The connection ended, and perhaps it broke. Says whether it brought a reply.
+    fn end(&mut self, is_broken: bool) -> bool {
+        if is_broken && self.replies > 0 && self.sent > self.replies {
+            self.max = self.replies;
+        }
+        self.replies > 0
     }
 }
 
 /// Lets `pause` go by while the core's timers run on.
 pub(super) async fn idle(shared: &Shared, pause: Duration) {
-    let until = sleep(pause);
-    tokio::pin!(until);
-    loop {
-        let due = shared.lock().core.poll_timeout();
-        tokio::select! {
-            () = &mut until => return,
-            () = shared.changed.notified() => {}
-            () = at(shared, due) => timeout(shared),
-        }
-    }
+    beside_timers(shared, sleep(pause)).await;
 }
 
-/// From `port` again if that can be had: servers such as Linux's remember by address and port what they did,
-/// and what is sent again over another would be done again.
-async fn connect_patiently(shared: &Shared, server: SocketAddr, port: Option<u16>) -> TcpStream {
+/// A new connection in place of one that ended. From `port` again if that can be had: servers such as Linux's remember
+/// by address and port what they did, and what is sent again over another would be done again.
+async fn reconnect(shared: &Shared, server: SocketAddr, port: Option<u16>, way: &mut Reconnection) -> TcpStream {
     let trip = shared.lock().core.round_trip().unwrap_or_default();
-    let connecting = answering_connection(server, trip, port);
-    tokio::pin!(connecting);
+    way.was_asked = false;
+    if !way.asks_first
+        && let Some(stream) = beside_timers(shared, unasked_connection(server, trip, port)).await
+    {
+        return stream;
+    }
+    way.was_asked = true;
+    beside_timers(shared, answering_connection(server, trip, port)).await
+}
+
+/// Waits while the core's timers run on.
+async fn beside_timers<T>(shared: &Shared, what: impl Future<Output = T>) -> T {
+    tokio::pin!(what);
     loop {
         let due = shared.lock().core.poll_timeout();
         tokio::select! {
-            stream = &mut connecting => return stream,
+            done = &mut what => return done,
             () = shared.changed.notified() => {}
             () = at(shared, due) => timeout(shared),
         }
@@ -248,21 +320,21 @@ impl Drop for Stream<'_> {
     }
 }
 
-/// Serves one connection until it breaks, or a better one is found, which is returned; `heard`:
-/// a whole record came over it.
+/// Serves one connection until it breaks, or a better one is found, which is returned.
 async fn serve_stream(
     shared: &Shared,
     stream: TcpStream,
     peer: Peer,
-    heard: &mut bool,
+    pipeline: &mut Pipeline,
 ) -> io::Result<Option<TcpStream>> {
     let mut stream = Stream::new(stream, shared);
     let (mut read, mut write) = stream.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();
     let mut second: Option<Second> = None;
+    let mut takes_requests = true;
     loop {
-        let due = fill(shared, &mut out);
+        let due = if takes_requests { fill(shared, &mut out, pipeline) } else { None };
         let (ask, doubt) = asks(&shared.lock().core);
         tokio::select! {
             n = read.read_buf(records.buffer()) => {
@@ -270,9 +342,16 @@ async fn serve_stream(
                     return Ok(None);
                 }
                 second = None;
-                *heard |= take_records(shared, peer, &mut records)?;
+                take_records(shared, peer, &mut records, pipeline)?;
             }
-            n = write.write(&out), if !out.is_empty() => out.advance(n?),
+            n = write.write(&out), if !out.is_empty() => match n {
+                Ok(n) => out.advance(n),
+                // A server that closes the connection may have replied to something before.
+                Err(_) => {
+                    out.clear();
+                    takes_requests = false;
+                }
+            },
             () = shared.changed.notified() => {}
             () = at(shared, due) => {
                 // What has come by now counts before the timers do: this task may run late.
@@ -280,14 +359,14 @@ async fn serve_stream(
                     Ok(0) => return Ok(None),
                     Ok(_) => {
                         second = None;
-                        *heard |= take_records(shared, peer, &mut records)?;
+                        take_records(shared, peer, &mut records, pipeline)?;
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     Err(e) => return Err(e),
                 }
                 timeout(shared);
             }
-            () = at(shared, ask), if !shared.is_beside => {
+            () = at(shared, ask), if !shared.is_beside && takes_requests => {
                 put(&mut out, &shared.lock().core.ask(shared.now()));
             }
             () = at(shared, doubt), if second.is_none() && !shared.is_beside => {
@@ -303,17 +382,16 @@ async fn serve_stream(
     }
 }
 
-/// Hands the core what has been read; whether a whole record was in it.
-fn take_records(shared: &Shared, peer: Peer, records: &mut RecordReader) -> io::Result<bool> {
-    let mut whole = false;
+/// Hands the core what has been read, and counts the replies in `pipeline`.
+fn take_records(shared: &Shared, peer: Peer, records: &mut RecordReader, pipeline: &mut Pipeline) -> io::Result<()> {
     while let Some(record) = records.next_record().map_err(io::Error::other)? {
-        whole = true;
+        pipeline.replied();
         take(shared, peer, record);
     }
     if records.held() > 0 {
         shared.lock().core.heard_part(shared.now(), records.held());
     }
-    Ok(whole)
+    Ok(())
 }
 
 /// When the core wants to ask on the present stream, and on others.
@@ -327,14 +405,15 @@ fn put(out: &mut BytesMut, message: &[u8]) {
 }
 
 /// Takes records from the core while there is room ahead of the stream.
-fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
+fn fill(shared: &Shared, out: &mut BytesMut, pipeline: &mut Pipeline) -> Option<Time> {
     let mut state = shared.lock();
-    while out.len() < AHEAD {
+    while out.len() < AHEAD && pipeline.has_room() {
         let Some(t) = state.core.poll_transmit(shared.now()) else {
             state.deliver_events();
             return state.core.poll_timeout();
         };
         put(out, &t.payload);
+        pipeline.sent += 1;
     }
     // Full: the core wants to send, which only the stream can help; its other timers are
     // looked at now and then.
@@ -344,13 +423,145 @@ fn fill(shared: &Shared, out: &mut BytesMut) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use remora_client::{Answer, Config, Request, Transport};
+    use remora_wire::nfs3::{Call, Fh, Proc, Reply, Status};
+    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::{Reader, Xdr};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
     use super::*;
+    use crate::Clock;
 
     #[tokio::test]
     async fn connections_notice_when_the_other_end_has_gone() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = connect(listener.local_addr().unwrap(), None).await.unwrap();
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_ALIVE.idle);
+    }
+
+    /// What a server has seen that closes each connection after a number of replies.
+    #[derive(Default)]
+    struct Seen {
+        connections: AtomicU32,
+        nulls: AtomicU32,
+        requests: AtomicU32,
+    }
+
+    /// Answers so many calls on each connection, one after the other, and closes it. One that brings nothing for
+    /// `idle` is closed, too.
+    async fn serve_few(listener: TcpListener, replies: u32, idle: Duration, seen: Arc<Seen>) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            seen.connections.fetch_add(1, Relaxed);
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let mut records = RecordReader::new(1 << 20);
+                for _ in 0..replies {
+                    let record = loop {
+                        if let Some(record) = records.next_record().unwrap() {
+                            break record;
+                        }
+                        let read = tokio::time::timeout(idle, stream.read_buf(records.buffer()));
+                        let Ok(Ok(1..)) = read.await else { return };
+                    };
+                    let call = CallHeader::decode(&mut Reader::new(record)).unwrap();
+                    let mut reply = Vec::new();
+                    ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+                    if call.proc == 0 {
+                        seen.nulls.fetch_add(1, Relaxed);
+                    } else {
+                        seen.requests.fetch_add(1, Relaxed);
+                        Reply::failed(Proc::GetAttr, Status::Stale).encode(&mut reply);
+                    }
+                    stream.write_all(&[&mark(reply.len())[..], &reply].concat()).await.unwrap();
+                }
+            });
+        }
+    }
+
+    /// A client of such a server, and what that sees.
+    async fn client_of(replies: u32, idle: Duration) -> (Arc<Shared>, Arc<Seen>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let (seen, clock) = (Arc::<Seen>::default(), Clock::start());
+        tokio::spawn(serve_few(listener, replies, idle, seen.clone()));
+        let core = Client::new(Config::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
+        let shared = Shared::new(core, clock, server.to_string(), false);
+        tokio::spawn(run_tcp(shared.clone(), connect(server, None).await.unwrap(), server));
+        (shared, seen)
+    }
+
+    async fn get(shared: Arc<Shared>) {
+        let call = Request::Nfs(Call::GetAttr(Fh(Bytes::from_static(b"file"))));
+        let asked = tokio::time::timeout(Duration::from_secs(60), shared.ask(call, ""));
+        assert!(matches!(asked.await.expect("progress"), Ok(Answer::Nfs(Reply::GetAttr(Err(_))))));
+    }
+
+    #[tokio::test]
+    async fn server_that_closes_after_each_reply_is_used() {
+        for replies in [1, 3] {
+            let (shared, seen) = client_of(replies, Duration::from_secs(60)).await;
+            let mut asking = JoinSet::new();
+            (0..30).for_each(|_| drop(asking.spawn(get(shared.clone()))));
+            asking.join_all().await;
+            let [connections, nulls, requests] =
+                [&seen.connections, &seen.nulls, &seen.requests].map(|counter| counter.load(Relaxed));
+            // Where each connection brings replies beside that to its NULL it goes on to begin with one.
+            let nulls_max = if replies == 1 { 3 } else { connections };
+            assert!(nulls <= nulls_max && requests <= 33 && connections <= 36, "{connections} {nulls} {requests}");
+        }
+    }
+
+    #[tokio::test]
+    async fn server_that_closes_idle_connections_and_after_each_reply_is_used() {
+        let (shared, seen) = client_of(1, Duration::from_millis(50)).await;
+        for _ in 0..3 {
+            get(shared.clone()).await;
+            let before = seen.connections.load(Relaxed);
+            // It is connected anew, and that connection is closed, too.
+            while seen.connections.load(Relaxed) < before + 3 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    #[test]
+    fn connections_that_bring_replies_are_used_without_a_null() {
+        let mut way = Reconnection { was_asked: false, asks_first: true };
+        way.ended(true);
+        assert!(way.asks_first, "as a rule it begins with a NULL");
+        way.was_asked = true;
+        way.ended(false);
+        assert!(!way.asks_first, "the reply to the NULL was the last");
+        way.was_asked = false;
+        way.ended(true);
+        assert!(!way.asks_first);
+        way.ended(false);
+        assert!(way.asks_first, "without a NULL it is no better");
+    }
+
+    #[test]
+    fn pipeline_shrinks_to_what_was_answered_and_grows_again() {
+        let mut pipeline = Pipeline::unbounded();
+        (pipeline.sent, pipeline.replies) = (48, 1);
+        assert!(pipeline.end(true));
+        pipeline.begin();
+        pipeline.sent = 1;
+        assert!(!pipeline.has_room());
+        for replies in 1..=20 {
+            pipeline.replied();
+            while pipeline.has_room() {
+                pipeline.sent += 1;
+            }
+            assert!(pipeline.sent >= replies);
+        }
+        assert!(pipeline.sent - pipeline.replies > 10, "{pipeline:?}");
+        (pipeline.sent, pipeline.replies) = (30, 20);
+        let before = pipeline.max;
+        pipeline.end(false);
+        assert_eq!(pipeline.max, before, "it was left for a better one");
     }
 }

@@ -62,6 +62,11 @@ pub(super) async fn answering_connection(server: SocketAddr, trip: Duration, por
     std::future::pending().await
 }
 
+/// A connection on which the server was asked nothing, if it can be had in the time of one attempt.
+pub(super) async fn unasked_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> Option<TcpStream> {
+    timeout(ATTEMPT + trip * TRIPS, connect(server, port)).await.ok()?.ok()
+}
+
 async fn attempt(server: SocketAddr, port: Option<u16>, n: u32) -> io::Result<TcpStream> {
     // Servers take connections that begin with the same xid for those of a program that starts over, whose calls are
     // none that come again.
