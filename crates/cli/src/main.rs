@@ -13,6 +13,7 @@ mod args;
 mod commands;
 mod cp;
 mod exit;
+mod filter;
 mod interrupt;
 mod listing;
 mod object;

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Options, Session, Target};
+use remora_host::client::{self, ClientError, Options, Session, Target, Throttle};
 use remora_wire::mount::{Export, PATH_MAX};
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
@@ -57,6 +58,8 @@ pub(crate) struct Servers {
     mounted: Vec<Mounted>,
     /// Whoever waits for a silent server is told so.
     tells: bool,
+    /// Limits transfers.
+    throttle: Option<Arc<Throttle>>,
     /// What the user can do while a server is silent.
     advice: &'static str,
     roots: Roots,
@@ -131,7 +134,20 @@ impl Place {
 impl Servers {
     /// None yet.
     pub(crate) fn new(link: LinkArgs) -> Servers {
-        Servers { link, clock: Clock::start(), mounted: Vec::new(), tells: true, advice: "", roots: Roots::of_user() }
+        Servers {
+            link,
+            clock: Clock::start(),
+            mounted: Vec::new(),
+            tells: true,
+            throttle: None,
+            advice: "",
+            roots: Roots::of_user(),
+        }
+    }
+
+    /// File data moves at this many bytes a second at most.
+    pub(crate) fn limited(self, bytes_per_second: Option<u64>) -> Servers {
+        Servers { throttle: bytes_per_second.map(|rate| Arc::new(Throttle::new(rate))), ..self }
     }
 
     /// Notices of a silent server end with `advice`.
@@ -339,6 +355,7 @@ impl Servers {
 
     fn remote(&self, session: Session) -> Remote {
         session.set_patience(self.patience());
+        let session = session.throttled(self.throttle.clone());
         let watch = self.tells.then(|| Watch::over(&session, self.advice));
         Remote::new(session, watch)
     }

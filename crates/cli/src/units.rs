@@ -46,6 +46,34 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is out of range"))
 }
 
+/// Reads a limit as rclone's `--bwlimit` has it, in bytes per second: `10M`, `1.5G`, `512B`; a bare number is KiB.
+/// `off` and 0 are none.
+pub(crate) fn bandwidth(text: &str) -> Result<Bandwidth, String> {
+    let bad = || format!("'{text}' is not a rate: expected KiB per second, or one as in 512K, 10M or 1.5G, or off");
+    if text == "off" {
+        return Ok(Bandwidth(None));
+    }
+    let (number, unit) = split(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "b" => 0,
+        "" | "k" | "ki" | "kib" => 10,
+        "m" | "mi" | "mib" => 20,
+        "g" | "gi" | "gib" => 30,
+        "t" | "ti" | "tib" => 40,
+        _ => return Err(bad()),
+    };
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    let bytes = number * (1_u64 << shift) as f64;
+    if !(0.0..=1e15).contains(&bytes) {
+        return Err(format!("'{text}' is out of range"));
+    }
+    Ok(Bandwidth(Some(bytes.ceil() as u64).filter(|bytes| *bytes > 0)))
+}
+
+/// Bytes per second; `None` for no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bandwidth(pub(crate) Option<u64>);
+
 /// Reads `10.78.0.1/24`: an end's address and the length of its network's.
 pub(crate) fn address_in_network(text: &str) -> Result<IpNet, String> {
     text.parse().map_err(|_| match text.parse::<IpAddr>() {
@@ -160,6 +188,25 @@ mod tests {
         }
         for bad in ["", "K", "-1", "1.5M", "1X", "99999999999999G"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bandwidths_are_those_of_rclone() {
+        for (text, n) in [
+            ("100", Some(100 << 10)),
+            ("512B", Some(512)),
+            ("10M", Some(10 << 20)),
+            ("0.5k", Some(512)),
+            ("1.5G", Some(3 << 29)),
+            ("1MiB", Some(1 << 20)),
+            ("off", None),
+            ("0", None),
+        ] {
+            assert_eq!(bandwidth(text), Ok(Bandwidth(n)), "{text}");
+        }
+        for bad in ["", "M", "-1M", "10Mbit", "fast", "nan", "1e99G", "10M:1M"] {
+            assert!(bandwidth(bad).is_err(), "{bad}");
         }
     }
 

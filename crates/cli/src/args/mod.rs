@@ -7,6 +7,7 @@ pub(crate) mod copy_lab;
 mod drc;
 mod emulate;
 mod examples;
+mod filter;
 mod forward;
 mod gateway;
 mod handoff;
@@ -34,6 +35,7 @@ pub(crate) use bench::Bench;
 pub(crate) use channel::{ChannelArgs, Distribution, Duplex};
 pub(crate) use drc::Drc;
 pub(crate) use emulate::{Emulate, Inside};
+pub(crate) use filter::FilterArgs;
 pub(crate) use forward::Forward;
 pub(crate) use gateway::Gateway;
 pub(crate) use handoff::{HandOff, Phase};
@@ -48,7 +50,7 @@ pub(crate) use wireless::Wireless;
 
 use crate::address;
 use crate::exit::{self, Error};
-use crate::units;
+use crate::units::{self, Bandwidth};
 
 /// Remote files over links that drop, stall and crawl.
 ///
@@ -188,12 +190,14 @@ const CP_HELP: &str = "\
 Examples:
   remora cp notes.txt nfs://nas/home/
   remora cp -r --verify photos nfs://nas/home/
+  remora cp -av --exclude '*.tmp' --exclude cache/ work nfs://nas/home/
+  remora cp -rn --bwlimit 2M --include '*.jpg' nfs://nas/home/photos .
   remora cp --resume \\
       'nfs://127.0.0.1:20490/export/big.iso?proto=udp&mountport=2049' .
 
 A file appears under its name whole or not at all: it is copied to a hidden name
 beside it (.NAME.remora-part) and renamed when all of it is on the disk.
-Permission bits and times of modification are kept, owners are not. A symbolic
+Permission bits and times of modification are kept, owners with -p. A symbolic
 link as destination is followed to a file or directory, and nothing that leads
 to a pipe or a device (/dev/stdout) is replaced: use remora cat. One in a local
 directory that is copied into gives way to a file or link of its name, and to no
@@ -201,6 +205,12 @@ directory. With -r symbolic links are copied as links; devices, pipes and
 sockets in a directory are skipped, and what unfinished copies left
 (.NAME.remora-part). Without -r a link is followed; a device,
 pipe or socket that is named is an error.
+
+--include and --exclude take patterns as rclone does, for paths below SRC: *, ?
+and [...] match within a name, ** any directories, {a,b} either; with a leading
+/ the pattern begins at SRC, else at any name; dir/ is all that is in dir. The
+first pattern that matches decides. If none does, a file is copied unless there
+is an --include.
 
 A source that changes while it is copied is an error; the copy stays, with the
 time that the source had at first, and --resume copies it again. If only its
@@ -355,9 +365,28 @@ pub(crate) struct Cat {
 
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
-    /// Copy directories with all that is in them
+    /// The same as -r -p
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Copy directories with all that is in them, and symbolic links as links
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// Keep also owner and group (where they may be set), the time of access, and set-ID and sticky bits. Permission
+    /// bits and times of modification are always kept
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    /// Leave files that exist at the destination as they are
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// Print the name of each file when its copy is there
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Move at most so many bytes of files per second: 512K, 10M, 1.5G (powers of 1024); a bare number is KiB. off: no
+    /// limit
+    #[arg(long, value_name = "RATE", default_value = "off", hide_default_value = true, value_parser = units::bandwidth)]
+    pub(crate) bwlimit: Bandwidth,
     /// Go on where an interrupted copy stopped
     #[arg(long)]
     pub(crate) resume: bool,

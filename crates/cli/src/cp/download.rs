@@ -22,9 +22,14 @@ const FIRST: u32 = 512;
 pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
     check_replaceable(dest)?;
     let size = source.attr.size;
+    if job.no_clobber && fs::symlink_metadata(dest).is_ok() {
+        job.progress.skip(size);
+        job.leave(dest.display());
+        return Ok(());
+    }
     if job.resume && is_there(job, remote, source, dest).await.map_err(Error::remote(url))? {
         job.progress.skip(size);
-        count(&job.counts.files);
+        job.copied(&job.counts.files, url, dest.display());
         return Ok(());
     }
     let identity = Identity::of_remote(&source.attr);
@@ -35,12 +40,14 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
     }
     job.progress.skip(part.bytes());
     let done = match fill(job, remote, source, url, &part).await {
-        Ok(change) => part.finish(&source.attr).map(|bare| (bare, change)).map_err(Error::local(dest.display())),
+        Ok(change) => {
+            part.finish(&source.attr, job.preserve).map(|bare| (bare, change)).map_err(Error::local(dest.display()))
+        }
         Err(e) => Err(e),
     };
     match done {
         Ok((bare, change)) => {
-            count(&job.counts.files);
+            job.copied(&job.counts.files, url, dest.display());
             let bare = bare.map_or(Ok(()), |e| Err(Error::bare(dest.display(), exit::io_text(&e))));
             match change.error(url) {
                 Some(error) => job.settle(bare).and(Err(error)),

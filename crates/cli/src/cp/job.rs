@@ -1,5 +1,6 @@
 //! What all parts of one `cp` share: its flags, its counts and its failures.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,6 +11,7 @@ use serde::Serialize;
 use super::progress::{Progress, summary};
 use crate::args::Cp;
 use crate::exit::{self, Error, Result, io_text};
+use crate::filter::Filter;
 use crate::interrupt::Kept;
 use crate::out;
 
@@ -22,6 +24,10 @@ pub(crate) struct Job {
     pub(crate) recursive: bool,
     pub(crate) resume: bool,
     pub(crate) verify: bool,
+    pub(crate) preserve: bool,
+    pub(crate) no_clobber: bool,
+    pub(crate) filter: Filter,
+    verbose: bool,
     json: bool,
     pub(crate) progress: Progress,
     pub(crate) kept: Kept,
@@ -101,9 +107,13 @@ pub(crate) fn count(counter: &AtomicU64) {
 impl Job {
     pub(crate) fn new(args: &Cp, kept: Kept) -> Job {
         Job {
-            recursive: args.recursive,
+            recursive: args.recursive || args.archive,
             resume: args.resume,
             verify: args.verify,
+            preserve: args.preserve || args.archive,
+            no_clobber: args.no_clobber,
+            filter: args.filter.0.clone(),
+            verbose: args.verbose,
             json: args.json,
             progress: Progress::of_copy(!args.quiet && !args.json, args.verify),
             kept,
@@ -118,6 +128,26 @@ impl Job {
     /// A server was mounted. Of several the first counts: others are mounted between copies.
     pub(crate) fn mounted(&self) {
         let _ = self.mounting.set(self.began.elapsed());
+    }
+
+    /// A copy of `from` is in its place at `to`; `-v` prints both as cp(1) does.
+    pub(crate) fn copied(&self, counter: &AtomicU64, from: impl fmt::Display, to: impl fmt::Display) {
+        count(counter);
+        if self.verbose {
+            let [from, to] = [from.to_string(), to.to_string()].map(|name| out::shown(name.as_bytes()));
+            let mut told = Ok(());
+            self.progress.suspend(|| told = out::text(&format!("'{from}' -> '{to}'\n")));
+            // Whether or not somebody reads it, there is the next file to copy.
+            let _ = self.settle(told.or_else(|e| if matches!(e, Error::Pipe) { Ok(()) } else { Err(e) }));
+        }
+    }
+
+    /// With `-n` what is at the destination stays.
+    pub(crate) fn leave(&self, there: impl fmt::Display) {
+        count(&self.counts.skipped);
+        if self.verbose {
+            self.note(&format!("{there}: skipped, because it exists"));
+        }
     }
 
     /// Takes note of a failure; only what makes all that follows fail, too, is passed on.

@@ -19,6 +19,7 @@ mod named;
 pub(crate) mod names;
 mod notes;
 mod part;
+mod preserve;
 pub(crate) mod progress;
 pub(crate) mod ranges;
 mod remote_part;
@@ -75,7 +76,7 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     // The bar says it where there is one.
     let is_shown = !args.json && progress::can_be_drawn();
     let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
-    let mut servers = new(args.link.clone()).advising(progress::ADVICE);
+    let mut servers = new(args.link.clone()).advising(progress::ADVICE).limited(args.bwlimit.0);
     let result = match upload_to {
         None => download_all(&job, &mut servers, &urls, dest).await,
         Some(url) => upload_all(&job, &mut servers, sources, url).await,

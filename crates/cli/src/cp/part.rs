@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
@@ -18,6 +18,7 @@ use super::identity::Identity;
 use super::journal::{Journal, JournalFile, with_suffix};
 use super::lock::is_at;
 use super::names::part_name;
+use super::preserve::dress;
 use crate::interrupt::Kept;
 
 /// How often what has arrived is made safe and noted: what an interruption may lose.
@@ -165,15 +166,13 @@ impl Part {
         &self.file
     }
 
-    /// All of it is here: gives it the source's mode and time, makes it safe, and then gives
+    /// All of it is here: gives it the source's mode and time, with `preserves` all that `-p` keeps, makes it safe, and then gives
     /// it its name. Not every file system (that of a memory stick, say) takes any mode or time: what one
     /// said that did not is no reason to have no copy. What has the hidden name by now may be somebody
     /// else's, and unfinished: that gets no name.
-    pub(crate) fn finish(&mut self, source: &Attr) -> io::Result<Option<io::Error>> {
+    pub(crate) fn finish(&mut self, source: &Attr, preserves: bool) -> io::Result<Option<io::Error>> {
         block_in_place(|| {
-            let mtime = Duration::new(u64::from(source.mtime.secs), source.mtime.nanos.min(999_999_999));
-            let timed = self.file.set_modified(SystemTime::UNIX_EPOCH + mtime);
-            let dressed = timed.and(self.file.set_permissions(fs::Permissions::from_mode(source.mode & 0o777)));
+            let dressed = dress(&self.file, source, preserves);
             self.file.sync_all()?;
             check_owned(&self.path, &self.file)?;
             fs::rename(&self.path, &self.dest)?;
@@ -316,7 +315,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let journal = with_suffix(&path, ".json");
         [&path, &journal].into_iter().for_each(|other| fs::write(other, "another's").unwrap());
-        let error = part.finish(&attr()).unwrap_err();
+        let error = part.finish(&attr(), false).unwrap_err();
         assert!(error.to_string().contains("unfinished copy"), "{error}");
         part.keep();
         assert!(!dest.exists());

@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use remora_host::client::ClientError;
@@ -20,6 +19,7 @@ use super::job::{Job, count};
 use super::named::{By, Dest};
 use super::names::{is_part, is_plain, part_name};
 use super::part::{above, sync_dir, sync_opened};
+use super::preserve::{Looks, dress};
 use super::remote_part::CREATE_TRIES;
 use super::upload::{self, Destination};
 use crate::ahead::Ahead;
@@ -71,7 +71,7 @@ async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool) -> Result
 async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, pool: &mut Pool) -> Result {
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
-    let walk = job.progress.walk();
+    let (walk, root) = (job.progress.walk(), top.dest.clone());
     // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
@@ -91,6 +91,8 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
                 continue;
             }
         };
+        let below = dir.dest.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
+        let entries = filtered(job, &below, entries);
         expect_files(job, &entries);
         for entry in entries {
             if !is_plain(&entry.name) {
@@ -159,6 +161,12 @@ fn reopened(mode: u32) -> Option<u32> {
     (mode & 0o700 != 0o700).then_some(mode & 0o777 | 0o700)
 }
 
+/// Those that no rule leaves out of what is in the directory that lies at `below` in the one that is copied.
+fn filtered(job: &Job, below: &Path, mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.retain(|entry| job.filter.takes_in(below, &entry.name, entry.node.is_dir()));
+    entries
+}
+
 /// Counts the files among what a directory holds before any of them is copied.
 fn expect_files(job: &Job, entries: &[Entry]) {
     for Entry { name, node } in entries {
@@ -197,9 +205,13 @@ pub(super) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str
 /// The same for one in a tree, which is made safe as a whole.
 async fn link_down_in_tree(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
     download::check_replaceable(dest)?;
+    if job.no_clobber && fs::symlink_metadata(dest).is_ok() {
+        job.leave(dest.display());
+        return Ok(());
+    }
     let target = remote.readlink(&link.fh).await.map_err(Error::remote(url))?;
     link_here(&target, dest).map_err(Error::local(dest.display()))?;
-    count(&job.counts.symlinks);
+    job.copied(&job.counts.symlinks, url, dest.display());
     Ok(())
 }
 
@@ -249,7 +261,7 @@ impl Filled {
         let dir = fs::File::open(&self.path);
         if let Some(attr) = &self.attr {
             let dressed = match &dir {
-                Ok(dir) => dress(dir, attr),
+                Ok(dir) => dress(dir, attr, job.preserve),
                 Err(e) => Err(e.kind().into()),
             };
             job.settle(dressed.map_err(|e| Error::bare(self.path.display(), exit::io_text(&e))))?;
@@ -258,13 +270,6 @@ impl Filled {
         let safe = sync_opened(dir).and_then(|()| if is_top { sync_dir(above(&self.path)) } else { Ok(()) });
         job.settle(safe.map_err(Error::local(self.path.display())))
     }
-}
-
-/// Gives a directory its mode and time.
-fn dress(dir: &fs::File, attr: &Attr) -> io::Result<()> {
-    let mtime = Duration::new(u64::from(attr.mtime.secs), attr.mtime.nanos.min(999_999_999));
-    dir.set_modified(SystemTime::UNIX_EPOCH + mtime)?;
-    dir.set_permissions(fs::Permissions::from_mode(attr.mode & 0o777))
 }
 
 /// A directory on its way to a server.
@@ -279,7 +284,7 @@ struct Up {
 /// A directory there, and what it is to look like in the end.
 struct Made {
     node: Node,
-    attr: SetAttr,
+    looks: Looks,
     /// It was not there before, and nothing was in it.
     is_new: bool,
 }
@@ -287,7 +292,7 @@ struct Made {
 /// One with all that is to be in it.
 struct Sent {
     node: Node,
-    attr: SetAttr,
+    looks: Looks,
     url: String,
     depth: usize,
 }
@@ -304,13 +309,13 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
 /// Makes the directory there and all that is in it.
 async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
-    let walk = job.progress.walk();
-    let mut dirs = Ahead::new(jobs_max(remote.session()), open_up);
-    let mut opened = Some(open_top(top, begun).await);
+    let (walk, root) = (job.progress.walk(), top.source.clone());
+    let mut dirs = Ahead::new(jobs_max(remote.session()), |dir| open_up(job.clone(), dir));
+    let mut opened = Some(open_top(job, top, begun).await);
     while let Some((dir, made)) = opened {
-        let found = made.and_then(|Made { node, attr, is_new }| {
+        let found = made.and_then(|Made { node, looks, is_new }| {
             count(&job.counts.directories);
-            finished.push(Sent { node: node.clone(), attr, url: dir.dest.url.clone(), depth: dir.depth });
+            finished.push(Sent { node: node.clone(), looks, url: dir.dest.url.clone(), depth: dir.depth });
             let entries = fs::read_dir(&dir.source).and_then(|list| list.collect::<io::Result<Vec<_>>>());
             Ok((node, is_new, entries.map_err(Error::local(dir.source.display()))?))
         });
@@ -323,6 +328,8 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
             }
         };
         let mut entries: Vec<_> = entries.into_iter().map(Local::new).collect();
+        let below = dir.source.strip_prefix(&root).unwrap_or(Path::new(""));
+        entries.retain(|local| job.filter.takes_in(below, local.entry.file_name().as_bytes(), local.is_dir));
         // Directories are made while files wait for their turn.
         entries.sort_by_key(|local| !local.is_dir);
         entries.iter().filter_map(Local::file_bytes).for_each(|bytes| job.progress.expect_file(bytes));
@@ -379,10 +386,10 @@ impl Local {
 /// deep side by side.
 async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, pool: &mut Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
-        while let Some(Sent { node, attr, url, .. }) = dirs.pop_if(|dir| dir.depth == depth) {
+        while let Some(Sent { node, looks, url, .. }) = dirs.pop_if(|dir| dir.depth == depth) {
             let (job, remote) = (job.clone(), remote.clone());
             let dress = async move {
-                let dressed = remote.setattr(&node.fh, attr).await.map_err(|e| match e {
+                let dressed = looks.set(&remote, &node.fh).await.map_err(|e| match e {
                     e if exit::is_lost(&e) => Error::remote(url)(e),
                     e => Error::bare(url, exit::remote_text(&e)),
                 });
@@ -395,15 +402,15 @@ async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, pool
     Ok(())
 }
 
-async fn open_up(dir: Up) -> (Up, Result<Made>) {
-    let made = make_there(&dir).await;
+async fn open_up(job: Arc<Job>, dir: Up) -> (Up, Result<Made>) {
+    let made = make_there(&job, &dir).await;
     (dir, made)
 }
 
 /// The same for the first one.
-async fn open_top(dir: Up, begun: &Begun) -> (Up, Result<Made>) {
+async fn open_top(job: &Arc<Job>, dir: Up, begun: &Begun) -> (Up, Result<Made>) {
     begun.begin();
-    let (dir, made) = open_up(dir).await;
+    let (dir, made) = open_up(job.clone(), dir).await;
     match &made {
         Ok(made) => begun.made_there(&made.node),
         // It may have been made all the same.
@@ -414,7 +421,7 @@ async fn open_top(dir: Up, begun: &Begun) -> (Up, Result<Made>) {
 }
 
 /// The directory there, made if need be.
-async fn make_there(dir: &Up) -> Result<Made> {
+async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
     let failed = |e| Error::remote(&dir.dest.url)(e);
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(dir.source.display(), "directories lie too deep in one another"));
@@ -435,7 +442,7 @@ async fn make_there(dir: &Up) -> Result<Made> {
         }
         made => (made.map_err(failed)?, true),
     };
-    Ok(Made { node, attr: upload::copied_attributes(&meta), is_new })
+    Ok(Made { node, looks: Looks::of(&meta, job.preserve), is_new })
 }
 
 pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Result {
@@ -449,9 +456,24 @@ pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Resu
     }
     let target = fs::read_link(source).map_err(Error::local(source.display()))?;
     let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
+    if job.no_clobber && is_taken(dest).await? {
+        job.leave(&dest.url);
+        return Ok(());
+    }
     link_there(target, dest).await?;
-    count(&job.counts.symlinks);
+    job.copied(&job.counts.symlinks, source.display(), &dest.url);
     Ok(())
+}
+
+/// Whether something has the name.
+async fn is_taken(dest: &Destination) -> Result<bool> {
+    match &dest.old {
+        Some(old) => Ok(old.is_some()),
+        None => {
+            let found = dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(Error::remote(&dest.url))?;
+            Ok(found.is_some())
+        }
+    }
 }
 
 /// Makes a link that points at `target`, and replaces what has its name.

@@ -1,21 +1,22 @@
 //! One file from here to a server.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::future::pending;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
 use remora_client::Written;
 use remora_host::client::{self, ClientError, Limits, Progress};
-use remora_wire::nfs3::{Attr, Fh, FileType, SetAttr, SetTime};
+use remora_wire::nfs3::{Attr, Fh, FileType};
 use tokio::sync::oneshot;
 
 use super::holes;
-use super::identity::{Change, Identity, State, nearest};
+use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
+use super::preserve::Looks;
 use super::remote_part::{Early, Named, RemotePart};
 use super::verify;
 use crate::exit::{self, Error, Result};
@@ -49,14 +50,14 @@ struct Source<'a> {
     file: File,
     state: State,
     /// What its copy gets: should it change, that must not look like one of what it is then.
-    attr: SetAttr,
+    looks: Looks,
 }
 
 impl Source<'_> {
-    fn open(path: &Path) -> io::Result<Source<'_>> {
+    fn open(path: &Path, preserves: bool) -> io::Result<Source<'_>> {
         let file = File::open(path)?;
         let meta = file.metadata()?;
-        Ok(Source { path, file, state: State::of_local(&meta), attr: copied_attributes(&meta) })
+        Ok(Source { path, file, state: State::of_local(&meta), looks: Looks::of(&meta, preserves) })
     }
 
     fn identity(&self) -> &Identity {
@@ -80,7 +81,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     job.kept.go_on().await;
-    let from = Source::open(source).map_err(here)?;
+    let from = Source::open(source, job.preserve).map_err(here)?;
     if from.is_not_empty().map_err(here)? {
         return Err(Error::not_empty(source.display()));
     }
@@ -91,11 +92,16 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     };
     if let Some(old) = &old {
         check_replaceable(old, &dest.url)?;
+        if job.no_clobber {
+            job.progress.skip(identity.size());
+            job.leave(&dest.url);
+            return Ok(());
+        }
         let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest, old);
         if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
             RemotePart::forget_begun(source, dest, old);
             job.progress.skip(identity.size());
-            count(&job.counts.files);
+            job.copied(&job.counts.files, source.display(), &dest.url);
             return Ok(());
         }
     }
@@ -104,14 +110,14 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     let filled = fill(job, &from, &part, dest, old.is_none()).await;
     let done = match filled {
         Ok(Filled { is_late, bare, change }) => {
-            let late = is_late.then_some(from.attr);
+            let late = is_late.then_some(from.looks.attr);
             part.finish(late).await.map(|e| (e.or(bare), change)).map_err(there)
         }
         Err(e) => Err(e),
     };
     let why = match done {
         Ok((bare, change)) => {
-            count(&job.counts.files);
+            job.copied(&job.counts.files, source.display(), &dest.url);
             let bare = bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
             return match change.error(source.display()) {
                 Some(error) => job.settle(bare).and(Err(error)),
@@ -160,12 +166,12 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let as_sent = source.now().map_err(here)?;
     let change = source.state.change_to(&as_sent);
     let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
-    let is_late = seen.size.is_some() && !job.verify && !dest.remote.session().is_near();
+    let is_late = seen.size.is_some() && !job.verify && !job.preserve && !dest.remote.session().is_near();
     let fh = &part.node.fh;
     let look = if is_set || is_late {
         None
     } else {
-        let set = dest.remote.setattr(fh, source.attr.clone()).await;
+        let set = source.looks.set(&dest.remote, fh).await;
         Some(Look::after(set, &dest.remote, fh).await.map_err(there)?)
     };
     if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity().size()) {
@@ -180,7 +186,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let node = Node { fh: fh.clone(), attr };
     let is_sent_again = verify_copy(job, source, part, &node).await?;
     if is_sent_again {
-        let set = dest.remote.setattr(fh, source.attr.clone()).await;
+        let set = source.looks.set(&dest.remote, fh).await;
         bare = Look::after(set, &dest.remote, fh).await.map_err(there)?.bare;
     }
     let meanwhile = as_sent.change_to(&source.now().map_err(here)?);
@@ -242,12 +248,6 @@ impl Look {
     }
 }
 
-/// Permission bits and the time of modification.
-pub(crate) fn copied_attributes(meta: &fs::Metadata) -> SetAttr {
-    let mtime = nearest((meta.mtime(), meta.mtime_nsec() as u32));
-    SetAttr { mode: Some(meta.mode() & 0o777), mtime: SetTime::To(mtime), ..SetAttr::NONE }
-}
-
 /// What came of sending a file.
 #[derive(Default)]
 struct Sent {
@@ -265,7 +265,7 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
         return Ok(Sent::default());
     }
     let (tell, told) = oneshot::channel();
-    let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify);
+    let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify && !job.preserve);
     let sending = async {
         // Whatever becomes of this, nobody waits for the word in vain.
         let all_sent = tell.take();
@@ -277,7 +277,7 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
     let naming = async {
         // Without a word it is done when all has arrived.
         let Ok(()) = told.await else { return Ok(None) };
-        part.give_name(source.attr.clone()).await
+        part.give_name(source.looks.attr.clone()).await
     };
     match tokio::join!(sending, naming) {
         // Whether it has its name is not known, so what is noted of it stays.

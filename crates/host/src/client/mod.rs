@@ -17,6 +17,7 @@ mod roaming;
 mod session;
 mod streams;
 mod target;
+mod throttle;
 mod transfer;
 
 pub use error::ClientError;
@@ -25,6 +26,7 @@ pub use mount::{Mounted, Options, exports, mount, mount_first};
 pub use session::Session;
 pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};
+pub use throttle::Throttle;
 pub use transfer::{Downloaded, Limits, Progress, download, receive, send, upload};
 
 /// For tests: a port of loopback over both transports, which other programs may have over one of them.

@@ -12,11 +12,13 @@ use remora_client::{Answer, CallId, Client, Event, Failure, Request, Stats, Tran
 use remora_wire::nfs3::{self, Fh};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::ClientError;
 use super::later::{Deferrals, Later};
 use super::line::Line;
 use super::streams::Streams;
+use super::throttle::Throttle;
 use crate::atp::AtpError;
 use crate::handoff::{Listener, Signal};
 use crate::{Clock, tcp};
@@ -32,6 +34,8 @@ pub struct Session {
     /// `None` where the transport was chosen.
     streams: Option<Arc<Streams>>,
     root: Fh,
+    /// Limits transfers.
+    throttle: Option<Arc<Throttle>>,
     _ear: Arc<Ear>,
 }
 
@@ -225,7 +229,24 @@ impl Session {
     pub(super) fn new(line: Line, streams: Option<Streams>, root: Fh) -> Session {
         let streams = streams.map(Arc::new);
         let ear = Ear(listen(&line, streams.clone()));
-        Session { line: Arc::new(line), streams, root, _ear: Arc::new(ear) }
+        Session { line: Arc::new(line), streams, root, throttle: None, _ear: Arc::new(ear) }
+    }
+
+    /// The same session, whose transfers share this limit with others that have it.
+    pub fn throttled(self, throttle: Option<Arc<Throttle>>) -> Session {
+        Session { throttle, ..self }
+    }
+
+    /// Until when transfers ask for nothing more.
+    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
+        self.throttle.as_ref()?.closed_until(now)
+    }
+
+    /// A transfer asks for so many bytes.
+    pub(super) fn take(&self, now: Instant, bytes: u64) {
+        if let Some(throttle) = &self.throttle {
+            throttle.take(now, bytes);
+        }
     }
 
     pub(super) fn stream_lines(&self) -> Vec<Arc<Line>> {
@@ -247,11 +268,13 @@ impl Session {
 
     /// How many bytes a READ over `line` should ask for, and no more than `max`.
     pub(super) fn read_block(&self, line: &Arc<Line>, max: u32) -> u32 {
+        let max = self.throttle.as_ref().map_or(max, |throttle| throttle.block(max));
         self.scaled(line, self.shared().lock().core.read_block(max)).min(max)
     }
 
     /// How many bytes a WRITE to `fh` over `line` should carry, and no more than `max`.
     pub(super) fn write_block(&self, line: &Arc<Line>, fh: &Fh, max: u32) -> u32 {
+        let max = self.throttle.as_ref().map_or(max, |throttle| throttle.block(max));
         self.scaled(line, self.shared().lock().core.write_block(fh, max)).min(max)
     }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::ClientError;
 use super::later::Later;
 use super::session::Session;
+use super::throttle::or_open;
 use flying::Flying;
 use refused::Refused;
 pub use send::{Progress, send, upload};
@@ -62,8 +63,12 @@ pub async fn receive(
     let mut refused = Refused::new(session.later());
     while !file.is_done() {
         let now = Instant::now();
-        let mut is_last = false;
+        let (mut is_last, mut closed_until) = (false, None);
         while let Some(line) = flying.line_with_room() {
+            closed_until = session.closed_until(now);
+            if closed_until.is_some() {
+                break;
+            }
             match refused.take_due(now) {
                 Some(piece) => file.put_back(piece),
                 None if refused.is_held() => break,
@@ -77,9 +82,10 @@ pub async fn receive(
                 is_last = refused.is_empty();
                 break;
             };
+            session.take(now, piece.end - piece.start);
             flying.push(piece, &line, call)?;
         }
-        match refused.or_due(now, flying.next(is_last)).await? {
+        match or_open(closed_until, refused.or_due(now, flying.next(is_last))).await? {
             None => {}
             Some((piece, Some(Answer::Nfs(Reply::Read(Err(fail)))))) if Later::is(fail.status) => {
                 refused.push(piece, Instant::now())?;

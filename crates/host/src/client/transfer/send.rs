@@ -13,6 +13,7 @@ use super::super::ClientError;
 use super::super::later::Later;
 use super::super::line::Line;
 use super::super::session::Session;
+use super::super::throttle::or_open;
 use super::Limits;
 use super::flying::Flying;
 use super::refused::Refused;
@@ -95,6 +96,7 @@ pub async fn send(
         let now = Instant::now();
         let is_last = sending.ask(now)?;
         let answer = sending.refused.or_due(now, sending.flying.next(is_last));
+        let answer = or_open(sending.closed_until, answer);
         tokio::select! {
             () = sending.progress.stopped() => {
                 sending.stop().await?;
@@ -119,6 +121,8 @@ struct Sending<'s, P> {
     refused: Refused,
     /// Bytes that were not answered.
     left: u64,
+    /// Until when the session's limit lets nothing more be asked for.
+    closed_until: Option<Instant>,
     /// What the session had lost when it began.
     lost: u64,
     /// It was told that all is sent.
@@ -145,6 +149,7 @@ impl<'s, P: Progress> Sending<'s, P> {
             file: to_write(fh, ranges),
             flying: Flying::new(session, true),
             refused: Refused::new(session.later()),
+            closed_until: None,
             lost: session.stats().lost(),
             is_told: false,
             committed: Instant::now(),
@@ -173,7 +178,12 @@ impl<'s, P: Progress> Sending<'s, P> {
     }
 
     fn ask_writes(&mut self, tail: u64, now: Instant) -> Result<bool, ClientError> {
+        self.closed_until = None;
         while let Some(line) = self.flying.line_with_room() {
+            self.closed_until = self.session.closed_until(now);
+            if self.closed_until.is_some() {
+                return Ok(false);
+            }
             match self.refused.take_due(now) {
                 Some(piece) => self.file.put_back(piece),
                 None if self.refused.is_held() => return Ok(false),
@@ -185,6 +195,7 @@ impl<'s, P: Progress> Sending<'s, P> {
                 return Ok(self.refused.is_empty());
             };
             let call = write(&self.file, &piece, self.progress)?;
+            self.session.take(now, piece.end - piece.start);
             self.flying.push(piece, &line, call)?;
         }
         Ok(false)
