@@ -162,7 +162,9 @@ fn a_server_that_asks_for_patience_gets_it() {
         call => Fate::Pass(call),
     });
     p.run(&["cp", "-q", "--timeout", "3", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
-    p.run(&["cp", "-q", "--timeout", "3", &at(&url, "/up"), "never"]).expect(1, &["try again later"]);
+    let notice = "has asked to try again later for 3 s; waiting (Ctrl-C keeps what is there, --resume goes on)";
+    p.run(&["cp", "--timeout", "5", &at(&url, "/up"), "never"])
+        .expect(1, &[notice, "the server asks to try again later"]);
 }
 
 /// A disk that hangs: the server answers probes, and all that needs no disk.

@@ -587,6 +587,30 @@ mod tests {
         }
     }
 
+    /// A subcommand's example may be in the help of the command that it belongs to.
+    #[test]
+    fn every_command_has_an_example_and_every_argument_a_text() {
+        let has_example = |command: &clap::Command| {
+            let added = [command.get_after_help(), command.get_after_long_help()];
+            added.into_iter().flatten().any(|text| text.to_string().contains("Example"))
+        };
+        let mut lacking = Vec::new();
+        let mut commands: Vec<_> = Cli::command().get_subcommands().map(|c| (c.clone(), false)).collect();
+        while let Some((command, is_shown_above)) = commands.pop() {
+            if command.is_hide_set() {
+                continue;
+            }
+            let is_shown = is_shown_above || has_example(&command);
+            if !is_shown && command.get_subcommands().next().is_none() {
+                lacking.push(format!("{}: no example", command.get_name()));
+            }
+            let args = command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_help().is_none());
+            lacking.extend(args.map(|arg| format!("{}: {} has no text", command.get_name(), arg.get_id())));
+            commands.extend(command.get_subcommands().map(|inner| (inner.clone(), is_shown)));
+        }
+        assert_eq!(lacking, Vec::<String>::new());
+    }
+
     /// A terminal has 80 columns: what is longer is wrapped there, and an example cannot be copied any more.
     #[test]
     fn what_help_adds_fits_80_columns() {
