@@ -302,6 +302,8 @@ mod tests {
             ("after a pause all at once", known, &[(0, 0), (0, 40), (0, 40), (0, 40), (0, 40)], &[Takes(10_000.0)]),
             ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Takes(20_000.0)]),
             ("overtaken", known, &[(5, 0), (0, 20)], &[]),
+            ("a burst at once", known, &[(0, 0), (0, 0), (100, 100)], &[Takes(500.0)]),
+            ("a burst at once that had waited", known, &[(0, 0), (50, 80), (50, 80), (150, 150)], &[]),
             ("first train", None, &[(0, 0), (0, 1), (0, 2)], &[Takes(1_000.0), Takes(1_000.0)]),
         ];
         for (name, slowness, packets, expected) in cases {
@@ -325,6 +327,20 @@ mod tests {
         let packets: Vec<(u64, u64)> = (0..12).map(|i| (i * 15, i * 15 + 3)).collect();
         // Too far apart to be pairs at 100 KB/s.
         assert_eq!(samples(Some(10_000.0), &packets), [Sample::AtMost(15_000.0)]);
+    }
+
+    #[test]
+    fn small_packets_measure_nothing() {
+        for slowness in [None, Some(20_000.0)] {
+            let mut d = Dispersal::default();
+            for i in 1..100 {
+                let (sent, received) = (Time::from_micros(10 * i), Time::from_millis(5 * i));
+                let a = Arrival { sent, received, total: 100 * i };
+                let samples = d.arrival(received, a, false, slowness, 1000);
+                let measured = samples.into_iter().flatten().any(|s| matches!(s, Sample::Takes(_)));
+                assert!(!measured, "{slowness:?}");
+            }
+        }
     }
 
     #[test]
