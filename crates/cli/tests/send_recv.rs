@@ -506,7 +506,7 @@ fn keys_are_made_once_and_shown() {
     let place = Place::new();
     let run = |args: &[&str]| {
         let mut command = place.command(args);
-        command.env("XDG_CONFIG_HOME", place.state());
+        command.env("XDG_CONFIG_HOME", place.here("config"));
         Running::start(command).finish()
     };
     let made = run(&["keys"]);
@@ -521,4 +521,7 @@ fn keys_are_made_once_and_shown() {
     let pipe = place.state().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     run(&["keys", "--file", pipe.to_str().unwrap()]).expect(1, &["a pipe, and nobody writes"]);
+    // One where earlier versions kept it is who we are to those who know it.
+    let earlier = keys::load_or_create(&place.here("config/remora/atp.key")).unwrap().public().to_string();
+    assert_eq!(run(&["keys"]).stdout.trim(), earlier);
 }

@@ -1,5 +1,6 @@
 //! ATP's keys on disk: one secret a file, for its owner alone, as the link's are kept.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use remora_atp::session::Identity;
@@ -15,8 +16,8 @@ pub enum KeyError {
     /// Nothing is in the file.
     #[error("it is empty and no key: remove it, and a new one is made (which the other ends are then to be told)")]
     Empty,
-    /// Neither `XDG_CONFIG_HOME` nor `HOME` says where keys are kept.
-    #[error("no place for a key: neither XDG_CONFIG_HOME nor HOME is set")]
+    /// Neither `XDG_STATE_HOME` nor `HOME` says where keys are kept.
+    #[error("no place for a key: neither XDG_STATE_HOME nor HOME is set")]
     NoHome,
     /// The file cannot be read or made, or is open to others.
     #[error(transparent)]
@@ -49,12 +50,32 @@ pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
     Identity::from_secret(key::load_or_create(path, draw)?).map_err(|_| KeyError::Text)
 }
 
-/// Where a user's key is kept unless said otherwise: `remora/atp.key` in the configuration
-/// directory of the XDG rules.
+/// Where the key is kept that this user has over ATP, unless said otherwise: `atp.key` in the state directory, beside
+/// the other keys. One in the configuration directory, where earlier versions kept it, goes on being used.
 pub fn default_path() -> Result<PathBuf, KeyError> {
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    Ok(config.ok_or(KeyError::NoHome)?.join("remora/atp.key"))
+    let is_root = rustix::process::geteuid().is_root();
+    path_for(|name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute()), is_root)
+}
+
+/// The same, with this environment.
+fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<PathBuf, KeyError> {
+    let home = |below| set("HOME").map(|home| home.join(below));
+    let earlier = set("XDG_CONFIG_HOME").or_else(|| home(".config")).map(|dir| dir.join("remora/atp.key"));
+    if let Some(earlier) = earlier.filter(|path| is_there(path)) {
+        return Ok(earlier);
+    }
+    let state = match set("XDG_STATE_HOME") {
+        None if is_root => Some(PathBuf::from("/var/lib")),
+        None => home(".local/state"),
+        set => set,
+    };
+    Ok(state.ok_or(KeyError::NoHome)?.join("remora/atp.key"))
+}
+
+/// One that cannot be looked at is not passed over: with another key its owner would be another.
+fn is_there(path: &Path) -> bool {
+    let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    std::fs::symlink_metadata(path).map_or_else(|e| !missing.contains(&e.kind()), |_| true)
 }
 
 fn draw() -> Option<[u8; 32]> {
@@ -68,6 +89,33 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn key_is_in_the_state_directory_or_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| Some(dir.path().join(name));
+        let home = |name: &str| if name == "HOME" { at("home") } else { None };
+        let xdg = |name: &str| match name {
+            "XDG_STATE_HOME" => at("state"),
+            "XDG_CONFIG_HOME" => at("config"),
+            _ => at("home"),
+        };
+        let [user, set] =
+            ["home/.local/state/remora/atp.key", "state/remora/atp.key"].map(|name| dir.path().join(name));
+        assert_eq!(path_for(home, false).unwrap(), user);
+        assert_eq!(path_for(home, true).unwrap(), Path::new("/var/lib/remora/atp.key"));
+        assert_eq!([false, true].map(|is_root| path_for(xdg, is_root).unwrap()), [set.clone(), set]);
+        assert!(matches!(path_for(|_| None, false), Err(KeyError::NoHome)));
+        assert!(path_for(|_| None, true).is_ok(), "a service of the system has no home");
+        // An earlier version has made one, and others know it.
+        let [earlier, of_user] =
+            ["config/remora/atp.key", "home/.config/remora/atp.key"].map(|name| dir.path().join(name));
+        for path in [&earlier, &of_user] {
+            load_or_create(path).unwrap();
+        }
+        assert_eq!([false, true].map(|is_root| path_for(xdg, is_root).unwrap()), [earlier.clone(), earlier]);
+        assert_eq!([false, true].map(|is_root| path_for(home, is_root).unwrap()), [of_user.clone(), of_user]);
+    }
 
     #[test]
     fn a_key_is_made_once_and_is_its_owners() {
