@@ -1,5 +1,6 @@
 //! A remote object as `ls` and `stat` show it.
 
+use remora_lab::json::as_digits;
 use remora_wire::nfs3::{Attr, FileType, NfsTime};
 use serde::Serialize;
 
@@ -26,15 +27,28 @@ pub(crate) struct Object {
     size: u64,
     /// Bytes on the disk.
     used: u64,
+    #[serde(serialize_with = "as_digits")]
     fsid: u64,
+    #[serde(serialize_with = "as_digits")]
     fileid: u64,
-    /// Nanoseconds since 1970.
-    mtime_ns: u64,
-    /// Nanoseconds since 1970.
-    ctime_ns: u64,
+    mtime: Moment,
+    ctime: Moment,
     /// The URL that led to it, where several were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+}
+
+/// A time since 1970. In one number of nanoseconds it would be more than a double holds.
+#[derive(Serialize, Debug)]
+struct Moment {
+    seconds: u32,
+    nanoseconds: u32,
+}
+
+impl From<NfsTime> for Moment {
+    fn from(t: NfsTime) -> Moment {
+        Moment { seconds: t.secs, nanoseconds: t.nanos }
+    }
 }
 
 impl Object {
@@ -53,8 +67,8 @@ impl Object {
             used: attr.used,
             fsid: attr.fsid,
             fileid: attr.fileid,
-            mtime_ns: nanos(attr.mtime),
-            ctime_ns: nanos(attr.ctime),
+            mtime: attr.mtime.into(),
+            ctime: attr.ctime.into(),
             url: None,
         }
     }
@@ -63,10 +77,6 @@ impl Object {
     pub(crate) fn found_by(self, url: &str) -> Object {
         Object { url: Some(url.to_owned()), ..self }
     }
-}
-
-fn nanos(t: NfsTime) -> u64 {
-    u64::from(t.secs) * 1_000_000_000 + u64::from(t.nanos)
 }
 
 /// What people call a type.
@@ -165,6 +175,30 @@ mod tests {
         assert_eq!(json(b"a b")["name"], "a b");
         assert!(json(b"a b").get("name_hex").is_none());
         assert_eq!(json(b"\xff\n")["name_hex"], "ff0a");
-        assert_eq!(json(b"x")["mtime_ns"], 1_795_263_218_000_000_007u64);
+        let time = serde_json::json!({ "seconds": 1_795_263_218u32, "nanoseconds": 7 });
+        assert_eq!((&json(b"x")["mtime"], &json(b"x")["ctime"]), (&time, &time));
+    }
+
+    #[test]
+    fn extreme_attributes_fit_into_doubles() {
+        let most = NfsTime { secs: u32::MAX, nanos: 999_999_999 };
+        let attr = |id, size| {
+            let usual = attr(FileType::Regular, 0o644);
+            Attr { size, used: size, fsid: id, fileid: id, mtime: most, ..usual }
+        };
+        for (id, size) in [(0, 0), (1 << 53, 1 << 53), ((1 << 53) + 1, i64::MAX as u64), (u64::MAX, u64::MAX)] {
+            let line = out::json_line(&Object::new(b"x", &attr(id, size), None)).unwrap();
+            let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(
+                (&object["fsid"], &object["fileid"]),
+                (&id.to_string().into(), &id.to_string().into()),
+                "{line}"
+            );
+            let shown = if size <= 1 << 53 { size.into() } else { size.to_string().into() };
+            assert_eq!(
+                (&object["size"], &object["used"], &object["mtime"]["seconds"]),
+                (&shown, &shown, &u32::MAX.into())
+            );
+        }
     }
 }

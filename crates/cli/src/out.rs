@@ -53,9 +53,9 @@ pub(crate) fn json(object: &impl Serialize) -> Result {
     text(&line)
 }
 
-/// The object on one line, without its end.
+/// The object on one line, without its end; integers above 2^53 are strings.
 pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
-    serde_json::to_string(object).map_err(|e| Error::refused("standard output", e.to_string()))
+    remora_lab::json::line(object).map_err(|e| Error::refused("standard output", e.to_string()))
 }
 
 /// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no

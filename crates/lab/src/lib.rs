@@ -7,6 +7,7 @@ pub mod copy;
 pub mod demo;
 pub mod drc;
 mod error;
+pub mod json;
 pub mod model;
 pub mod nfs_atp;
 pub mod raw;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use remora_host::load::{self, Carried, Law, Plan, Run, Runs, Sent};
+use remora_lab::json::as_digits;
 use serde::Serialize;
 
 use crate::args::load::{End, Load, Recv, Send};
@@ -174,6 +175,7 @@ struct Listening {
 
 #[derive(Serialize)]
 struct SentObject {
+    #[serde(serialize_with = "as_digits")]
     run: u64,
     to: SocketAddr,
     law: &'static str,
@@ -232,6 +234,7 @@ impl SentObject {
 
 #[derive(Serialize)]
 struct RunObject {
+    #[serde(serialize_with = "as_digits")]
     run: u64,
     from: SocketAddr,
     ended: bool,

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Ok(report) => {
-            match serde_json::to_string(&report) {
+            match remora_lab::json::line(&report) {
                 Ok(line) if args.json => say(line),
                 _ => say(&report),
             }

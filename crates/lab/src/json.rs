@@ -1,0 +1,89 @@
+//! JSON that keeps its numbers in programs whose numbers are doubles, as `jq`'s and JavaScript's are.
+//!
+//! An integer above 2^53 is printed as a string of its digits. Identifiers, which are often that large, are strings
+//! whatever their value ([`as_digits`]).
+
+use std::fmt::Display;
+use std::io;
+
+use serde::{Serialize, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter};
+
+/// The largest integer below which a double holds every integer: 2^53.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// `value` on one line, without its end.
+pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut bytes = Vec::new();
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Exact(CompactFormatter)))?;
+    String::from_utf8(bytes).map_err(serde::ser::Error::custom)
+}
+
+/// For `#[serde(serialize_with)]`: an identifier as a string of its digits.
+pub fn as_digits<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Writes integers that a double does not hold as strings.
+struct Exact(CompactFormatter);
+
+impl Formatter for Exact {
+    fn write_u64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        if value <= EXACT_MAX { self.0.write_u64(writer, value) } else { write!(writer, "\"{value}\"") }
+    }
+
+    fn write_i64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
+        if value.unsigned_abs() <= EXACT_MAX { self.0.write_i64(writer, value) } else { write!(writer, "\"{value}\"") }
+    }
+
+    fn write_u128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u128) -> io::Result<()> {
+        if value <= EXACT_MAX.into() { self.0.write_u128(writer, value) } else { write!(writer, "\"{value}\"") }
+    }
+
+    fn write_i128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
+        let is_exact = value.unsigned_abs() <= EXACT_MAX.into();
+        if is_exact { self.0.write_i128(writer, value) } else { write!(writer, "\"{value}\"") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Extremes {
+        exact: u64,
+        above: u64,
+        most: u64,
+        least: i64,
+        wide: u128,
+        deep: i128,
+        #[serde(serialize_with = "as_digits")]
+        id: u64,
+        nested: serde_json::Value,
+    }
+
+    #[test]
+    fn integers_above_2_to_the_53_are_strings() {
+        let nested = json!({ "list": [1, u64::MAX, -7], "text": "a\"b", "half": 0.5, "none": null });
+        let extremes = Extremes {
+            exact: EXACT_MAX,
+            above: EXACT_MAX + 1,
+            most: u64::MAX,
+            least: i64::MIN,
+            wide: u128::MAX,
+            deep: -1,
+            id: 7,
+            nested,
+        };
+        assert_eq!(
+            line(&extremes).unwrap(),
+            "{\"exact\":9007199254740992,\"above\":\"9007199254740993\",\"most\":\"18446744073709551615\",\
+             \"least\":\"-9223372036854775808\",\"wide\":\"340282366920938463463374607431768211455\",\"deep\":-1,\
+             \"id\":\"7\",\"nested\":{\"half\":0.5,\"list\":[1,\"18446744073709551615\",-7],\"none\":null,\
+             \"text\":\"a\\\"b\"}}"
+        );
+    }
+}
