@@ -228,7 +228,9 @@ impl Servers {
             return Ok(Some(Place { is_recalled: true, ..place(url, &path, &known.path, known.remote.clone()) }));
         }
         let Some((nth, known)) = self.roots.recall(&target, &paths) else { return Ok(None) };
-        let Ok(session) = known.open(&target, self.options(self.patience())).await else { return Ok(None) };
+        let Ok(session) = known.open(&target, self.options(self.mount_patience(&target))).await else {
+            return Ok(None);
+        };
         Ok(Some(Place { is_recalled: true, ..place(url, &path, &paths[nth], self.remote(session)) }))
     }
 
@@ -291,7 +293,7 @@ impl Servers {
     /// `target` at the address where it was found before, if it was: a name may lead to another one the next time.
     fn pinned(&self, target: &Target) -> Target {
         let known = self.mounted.iter().find(|m| m.target == *target);
-        let server = known.and_then(|known| known.remote.session().server().parse().ok()).filter(|server| {
+        let server = known.map(|known| known.remote.session().addr()).filter(|server| {
             // One on a link is nothing without that.
             !matches!(server, SocketAddr::V6(server) if server.scope_id() != 0)
         });

@@ -398,6 +398,12 @@ fn url_with_a_zone_reaches_a_link_local_server() {
             "$0" cat "nfs://[fe80::1%lo]:2049/f?proto=$proto"
         done
         "$0" cp -q "nfs://[fe80::1%25lo]/f" "$2/copy"
+        "$0" mkdir "nfs://[fe80::1%25lo]/d"
+        "$0" mv "nfs://[fe80::1%25lo]/d" "nfs://[fe80::1%25lo]/e"
+        "$0" rm -r "nfs://[fe80::1%25lo]/e"
+        for command in ls df "exports --json" "bench -q --ops getattr --count 5"; do
+            "$0" $command "nfs://[fe80::1%25lo]/" > "$2/printed"
+        done
         "$0" stat "nfs://[fe80::1%25lo]/none" || true
         "$0" stat "nfs://[fe80::1%25v9]/f" || echo "exit code $?"
     "#;

@@ -505,6 +505,21 @@ pub(super) mod tests {
         }
     }
 
+    /// MOUNT is another program, at another port.
+    #[tokio::test]
+    async fn server_of_which_only_mount_answers_is_given_up() {
+        let mute = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let (nfs, port) = (mute.local_addr().unwrap(), mountd.local_addr().unwrap().port());
+        tokio::spawn(serve_datagrams(mountd, "/", Duration::ZERO, 0));
+        let target = Target::parse(&format!("nfs://{nfs}/?proto=udp&mountport={port}")).unwrap();
+        let config = Config { give_up: Some(Duration::from_millis(300)), ..options().config };
+        let session = mount(&target, "/", Options { config, ..options() }).await.unwrap();
+        session.set_patience(None);
+        let answer = session.call(nfs3::Call::Null).await;
+        assert!(matches!(answer, Err(ClientError::Silent { .. })), "{answer:?}");
+    }
+
     /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.
     #[tokio::test]
     async fn nfs_is_asked_over_the_transport_that_it_has() {

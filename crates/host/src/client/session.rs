@@ -1,6 +1,7 @@
 //! A handle on a mounted server.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -95,11 +96,16 @@ pub(super) struct State {
     /// Since when the server's machine has said that nobody listens there (UDP).
     pub(super) refused_since: Option<Time>,
     waiters: BTreeMap<CallId, oneshot::Sender<Result<Answer, Failure>>>,
+    /// How long the server may be silent once it has answered, until it has.
+    later_patience: Option<Option<Duration>>,
 }
 
 impl State {
     /// Hands what the core has to tell to whoever waits for it.
     pub(super) fn deliver_events(&mut self) {
+        if self.later_patience.is_some() && (self.core.has_replied() || self.core.has_answer()) {
+            self.core.set_give_up(self.later_patience.take().flatten());
+        }
         while let Some(Event::Done { id, result }) = self.core.poll_event() {
             if let Some(waiter) = self.waiters.remove(&id) {
                 // Nobody waits any more: the answer is for nobody.
@@ -114,7 +120,7 @@ pub(super) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
 
 impl Shared {
     pub(super) fn new(core: Client, clock: Clock, name: String, is_beside: bool) -> Arc<Shared> {
-        let state = Mutex::new(State { core, refused_since: None, waiters: BTreeMap::new() });
+        let state = Mutex::new(State { core, refused_since: None, waiters: BTreeMap::new(), later_patience: None });
         Arc::new(Shared {
             state,
             changed: Notify::new(),
@@ -338,6 +344,11 @@ impl Session {
         Session { root, ..self.clone() }
     }
 
+    /// Where the server is.
+    pub fn addr(&self) -> SocketAddr {
+        self.line.server
+    }
+
     /// The server as people know it: `host:port`.
     pub fn server(&self) -> &str {
         &self.shared().name
@@ -355,9 +366,13 @@ impl Session {
         }
     }
 
-    /// How long the server may be silent, or ask to try again later, from now on; `None`: without limit.
+    /// How long the server may be silent, or ask to try again later, once it has answered; `None`: without limit.
     pub fn set_patience(&self, patience: Option<Duration>) {
-        self.shared().lock().core.set_give_up(patience);
+        let mut state = self.shared().lock();
+        state.later_patience = Some(patience);
+        // It may have answered MOUNT.
+        state.deliver_events();
+        drop(state);
         self.shared().changed.notify_one();
     }
 

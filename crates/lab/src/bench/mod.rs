@@ -173,8 +173,7 @@ impl Site {
         let seed = random()?;
         let settings = client::Options { config, seed, clock: Clock::start() };
         let session = client::mount(&place.target, &place.target.path, settings).await.map_err(failed)?;
-        let unknown = |_| BenchError::Local("the server's address has an unknown form");
-        let server = session.server().parse().map_err(unknown)?;
+        let server = session.addr();
         let name = format!("remora-bench-{seed:016x}");
         let scratch = Scratch::make(session, name).await.map_err(failed)?;
         Ok(Site { url, scratch, server, limits: (0, 0) })
