@@ -42,6 +42,11 @@ where
         self.go_on();
     }
 
+    /// Whether there is no question left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.waiting.is_empty()
+    }
+
     /// The next answer; `None` if there is no question left.
     pub(crate) async fn next(&mut self) -> Result<Option<A>> {
         self.go_on();

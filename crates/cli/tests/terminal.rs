@@ -61,7 +61,7 @@ fn bar_of_a_tree_counts_files_and_names_its_phases() {
     let relay = p.relay_at(0, &s, &["--rate", "1Mbit", "--duplex", "full", "--queue", "1000"]);
     let out = on_terminal(&p, "xterm", &["cp", "-r", "--verify", "tree", &relay.udp_url("/tree")]).finish();
     assert_eq!(out.code, 0, "{out:?}");
-    for words in ["of 300 kB", " of 2 files", " of 300 kB compared"] {
+    for words in ["of 300 kB", " of 2 files, ", " of 300 kB compared", " s left"] {
         assert!(out.stdout.contains(words), "no '{words}': {out:?}");
     }
     assert!(!out.stdout.contains(&"█".repeat(30)), "a full bar: {out:?}");

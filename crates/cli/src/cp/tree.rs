@@ -71,7 +71,7 @@ async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool) -> Result
 async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, pool: &mut Pool) -> Result {
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
-    let (walk, root) = (job.progress.walk(), top.dest.clone());
+    let (mut walk, root) = (Some(job.progress.walk()), top.dest.clone());
     // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
@@ -94,6 +94,8 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
         let below = dir.dest.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
         let entries = filtered(job, &below, entries);
         expect_files(job, &entries);
+        let is_last = dirs.is_empty() && !entries.iter().any(|entry| entry.node.is_dir());
+        walk = walk.filter(|_| !is_last);
         for entry in entries {
             if !is_plain(&entry.name) {
                 let name = out::shown(&entry.name);
@@ -309,7 +311,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
 /// Makes the directory there and all that is in it.
 async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
-    let (walk, root) = (job.progress.walk(), top.source.clone());
+    let (mut walk, root) = (Some(job.progress.walk()), top.source.clone());
     let mut dirs = Ahead::new(jobs_max(remote.session()), |dir| open_up(job.clone(), dir));
     let mut opened = Some(open_top(job, top, begun).await);
     while let Some((dir, made)) = opened {
@@ -333,6 +335,8 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, poo
         // Directories are made while files wait for their turn.
         entries.sort_by_key(|local| !local.is_dir);
         entries.iter().filter_map(Local::file_bytes).for_each(|bytes| job.progress.expect_file(bytes));
+        let is_last = dirs.is_empty() && !entries.iter().any(|local| local.is_dir);
+        walk = walk.filter(|_| !is_last);
         for Local { entry, is_dir, bytes } in entries {
             let name = entry.file_name().as_bytes().to_vec();
             let url = out::below(&dir.dest.url, &name);
