@@ -26,6 +26,17 @@ impl Clock {
     /// Starts at zero now.
     pub fn start() -> Clock {
         standstill::watch();
+        Clock::new()
+    }
+
+    /// Starts at zero now, for a thread that beats ([`standstill::beat`]) while the clock is in use: a library must not
+    /// leave a thread behind.
+    pub(crate) fn start_for_beating_thread() -> Clock {
+        standstill::beat();
+        Clock::new()
+    }
+
+    fn new() -> Clock {
         let (began, stood) = standstill::read();
         Clock { began, stood }
     }

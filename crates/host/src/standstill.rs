@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time between two beats.
-const BEAT: Duration = Duration::from_millis(500);
+/// The longest time between two beats.
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
 /// The most that counts of the time after a beat. Leaves a beat that is late as long again.
 const STEP_MAX: Duration = Duration::from_secs(1);
 /// How much later than due the kernel may wake the beating thread, so that it can do so together with others.
@@ -62,19 +62,24 @@ impl Standstill {
     }
 }
 
-/// Watches for standstills from now on. Where there can be no thread for it, there are none.
+/// Notes that the process runs.
+pub(crate) fn beat() {
+    OF_THIS_PROCESS.beat(monotonic);
+}
+
+/// Has a thread beat from now on, for as long as the process lives. Where there can be none, nothing is a standstill.
 pub(crate) fn watch() {
     static BEATING: Once = Once::new();
     BEATING.call_once(|| {
-        let beat = || {
+        let beats = || {
             // If the kernel refuses, it wakes the thread on time.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(SLACK_NS));
             loop {
-                OF_THIS_PROCESS.beat(monotonic);
+                beat();
                 std::thread::sleep(BEAT);
             }
         };
-        drop(std::thread::Builder::new().name("standstill".into()).spawn(beat));
+        drop(std::thread::Builder::new().name("standstill".into()).spawn(beats));
     });
 }
 

@@ -100,7 +100,7 @@ impl AtpEndpoint {
         let bind = |source| AtpError::Bind { addr: settings.listen, source };
         let socket = Socket::bind(settings.listen).map_err(bind)?;
         let local = socket.udp().local_addr().map_err(bind)?;
-        let clock = Clock::start();
+        let clock = Clock::start_for_beating_thread();
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(|e| AtpError::Start(std::io::Error::other(e.to_string())))?;
         let mut config = settings.session;

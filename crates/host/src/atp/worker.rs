@@ -13,6 +13,7 @@ use super::farewell::FAREWELL_MAX;
 use super::shared::{Line, Shared, State};
 use super::socket::{Batch, Sent, Socket, source_towards};
 use super::sources::Sources;
+use crate::standstill::{self, BEAT};
 
 /// Reads from the socket before timers and what is to be sent have their turn.
 const READS_MAX: usize = 16;
@@ -63,6 +64,7 @@ impl Worker {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut farewell: Option<Time> = None;
         loop {
+            standstill::beat();
             self.shared.unring();
             self.receive();
             self.look_around();
@@ -209,18 +211,15 @@ impl Worker {
     }
 
     fn sleep(&self, due: Option<Time>) {
-        let wait = due.map(|at| at.since(self.shared.now()));
-        if wait.is_some_and(|w| w.is_zero()) {
+        let wait = due.map_or(BEAT, |at| at.since(self.shared.now()).min(BEAT));
+        if wait.is_zero() {
             return;
         }
-        let wait = wait.map(|w| Timespec {
-            tv_sec: i64::try_from(w.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: w.subsec_nanos().into(),
-        });
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         let readiness = if self.is_blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut fds = [PollFd::new(self.socket.udp(), readiness), PollFd::new(self.shared.bell(), PollFlags::IN)];
         // Interrupted: then there is a look at everything, and another sleep.
-        let _ = poll(&mut fds, wait.as_ref());
+        let _ = poll(&mut fds, Some(&wait));
         if fds[1].revents().contains(PollFlags::IN) {
             self.shared.silence();
         }

@@ -14,7 +14,7 @@ use remora_wire::record::{RecordReader, mark};
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::rescue::{answering_connection, unasked_connection};
 use super::roaming::Roaming;
@@ -133,7 +133,7 @@ pub(super) fn timeout(shared: &Shared) {
 
 pub(super) async fn at(shared: &Shared, due: Option<Time>) {
     match due {
-        Some(t) => sleep_until(Instant::from_std(shared.clock.instant(t))).await,
+        Some(t) => shared.clock.until(t).await,
         None => std::future::pending().await,
     }
 }
