@@ -12,6 +12,7 @@ mod ahead;
 mod args;
 mod commands;
 mod cp;
+mod diagnostics;
 mod exit;
 mod filter;
 mod interrupt;
@@ -56,6 +57,13 @@ fn main() -> ExitCode {
     if cli.command.is_service() {
         out::outlive_readers(name);
     }
+    let diagnostics = match diagnostics::start(cli.command.verbosity()) {
+        Ok(diagnostics) => diagnostics,
+        Err(error) => {
+            exit::show(name, &error);
+            return ExitCode::from(error.code());
+        }
+    };
     let (kept, in_all) = interrupt::kept();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
     remora_host::atp::close_all();
     // Nor one that starts an emulator, but it puts back what it has changed.
     remora_host::emulate::leave_machine();
+    drop(diagnostics);
     finish(name, result, in_all)
 }
 

@@ -114,3 +114,17 @@ fn testbed_md_has_rates_in_the_papers_kilobytes() {
     }
     assert_eq!(said.len(), 2);
 }
+
+/// A machine may run several, and each is ended, or asked, by its number.
+#[test]
+fn documents_signal_no_processes_by_name() {
+    let docs = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).unwrap();
+    let pages = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let others = ["README.md", "SEMANTICS.md", "ARCHITECTURE.md"].map(str::to_owned);
+    for name in pages.filter(|name| name.ends_with(".md")).chain(others) {
+        let text = document(&name);
+        for program in ["pidof", "pkill", "killall"] {
+            assert!(!text.contains(program), "{name} says {program}");
+        }
+    }
+}

@@ -211,6 +211,44 @@ fn user_signal_ends_no_service() {
     }
 }
 
+#[test]
+fn diagnostics_are_on_standard_error_where_asked_for() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    let srv = p.srv("");
+    for (name, flag, variable, is_expected) in
+        [("silent", None, "", false), ("flag", Some("-v"), "", true), ("variable", None, "remora_host=debug", true)]
+    {
+        let args = ["serve", srv.to_str().unwrap(), "--listen", "0", "--squash", "none", "--json"];
+        let mut command = p.server_command(&args);
+        command.args(flag).env("RUST_LOG", variable);
+        let mut server = Service::start(&p, name, command);
+        assert_eq!(p.ok(&["cat", &format!("nfs://{}/f?proto=tcp", server.listen())]), "f");
+        server.signal("TERM");
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+        assert_eq!(server.said().contains("client connected"), is_expected, "{name}: {}", server.said());
+    }
+}
+
+#[test]
+fn unread_diagnostics_hold_up_no_server() {
+    let p = Place::new();
+    fs::write(p.srv("f"), vec![7; 4 << 20]).unwrap();
+    let (srv, (_reader, unread)) = (p.srv(""), unread_pipe());
+    let args = ["serve", srv.to_str().unwrap(), "--listen", "0", "--squash", "none", "--json", "-vv"];
+    let mut command = p.server_command(&args);
+    let mut child = command.stderr(unread).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut service = Service { child, ready: serde_json::from_str(&line).unwrap(), said: PathBuf::new() };
+    let url = format!("nfs://{}/f?proto=udp", service.listen());
+    for _ in 0..3 {
+        assert_eq!(p.ok(&["cat", &url]).len(), 4 << 20);
+    }
+    service.signal("TERM");
+    until("its end", || service.child.try_wait().unwrap().is_some());
+}
+
 /// Others end, without a word.
 #[test]
 fn what_only_prints_ends_quietly() {

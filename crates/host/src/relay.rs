@@ -18,6 +18,7 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_channel::{Channel, Config, ConfigError, Side, SideStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
 
 use crate::Clock;
 
@@ -194,6 +195,7 @@ impl Worker {
         upstream.connect(self.server).ok()?;
         let channel = Channel::new(self.config.clone(), self.seed).ok()?;
         self.came += 1;
+        debug!(client = self.came, "new client");
         Some(Mobile { index: self.came, last_heard: now, channel, upstream, lateness: Duration::ZERO })
     }
 

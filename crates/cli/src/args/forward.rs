@@ -88,6 +88,8 @@ pub(crate) struct Forward {
     /// Say nothing about the link
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }
 
 /// Reads `atp://HOST:PORT`; the scheme may be left out.

@@ -81,6 +81,8 @@ pub(crate) struct Gateway {
     /// Print objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }
 
 /// Reads `HOST`, `HOST:PORT` or a port of loopback.

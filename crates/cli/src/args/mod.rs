@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use atp::Atp;
 pub(crate) use bench::Bench;
@@ -295,6 +295,22 @@ impl Command {
         }
     }
 
+    /// How many `-v` it has.
+    pub(crate) fn verbosity(&self) -> u8 {
+        let verbosity = match self {
+            Command::Serve(args) => &args.verbosity,
+            Command::Send(args) => &args.verbosity,
+            Command::Recv(args) => &args.verbosity,
+            Command::Forward(args) => &args.verbosity,
+            Command::Gateway(args) => &args.verbosity,
+            Command::Link(tunnel::Tunnel { what: tunnel::What::Base(args) }) => &args.ends.verbosity,
+            Command::Link(tunnel::Tunnel { what: tunnel::What::Mobile(args) }) => &args.ends.verbosity,
+            Command::Lab(Lab { experiment: Experiment::Relay(args) }) => &args.verbosity,
+            _ => return 0,
+        };
+        verbosity.verbose
+    }
+
     /// What messages call it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -500,6 +516,15 @@ pub(crate) struct Demo {
     pub(crate) json: bool,
 }
 
+/// What commands that work on until they are told to end take.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Verbosity {
+    /// Write diagnostics to standard error: connections and sessions; -vv: calls, too. RUST_LOG chooses more finely, as
+    /// in RUST_LOG=remora_host=debug
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
 /// Whether there are `seeds` seeds from `first` on.
 pub(crate) fn there_are_seeds(first: u64, seeds: u64) -> Result<(), Error> {
     match first.checked_add(seeds.saturating_sub(1)) {
@@ -558,6 +583,8 @@ pub(crate) struct Relay {
     /// the end
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
 }
 
 #[cfg(test)]

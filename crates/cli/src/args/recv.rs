@@ -60,4 +60,6 @@ pub(crate) struct Recv {
     /// Print objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }

@@ -70,6 +70,8 @@ pub(crate) struct Send {
     /// Show no progress
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }
 
 fn part(text: &str) -> Result<u64, String> {

@@ -93,6 +93,8 @@ pub(crate) struct Serve {
     /// (counters)
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -118,6 +118,8 @@ pub(crate) struct Ends {
     /// Show the figures on the terminal as they change; q ends it
     #[arg(long)]
     pub(crate) view: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: super::Verbosity,
 }
 
 #[derive(Args, Debug)]

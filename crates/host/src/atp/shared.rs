@@ -13,6 +13,7 @@ use remora_atp::session::{Ending, Endpoint, Event, PeerId, PublicKey, Refusal};
 use remora_atp::{Command, Final, Priority, Progress, RequestId, Side, Upcall};
 use remora_base::{Core, Rate, Time};
 use tokio::sync::{Notify, oneshot, watch};
+use tracing::debug;
 
 use super::notices::Notices;
 use crate::Clock;
@@ -307,6 +308,7 @@ impl Shared {
                 Notice::Down { peer, why: text }
             }
         };
+        debug!(?notice, "ATP session");
         state.notices.push_back(notice);
         self.noticed.notify_one();
     }

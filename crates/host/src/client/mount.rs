@@ -9,6 +9,7 @@ use remora_client::{Answer, Config, Failure, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
+use tracing::debug;
 
 use super::line::Line;
 use super::race::{Way, never, race, until_answered};
@@ -108,6 +109,7 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     line.shared.lock().core.set_give_up(options.config.give_up);
     let either = target.transport.is_none() && line.transport == Transport::Udp;
     let streams = either.then(|| Streams::new(options));
+    debug!(server = %line.server, transport = ?line.transport, path = paths[nth], "mounted");
     let session = Session::new(line, streams, root);
     let next = next.map(|(nth, root)| (nth, session.at(root)));
     Ok(Mounted { nth, session, next })

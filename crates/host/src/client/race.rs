@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use remora_atp::session::Refusal;
 use remora_client::{Config, Transport};
+use tracing::debug;
 
 use super::driver::is_away;
 use super::line::Line;
@@ -36,6 +37,7 @@ impl Way<'_> {
 
     /// A line to `server`.
     pub(super) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Line, ClientError> {
+        debug!(%server, transport = ?self.transport, "connecting");
         let give_up = self.options.config.give_up.unwrap_or(MOUNT_PATIENCE);
         let config = Config { give_up: Some(give_up), ..self.options.config.clone() };
         let line = match keys {

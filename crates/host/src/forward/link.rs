@@ -9,6 +9,7 @@ use remora_atp::session::{Config as Session, Identity, PublicKey, Refusal};
 use remora_atp::stream::{Config, Target};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
+use tracing::debug;
 
 use super::{ForwardError, News, Shared};
 use crate::atp::{AtpEndpoint, AtpError, Notice, Settings};
@@ -123,6 +124,7 @@ impl Link {
 
     /// Makes a session and serves it until it ends; whether anything came over it.
     async fn session(&self, shared: &Shared, addrs: &[SocketAddr]) -> Result<bool, ForwardError> {
+        debug!(?addrs, "connecting to the gateway");
         let remote = match self.endpoint.connect_any(addrs, self.key).await {
             Ok(remote) => remote,
             Err(why @ (AtpError::Connect(_) | AtpError::Refused(_) | AtpError::Down(_))) => {
@@ -135,6 +137,7 @@ impl Link {
         let connections = carrier.connections();
         shared.set_current(None);
         let why = carrier.remote().ended().unwrap_or(AtpError::Closed);
+        debug!(%why, connections, "session ended");
         carrier.remote().close();
         over(shared, why, connections).map(|_| heard)
     }

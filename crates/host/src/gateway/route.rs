@@ -9,6 +9,7 @@ use std::time::Duration;
 use remora_atp::stream::{Config, End, Refused, Stats, Target};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::debug;
 
 use super::{PerMobile, Report, add};
 use crate::atp::Received;
@@ -48,7 +49,7 @@ impl Router {
         let Ok(asks) = carrier.handle(object) else { return false };
         for ask in asks {
             let carrier = carrier.clone();
-            match self.admit(&ask.target) {
+            match self.admit(&ask.target).inspect_err(|why| debug!(to = %ask.target, ?why, "refused")) {
                 Ok(permit) => drop(tokio::spawn(serve(carrier, ask, permit))),
                 Err(why) => carrier.refuse(&ask.door, why),
             }
@@ -117,9 +118,14 @@ async fn serve(carrier: Arc<Carrier>, ask: Ask, permit: OwnedSemaphorePermit) {
     };
     match connected {
         Ok(tcp) => {
-            let _: End = pump(&carrier, &door, tcp, true).await;
+            debug!(to = %target, "connected");
+            let end: End = pump(&carrier, &door, tcp, true).await;
+            debug!(to = %target, ?end, "connection ended");
         }
-        Err(why) => carrier.refuse(&door, why),
+        Err(why) => {
+            debug!(to = %target, ?why, "cannot connect");
+            carrier.refuse(&door, why);
+        }
     }
     drop(permit);
 }

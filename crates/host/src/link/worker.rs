@@ -14,6 +14,7 @@ use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
 use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
 
 use super::advice::Advice;
 use super::classify::{Classifier, Headers, addresses};
@@ -405,6 +406,7 @@ impl Worker {
 
     /// Who does not listen misses it.
     fn notify(&self, notice: Notice) {
+        debug!(%notice, "link");
         let _ = self.notices.try_send(notice);
     }
 

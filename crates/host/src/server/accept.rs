@@ -8,6 +8,7 @@ use std::time::Duration;
 use remora_server::Programs;
 use remora_vfs::local::note_refused;
 use tokio::net::{TcpListener, TcpStream};
+use tracing::debug;
 
 use super::connection;
 use super::hub::Hub;
@@ -40,6 +41,7 @@ pub(super) async fn run(hub: Arc<Hub>, listener: TcpListener, programs: Programs
 fn welcome(hub: &Arc<Hub>, stream: TcpStream, addr: SocketAddr, programs: Programs) {
     if hub.connections() >= hub.connections_max() && !hub.make_room(addr) {
         hub.counters.refused.count();
+        debug!(client = %addr, "connection refused: there is no room");
         return;
     }
     hub.counters.accepted.count();

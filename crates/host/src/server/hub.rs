@@ -14,6 +14,7 @@ use remora_base::{Core, Peer, Time, host_of};
 use remora_server::{Exports, Intake, Programs, Server, Stats};
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tracing::{debug, trace};
 
 use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
@@ -109,6 +110,7 @@ impl Hub {
         message: Bytes,
         permit: Permit,
     ) {
+        trace!(client = %from, bytes = message.len(), "call over UDP");
         let read = self.intake.read(Peer::datagram(from), programs, message);
         self.with_core(self.shard_of(from), Some(permit), |state, now| {
             state.routes.heard(from, route);
@@ -119,7 +121,10 @@ impl Hub {
     /// Records came in, one behind the other, where these programs are answered. Their jobs are handed on
     /// together.
     pub(super) fn records(&self, from: Peer, programs: Programs, records: impl IntoIterator<Item = (Bytes, Permit)>) {
-        let read = |(message, permit)| (self.intake.read(from, programs, message), permit);
+        let read = |(message, permit): (Bytes, Permit)| {
+            trace!(client = %from.addr, bytes = message.len(), "call");
+            (self.intake.read(from, programs, message), permit)
+        };
         let read: Vec<_> = records.into_iter().map(read).collect();
         let shard = self.shard_of(from.addr);
         let mut work = Work::default();
@@ -154,6 +159,7 @@ impl Hub {
         Way: From<Arc<C>>,
     {
         let id = self.next_connection.fetch_add(1, Relaxed);
+        debug!(client = %addr, id, "client connected");
         let mut state = self.lock(self.shard_of(addr));
         // Under the lock: either this sees new exports, or who changes them sees the connection.
         let share = self.admission.join(addr, self.is_stranger(addr), self.limits.connection_bytes_max);
@@ -167,6 +173,7 @@ impl Hub {
     /// A connection is gone; `arrived` says whether it is known that all that was sent on it has
     /// arrived.
     pub(super) fn disconnect(&self, id: u64, peer: Peer, arrived: bool) {
+        debug!(client = %peer.addr, id, "client disconnected");
         self.with_core(self.shard_of(peer.addr), None, |state, _| {
             if state.connections.remove(&id).is_some() {
                 self.connections.fetch_sub(1, Relaxed);
