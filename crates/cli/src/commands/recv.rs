@@ -1,6 +1,7 @@
 //! `remora recv`: takes what `remora send` sends.
 
 mod desk;
+mod given;
 mod known;
 mod shares;
 mod store;

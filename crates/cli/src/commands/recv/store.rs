@@ -12,12 +12,14 @@ use std::time::{Duration, SystemTime};
 use remora_atp::session::PublicKey;
 use tokio::time::Instant;
 
+use super::given::GivenNames;
 use super::known::{Known, Stamp};
 use super::shares::{Census, Holder, Limits};
 use super::tree::{Target, Tree, check_name};
-use super::unfinished::Unfinished;
+use super::unfinished::{Finish, Unfinished};
 use super::work::{Found, Work};
 use crate::exit::io_text;
+use crate::out;
 use crate::parcel::{Announcement, Verdict};
 use crate::units::human;
 
@@ -58,6 +60,8 @@ pub(super) struct Store {
     placed: Known,
     /// Since this was asked, something has ended that others may have waited for.
     has_room: bool,
+    /// Which names files have here.
+    given: GivenNames,
 }
 
 /// What is worked on aside.
@@ -106,6 +110,7 @@ impl Store {
             known: Known::default(),
             placed: Known::default(),
             has_room: false,
+            given: GivenNames::default(),
         }
     }
 
@@ -156,8 +161,11 @@ impl Store {
         };
         self.has_room = true;
         let settled = match found {
-            Found::Finished(done) => done.map(|stamp| {
-                stamp.into_iter().for_each(|stamp| self.placed.insert(stamp, said.hash));
+            Found::Finished(done) => done.map(|meta| {
+                if let Some(meta) = meta {
+                    self.placed.insert(Stamp::of(&meta), said.hash);
+                    self.given.note(&meta, &said.name);
+                }
                 Verdict::Stored
             }),
             Found::Looked(looked) => self.looked(from, &said, looked),
@@ -176,7 +184,9 @@ impl Store {
         let there = looked.ok().is_some_and(|(stamp, hash, began)| {
             self.known.note(stamp, hash, began);
             // What took its place meanwhile is another.
-            hash == said.hash && self.stamp(&said.name) == Some(stamp)
+            let now = self.metadata(&said.name).filter(|now| hash == said.hash && Stamp::of(now) == stamp);
+            now.as_ref().into_iter().for_each(|now| self.given.note(now, &said.name));
+            now.is_some()
         });
         if there {
             return Ok(Verdict::Stored);
@@ -222,9 +232,19 @@ impl Store {
     fn begin(&mut self, from: Holder, said: &Announcement) -> Result<(), Refusal> {
         self.check_room(said.size)?;
         let target = self.tree.make(from, &said.name)?;
-        let new = Unfinished::create(target, from, said).map_err(|e| refusal(&e))?;
+        let new = Unfinished::create(target.clone(), from, said).map_err(|e| self.why_not(from, &target, &e))?;
         self.unfinished.insert((from.key, said.name.clone()), new);
         Ok(())
+    }
+
+    /// Why a file cannot grow here.
+    fn why_not(&self, from: Holder, target: &Target, e: &io::Error) -> Refusal {
+        match self.unfinished.iter().find(|(_, other)| other.is_in_the_way(from, target)) {
+            Some(((_, name), _)) => {
+                format!("its name here is that of '{}', which is on its way", out::shown(name.as_bytes()))
+            }
+            None => refusal(e),
+        }
     }
 
     /// Has a file that is there hashed.
@@ -243,8 +263,9 @@ impl Store {
     fn finish(&mut self, from: Holder, said: &Announcement) -> Result<Step, Refusal> {
         let owner = (from.key, said.name.clone());
         let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };
-        let dress = self.tree.dress(said.kept);
-        let work = Work::finish(from, said.name.clone(), whole, dress, self.rules.overwrite);
+        let (dress, given) = (self.tree.dress(said.kept), self.given.clone());
+        let finish = Finish { dress, overwrite: self.rules.overwrite, given };
+        let work = Work::finish(from, said.name.clone(), whole, finish);
         self.aside.insert(owner.clone(), Aside { from, said: said.clone(), finishes: true });
         if said.size > AT_ONCE_MAX {
             return Ok(Step::Aside(Box::new(work)));
@@ -260,6 +281,7 @@ impl Store {
         if meta.is_dir() {
             return Err("a directory has this name".into());
         }
+        self.given.check(path, &said.name)?;
         // The answer to an earlier copy may have been lost.
         if meta.is_file() && meta.len() == said.size {
             let hash = match self.known.get(&Stamp::of(&meta)) {
@@ -268,6 +290,7 @@ impl Store {
                 None => super::known::hash_at(path, &Default::default()).ok().map(|(_, hash)| hash),
             };
             if hash == Some(said.hash) {
+                self.given.note(&meta, &said.name);
                 return Ok(There::Yes);
             }
         }
@@ -281,8 +304,12 @@ impl Store {
 
     /// The state of what has the name now.
     fn stamp(&self, name: &str) -> Option<Stamp> {
+        self.metadata(name).as_ref().map(Stamp::of)
+    }
+
+    fn metadata(&self, name: &str) -> Option<fs::Metadata> {
         let target = self.tree.find(name).ok().flatten()?;
-        fs::symlink_metadata(target.path).ok().map(|meta| Stamp::of(&meta))
+        fs::symlink_metadata(target.path).ok()
     }
 
     fn may_replace(&self) -> Result<(), Refusal> {

@@ -338,3 +338,31 @@ fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
         assert!(names.len() == 2 && hidden.exists() && names.contains(&"finished".to_owned()), "{names:?}");
     }
 }
+
+/// A second name of the same inode stands for a file system that takes both names for one.
+#[test]
+fn folded_name_of_a_received_file_is_refused() {
+    for (overwrite, bytes) in [(false, &b"first"[..]), (true, b"first"), (true, b"other")] {
+        let mut case = Case::new(overwrite, 100);
+        assert_eq!(case.whole("README", b"first"), Some(Verdict::Stored));
+        let [first, second] = ["README", "readme"].map(|name| case.dir.path().join(name));
+        fs::hard_link(&first, &second).unwrap();
+        // A link more is a change, which a file system that folds names does not make.
+        case.store.given = Default::default();
+        let meta = fs::metadata(&first).unwrap();
+        case.store.given.give(&first, "README", &meta, || Ok(())).unwrap();
+        refused(case.whole("readme", bytes), "'README'");
+        assert_eq!(fs::read(&second).unwrap(), b"first");
+        assert_eq!(case.whole("README", b"first"), Some(Verdict::Stored), "the same name again");
+    }
+}
+
+#[test]
+fn folded_name_of_a_file_on_its_way_is_refused() {
+    let mut case = Case::new(true, 100);
+    assert!(matches!(case.say(1, "README", b"first", None), Some(Verdict::Missing { .. })));
+    let hidden = case.dir.path().join(&case.names()[0]);
+    let folded = hidden.to_str().unwrap().replace("README", "readme");
+    fs::hard_link(&hidden, folded).unwrap();
+    refused(case.whole("readme", b"other"), "'README'");
+}

@@ -1,6 +1,6 @@
 //! A file that grows under a hidden name, until it is whole and gets its own.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +13,7 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+use super::given::GivenNames;
 use super::known::{Stamp, hash_at, hash_of};
 use super::shares::Holder;
 use super::store::{Refusal, TAKEN, refusal};
@@ -44,6 +45,15 @@ pub(super) struct Hidden {
     target: Target,
 }
 
+/// How a whole file gets its name.
+#[derive(Debug)]
+pub(super) struct Finish {
+    pub(super) dress: Dress,
+    /// Replaces what has the name.
+    pub(super) overwrite: bool,
+    pub(super) given: GivenNames,
+}
+
 impl Hidden {
     /// Gone already if it was given its name, and what has the hidden one then is another's. Best effort, with
     /// nobody to tell.
@@ -56,15 +66,17 @@ impl Hidden {
 
 impl Unfinished {
     pub(super) fn create(target: Target, from: Holder, said: &Announcement) -> io::Result<Unfinished> {
-        let tag = blake3::hash(from.key.as_bytes()).to_hex();
-        let tag = format!("-{}", tag.get(..8).unwrap_or_default());
-        let name = target.path.file_name().unwrap_or_default();
-        let path = target.dir.join(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), &tag)));
+        let path = hidden_path(from, &target);
         // Of what one left that was killed, or somebody put there, nothing is used.
         let (file, _) = hidden::open(&path, |_| Ok(None::<()>))?;
         let (size, hash) = (said.size, said.hash);
         let hidden = Arc::new(Hidden { file, path, target });
         Ok(Unfinished { hidden, from, size, hash, done: Ranges::default(), touched: Instant::now() })
+    }
+
+    /// Whether a file of this sender, for `target`, would grow under the same hidden name, to the file system.
+    pub(super) fn is_in_the_way(&self, from: Holder, target: &Target) -> bool {
+        self.from.key == from.key && is_at(&hidden_path(from, target), &self.hidden.file)
     }
 
     /// What to remove if there is no time to wait for this to be dropped.
@@ -82,47 +94,54 @@ impl Unfinished {
     }
 
     /// All of it is here: makes it safe and gives it its name. What has the name then, if the system says.
-    pub(super) fn finish(self, dress: Dress, overwrite: bool, stop: &AtomicBool) -> Result<Option<Stamp>, Refusal> {
+    pub(super) fn finish(self, name: &str, how: &Finish, stop: &AtomicBool) -> Result<Option<Metadata>, Refusal> {
         let hash = hash_of(&self.hidden.file, stop).map_err(|e| refusal(&e))?;
         if hash != self.hash {
             return Err("it is not what was announced: did it change while it was sent?".into());
         }
-        dress.put_on(&self.hidden.file);
-        match self.place(overwrite) {
+        how.dress.put_on(&self.hidden.file);
+        match self.place(name, how) {
             Ok(()) => {}
             // Its sender may not have asked whether it is there.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                return self.found_at(&self.hidden.target.path, stop).map(Some).ok_or(TAKEN.into());
+                let dest = &self.hidden.target.path;
+                how.given.check(dest, name)?;
+                return self.found_at(dest, stop).map(Some).ok_or(TAKEN.into());
             }
             Err(e) => return Err(refusal(&e)),
         }
         let hidden = self.hidden();
         // Where it has its hidden name, too, that goes now, and a link less is a change.
         drop(self);
-        Ok(hidden.file.metadata().ok().map(|meta| Stamp::of(&meta)))
+        Ok(hidden.file.metadata().ok())
     }
 
     /// This very file, if it has its name already.
-    fn found_at(&self, dest: &Path, stop: &AtomicBool) -> Option<Stamp> {
-        let has_size = fs::symlink_metadata(dest).is_ok_and(|meta| meta.is_file() && meta.len() == self.size);
-        let (stamp, hash) = has_size.then(|| hash_at(dest, stop).ok()).flatten()?;
-        (hash == self.hash).then_some(stamp)
+    fn found_at(&self, dest: &Path, stop: &AtomicBool) -> Option<Metadata> {
+        let meta = fs::symlink_metadata(dest).ok().filter(|meta| meta.is_file() && meta.len() == self.size)?;
+        let (stamp, hash) = hash_at(dest, stop).ok()?;
+        (hash == self.hash && stamp == Stamp::of(&meta)).then_some(meta)
     }
 
-    fn place(&self, overwrite: bool) -> io::Result<()> {
+    fn place(&self, name: &str, how: &Finish) -> io::Result<()> {
         let Hidden { file, path, target } = &*self.hidden;
         let dest = &target.path;
         file.sync_all()?;
         if !is_at(path, file) {
             return Err(io::Error::other("somebody removed or replaced the unfinished file"));
         }
-        if overwrite {
-            fs::rename(path, dest)?;
-        } else {
-            rename_new(path, dest)?;
-        }
+        let rename = || if how.overwrite { fs::rename(path, dest) } else { rename_new(path, dest) };
+        how.given.give(dest, name, &file.metadata()?, rename)?;
         target.sync_dir()
     }
+}
+
+/// Where a file of this sender grows that goes to `target`.
+fn hidden_path(from: Holder, target: &Target) -> PathBuf {
+    let tag = blake3::hash(from.key.as_bytes()).to_hex();
+    let tag = format!("-{}", tag.get(..8).unwrap_or_default());
+    let name = target.path.file_name().unwrap_or_default();
+    target.dir.join(std::ffi::OsStr::from_bytes(&part_name(name.as_bytes(), &tag)))
 }
 
 /// Renames, unless the new name is taken.

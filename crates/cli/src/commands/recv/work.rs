@@ -2,6 +2,7 @@
 //! A sender has one such thing done at a time, so that others' turn comes soon.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::Metadata;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tokio::task::{Id, JoinSet};
 use super::known::{Stamp, hash_at};
 use super::shares::{Census, Holder};
 use super::store::{Owner, Refusal};
-use super::tree::{Dress, Target};
-use super::unfinished::{Hidden, Unfinished};
+use super::tree::Target;
+use super::unfinished::{Finish, Hidden, Unfinished};
 
 /// Files that are read at once: a disk gains nothing by more.
 const RUNNING_MAX: usize = 4;
@@ -32,7 +33,7 @@ enum What {
     /// Find out what this file hashes to.
     Look(Target),
     /// Give what is whole its name.
-    Finish { whole: Unfinished, dress: Dress, overwrite: bool },
+    Finish { whole: Unfinished, how: Finish },
 }
 
 /// What came of it.
@@ -41,7 +42,7 @@ pub(super) enum Found {
     /// The file's state, its hash, and when hashing began.
     Looked(io::Result<(Stamp, blake3::Hash, SystemTime)>),
     /// It has its name, in this state if that is known; or why not.
-    Finished(Result<Option<Stamp>, Refusal>),
+    Finished(Result<Option<Box<Metadata>>, Refusal>),
 }
 
 impl Work {
@@ -49,8 +50,8 @@ impl Work {
         Work { from, name, what: What::Look(target) }
     }
 
-    pub(super) fn finish(from: Holder, name: String, whole: Unfinished, dress: Dress, overwrite: bool) -> Work {
-        Work { from, name, what: What::Finish { whole, dress, overwrite } }
+    pub(super) fn finish(from: Holder, name: String, whole: Unfinished, how: Finish) -> Work {
+        Work { from, name, what: What::Finish { whole, how } }
     }
 
     /// Does it, until it is to stop.
@@ -60,7 +61,9 @@ impl Work {
                 let began = SystemTime::now();
                 Found::Looked(hash_at(&target.path, stop).map(|(stamp, hash)| (stamp, hash, began)))
             }
-            What::Finish { whole, dress, overwrite } => Found::Finished(whole.finish(dress, overwrite, stop)),
+            What::Finish { whole, how } => {
+                Found::Finished(whole.finish(&self.name, &how, stop).map(|meta| meta.map(Box::new)))
+            }
         }
     }
 
