@@ -80,11 +80,10 @@ pub(super) unsafe fn give_key(to: *mut types::Key, public: PublicKey) {
 /// What `atp_init` is to do.
 ///
 /// # Safety
-/// The pointer is null or points to settings whose strings are null or strings, and whose
-/// `guests` are as many as they say.
+/// The pointer is null or points to settings that are as long as their `struct_size` says, whose strings are null or
+/// strings, and whose `guests` are as many as they say.
 pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start, Code> {
-    // SAFETY: the caller's.
-    let Some(settings) = (unsafe { settings.as_ref() }) else {
+    if settings.is_null() {
         return Ok(Start {
             listen: None,
             identity: keys::generate()?,
@@ -92,10 +91,15 @@ pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start,
             received_max: 1024,
             received_bytes_max: 64 << 20,
         });
-    };
-    if settings.struct_size != size_of::<types::Settings>() {
+    }
+    // Before anything refers to the whole: the program may have been compiled with a shorter one.
+    // SAFETY: not null, and its size comes first in any version of it.
+    let size = unsafe { (&raw const (*settings).struct_size).read() };
+    if size != size_of::<types::Settings>() {
         return Err(Code::INVALID);
     }
+    // SAFETY: it is as long as this version's, and the rest is the caller's.
+    let settings = unsafe { &*settings };
     // SAFETY: the caller's.
     let (listen, key_file) = unsafe { (text(settings.listen)?, path(settings.key_file)?) };
     Ok(Start {

@@ -160,6 +160,9 @@ fn wrong_arguments_and_wrong_numbers_are_codes_at_any_time() {
     // SAFETY: pointers to what lives here.
     unsafe {
         assert_eq!(atp_init(&Settings { struct_size: 8, ..none }), Code::INVALID.0);
+        // Of a program that was compiled with no more than this field: nothing behind it is touched.
+        let short: usize = size_of::<usize>();
+        assert_eq!(atp_init((&raw const short).cast()), Code::INVALID.0);
         assert_eq!(atp_init(&Settings { admit: 3, ..none }), Code::INVALID.0);
         assert_eq!(atp_init(&Settings { admit: 1, guest_count: 1, ..none }), Code::INVALID.0);
         let guest = [c"not a key".as_ptr()];
