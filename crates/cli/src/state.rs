@@ -168,7 +168,9 @@ fn made_on(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Fails if others may put something else in the place of what is kept in `dir`.
 pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
-    let mode = fs::metadata(dir)?.permissions().mode() & 0o7777;
+    let found = fs::metadata(dir)?;
+    owned_by_us(&found)?;
+    let mode = found.permissions().mode() & 0o7777;
     // A group may be its owner's alone, as many systems set it up; with the sticky bit each has what is his own.
     if mode & 0o002 != 0 && mode & 0o1000 == 0 {
         let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod o-w on it");

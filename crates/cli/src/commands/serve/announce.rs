@@ -6,9 +6,12 @@ use std::net::SocketAddr;
 use remora_host::portmap::Registration;
 use remora_host::server::Serving;
 use remora_host::zone;
+use remora_server::{Squash, Terms};
+use rustix::process::{Uid, geteuid};
 use serde::Serialize;
 
 use super::load::Loaded;
+use super::share::Share;
 use super::table::{self, ExportView};
 use super::voice;
 use crate::args::{self, Serve};
@@ -68,13 +71,27 @@ pub(super) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
         let (port, path) = (addr.port(), encode(name));
         text += &format!("             remora ls 'nfs://{host}:{port}{path}?proto=atp&key={key}'\n");
     }
-    Ok((text, notes.iter().cloned().chain(warnings(args, addrs)).collect()))
+    Ok((text, notes.iter().cloned().chain(warnings(args, addrs, shares)).collect()))
 }
 
-fn warnings(args: &Serve, addrs: &[SocketAddr]) -> Vec<String> {
+fn warnings(args: &Serve, addrs: &[SocketAddr], shares: &[Share]) -> Vec<String> {
     let crash = "a crash of this machine may undo half a minute of changes to names and attributes (--durability)";
     let later = (args.durability == args::Durability::NamesLater).then(|| crash.to_owned());
-    later.into_iter().chain(reach(args, addrs)).collect()
+    later.into_iter().chain(reach(args, addrs)).chain(claims(addrs, shares, geteuid())).collect()
+}
+
+/// What any user of this machine can do: requests say whose they are, and nothing proves it.
+pub(super) fn claims(addrs: &[SocketAddr], shares: &[Share], user: Uid) -> Option<String> {
+    let is_here = addrs.iter().any(|a| a.ip().is_loopback() || a.ip().is_unspecified());
+    let is_open = |terms: &Terms| !(terms.secure || user.is_root() && terms.squash == Squash::All);
+    let open = shares.iter().find(|s| s.access.rules().iter().any(|rule| is_open(&rule.terms)));
+    let how = if open.filter(|_| is_here)?.is_from_file() { "secure" } else { "--secure" };
+    let what = match user.is_root() {
+        true => "claim to be any other user".to_owned(),
+        false => format!("use these files as user {}", user.as_raw()),
+    };
+    let allows = format!("{how} takes requests from ports below 1024 only, which take root");
+    Some(format!("any user of this machine can {what}: {allows}"))
 }
 
 /// Who can reach it, if that may be a surprise.

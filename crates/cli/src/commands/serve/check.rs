@@ -45,7 +45,7 @@ fn planned(args: &Serve) -> Result<Plan> {
     let descriptors = Descriptors::count(exports, Options::default_threads());
     descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;
     let mut plan = loaded.plan;
-    plan.notes.extend(notes::of_user());
+    plan.notes.extend(notes::of_user(&plan.shares));
     plan.notes.extend(notes::of_room(descriptors.connections(), exports, descriptors.max));
     Ok(plan)
 }

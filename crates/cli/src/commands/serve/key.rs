@@ -33,14 +33,20 @@ pub(super) fn of(args: &Serve) -> Result<Keys> {
     }
     // The files as well, of which clients may have handles from when nothing was closed.
     let files = [dir.join(HANDLE_KEY), dir.join(ATP_KEY)];
-    Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(args.atp_key.clone()).collect() })
+    // And where other commands keep theirs, whatever --state says.
+    let usual = usual_dir().into_iter().chain(state::user_dir());
+    Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(usual).chain(args.atp_key.clone()).collect() })
+}
+
+/// The state directory of who gives none.
+fn usual_dir() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() { Some(PathBuf::from("/var/lib/remora")) } else { state::user_dir() }
 }
 
 fn state_dir(args: &Serve) -> Result<PathBuf> {
     match &args.state {
         Some(dir) => Ok(dir.clone()),
-        None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/var/lib/remora")),
-        None => state::user_dir().ok_or_else(|| {
+        None => usual_dir().ok_or_else(|| {
             Error::Usage("there is no home directory to keep the handles' key in: name one with --state DIR".into())
         }),
     }
@@ -113,6 +119,13 @@ mod tests {
             assert!(key(&state).is_ok(), "{mode:o}");
         }
         if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&state, Some(5001), None).unwrap();
+            let why = key(&state).unwrap_err().to_string();
+            assert!(
+                why.contains("state: belongs to user 5001, not to user 0, as whom this runs: run chown 0 on it"),
+                "{why}"
+            );
+            std::os::unix::fs::chown(&state, Some(0), None).unwrap();
             std::os::unix::fs::chown(state.join("handle-key"), Some(5001), None).unwrap();
             assert!(key(&state).unwrap_err().to_string().contains("belongs to user 5001"));
             std::os::unix::fs::chown(state.join("handle-key"), Some(0), None).unwrap();

@@ -136,7 +136,7 @@ async fn begin(args: &Arc<Serve>) -> Result<Begun> {
 fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {
     ports::distinct(args)?;
     let mut plan = share::plan(args, Pipes::Read)?;
-    plan.notes.extend(notes::of_user());
+    plan.notes.extend(notes::of_user(&plan.shares));
     let keys = key::of(args)?;
     let mut loaded = load::open(plan, &keys, None)?;
     let serving = start(args, &loaded)?;

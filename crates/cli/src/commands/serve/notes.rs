@@ -1,9 +1,10 @@
 //! What whoever starts a server may like to know about what it is started as, beside its exports.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use remora_server::Squash;
 use remora_vfs::local::HandlesEnd;
 
 use super::share::{Share, shown};
@@ -11,11 +12,37 @@ use super::share::{Share, shown};
 /// With fewer connections than these there is a word about it.
 const CONNECTIONS_FEW: usize = 256;
 
-/// As whom everything is done, if not as who asks.
-pub(super) fn of_user() -> Option<String> {
+/// As whom requests are executed, if not as the user that each names.
+pub(super) fn of_user(shares: &[Share]) -> Vec<String> {
     let user = rustix::process::geteuid();
-    let said = || format!("everything is done as user {}, whoever asks: only root can act for others", user.as_raw());
-    (!user.is_root()).then(said)
+    if user.is_root() {
+        return of_squash(shares);
+    }
+    vec![format!("everything is done as user {}, whoever asks: only root can act for others", user.as_raw())]
+}
+
+/// Whom the exports squash, and what changes that.
+pub(super) fn of_squash(shares: &[Share]) -> Vec<String> {
+    let rules = shares.iter().flat_map(|share| share.access.rules().iter().map(move |rule| (share, rule.terms)));
+    let mut told = BTreeSet::new();
+    for (share, terms) in rules {
+        let user = terms.anon_uid;
+        let trusts = if share.is_from_file() { "no_root_squash" } else { "--squash none" };
+        match terms.squash {
+            Squash::None => {}
+            Squash::Root => {
+                let what = "requests of a client's root are executed as user";
+                told.insert(format!(
+                    "{what} {user}, who may not do what only root may: {trusts} executes them as root"
+                ));
+            }
+            Squash::All => {
+                let each = if share.is_from_file() { "no_all_squash" } else { "--squash root" };
+                told.insert(format!("all requests are executed as user {user}: {each} executes each as its own user"));
+            }
+        }
+    }
+    told.into_iter().collect()
 }
 
 /// Of exports that others' clients come to, too, who are others or come on other terms: those that have the same

@@ -86,7 +86,8 @@ fn named(export: &OsStr) -> Result<(String, &Path)> {
 
 /// Who may use the directories of the command line.
 fn access(args: &Serve) -> Result<Access> {
-    let terms = Terms { read_only: args.read_only, squash: args.squash.into(), ..Terms::default() };
+    let (read_only, squash, secure) = (args.read_only, args.squash.into(), args.secure);
+    let terms = Terms { read_only, squash, secure, ..Terms::default() };
     if args.allow.is_empty() {
         return Ok(Access::everybody(terms));
     }
@@ -127,6 +128,11 @@ impl Share {
             Some((path, line)) => file::at(path, *line, why),
             None => why,
         })
+    }
+
+    /// Whether an exports file names it.
+    pub(super) fn is_from_file(&self) -> bool {
+        self.place.is_some()
     }
 
     /// All the paths it is mounted by.

@@ -165,13 +165,15 @@ fn wrong_files_are_refused_with_their_place() {
 
 #[test]
 fn flags_about_terms_are_for_directories_alone() {
-    for flag in [&["--read-only"][..], &["--squash", "all"], &["--allow", "10.0.0.0/8"]] {
+    for flag in [&["--read-only"][..], &["--squash", "all"], &["--allow", "10.0.0.0/8"], &["--secure"]] {
         let line = [&["remora", "serve", "--exports", "f"], flag].concat();
         assert!(Cli::try_parse_from(line).is_err(), "{flag:?}");
     }
     let access = shares(&["/", "--read-only", "--squash", "none", "--allow", "10.0.0.1"]).unwrap().remove(0).access;
     let terms = Terms { read_only: true, squash: remora_server::Squash::None, ..Terms::default() };
     assert_eq!(access, Access::of(["10.0.0.1".parse().unwrap()], terms).unwrap());
+    let access = shares(&["/", "--secure"]).unwrap().remove(0).access;
+    assert_eq!(access, Access::everybody(Terms { secure: true, ..Terms::default() }));
 }
 
 #[test]
@@ -221,4 +223,46 @@ fn who_may_come_to_an_export_by_another_is_said() {
     assert_eq!(noted(&[("l", "*(rw)"), ("a", "*(rw)")]), none, "by two names");
     assert_eq!(noted(&[("a", "*(rw)"), ("a/in", "*(rw)")]), none, "on the same terms");
     assert_eq!(noted(&[("a", "*(rw)"), ("ab", "10.0.0.1(rw)")]), none, "beside it");
+}
+
+/// A rule for everybody, on terms that these change.
+fn shared(change: impl Fn(&mut Terms)) -> Vec<Share> {
+    let mut shares = shares(&["/"]).unwrap();
+    let mut terms = Terms::default();
+    change(&mut terms);
+    shares[0].access = Access::everybody(terms);
+    shares
+}
+
+#[test]
+fn notes_name_whom_the_exports_squash_and_the_flag() {
+    use remora_server::Squash;
+    let of = |squash| notes::of_squash(&shared(|terms| terms.squash = squash));
+    assert_eq!(of(Squash::None), [""; 0]);
+    let root = "requests of a client's root are executed as user 65534, who may not do what only root may: --squash none \
+                executes them as root";
+    assert_eq!(of(Squash::Root), [root]);
+    let all = "all requests are executed as user 65534: --squash root executes each as its own user";
+    assert_eq!(of(Squash::All), [all]);
+    let mut from_file = shared(|terms| terms.anon_uid = 7);
+    from_file[0].place = Some(("/etc/exports".into(), 1));
+    assert!(notes::of_squash(&from_file)[0].contains("user 7, who may not do what only root may: no_root_squash"));
+}
+
+#[test]
+fn local_users_claims_are_told_unless_ports_or_squashing_stop_them() {
+    use super::super::announce::claims;
+    use remora_server::Squash;
+    use rustix::process::Uid;
+    let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
+    let here = ["127.0.0.1:2049".parse().unwrap()];
+    let told = |shares: &[Share], user| claims(&here, shares, user).unwrap_or_default();
+    let open = shared(|_| {});
+    assert!(told(&open, root).starts_with("any user of this machine can claim to be any other user: --secure takes"));
+    assert!(told(&open, user).starts_with("any user of this machine can use these files as user 1000: --secure takes"));
+    assert!(claims(&["[::]:2049".parse().unwrap()], &open, root).is_some());
+    assert_eq!(claims(&["192.0.2.1:2049".parse().unwrap()], &open, root), None, "not on this address");
+    let (secure, all) = (shared(|terms| terms.secure = true), shared(|terms| terms.squash = Squash::All));
+    assert_eq!([told(&secure, root), told(&secure, user), told(&all, root)], ["", "", ""]);
+    assert!(!told(&all, user).is_empty(), "everybody is that user");
 }
