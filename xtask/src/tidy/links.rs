@@ -5,7 +5,7 @@ use super::{File, Violation};
 
 /// Documents that must be there, in the root or in `docs/`.
 const REQUIRED: &[&str] =
-    &["README.md", "ARCHITECTURE.md", "SEMANTICS.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
+    &["README.md", "ARCHITECTURE.md", "SEMANTICS.md", "SECURITY.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Checks the documents; `exists` knows the project's files and folders.
 pub(super) fn check(files: &[File], exists: impl Fn(&str) -> bool) -> Vec<Violation> {

@@ -4,6 +4,7 @@
 
 mod clocks;
 mod imports;
+mod licences;
 mod links;
 mod manifest;
 mod text;
@@ -50,6 +51,7 @@ pub(crate) fn run() -> Result {
     let metadata = MetadataCommand::new().current_dir(root()).no_deps().exec()?;
     let mut found = imports::check(&metadata, &files);
     found.extend(manifest::check(&files));
+    found.extend(licences::check(&files)?);
     found.extend(clocks::check(&files));
     found.extend(links::check(&files, |path| root().join(path).exists()));
     found.extend(text::check_all(&files));
