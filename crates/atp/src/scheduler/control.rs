@@ -28,6 +28,8 @@ impl Scheduler {
             self.upcalls.push_back(Upcall::Resumed { request: id });
         }
         self.replace(id, object);
+        // A deadline that has passed already is no lack of bandwidth.
+        self.expire(now);
         let asks_again = matches!(command, Command::Restart | Command::Prioritise(_) | Command::Deadline(_));
         if asks_again && !object.short {
             self.reconsider(now, id);

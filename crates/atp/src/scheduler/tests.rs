@@ -354,6 +354,17 @@ fn a_destination_that_comes_back_goes_on_where_it_was() {
 }
 
 #[test]
+fn deadline_moved_to_now_expires_whatever_the_rate() {
+    for policy in [Policy::Paper, Policy::Remora] {
+        let mut s = scheduler(policy);
+        s.forecast(ms(0), known(100_000));
+        let id = s.submit(ms(0), D, 100_000, options(Priority::HIGH, 2000));
+        s.control(ms(1), id, Command::Deadline(Some(Duration::ZERO))).unwrap();
+        assert_eq!(finals(&mut s), [(id.0, Outcome::Expired)], "{policy:?}");
+    }
+}
+
+#[test]
 fn requests_change_in_flight() {
     let mut s = scheduler(Policy::Remora);
     let a = s.submit(ms(0), D, 5000, options(Priority::LOW, 1000));
