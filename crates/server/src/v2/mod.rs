@@ -14,7 +14,8 @@
 //!   makes that: a device whose numbers stand in the size, a socket, or a named pipe, which
 //!   may also be asked for as a character device without numbers, and is shown as one.
 //! * An error that version 2 has no number for becomes NFSERR_IO, or NFSERR_STALE if it is the
-//!   handle's.
+//!   handle's. An invalid argument keeps the number of version 3 (22): U-Boot follows a symbolic link after it. "Later"
+//!   (JUKEBOX) becomes silence, after which clients send the call again.
 //!
 //! READDIR has its own way of listing in [`crate::exec`], for its cookies' sake.
 
