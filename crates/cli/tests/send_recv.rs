@@ -412,6 +412,41 @@ fn what_a_hostile_sender_says_stays_outside() {
     assert_eq!(to.sent(&["after"], &[]).code, 0, "it still works");
 }
 
+#[test]
+fn file_waits_for_a_place_and_is_sent_then() {
+    let to = Receiver::start(&["--from-anyone"]);
+    let key = to.place.state().join("send.key");
+    let settings = Settings { received_max: 16, received_bytes_max: 1 << 20, ..Settings::sender() };
+    let from = BlockingEndpoint::bind(settings, keys::load_or_create(&key).unwrap()).unwrap();
+    let patience = Duration::from_secs(20);
+    let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
+    let hash = blake3::hash(b"abc").to_hex();
+    let say = |n: usize, rest: &str| {
+        let object = format!("{{\"remora\":1,\"file\":{n},\"name\":\"f{n}\",\"size\":3,\"hash\":\"{hash}\"{rest}");
+        assert_eq!(from.send(&peer, object.into(), Options::default()).unwrap().outcome, Outcome::Delivered);
+        let answer = from.recv(Some(patience)).unwrap().unwrap().object;
+        serde_json::from_slice::<Value>(&answer).unwrap()["verdict"].clone()
+    };
+    // All places that a key has.
+    (0..32).for_each(|n| assert_eq!(say(n, "}\n"), "missing"));
+    assert_eq!(say(32, "}\n"), "waits");
+    to.file("big", &noise(100_000, 6));
+    to.file("small", b"what is whole needs none");
+    to.sent(&["small"], &[]).expect(0, &[]);
+    let said = to.place.here("said");
+    let addr = to.daemon.addr.to_string();
+    let mut sending = to.place.command(&["send", "big", &addr, "--key", &to.key, "--identity", key.to_str().unwrap()]);
+    sending.stderr(fs::File::create(&said).unwrap());
+    let sending = Running::start(sending);
+    until("a word about that", || fs::read_to_string(&said).unwrap().contains("waiting for a place"));
+    // One place is for the question that waited first.
+    for n in 0..2 {
+        say(n, ",\"at\":0}\nabc");
+    }
+    sending.finish().expect(0, &[]);
+    assert_eq!(to.arrived("big"), noise(100_000, 6));
+}
+
 /// Nobody lives to see the end of that, and nobody has to.
 #[test]
 fn a_file_that_takes_long_to_hash_holds_nobody_up() {

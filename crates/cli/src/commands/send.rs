@@ -7,7 +7,7 @@ mod sources;
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_atp::session::{Identity, Refusal};
@@ -282,6 +282,7 @@ async fn send_all(
         silent,
         unanswered: Unanswered::default(),
         progress: progress.clone(),
+        full: (!args.quiet).then(|| Arc::new(Once::new())),
     };
     let (verdicts, files): (Vec<_>, Vec<_>) = sources.iter().map(|_| mpsc::channel(line::ANSWERS_MAX)).unzip();
     let mut aside = JoinSet::new();

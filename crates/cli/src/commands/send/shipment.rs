@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,12 +12,13 @@ use remora_atp::session::{PublicKey, Refusal};
 use remora_atp::{Options, Outcome, Priority, Rejection};
 use remora_host::atp::{AtpError, Remote, Request};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 
 use super::patience::{Unanswered, Wait};
 use super::sources::{Input, Source};
 use crate::cp::progress::Progress;
 use crate::exit::io_text;
+use crate::out;
 use crate::parcel::{Announcement, Kept, Verdict};
 
 /// Smaller files are sent at once; for others the receiver is asked first.
@@ -101,6 +102,8 @@ pub(super) struct Lane {
     pub(super) silent: watch::Receiver<Option<Instant>>,
     pub(super) unanswered: Unanswered,
     pub(super) progress: Arc<Progress>,
+    /// Told, unless nothing is to be said, when the first file waits for a place at the receiver.
+    pub(super) full: Option<Arc<Once>>,
 }
 
 /// How much of a file the receiver has been sent, and had from before.
@@ -328,6 +331,12 @@ impl Lane {
         }
     }
 
+    fn tell_full(&self) {
+        let text = "the receiver has too many files on their way; waiting for a place";
+        let tell = || block_in_place(|| self.progress.suspend(|| out::say(text)));
+        self.full.iter().for_each(|full| full.call_once(tell));
+    }
+
     /// Waits for the receiver's word on a file of so many bytes, through silence of the link as long as it takes, and
     /// for a place if the receiver says that it waits for one.
     async fn verdict(
@@ -341,7 +350,10 @@ impl Lane {
         while !wait.is_over() {
             tokio::select! {
                 verdict = verdicts.recv() => match verdict.ok_or_else(|| self.lost())? {
-                    Verdict::Waits => has_place = false,
+                    Verdict::Waits => {
+                        has_place = false;
+                        self.tell_full();
+                    }
                     verdict => return Ok(verdict),
                 },
                 () = tokio::time::sleep(LOOK) => {}
