@@ -21,6 +21,8 @@ pub(crate) const RANGES_MAX: usize = 1024;
 /// Bytes of a file in one object, at most: with its line that is less than a receiver takes.
 pub(crate) const PART_MAX: u64 = 32 << 20;
 const _: () = assert!(PART_MAX as usize + ANNOUNCEMENT_MAX <= 64 << 20);
+/// Smaller files are sent at once; for others the receiver is asked first.
+pub(crate) const ASK_FROM: u64 = 64 << 10;
 /// Characters of a reason that are shown.
 const WHY_MAX: usize = 300;
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use common::{Daemon, Output, Place, Running, names, noise, until};
+use remora_atp::session::{Config, Guests};
 use remora_atp::{Options, Outcome};
 use remora_host::atp::blocking::BlockingEndpoint;
 use remora_host::atp::{Settings, keys};
@@ -445,6 +447,46 @@ fn file_waits_for_a_place_and_is_sent_then() {
     }
     sending.finish().expect(0, &[]);
     assert_eq!(to.arrived("big"), noise(100_000, 6));
+}
+
+/// A receiver gives the place of a file that was silent to another, and takes it anew.
+#[test]
+fn file_that_lost_its_place_is_sent_anew() {
+    let place = Place::new();
+    let session = Config { guests: Guests::Anyone, ..Config::default() };
+    let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+    let receiver = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
+    let (addr, key) = (receiver.endpoint().local_addr().to_string(), receiver.endpoint().public_key().to_string());
+    let whole = noise(300_000, 8);
+    fs::write(place.here("big"), &whole).unwrap();
+    let identity = place.state().join("send.key");
+    let args = ["send", "big", &addr, "--key", &key, "--identity", identity.to_str().unwrap(), "--part", "64K"];
+    let sending = place.start(&args);
+    let (mut got, mut parts, mut covered) = (vec![0; whole.len()], 0, BTreeSet::new());
+    let all = r#""missing","missing":[[0,300000]]"#;
+    while covered.len() < 5 {
+        let received = receiver.recv(Some(Duration::from_secs(20))).unwrap().unwrap();
+        let end = received.object.iter().position(|b| *b == b'\n').unwrap();
+        let head: Value = serde_json::from_slice(&received.object[..end]).unwrap();
+        let verdicts = match head["at"].as_u64() {
+            None => vec![all],
+            // The first one comes when the file is forgotten; some that were on their way follow.
+            Some(_) if parts == 0 => vec![r#""waits""#, all],
+            Some(at) => {
+                let (at, data) = (at as usize, &received.object[end + 1..]);
+                got[at..at + data.len()].copy_from_slice(data);
+                covered.insert(at);
+                if covered.len() == 5 { vec![r#""stored""#] } else { Vec::new() }
+            }
+        };
+        parts += usize::from(head["at"].is_u64());
+        for verdict in verdicts {
+            let answer = format!("{{\"remora\":1,\"file\":{},\"verdict\":{verdict}}}\n", head["file"]);
+            receiver.send(&received.from, answer.into(), Options::default()).unwrap();
+        }
+    }
+    sending.finish().expect(0, &[]);
+    assert!(got == whole && parts > 5);
 }
 
 /// Nobody lives to see the end of that, and nobody has to.

@@ -127,13 +127,14 @@ impl<T: Clone> Desk<T> {
         None
     }
 
-    /// Has a question wait for a place, and says so. Where too many wait, the last one of a sender with more is refused.
+    /// Has a file wait for a place, without the bytes that may have come, and says so. Where too many wait, the last one of a sender with more is refused.
     fn enqueue(&mut self, message: Message<T>) -> Vec<Told<T>> {
         let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
-        // A part that is kept here would take memory.
-        if message.said.at.is_some() {
-            return vec![refused(message)];
+        // Its sender has more parts on their way.
+        if message.said.at.is_some() && self.queue.iter().any(|queued| queued.owner() == message.owner()) {
+            return Vec::new();
         }
+        let message = message.bare();
         let held = Census::of(self.queue.iter().map(|queued| queued.from));
         let mut told = Vec::new();
         match held.shortage(WAITING, message.from) {

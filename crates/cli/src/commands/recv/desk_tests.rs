@@ -162,6 +162,22 @@ async fn questions_that_wait_are_bounded_for_each_sender() {
     let told = case.say(99, "a", b"abc", None).unwrap();
     assert_eq!((told.from.key.as_bytes()[0] as usize, refused(Some(told))), (WAITING.all / WAITING.of_key, true));
     assert_eq!(case.desk.queue.len(), WAITING.all);
-    // A part is not kept.
     assert!(refused(case.say(1, "part", &[0; 8], Some(1))));
+}
+
+/// As after a silence in which the file made room for another.
+#[tokio::test]
+async fn part_without_a_place_waits_as_a_question() {
+    let mut case = Case::new(false);
+    fill(&mut case);
+    assert_eq!(case.say(99, "a", &[7; 200_000], Some(100_000)).unwrap().verdict, Verdict::Waits);
+    assert!(case.say(99, "a", &[7; 200_000], Some(150_000)).is_none(), "once for a file");
+    assert_eq!(case.desk.queue.iter().map(|queued| queued.data.len()).collect::<Vec<_>>(), [0]);
+    case.desk.store.touch(Instant::now() - Duration::from_secs(10));
+    case.desk.next_place = Some(Instant::now());
+    assert_eq!(case.settled().await[0].1, Verdict::Missing { missing: vec![(0, 200_000)] });
+    // With a place it is begun anew, and its sender hears of that once.
+    let missing = vec![(0, 100_000)];
+    assert_eq!(case.say(98, "b", &[7; 200_000], Some(100_000)).unwrap().verdict, Verdict::Missing { missing });
+    assert!(case.say(98, "b", &[7; 200_000], Some(150_000)).is_none());
 }

@@ -20,7 +20,7 @@ use super::unfinished::{Finish, Unfinished};
 use super::work::{Found, Work};
 use crate::exit::io_text;
 use crate::out;
-use crate::parcel::{Announcement, Verdict};
+use crate::parcel::{ASK_FROM, Announcement, Verdict};
 use crate::units::human;
 
 /// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
@@ -200,7 +200,8 @@ impl Store {
         let place = span(said, data.len())?;
         let owner = &(from.key, said.name.clone());
         let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
-        if !self.unfinished.get(owner).is_some_and(goes_on) {
+        let is_new = !self.unfinished.get(owner).is_some_and(goes_on);
+        if is_new {
             self.forget(owner);
             check_name(&said.name)?;
             match self.is_there(said)? {
@@ -226,7 +227,9 @@ impl Store {
             return self.finish(from, said);
         }
         let missing = missing.into_iter().map(|r| (r.start, r.end)).collect();
-        Ok(Step::Answer(said.at.is_none().then_some(Verdict::Missing { missing })))
+        // A part of a file that is not known: it has made room for another, and its sender does not know yet.
+        let is_asked = said.at.is_none() || is_new && said.size > ASK_FROM;
+        Ok(Step::Answer(is_asked.then_some(Verdict::Missing { missing })))
     }
 
     fn begin(&mut self, from: Holder, said: &Announcement) -> Result<(), Refusal> {

@@ -158,6 +158,7 @@ fn what_is_there_is_kept_unless_it_may_be_replaced() {
 fn pieces_of_a_file_are_bounded() {
     let mut case = Case::new(false, 1 << 20);
     let whole = vec![7; 4 * RANGES_MAX];
+    assert!(matches!(case.say(1, "g", &whole, None), Some(Verdict::Missing { .. })));
     let last = (0..RANGES_MAX as u64 + 1).find_map(|n| case.say(1, "g", &whole, Some((2 * n, 2 * n + 1))));
     refused(last, "pieces");
     assert_eq!(case.names(), [""; 0]);
@@ -299,7 +300,7 @@ fn a_part_that_comes_when_the_file_has_its_name_is_told_so() {
     fs::write(&other, vec![8; whole.len()]).unwrap();
     fs::File::open(other).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
     case.store.rules.overwrite = true;
-    assert_eq!(case.say(1, "a", &whole, Some((0, 9))), None);
+    assert_eq!(case.say(1, "a", &whole, Some((0, 9))), missing(&[(9, size)]));
     assert_eq!(case.say(1, "a", &whole, None), missing(&[(9, size)]));
 }
 

@@ -22,13 +22,14 @@ pub(super) struct Wait {
     waited: Duration,
     /// As much as there was before it at any time, and not what is left of that.
     most: Duration,
+    has_place: bool,
 }
 
 impl Wait {
     /// For an answer about a file of so many bytes.
     pub(super) fn new(unanswered: &Unanswered, size: u64) -> Wait {
         unanswered.0.fetch_add(size, Ordering::Relaxed);
-        Wait { unanswered: unanswered.clone(), size, waited: Duration::ZERO, most: ANSWER_MAX }
+        Wait { unanswered: unanswered.clone(), size, waited: Duration::ZERO, most: ANSWER_MAX, has_place: true }
     }
 
     /// So much time has passed in which an answer could have come.
@@ -36,11 +37,16 @@ impl Wait {
         self.waited += time;
     }
 
+    /// The receiver has said that the file waits for a place: that takes as long as it takes.
+    pub(super) fn for_place(&mut self) {
+        self.has_place = false;
+    }
+
     /// Whether it has taken too long.
     pub(super) fn is_over(&mut self) -> bool {
         let bytes = self.unanswered.0.load(Ordering::Relaxed);
         self.most = self.most.max(ANSWER_MAX + Duration::from_secs(bytes / DONE_IN_A_SECOND));
-        self.waited >= self.most
+        self.has_place && self.waited >= self.most
     }
 }
 
@@ -78,5 +84,7 @@ mod tests {
         let mut last = Wait::new(&unanswered, 0);
         last.add(minute);
         assert!(last.is_over(), "nothing is left of the others");
+        last.for_place();
+        assert!(!last.is_over());
     }
 }

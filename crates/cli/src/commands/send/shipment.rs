@@ -19,10 +19,10 @@ use super::sources::{Input, Source};
 use crate::cp::progress::Progress;
 use crate::exit::io_text;
 use crate::out;
-use crate::parcel::{Announcement, Kept, Verdict};
+use crate::parcel::{ASK_FROM, Announcement, Kept, Verdict};
 
-/// Smaller files are sent at once; for others the receiver is asked first.
-const ASK_FROM: u64 = 64 << 10;
+/// How often a file is sent that a receiver lost on the way: it may make room for others when it was silent for long.
+const ROUNDS_MAX: usize = 8;
 /// How often a request is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a part is sent again that the receiver had no room for, and how long after.
@@ -124,41 +124,23 @@ pub(super) async fn ship(
         return lane.ship_dir(source, number, verdicts).await;
     }
     let (file, said) = survey(source, number).await?;
-    let mut missing = if said.size == 0 { vec![(0, 0)] } else { vec![(0, said.size)] };
+    let mut missing = vec![(0, said.size)];
     if said.size > ASK_FROM {
         lane.deliver(object(said.question())?).await?;
-        match lane.verdict(&mut verdicts, said.size, lane.deadline).await? {
-            Verdict::Missing { missing: ranges } => missing = ranges,
-            Verdict::Stored => missing.clear(),
-            Verdict::Refused { why } => return Err(Failure::new(Kind::Refused, why)),
-            Verdict::Waits => return Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
-        }
-        if missing.iter().any(|(from, to)| from >= to || *to > said.size) {
-            return Err(Failure::new(Kind::Refused, "the receiver makes no sense"));
-        }
+        missing = lane.missing(lane.verdict(&mut verdicts, said.size, lane.deadline).await?, said.size)?;
     }
     let bytes = missing.iter().map(|(from, to)| to - from).fold(0, u64::saturating_add).min(said.size);
     let sent = Sent { bytes, kept: said.size - bytes };
     lane.progress.skip(sent.kept);
-    if missing.is_empty() {
-        return Ok(sent);
+    let (file, said) = (Arc::new(file), Arc::new(said));
+    for _ in 0..ROUNDS_MAX {
+        if missing.is_empty() {
+            return Ok(sent);
+        }
+        let verdict = lane.send_missing(&file, &said, &missing, &mut verdicts).await?;
+        missing = lane.missing(verdict, said.size)?;
     }
-    let size = said.size;
-    let parts = missing.into_iter().flat_map(|(from, to)| cut(from, to, lane.part));
-    tokio::select! {
-        done = lane.send_parts(Arc::new(file), said, parts) => done?,
-        // While its parts are on their way the receiver says no, or nothing.
-        verdict = verdicts.recv() => match verdict {
-            Some(Verdict::Refused { why }) => return Err(Failure::new(Kind::Refused, why)),
-            Some(Verdict::Stored) => return Ok(sent),
-            _ => return Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
-        },
-    }
-    match lane.verdict(&mut verdicts, size, None).await? {
-        Verdict::Stored => Ok(sent),
-        Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
-        Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver lost a part of it")),
-    }
+    Err(Failure::new(Kind::Refused, "the receiver lost a part of it"))
 }
 
 /// The parts of a range; one, even if nothing is in it.
@@ -225,14 +207,53 @@ impl Lane {
         }
     }
 
+    /// What is to be sent after this verdict on a file of so many bytes; nothing if all of it is there.
+    fn missing(&self, verdict: Verdict, size: u64) -> Result<Vec<(u64, u64)>, Failure> {
+        match verdict {
+            Verdict::Missing { missing } if missing.iter().all(|(from, to)| from < to && *to <= size) => Ok(missing),
+            Verdict::Stored => Ok(Vec::new()),
+            Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
+            Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
+        }
+    }
+
+    /// Sends these ranges; the receiver's verdict then, or as soon as there is one.
+    async fn send_missing(
+        &self,
+        file: &Arc<File>,
+        said: &Arc<Announcement>,
+        missing: &[(u64, u64)],
+        verdicts: &mut mpsc::Receiver<Verdict>,
+    ) -> Result<Verdict, Failure> {
+        // What needs no question needs no place either, if it comes as a whole.
+        let part = if said.size <= ASK_FROM { ASK_FROM } else { self.part };
+        let parts = missing.iter().flat_map(|(from, to)| cut(*from, *to, part));
+        let early = tokio::select! {
+            done = self.send_parts(file, said, parts) => done.map(|()| None)?,
+            early = verdicts.recv() => early,
+        };
+        match early {
+            // It makes room for others' files, and takes this one anew. This word may also have been overtaken by the
+            // next: what holds now is asked.
+            Some(Verdict::Waits) => {
+                self.tell_full();
+                self.deliver(object(said.question())?).await?;
+                let mut wait = Wait::new(&self.unanswered, said.size);
+                wait.for_place();
+                self.verdict_within(verdicts, wait, self.deadline).await
+            }
+            Some(verdict) => Ok(verdict),
+            None => self.verdict(verdicts, said.size, None).await,
+        }
+    }
+
     /// Sends all parts, as many at once as there is room for.
     async fn send_parts(
         &self,
-        file: Arc<File>,
-        said: Announcement,
+        file: &Arc<File>,
+        said: &Arc<Announcement>,
         parts: impl Iterator<Item = (u64, usize)>,
     ) -> Result<(), Failure> {
-        let said = Arc::new(said);
         let mut on_way: JoinSet<Result<(), Failure>> = JoinSet::new();
         for (at, len) in parts {
             let kib = u32::try_from(len.div_ceil(1024).max(1)).unwrap_or(u32::MAX);
@@ -345,13 +366,20 @@ impl Lane {
         size: u64,
         deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
-        let mut wait = Wait::new(&self.unanswered, size);
-        let mut has_place = true;
+        self.verdict_within(verdicts, Wait::new(&self.unanswered, size), deadline).await
+    }
+
+    async fn verdict_within(
+        &self,
+        verdicts: &mut mpsc::Receiver<Verdict>,
+        mut wait: Wait,
+        deadline: Option<Instant>,
+    ) -> Result<Verdict, Failure> {
         while !wait.is_over() {
             tokio::select! {
                 verdict = verdicts.recv() => match verdict.ok_or_else(|| self.lost())? {
                     Verdict::Waits => {
-                        has_place = false;
+                        wait.for_place();
                         self.tell_full();
                     }
                     verdict => return Ok(verdict),
@@ -364,7 +392,7 @@ impl Lane {
             if deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Failure::expired());
             }
-            if has_place && self.silent.borrow().is_none() {
+            if self.silent.borrow().is_none() {
                 wait.add(LOOK);
             }
         }
