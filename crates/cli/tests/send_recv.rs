@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
@@ -13,59 +12,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use common::receiver::Receiver;
 use common::{Daemon, Output, Place, Running, names, noise, until};
-use remora_atp::session::{Config, Guests};
 use remora_atp::{Options, Outcome};
 use remora_host::atp::blocking::BlockingEndpoint;
 use remora_host::atp::{Settings, keys};
 use serde_json::Value;
-
-/// A receiver into `srv`, and what to tell a sender.
-struct Receiver {
-    place: Place,
-    daemon: Daemon,
-    key: String,
-}
-
-impl Receiver {
-    fn start(args: &[&str]) -> Receiver {
-        let place = Place::new();
-        let (dir, key) = (place.srv(""), place.state().join("recv.key"));
-        let base = ["recv", dir.to_str().unwrap(), "--listen", "127.0.0.1:0", "--json"];
-        let mut command = place.command(&[&base[..], args].concat());
-        let daemon = Daemon::start({
-            command.arg("--key").arg(&key);
-            command
-        });
-        let key = keys::load(&key).unwrap().public().to_string();
-        Receiver { place, daemon, key }
-    }
-
-    /// `remora send` of files in `here`, to that address.
-    fn send(&self, to: &str, files: &[&str], args: &[&str]) -> Running {
-        let identity = self.place.state().join("send.key");
-        let end = [to, "--key", &self.key, "--identity", identity.to_str().unwrap()];
-        self.place.start(&[&["send"][..], files, &end, args].concat())
-    }
-
-    fn sent(&self, files: &[&str], args: &[&str]) -> Output {
-        self.send(&self.daemon.addr.to_string(), files, args).finish()
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.place.here(name), bytes).unwrap();
-    }
-
-    fn arrived(&self, name: &str) -> Vec<u8> {
-        fs::read(self.place.srv(name)).unwrap()
-    }
-
-    /// Bytes that the hidden file of an unfinished one takes; its parts may come in any order.
-    fn unfinished(&self) -> u64 {
-        let part = names(&self.place.srv("")).into_iter().find(|name| name.contains(".remora-part"));
-        part.and_then(|name| fs::metadata(self.place.srv(&name)).ok()).map_or(0, |meta| meta.blocks() * 512)
-    }
-}
 
 fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -412,81 +364,6 @@ fn what_a_hostile_sender_says_stays_outside() {
     assert!(!to.place.srv("../outside").exists());
     to.file("after", b"all");
     assert_eq!(to.sent(&["after"], &[]).code, 0, "it still works");
-}
-
-#[test]
-fn file_waits_for_a_place_and_is_sent_then() {
-    let to = Receiver::start(&["--from-anyone"]);
-    let key = to.place.state().join("send.key");
-    let settings = Settings { received_max: 16, received_bytes_max: 1 << 20, ..Settings::sender() };
-    let from = BlockingEndpoint::bind(settings, keys::load_or_create(&key).unwrap()).unwrap();
-    let patience = Duration::from_secs(20);
-    let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
-    let hash = blake3::hash(b"abc").to_hex();
-    let say = |n: usize, rest: &str| {
-        let object = format!("{{\"remora\":1,\"file\":{n},\"name\":\"f{n}\",\"size\":3,\"hash\":\"{hash}\"{rest}");
-        assert_eq!(from.send(&peer, object.into(), Options::default()).unwrap().outcome, Outcome::Delivered);
-        let answer = from.recv(Some(patience)).unwrap().unwrap().object;
-        serde_json::from_slice::<Value>(&answer).unwrap()["verdict"].clone()
-    };
-    // All places that a key has.
-    (0..32).for_each(|n| assert_eq!(say(n, "}\n"), "missing"));
-    assert_eq!(say(32, "}\n"), "waits");
-    to.file("big", &noise(100_000, 6));
-    to.file("small", b"what is whole needs none");
-    to.sent(&["small"], &[]).expect(0, &[]);
-    let said = to.place.here("said");
-    let addr = to.daemon.addr.to_string();
-    let mut sending = to.place.command(&["send", "big", &addr, "--key", &to.key, "--identity", key.to_str().unwrap()]);
-    sending.stderr(fs::File::create(&said).unwrap());
-    let sending = Running::start(sending);
-    until("a word about that", || fs::read_to_string(&said).unwrap().contains("waiting for a place"));
-    // One place is for the question that waited first.
-    for n in 0..2 {
-        say(n, ",\"at\":0}\nabc");
-    }
-    sending.finish().expect(0, &[]);
-    assert_eq!(to.arrived("big"), noise(100_000, 6));
-}
-
-/// A receiver gives the place of a file that was silent to another, and takes it anew.
-#[test]
-fn file_that_lost_its_place_is_sent_anew() {
-    let place = Place::new();
-    let session = Config { guests: Guests::Anyone, ..Config::default() };
-    let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
-    let receiver = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
-    let (addr, key) = (receiver.endpoint().local_addr().to_string(), receiver.endpoint().public_key().to_string());
-    let whole = noise(300_000, 8);
-    fs::write(place.here("big"), &whole).unwrap();
-    let identity = place.state().join("send.key");
-    let args = ["send", "big", &addr, "--key", &key, "--identity", identity.to_str().unwrap(), "--part", "64K"];
-    let sending = place.start(&args);
-    let (mut got, mut parts, mut covered) = (vec![0; whole.len()], 0, BTreeSet::new());
-    let all = r#""missing","missing":[[0,300000]]"#;
-    while covered.len() < 5 {
-        let received = receiver.recv(Some(Duration::from_secs(20))).unwrap().unwrap();
-        let end = received.object.iter().position(|b| *b == b'\n').unwrap();
-        let head: Value = serde_json::from_slice(&received.object[..end]).unwrap();
-        let verdicts = match head["at"].as_u64() {
-            None => vec![all],
-            // The first one comes when the file is forgotten; some that were on their way follow.
-            Some(_) if parts == 0 => vec![r#""waits""#, all],
-            Some(at) => {
-                let (at, data) = (at as usize, &received.object[end + 1..]);
-                got[at..at + data.len()].copy_from_slice(data);
-                covered.insert(at);
-                if covered.len() == 5 { vec![r#""stored""#] } else { Vec::new() }
-            }
-        };
-        parts += usize::from(head["at"].is_u64());
-        for verdict in verdicts {
-            let answer = format!("{{\"remora\":1,\"file\":{},\"verdict\":{verdict}}}\n", head["file"]);
-            receiver.send(&received.from, answer.into(), Options::default()).unwrap();
-        }
-    }
-    sending.finish().expect(0, &[]);
-    assert!(got == whole && parts > 5);
 }
 
 /// Nobody lives to see the end of that, and nobody has to.

@@ -3,6 +3,7 @@
 
 pub(crate) mod between;
 pub(crate) mod copies;
+pub(crate) mod receiver;
 pub(crate) mod trials;
 
 use std::fs;
