@@ -65,6 +65,15 @@ fn no_server_is_3_and_is_noticed_soon_over_udp() {
 }
 
 #[test]
+fn server_without_udp_is_reached_over_tcp_only() {
+    let p = Place::new();
+    fs::write(p.srv("f"), "f").unwrap();
+    let s = p.serve(&["--no-udp"]);
+    p.run(&["cat", &s.udp_url("/f")]).expect(3, &["cannot reach", "connection refused"]);
+    assert_eq!(p.ok(&["cat", &s.url("/f")]), "f");
+}
+
+#[test]
 fn a_silent_server_is_3_after_the_timeout() {
     let p = Place::new();
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();

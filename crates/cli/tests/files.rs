@@ -273,6 +273,17 @@ fn a_tree_survives_the_way_there_and_back() {
 }
 
 #[test]
+fn files_and_names_arrive_whole_over_udp_alone() {
+    let p = Place::new();
+    let s = p.serve(&[]);
+    fs::write(p.srv("large"), noise(3_000_000, 3)).unwrap();
+    (0..300).for_each(|n| fs::write(p.srv(&format!("{n:0>100}")), "").unwrap());
+    assert_eq!(p.ok(&["ls", &s.udp_url("/")]).lines().count(), 301);
+    p.ok(&["cp", &s.udp_url("/large"), "large"]);
+    assert!(fs::read(p.here("large")).unwrap() == noise(3_000_000, 3));
+}
+
+#[test]
 fn a_tree_with_a_pipe_in_it_is_copied_without() {
     let p = Place::new();
     fs::create_dir(p.srv("t")).unwrap();

@@ -51,6 +51,11 @@ pub(crate) struct Ended {
 }
 
 impl Connections {
+    /// Whether nothing has come in from `peer` on its stream.
+    pub(crate) fn is_new(&self, peer: Peer) -> bool {
+        matches!(peer.path, Path::Stream(id) if !self.live.contains_key(&id))
+    }
+
     /// A message came in from `peer`; `xid` is its transaction id, if it is a call.
     pub fn heard(&mut self, peer: Peer, xid: Option<u32>) {
         let Path::Stream(id) = peer.path else { return };

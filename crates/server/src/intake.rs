@@ -23,6 +23,8 @@ pub struct Intake {
 #[derive(Debug)]
 pub struct Message {
     pub(crate) from: Peer,
+    /// Its length.
+    pub(crate) bytes: usize,
     pub(crate) incoming: Incoming,
     /// What the cache knows it by, if the cache is to be asked.
     pub(crate) request: Option<Request>,
@@ -41,6 +43,7 @@ impl Intake {
 
     /// Reads a message that came from `from`, to where these programs are answered.
     pub fn read(&self, from: Peer, programs: Programs, message: Bytes) -> Message {
+        let bytes = message.len();
         let incoming = dispatch::read(message, programs, self.portmap);
         let request = match &incoming {
             Incoming::Nfs(nfs) if self.cache.covers(nfs.call.proc()) => {
@@ -49,6 +52,6 @@ impl Intake {
             }
             _ => None,
         };
-        Message { from, incoming, request }
+        Message { from, bytes, incoming, request }
     }
 }

@@ -34,6 +34,7 @@ mod programs;
 mod server;
 mod stats;
 mod v2;
+mod validation;
 mod version;
 
 pub use access::{ANONYMOUS, Access, AccessError, Clients, RESERVED_PORTS, Rule, Squash, Terms};

@@ -21,6 +21,7 @@ use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
 use crate::portmap::{self, Portmap, may_be_forged};
+use crate::validation::Validation;
 use crate::{Exports, Programs, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
@@ -48,6 +49,7 @@ pub struct Server {
     mounts_mine: bool,
     cookies: Arc<Cookies>,
     portmap: Option<Portmap>,
+    validation: Validation,
     out: VecDeque<Transmit>,
     events: VecDeque<Execute>,
     stats: Stats,
@@ -97,6 +99,7 @@ impl Server {
             mounts_mine: true,
             cookies: Arc::default(),
             portmap: None,
+            validation: Validation::new(config.address_validation, seed),
             out: VecDeque::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -129,9 +132,10 @@ impl Server {
 
     /// Takes a message that has been read. `ends` says what became of streams.
     pub fn take(&mut self, now: Time, read: Message, ends: &dyn Ends) {
-        let Message { from, incoming, request } = read;
+        let Message { from, bytes, incoming, request } = read;
         self.now = now;
         self.stats.messages += 1;
+        self.validation.heard(now, from, self.live.is_new(from), bytes);
         match incoming {
             Incoming::Null { xid } => self.live.heard_null(from, xid),
             _ => self.live.heard(from, incoming.xid()),
@@ -310,6 +314,8 @@ impl Server {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
         }
+        let (call, is_cut) = self.validation.limit(from, form, call);
+        self.stats.unvalidated_cut += u64::from(is_cut);
         let bytes = self.charge(from.path, &call, args.len());
         let room = self.in_flight.has_room(&self.config.limits, client, bytes);
         let Some(request) = request else {
@@ -426,7 +432,7 @@ impl Server {
         let fits = self.config.limits.io_max(to.path) as usize;
         match ip.is_loopback() || self.config.exports.any_is_for(ip) {
             false => 0,
-            true if may_be_forged(to) => fits.min(FORGED_LIST_MAX),
+            true if may_be_forged(to) || self.validation.bounds(to) => fits.min(FORGED_LIST_MAX),
             true => fits,
         }
     }
@@ -457,7 +463,9 @@ impl Server {
     }
 
     fn send(&mut self, to: Peer, payload: Bytes) {
-        if self.live.reaches(&to) {
+        if !self.validation.may_send(to, payload.len()) {
+            self.stats.unvalidated_dropped += 1;
+        } else if self.live.reaches(&to) {
             self.stats.replies += 1;
             self.live.answered(to);
             self.out.push_back(Transmit { to, payload });

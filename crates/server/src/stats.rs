@@ -45,6 +45,10 @@ pub struct Stats {
     /// Stream requests put off with JUKEBOX because too much was in flight: the host did not
     /// hold its streams back.
     pub overload_deferred: u64,
+    /// READs and directory pages cut short because the address of a datagram has not proved that it receives.
+    pub unvalidated_cut: u64,
+    /// Replies not sent for the same reason.
+    pub unvalidated_dropped: u64,
     /// Replies dropped because their connection was gone.
     pub unreachable: u64,
     /// Answers to tickets that were not outstanding.
@@ -77,6 +81,8 @@ impl Stats {
             bad_handles: self.bad_handles + other.bad_handles,
             overload_dropped: self.overload_dropped + other.overload_dropped,
             overload_deferred: self.overload_deferred + other.overload_deferred,
+            unvalidated_cut: self.unvalidated_cut + other.unvalidated_cut,
+            unvalidated_dropped: self.unvalidated_dropped + other.unvalidated_dropped,
             unreachable: self.unreachable + other.unreachable,
             stray_answers: self.stray_answers + other.stray_answers,
             cache: self.cache.and(other.cache),

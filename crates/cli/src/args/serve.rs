@@ -48,6 +48,9 @@ pub(crate) struct Serve {
     /// Where to listen, UDP and TCP; a port alone is on loopback, port 0 picks a free one
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:2049", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
+    /// Serve over TCP only (NFS, MOUNT and the portmapper)
+    #[arg(long)]
+    pub(crate) no_udp: bool,
     /// Answer MOUNT on this port, too (it is always answered on the NFS port); nothing else is
     /// answered there
     #[arg(long, value_name = "PORT")]

@@ -1,4 +1,4 @@
-//! Sockets: TCP and UDP on one port number.
+//! Sockets: TCP and UDP on one port number, or TCP alone.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -13,28 +13,31 @@ const BACKLOG: i32 = 1024;
 /// How often to look for a port that is free for both, when any port will do.
 const TRIES: usize = 32;
 
-/// A TCP and a UDP socket on the same address and port.
+/// A TCP socket, and a UDP socket on the same address and port if there is to be one.
 pub(super) struct Pair {
     pub(super) tcp: TcpListener,
-    pub(super) udp: UdpSocket,
+    pub(super) udp: Option<UdpSocket>,
     pub(super) addr: SocketAddr,
 }
 
-/// Binds all of `addrs`.
-pub(super) fn all(addrs: &[SocketAddr]) -> Result<Vec<Pair>, StartError> {
+/// Binds all of `addrs`, for UDP if `with_udp`.
+pub(super) fn all(addrs: &[SocketAddr], with_udp: bool) -> Result<Vec<Pair>, StartError> {
     // `[::]` takes IPv4 too, unless another socket is there to do it.
     let v6_only = addrs.iter().any(SocketAddr::is_ipv4);
-    addrs.iter().map(|addr| pair(*addr, v6_only)).collect()
+    addrs.iter().map(|addr| pair(*addr, with_udp, v6_only)).collect()
 }
 
-fn pair(addr: SocketAddr, v6_only: bool) -> Result<Pair, StartError> {
+fn pair(addr: SocketAddr, with_udp: bool, v6_only: bool) -> Result<Pair, StartError> {
     let mut tries = if addr.port() == 0 { TRIES } else { 1 };
     loop {
         tries -= 1;
         let tcp = tcp(addr, v6_only).map_err(|e| StartError::bind(addr, "TCP", e))?;
         let addr = tcp.local_addr().map_err(|e| StartError::bind(addr, "TCP", e))?;
+        if !with_udp {
+            return Ok(Pair { tcp, udp: None, addr });
+        }
         match udp(addr, v6_only) {
-            Ok(udp) => return Ok(Pair { tcp, udp, addr }),
+            Ok(udp) => return Ok(Pair { tcp, udp: Some(udp), addr }),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
             Err(e) => return Err(StartError::bind(addr, "UDP", e)),
         }
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     fn bound(addr: &str) -> Result<Vec<Pair>, StartError> {
-        all(&[addr.parse().unwrap()])
+        all(&[addr.parse().unwrap()], true)
     }
 
     #[test]
@@ -78,7 +81,15 @@ mod tests {
         let pairs = bound("127.0.0.1:0").unwrap();
         let [pair] = pairs.as_slice() else { panic!("one address, one pair") };
         assert_eq!(pair.tcp.local_addr().unwrap(), pair.addr);
-        assert_eq!(pair.udp.local_addr().unwrap(), pair.addr);
+        assert_eq!(pair.udp.as_ref().unwrap().local_addr().unwrap(), pair.addr);
+    }
+
+    #[test]
+    fn tcp_alone_leaves_the_udp_port_free() {
+        let pairs = all(&["127.0.0.1:0".parse().unwrap()], false).unwrap();
+        let [pair] = pairs.as_slice() else { panic!("one address, one pair") };
+        assert!(pair.udp.is_none());
+        UdpSocket::bind(pair.addr).unwrap();
     }
 
     #[test]

@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
 use remora_wire::record::RecordReader;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
@@ -32,6 +33,8 @@ use crate::clock::timeout;
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own. Of a larger one as much must be here before the connection takes room for it.
 const SCRATCH: usize = 16 << 10;
+/// The send buffer of the system for a peer that may use no export, in bytes: refusals that it does not read.
+const STRANGER_SEND_BUFFER: usize = 16 << 10;
 /// The largest record of a peer that may use no export, or where NFS is not answered: more than any call of MOUNT or the
 /// portmapper has.
 const SMALL_RECORD_MAX: usize = 4 << 10;
@@ -201,6 +204,10 @@ pub(super) fn open(
         evicted: AtomicBool::new(false),
         heard: AtomicU64::new(hub.clock.now().as_nanos()),
     });
+    if connection.share.is_stranger() {
+        // If this fails the system holds more of what is not read.
+        let _ = sockopt::set_socket_send_buffer_size(read.as_ref(), STRANGER_SEND_BUFFER);
+    }
     (connection, read)
 }
 

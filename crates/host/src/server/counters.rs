@@ -111,7 +111,7 @@ impl Snapshot {
         all.extend(named!(self.core, "":
             messages replies nfs_calls nfs2_calls portmap_calls mount_calls executed failed
             not_calls bad_rpc_version bad_auth bad_program bad_procedure bad_arguments
-            denied bad_handles overload_dropped overload_deferred unreachable stray_answers));
+            denied bad_handles overload_dropped overload_deferred unvalidated_cut unvalidated_dropped unreachable stray_answers));
         all.extend(named!(self.core.cache, "cache_":
             requests in_progress_dropped in_progress_parked throwaway_dropped replays from_new_port
             executed_again evictions expirations uncached));

@@ -17,6 +17,8 @@ pub struct Options {
     /// Where to listen, UDP and TCP alike, for NFS and MOUNT. Port 0 takes any port that is
     /// free for both. Default 127.0.0.1:2049.
     pub listen: Vec<SocketAddr>,
+    /// Serve over UDP, too, wherever TCP is served. Default yes.
+    pub udp: bool,
     /// A further address, for clients that look for MOUNT on a port of its own. Nothing else is
     /// answered there.
     pub mount_listen: Option<SocketAddr>,
@@ -46,6 +48,7 @@ impl Options {
     pub fn new(core: Config) -> Options {
         Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
+            udp: true,
             mount_listen: None,
             portmap_listen: None,
             objects: None,
@@ -106,14 +109,15 @@ pub struct Limits {
     /// always pass. Default 8 MiB.
     pub connection_bytes_max: usize,
     /// Most bytes of half-received requests of all connections, beyond 16 KiB for each; one
-    /// client address may have a quarter of it. Default 64 MiB.
+    /// host may have a quarter of it. Default 64 MiB.
     pub receive_bytes_max: usize,
     /// How long a request may take to arrive, from its first byte; a second more for each KiB
-    /// of it that has arrived. Default 60 s.
+    /// of it that has arrived. 2 s, and a second more for each 64 KiB, while others need the room that it takes.
+    /// Default 60 s.
     pub partial_max: Duration,
     /// How long a connection may leave a reply waiting without taking a byte of it; 30 s at most while
     /// its client's address has taken nearly all that it may, 5 s at
-    /// most while half of the core's room is taken. Default 5 min.
+    /// most while half of the core's room is taken, 2 s while its host is over its share. Default 5 min.
     pub stall_max: Duration,
     /// How long a connection may bring nothing while nothing is under way; `None` for ever
     /// (dead peers are found by TCP's keep-alive). Default `None`.

@@ -64,7 +64,7 @@ impl Serving {
             return Err(StartError::NoAddress);
         }
         let doors = doors(&options);
-        let pairs = bind::all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>())?;
+        let pairs = bind::all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(), options.udp)?;
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,
@@ -81,14 +81,16 @@ impl Serving {
         for (pair, (_, programs)) in pairs.into_iter().zip(doors) {
             let failed = |protocol| move |e| StartError::bind(pair.addr, protocol, e);
             listeners.push((TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?, programs));
-            sockets.push(DatagramSocket::new(pair.udp, programs).map_err(failed("UDP"))?);
+            if let Some(udp) = pair.udp {
+                sockets.push(DatagramSocket::new(udp, programs).map_err(failed("UDP"))?);
+            }
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
         let hub = Arc::new(Hub::new(options.core, seed, (limits, options.queueing), sockets, |core| {
             if let Some(at) = portmap_addr {
                 let list = services(&addrs, mount_addr).into_iter().chain(portmapper(at));
-                core.set_portmap(list.collect());
+                core.set_portmap(list.filter(|service| is_served(service.netid, options.udp)).collect());
             }
         }));
         let io_max = hub.core_limits.stream_io_max;
@@ -131,9 +133,15 @@ impl Serving {
     }
 
     /// What a portmapper is to know of this server: every version of NFS and MOUNT, over UDP
-    /// and TCP, IPv4 and IPv6.
+    /// and TCP, IPv4 and IPv6, as far as it is served.
     pub fn services(&self) -> Vec<Service> {
-        services(&self.addrs, self.mount_addr)
+        let all = services(&self.addrs, self.mount_addr).into_iter();
+        all.filter(|service| is_served(service.netid, self.has_udp())).collect()
+    }
+
+    /// Whether it serves over UDP.
+    pub fn has_udp(&self) -> bool {
+        !self.hub.sockets.is_empty()
     }
 
     /// Most TCP connections it takes: fewer than asked for where the process may not open
@@ -249,6 +257,10 @@ fn portmapper(at: SocketAddr) -> impl Iterator<Item = Service> {
     let v2 = over_all(portmap::PROGRAM, portmap::VERSION, at).filter(|service| service.netid.is_ipv4());
     let later = [rpcbind::VERSION_3, rpcbind::VERSION_4];
     v2.chain(later.into_iter().flat_map(move |vers| over_all(portmap::PROGRAM, vers, at)))
+}
+
+fn is_served(netid: Netid, with_udp: bool) -> bool {
+    with_udp || matches!(netid, Netid::Tcp | Netid::Tcp6)
 }
 
 /// A program over every transport by which `at` is reached. `[::]` takes IPv4, too.

@@ -11,6 +11,7 @@ mod mount_lists;
 mod mounting;
 mod names;
 mod odd;
+mod reflection;
 mod v2;
 mod wide;
 mod world;

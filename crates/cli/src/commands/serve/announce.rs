@@ -46,7 +46,8 @@ pub(super) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
     }
     let mut text = String::new();
     for addr in addrs {
-        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, UDP and TCP\n");
+        let protocols = if serving.has_udp() { "UDP and TCP" } else { "TCP" };
+        text += &format!("serving NFSv3, NFSv2 and MOUNT on {addr}, {protocols}\n");
     }
     if let Some(mount) = mount {
         text += &format!("MOUNT also on {mount}\n");

@@ -171,9 +171,10 @@ fn hangup_ends(args: &Serve) -> bool {
 
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     let exports = loaded.exports.clone();
-    let mut options =
-        Options::new(Config { cache: cache(args.cache), durability: args.durability.into(), ..Config::new(exports) });
+    let (cache, durability) = (cache(args.cache), args.durability.into());
+    let mut options = Options::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
     options.listen = vec![args.listen];
+    options.udp = !args.no_udp;
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
     options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
     if let Some(listen) = args.atp {

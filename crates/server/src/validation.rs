@@ -1,0 +1,367 @@
+//! Address validation, as QUIC has it (RFC 9000, section 8): the source address of a datagram may be forged, so what
+//! is sent to an address that has not proved that it receives is bounded.
+//!
+//! An address proves it
+//! - by any message over a stream: TCP and ATP begin with a handshake;
+//! - by three READs, each of which goes on where the reply to the one before ended. Only its receiver knows where that
+//!   is: of a READ of more than 1 KiB such an address gets 1 to 2 KiB, as a keyed hash says. A wrong guess makes the
+//!   reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round trip is lost but these.
+//!
+//! It counts for a [day](VALID_FOR). Until then the server sends at most [`FACTOR`] times what it received, counted with
+//! IP's and UDP's headers. A reply beyond that is not sent, and the client asks again, which is counted, too. That
+//! concerns READs of NFSv2 above some 4 KiB, because a client takes a short one for the end of the file, and symbolic
+//! links of some kilobytes.
+//!
+//! What it does not stop: reflection towards an address that has proved that it receives, and guesses of three lengths
+//! of 10 bits each (some 2^30 datagrams).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use remora_base::{Path, Peer, Time};
+use remora_wire::nfs3::{Call, Fh};
+use siphasher::sip::SipHasher24;
+
+use crate::job::Form;
+
+/// How long a proof counts.
+const VALID_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Bytes sent for each received.
+const FACTOR: usize = 28;
+/// Most bytes that may be owed to an address.
+const CREDIT_MAX: usize = 64 << 10;
+/// Headers of IP (version 4) and UDP.
+const HEADERS: usize = 28;
+/// The least data of a READ, and the most of a directory page.
+const DATA_MIN: u32 = 1024;
+/// How many READs must go on at the right place.
+const ECHOES: u8 = 3;
+/// Short replies that are remembered of an address: READs come several at a time.
+const SHORT_READS_MAX: usize = 32;
+/// Most addresses in a generation.
+const GENERATION: usize = 1024;
+
+/// What is known of the addresses that datagrams come from. Bounded.
+#[derive(Debug)]
+pub(crate) struct Validation {
+    is_on: bool,
+    now: Time,
+    hasher: SipHasher24,
+    proved: Recent<Time>,
+    unproved: Recent<Host>,
+}
+
+/// An address that has not proved that it receives.
+#[derive(Debug, Default)]
+struct Host {
+    /// Bytes that may be sent there.
+    credit: usize,
+    /// The oldest first.
+    short_reads: VecDeque<ShortRead>,
+}
+
+/// A READ that was answered in part.
+#[derive(Clone, Copy, Debug)]
+struct ShortRead {
+    /// The hash of the file's handle.
+    file: u64,
+    offset: u64,
+    length: u32,
+    /// How many READs before it went on where the one before ended.
+    echoes: u8,
+}
+
+impl ShortRead {
+    /// Whether a READ at `offset` may be meant to go on here.
+    fn is_guessed_by(&self, file: u64, offset: u64) -> bool {
+        let lengths = u64::from(DATA_MIN)..u64::from(2 * DATA_MIN);
+        self.file == file && offset.checked_sub(self.offset).is_some_and(|length| lengths.contains(&length))
+    }
+}
+
+impl Validation {
+    /// `seed` must not be guessable on the host.
+    pub(crate) fn new(is_on: bool, seed: u64) -> Validation {
+        let hasher = SipHasher24::new_with_keys(seed, 0x7661_6c69_6461_7465);
+        Validation { is_on, now: Time::ZERO, hasher, proved: Recent::default(), unproved: Recent::default() }
+    }
+
+    /// A message of so many bytes came in from `from`; `begins` says that it is the first one on a stream.
+    pub(crate) fn heard(&mut self, now: Time, from: Peer, begins: bool, bytes: usize) {
+        self.now = now;
+        if !self.is_on {
+            return;
+        }
+        let ip = from.addr.ip().to_canonical();
+        match from.path {
+            Path::Stream(_) if begins => self.prove(ip),
+            Path::Stream(_) => {}
+            Path::Datagram if self.has_proved(ip) => {}
+            Path::Datagram => {
+                let host = self.unproved.entry(ip);
+                host.credit = (host.credit + FACTOR * (bytes + HEADERS)).min(CREDIT_MAX);
+            }
+        }
+    }
+
+    /// Whether what is sent to `to` is bounded.
+    pub(crate) fn bounds(&self, to: Peer) -> bool {
+        self.is_on && to.path == Path::Datagram && !self.has_proved(to.addr.ip().to_canonical())
+    }
+
+    /// The call as it is to be executed, when it came from `from`; whether that is less than was asked for.
+    pub(crate) fn limit(&mut self, from: Peer, form: Form, mut call: Call) -> (Call, bool) {
+        if !self.bounds(from) {
+            return (call, false);
+        }
+        let count = match &mut call {
+            Call::Read(a) if form == Form::V3 => {
+                let most = self.read_max(from.addr.ip().to_canonical(), &a.fh, a.offset, a.count);
+                (&mut a.count, most)
+            }
+            Call::ReadDir(a) => (&mut a.count, DATA_MIN),
+            Call::ReadDirPlus(a) => (&mut a.max_count, DATA_MIN),
+            _ => return (call, false),
+        };
+        let (count, most) = count;
+        let is_less = *count > most;
+        *count = (*count).min(most);
+        (call, is_less)
+    }
+
+    /// Whether a reply of so many bytes may be sent to `to`. It is counted as sent.
+    pub(crate) fn may_send(&mut self, to: Peer, bytes: usize) -> bool {
+        if !self.bounds(to) {
+            return true;
+        }
+        let host = self.unproved.entry(to.addr.ip().to_canonical());
+        match host.credit.checked_sub(bytes + HEADERS) {
+            Some(left) => {
+                host.credit = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How much of a READ is answered.
+    fn read_max(&mut self, ip: IpAddr, fh: &Fh, offset: u64, count: u32) -> u32 {
+        let file = self.hash(|hasher| hasher.write(&fh.0));
+        // The same each time: whichever reply to a retransmitted READ arrives, it ends there.
+        let hash = self.hash(|hasher| (ip, file, offset).hash(hasher));
+        let length = DATA_MIN + hash as u32 % DATA_MIN;
+        let host = self.unproved.entry(ip);
+        let mut echoes = 0;
+        host.short_reads.retain(|short| {
+            let is_guessed = short.is_guessed_by(file, offset);
+            if is_guessed && offset == short.offset + u64::from(short.length) {
+                echoes = echoes.max(short.echoes + 1);
+            }
+            !is_guessed
+        });
+        if echoes >= ECHOES {
+            self.prove(ip);
+            return count;
+        }
+        let is_known = host.short_reads.iter().any(|short| (short.file, short.offset) == (file, offset));
+        if count > length && !is_known {
+            if host.short_reads.len() >= SHORT_READS_MAX {
+                host.short_reads.pop_front();
+            }
+            host.short_reads.push_back(ShortRead { file, offset, length, echoes });
+        }
+        length
+    }
+
+    fn hash(&self, write: impl FnOnce(&mut SipHasher24)) -> u64 {
+        let mut hasher = self.hasher;
+        write(&mut hasher);
+        hasher.finish()
+    }
+
+    fn prove(&mut self, ip: IpAddr) {
+        *self.proved.entry(ip) = self.now + VALID_FOR;
+        self.unproved.remove(ip);
+    }
+
+    fn has_proved(&self, ip: IpAddr) -> bool {
+        self.proved.get(ip).is_some_and(|until| self.now < *until)
+    }
+}
+
+/// Values of the addresses used last, in two generations: when the young one is full it becomes the old one, and what
+/// was in that is forgotten.
+#[derive(Debug)]
+struct Recent<T> {
+    young: BTreeMap<IpAddr, T>,
+    old: BTreeMap<IpAddr, T>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Recent<T> {
+        Recent { young: BTreeMap::new(), old: BTreeMap::new() }
+    }
+}
+
+impl<T: Default> Recent<T> {
+    fn get(&self, ip: IpAddr) -> Option<&T> {
+        self.young.get(&ip).or_else(|| self.old.get(&ip))
+    }
+
+    fn entry(&mut self, ip: IpAddr) -> &mut T {
+        if !self.young.contains_key(&ip) {
+            if self.young.len() >= GENERATION {
+                self.old = std::mem::take(&mut self.young);
+            }
+            let known = self.old.remove(&ip).unwrap_or_default();
+            self.young.insert(ip, known);
+        }
+        self.young.entry(ip).or_default()
+    }
+
+    fn remove(&mut self, ip: IpAddr) {
+        self.young.remove(&ip);
+        self.old.remove(&ip);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs2;
+    use remora_wire::nfs3::{ReadArgs, ReadDirArgs, ReadDirPlusArgs};
+
+    use super::*;
+
+    fn udp(n: u32) -> Peer {
+        Peer::datagram((std::net::Ipv4Addr::from_bits(n), 700).into())
+    }
+
+    fn fh() -> Fh {
+        Fh(Bytes::from_static(&[3; 36]))
+    }
+
+    fn read(offset: u64, count: u32) -> Call {
+        Call::Read(ReadArgs { fh: fh(), offset, count })
+    }
+
+    fn count(call: &Call) -> u32 {
+        match call {
+            Call::Read(a) => a.count,
+            Call::ReadDir(a) => a.count,
+            Call::ReadDirPlus(a) => a.max_count,
+            _ => 0,
+        }
+    }
+
+    fn limited(v: &mut Validation, call: Call) -> u32 {
+        count(&v.limit(udp(1), Form::V3, call).0)
+    }
+
+    #[test]
+    fn reader_that_goes_on_where_replies_end_is_proved() {
+        let mut v = Validation::new(true, 1);
+        let mut offset = 0;
+        for _ in 0..ECHOES {
+            let got = limited(&mut v, read(offset, 32 << 10));
+            assert!((DATA_MIN..2 * DATA_MIN).contains(&got), "{got}");
+            assert!(v.bounds(udp(1)));
+            offset += u64::from(got);
+        }
+        assert_eq!(limited(&mut v, read(offset, 32 << 10)), 32 << 10);
+        assert!(!v.bounds(udp(1)) && v.bounds(udp(2)));
+        v.heard(Time::ZERO + VALID_FOR, udp(1), false, 100);
+        assert!(v.bounds(udp(1)), "for a day only");
+    }
+
+    #[test]
+    fn readers_of_several_blocks_and_retransmissions_are_proved() {
+        let mut v = Validation::new(true, 1);
+        let mut offsets: Vec<u64> = (0..16).map(|block| block << 15).collect();
+        for _ in 0..ECHOES {
+            for offset in &mut offsets {
+                let (first, again) =
+                    (limited(&mut v, read(*offset, 16 << 10)), limited(&mut v, read(*offset, 16 << 10)));
+                assert_eq!(first, again);
+                *offset += u64::from(first);
+            }
+        }
+        assert_eq!(limited(&mut v, read(offsets[5], 16 << 10)), 16 << 10);
+    }
+
+    #[test]
+    fn blind_sender_is_not_proved() {
+        let mut v = Validation::new(true, 1);
+        // It knows everything but the lengths of the replies.
+        for n in 0..200_000u64 {
+            let offset = (n % 2 + n % 3) * 1500 + n / 3 % 16;
+            assert!(limited(&mut v, read(offset, 32 << 10)) < 2 * DATA_MIN);
+        }
+        assert!(v.bounds(udp(1)));
+    }
+
+    #[test]
+    fn wrong_guess_makes_a_short_reply_worthless() {
+        let mut v = Validation::new(true, 1);
+        let length = u64::from(limited(&mut v, read(0, 32 << 10)));
+        for round in 0..10 {
+            limited(&mut v, read(length.max(1025) - 1, 32 << 10));
+            // Right, but too late.
+            limited(&mut v, read(length, 32 << 10));
+            let host = v.unproved.entry(udp(1).addr.ip());
+            assert!(host.short_reads.iter().all(|short| short.echoes == 0), "round {round}");
+        }
+    }
+
+    #[test]
+    fn stream_proves_the_address_of_its_peer() {
+        let mut v = Validation::new(true, 1);
+        let tcp = Peer::stream("0.0.0.1:9".parse().unwrap(), 1);
+        v.heard(Time::ZERO, tcp, false, 100);
+        assert!(v.bounds(udp(1)));
+        v.heard(Time::ZERO, tcp, true, 100);
+        assert!(!v.bounds(udp(1)) && !v.bounds(tcp) && v.bounds(udp(2)));
+        assert!(!Validation::new(false, 1).bounds(udp(2)), "switched off");
+    }
+
+    #[test]
+    fn directory_pages_are_cut_and_reads_of_version_2_are_not() {
+        let mut v = Validation::new(true, 1);
+        let list = Call::ReadDir(ReadDirArgs { dir: fh(), cookie: 0, verf: [0; 8], count: 8192 });
+        let plus =
+            Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 8192 });
+        assert_eq!([limited(&mut v, list), limited(&mut v, plus), limited(&mut v, read(0, 1000))], [1024, 1024, 1000]);
+        let (call, is_less) = v.limit(udp(1), Form::V2(nfs2::Proc::Read), read(0, 8192));
+        assert_eq!((count(&call), is_less), (8192, false));
+    }
+
+    #[test]
+    fn nothing_is_sent_beyond_the_factor() {
+        let mut v = Validation::new(true, 1);
+        let (mut received, mut sent, mut unsent) = (0, 0, 0);
+        for _ in 0..100 {
+            v.heard(Time::ZERO, udp(1), false, 150);
+            received += 150 + HEADERS;
+            match v.may_send(udp(1), 8300) {
+                true => sent += 8300 + HEADERS,
+                false => unsent += 1,
+            }
+            assert!(sent <= FACTOR * received);
+        }
+        assert!((30..50).contains(&unsent), "each is sent at the second try at the latest: {unsent}");
+        assert!(!v.may_send(udp(2), 1), "it was never heard");
+    }
+
+    #[test]
+    fn addresses_are_forgotten_but_not_those_in_use() {
+        let mut v = Validation::new(true, 1);
+        for n in 0..10 * GENERATION as u32 {
+            v.heard(Time::ZERO, udp(n + 2), false, 100);
+            v.heard(Time::ZERO, udp(1), false, 0);
+            assert!(v.unproved.young.len() + v.unproved.old.len() <= 2 * GENERATION);
+        }
+        assert!(v.may_send(udp(1), CREDIT_MAX - HEADERS));
+    }
+}
