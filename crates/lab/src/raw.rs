@@ -109,6 +109,20 @@ impl Stream {
         Stream::over(socket.into(), patience)
     }
 
+    /// The same, with a receive buffer of `window` bytes or the least that the system gives. Of IPv6 `source` may be any
+    /// address that is routed here.
+    pub fn connect_narrow(source: IpAddr, addr: SocketAddr, window: usize) -> io::Result<Stream> {
+        let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, window)?;
+        if addr.is_ipv6() {
+            rustix::net::sockopt::set_ipv6_freebind(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+        rustix::net::connect(&socket, &addr)?;
+        Stream::over(socket.into(), Duration::from_secs(10))
+    }
+
     fn over(socket: TcpStream, patience: Duration) -> io::Result<Stream> {
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(patience))?;

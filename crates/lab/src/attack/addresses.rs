@@ -4,12 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{self, Call, Fh, ReadArgs, Reply, Stable, WriteArgs};
+use remora_wire::nfs3::{self, Call, Fh, ReadArgs, Reply};
 use remora_wire::rpc::{OpaqueAuth, Outcome};
 use remora_wire::rpcbind::{self, Netid, Service};
 use remora_wire::{Xdr, mount, portmap};
 
-use super::{Ground, MIB, Told};
+use super::{Ground, Told};
 use crate::raw;
 
 /// CALLIT: sends on what it is told to, for portmappers that have it.
@@ -121,7 +121,7 @@ fn may_be(path: &str, mounted: Option<&Fh>, root: &Fh) -> bool {
 /// Requests for the largest replies there are, by datagram, as fast as they go; replies are not
 /// taken.
 pub(super) fn datagram_flood(ground: &Ground) -> Told {
-    fill(ground)?;
+    ground.fill()?;
     let sockets = (0..4).map(|_| ground.datagrams(ground.addr)).collect::<std::io::Result<Vec<_>>>()?;
     let read = Call::Read(ReadArgs { fh: ground.file.clone(), offset: 0, count: u32::MAX });
     let message: Bytes = raw::nfs(1, &read);
@@ -137,17 +137,6 @@ pub(super) fn datagram_flood(ground: &Ground) -> Told {
         }
     }
     Ok(format!("{sent} datagrams, each for {length} bytes"))
-}
-
-/// Has the file hold more than a reply can.
-fn fill(ground: &Ground) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let data = Bytes::from(vec![7; MIB as usize]);
-    let (fh, count) = (ground.file.clone(), MIB as u32);
-    let write = WriteArgs { fh, offset: 0, count, stable: Stable::Unstable, data };
-    match ground.stream()?.call(&Call::Write(write))? {
-        Reply::Write(Ok(ok)) if ok.count == count => Ok(()),
-        other => Err(format!("WRITE: {:?}", other.status()).into()),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,13 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const THINK: Duration = Duration::from_micros(500);
 /// The longest time told apart, in nanoseconds: more than [`PATIENCE`].
 const NANOS_MAX: u64 = 100_000_000_000;
-const BLOCK: usize = 4096;
+/// A block's room in the file. Most blocks fill a small part of it, some all.
+const ROOM: usize = 64 << 10;
 const BLOCKS: u64 = 16;
+
+/// How much of a block there is: small requests and large ones.
+fn size(block: u64) -> usize {
+    if block % 4 == 3 { ROOM } else { 4096 }
+}
 
 /// What the good client met with.
 #[derive(Debug)]
 pub(super) struct Experience {
     pub(super) calls: u64,
+    /// How many a second.
+    pub(super) rate: f64,
     /// The first thing that went wrong.
     pub(super) error: Option<String>,
     /// 99 of 100 calls took no longer.
@@ -58,32 +65,34 @@ impl Good {
         Ok(good)
     }
 
-    /// Works until it is told to stop, or something is wrong.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Experience {
+    /// Works until it `is_over`, or something is wrong.
+    pub(super) fn run(&mut self, is_over: impl Fn() -> bool) -> Experience {
+        let start = Instant::now();
         let mut times = Histogram::<u64>::new_with_bounds(1, NANOS_MAX, 3)
             .unwrap_or_else(|e| unreachable!("three digits of these bounds: {e}"));
         let mut error = None;
         for turn in 0.. {
-            if error.is_some() || stop.load(Ordering::Relaxed) {
+            if error.is_some() || is_over() {
                 break;
             }
             let block = (turn * 7) % BLOCKS;
             for act in [Good::write, Good::read] {
                 let began = Instant::now();
-                error = error.or(act(&mut self, block).err().map(|e| format!("block {block}: {e}")));
+                error = error.or(act(self, block).err().map(|e| format!("block {block}: {e}")));
                 times.saturating_record(began.elapsed().as_nanos() as u64);
                 std::thread::sleep(THINK);
             }
         }
         let [p99, max] = [times.value_at_quantile(0.99), times.max()].map(Duration::from_nanos);
-        Experience { calls: times.len(), error, p99, max }
+        let rate = times.len() as f64 / start.elapsed().as_secs_f64();
+        Experience { calls: times.len(), rate, error, p99, max }
     }
 
     fn write(&mut self, block: u64) -> io::Result<()> {
         let version = self.versions.get_mut(block as usize).ok_or(io::ErrorKind::InvalidInput)?;
         *version += 1;
         let data = content(block, *version);
-        let (offset, count) = (block * BLOCK as u64, BLOCK as u32);
+        let (offset, count) = (block * ROOM as u64, size(block) as u32);
         let write = Call::Write(WriteArgs { fh: self.fh.clone(), offset, count, stable: Stable::FileSync, data });
         match self.stream.call(&write)? {
             Reply::Write(Ok(ok)) if ok.count == count && ok.committed == Stable::FileSync => Ok(()),
@@ -93,7 +102,7 @@ impl Good {
 
     fn read(&mut self, block: u64) -> io::Result<()> {
         let version = self.versions.get(block as usize).copied().unwrap_or_default();
-        let read = Call::Read(ReadArgs { fh: self.fh.clone(), offset: block * BLOCK as u64, count: BLOCK as u32 });
+        let read = Call::Read(ReadArgs { fh: self.fh.clone(), offset: block * ROOM as u64, count: size(block) as u32 });
         match self.stream.call(&read)? {
             Reply::Read(Ok(ok)) if ok.data == content(block, version) => Ok(()),
             Reply::Read(Ok(_)) => Err(io::Error::other("READ: not what was written")),
@@ -104,12 +113,12 @@ impl Good {
 
 fn content(block: u64, version: u64) -> Bytes {
     let word = (block << 48 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word.to_le_bytes().repeat(BLOCK / 8).into()
+    word.to_le_bytes().repeat(size(block) / 8).into()
 }
 
 impl Experience {
     /// None at all.
     pub(super) fn none(why: &str) -> Experience {
-        Experience { calls: 0, error: Some(why.to_owned()), p99: Duration::ZERO, max: Duration::ZERO }
+        Experience { calls: 0, rate: 0.0, error: Some(why.to_owned()), p99: Duration::ZERO, max: Duration::ZERO }
     }
 }

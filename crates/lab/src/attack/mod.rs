@@ -10,21 +10,23 @@ mod addresses;
 mod files;
 mod good;
 mod handles;
+mod memory;
 mod messages;
 mod report;
 mod streams;
 mod target;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use remora_base::Rng;
-use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
 
 use crate::raw::{Datagrams, Stream};
 use good::{Experience, Good};
@@ -33,6 +35,10 @@ use target::{Counters, Process, Stage, Target};
 
 /// Where attackers come from. The good client has another address: bounds are by address.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// An address of a network of 64 bits, all of which are this machine's in a [namespace](in_namespace).
+const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x5e70, 0, 0, 0, 0, 0, 1);
+/// How long the good client works before an attack on what it shares with the attacker.
+const CALM: Duration = Duration::from_millis(500);
 /// How long an attacker waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
@@ -50,6 +56,8 @@ struct Attack {
     counted: &'static [&'static str],
     /// How much more memory the server may take meanwhile, in MiB: see docs/attack.md.
     memory_max_mib: u64,
+    /// Whether the good client must keep its rate, and wait half as long as in others.
+    keeps_rate: bool,
     run: fn(&Ground) -> Told,
 }
 
@@ -59,7 +67,8 @@ const SMALL: u64 = 64;
 const SHARE: u64 = 64 + 64 + SMALL;
 
 const fn attack(name: &'static str, counted: &'static [&'static str], run: fn(&Ground) -> Told) -> Attack {
-    Attack { name, stage: Stage { files_max: None, disk_bytes: None }, counted, memory_max_mib: SMALL, run }
+    let stage = Stage { files_max: None, disk_bytes: None, allow: None, has_network: false };
+    Attack { name, stage, counted, memory_max_mib: SMALL, keeps_rate: false, run }
 }
 
 impl Attack {
@@ -68,11 +77,24 @@ impl Attack {
     }
 
     const fn files(self, files_max: u32) -> Attack {
-        Attack { stage: Stage { files_max: Some(files_max), disk_bytes: None }, ..self }
+        Attack { stage: Stage { files_max: Some(files_max), ..self.stage }, ..self }
     }
 
     const fn disk(self, disk_bytes: u64) -> Attack {
-        Attack { stage: Stage { files_max: None, disk_bytes: Some(disk_bytes) }, ..self }
+        Attack { stage: Stage { disk_bytes: Some(disk_bytes), ..self.stage }, ..self }
+    }
+
+    const fn rate(self) -> Attack {
+        Attack { keeps_rate: true, ..self }
+    }
+
+    /// By peers that may use no export.
+    const fn strangers(self) -> Attack {
+        Attack { stage: Stage { allow: Some("127.0.0.1/32"), ..self.stage }, ..self }
+    }
+
+    const fn network(self) -> Attack {
+        Attack { stage: Stage { has_network: true, ..self.stage }, ..self }
     }
 }
 
@@ -100,6 +122,15 @@ const ATTACKS: &[Attack] = &[
     attack("portmap-abuse", &["bad_procedure"], addresses::portmap_abuse),
     attack("mount-flood", &["mount_calls"], addresses::mount_flood),
     attack("datagram-flood", &["datagrams_in", "datagrams_dropped"], addresses::datagram_flood).memory(SHARE),
+    attack("half-records", &["closed_bad_record"], memory::half_records).strangers().rate(),
+    attack("dripped-records", &["connections", "closed_partial"], memory::dripped_records).rate(),
+    attack("unread-refusals", &["denied", "closed_stalled"], memory::unread_refusals).strangers().rate(),
+    attack("unread-replies", &["under_way", "closed_stalled"], memory::unread_replies).memory(SHARE).rate(),
+    attack("unread-network", &["under_way", "closed_stalled"], memory::unread_replies_network)
+        .memory(SHARE)
+        .network()
+        .rate(),
+    attack("unread-datagrams", &["datagrams_in"], memory::unread_datagrams).memory(SHARE).rate(),
 ];
 
 /// What to do.
@@ -111,6 +142,8 @@ pub struct Plan {
     pub length: Duration,
     /// The good client's calls must not take longer, 99 of 100 of them.
     pub p99_max: Duration,
+    /// What the good client must keep of its rate beside attacks on what it shares with the attacker.
+    pub rate_ratio_min: f64,
     /// The attacks, by name; all if empty.
     pub names: Vec<String>,
     /// Draws what is random.
@@ -146,22 +179,48 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
 /// Why an attack cannot be made here.
 fn obstacle(attack: &Attack) -> Option<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
-    (attack.stage.disk_bytes.is_some() && !is_root).then_some("a small file system can be mounted by root only")
+    let root_only = match attack.stage {
+        Stage { disk_bytes: Some(_), .. } => "a small file system can be mounted by root only",
+        Stage { has_network: true, .. } => "a network namespace can be made by root only",
+        Stage { .. } => return None,
+    };
+    (!is_root).then_some(root_only)
+}
+
+/// Runs `work` on a thread with a network of its own, all of whose addresses are this machine's.
+fn in_namespace<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let inside = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
+        let route = format!("{NETWORK}/64");
+        for args in [&["link", "set", "lo", "up"][..], &["-6", "route", "add", "local", &route, "dev", "lo"]] {
+            if !Command::new("ip").args(args).status()?.success() {
+                return Err(io::Error::other(format!("ip {} failed", args.join(" "))));
+            }
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|_| Err(io::Error::other("it panicked")))
 }
 
 fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
     if let Some(why) = obstacle(attack) {
         return Ok(Row::skipped(attack.name, why));
     }
+    if attack.stage.has_network { in_namespace(|| carry_out(attack, plan)) } else { carry_out(attack, plan) }
+}
+
+fn carry_out(attack: &Attack, plan: &Plan) -> io::Result<Row> {
     let target = Target::start(&plan.program, attack.stage)?;
-    let good = Good::new(target.addr)?;
-    let ground = Ground::new(&target, plan)?;
+    let mut good = Good::new(target.addr)?;
+    let calm_until = Instant::now() + CALM;
+    let calm = attack.keeps_rate.then(|| good.run(|| Instant::now() >= calm_until));
+    let ground = Ground::new(&target, plan, attack.stage)?;
     let before = target.counters()?;
     let process = target.process();
     let memory_before = process.memory_bytes();
     let over = AtomicBool::new(false);
     let (told, experience, memory_max) = std::thread::scope(|scope| {
-        let good = scope.spawn(|| good.run(&over));
+        let good = scope.spawn(|| good.run(|| over.load(Ordering::Relaxed)));
         let memory = scope.spawn(|| watch_memory(process, &over));
         let told = (attack.run)(&ground);
         over.store(true, Ordering::Relaxed);
@@ -180,6 +239,7 @@ fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
         good_calls: experience.calls,
         good_p99_ms: experience.p99.as_secs_f64() * 1e3,
         good_max_ms: experience.max.as_secs_f64() * 1e3,
+        good_rate_ratio: calm.map(|calm| experience.rate / calm.rate),
         ..Row::default()
     };
     match told {
@@ -193,7 +253,8 @@ fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
     if let Err(instead) = ended.how {
         row.complain(format!("the server did not end as it should, in {:?}: {instead}", ended.took));
     }
-    row.judge(experience.error, plan.p99_max);
+    let p99_max = if attack.keeps_rate { plan.p99_max / 2 } else { plan.p99_max };
+    row.judge(experience.error, p99_max, plan.rate_ratio_min);
     Ok(row)
 }
 
@@ -249,8 +310,10 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    fn new<'a>(target: &'a Target, plan: &'a Plan) -> io::Result<Ground<'a>> {
-        let mut stream = Stream::connect_from(ATTACKER, target.addr, PATIENCE)?;
+    fn new<'a>(target: &'a Target, plan: &'a Plan, stage: Stage) -> io::Result<Ground<'a>> {
+        // Strangers cannot make their own files.
+        let source = if stage.allow.is_some() { good::ADDRESS } else { ATTACKER };
+        let mut stream = Stream::connect_from(source, target.addr, PATIENCE)?;
         let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
         let file = create(&mut stream, &root, "file")?;
         Ok(Ground {
@@ -270,6 +333,17 @@ impl Ground<'_> {
 
     fn stream(&self) -> io::Result<Stream> {
         Stream::connect_from(ATTACKER, self.addr, PATIENCE)
+    }
+
+    /// Has the file hold more than a reply can.
+    fn fill(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let data = Bytes::from(vec![7; MIB as usize]);
+        let (fh, count) = (self.file.clone(), MIB as u32);
+        let write = WriteArgs { fh, offset: 0, count, stable: Stable::Unstable, data };
+        match self.stream()?.call(&Call::Write(write))? {
+            Reply::Write(Ok(ok)) if ok.count == count => Ok(()),
+            other => Err(format!("WRITE: {:?}", other.status()).into()),
+        }
     }
 
     fn datagrams(&self, addr: SocketAddr) -> io::Result<Datagrams> {

@@ -44,6 +44,8 @@ pub struct Row {
     pub good_p99_ms: f64,
     /// What the longest of them took, in milliseconds.
     pub good_max_ms: f64,
+    /// Its calls a second, by those that it made a second before the attack; `None` where that is not judged.
+    pub good_rate_ratio: Option<f64>,
 }
 
 impl Row {
@@ -60,12 +62,15 @@ impl Row {
     }
 
     /// The verdict, when everything is known.
-    pub(super) fn judge(&mut self, good_error: Option<String>, p99_max: Duration) {
+    pub(super) fn judge(&mut self, good_error: Option<String>, p99_max: Duration, rate_ratio_min: f64) {
         if let Some(e) = good_error {
             self.complain(format!("the good client: {e}"));
         }
         if self.good_p99_ms > p99_max.as_secs_f64() * 1e3 {
             self.complain(format!("the good client waited for {:.0} ms", self.good_p99_ms));
+        }
+        if let Some(ratio) = self.good_rate_ratio.filter(|ratio| *ratio < rate_ratio_min) {
+            self.complain(format!("the good client had {:.0} % of its rate", ratio * 100.0));
         }
         // Few calls are a small part of many: a wait that keeps all others away shows here.
         if self.good_max_ms > MAX_OVER_P99 * p99_max.as_secs_f64() * 1e3 {
@@ -121,6 +126,9 @@ impl fmt::Display for Row {
         let (mib, p99, max) = (self.memory_mib, self.good_p99_ms, self.good_max_ms);
         let (name, counted) = (self.name, counted.join(", "));
         write!(f, "{name:18} {verdict:7} {mib:>7} {p99:>9.2} {max:>9.2}  {counted:<34} {}", self.happened)?;
+        if let Some(ratio) = self.good_rate_ratio {
+            write!(f, "; the good client had {:.0} % of its rate", ratio * 100.0)?;
+        }
         self.complaints.iter().try_for_each(|c| write!(f, "\n  {c}"))
     }
 }
@@ -145,10 +153,11 @@ mod tests {
             good_calls: 1,
             good_p99_ms: 1.0,
             good_max_ms: 5.0,
+            good_rate_ratio: Some(0.6),
             ..Row::default()
         };
         let judge = |mut row: Row, error: Option<&str>| {
-            row.judge(error.map(str::to_owned), Duration::from_millis(2));
+            row.judge(error.map(str::to_owned), Duration::from_millis(2), 0.5);
             (row.verdict, row.complaints.len())
         };
         assert_eq!(judge(fine.clone(), None), (Verdict::Held, 0));
@@ -159,6 +168,7 @@ mod tests {
             Row { good_calls: 0, ..fine.clone() },
             Row { good_p99_ms: 3.0, ..fine.clone() },
             Row { good_max_ms: 7.0, ..fine.clone() },
+            Row { good_rate_ratio: Some(0.4), ..fine.clone() },
             Row { complaints: vec!["it died".into()], ..fine },
         ] {
             assert_eq!(judge(wrong, None), (Verdict::Failed, 1));

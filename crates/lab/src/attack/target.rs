@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::good;
+
 /// How long the server may take to start, to tell its counters, or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,6 +24,10 @@ pub(super) struct Stage {
     pub(super) files_max: Option<u32>,
     /// Serves a file system in memory of so many bytes, mounted for it alone. Needs root.
     pub(super) disk_bytes: Option<u64>,
+    /// Who may use the exports; everybody if `None`.
+    pub(super) allow: Option<&'static str>,
+    /// Runs in a network namespace that has [`NETWORK`](super::NETWORK), and listens on every address. Needs root.
+    pub(super) has_network: bool,
 }
 
 /// Counters by name.
@@ -68,7 +74,9 @@ impl Target {
         fs::create_dir(&other)?;
         let serve = format!(
             "{limit}{mount}exec \"$0\" serve --export \"srv=$1\" --export \"other=$2\" --state \"$3\" \
-             --listen 127.0.0.1:0 --portmap=0 --squash none --json",
+             --listen {listen} --portmap=0 --squash none --json{allow}",
+            listen = if stage.has_network { "[::]:0" } else { "127.0.0.1:0" },
+            allow = stage.allow.map(|clients| format!(" --allow {clients}")).unwrap_or_default(),
             limit = stage.files_max.map(|n| format!("ulimit -n {n} && ")).unwrap_or_default(),
             mount = stage.disk_bytes.map(|n| format!("mount -t tmpfs -o size={n} none \"$1\" && ")).unwrap_or_default(),
         );
@@ -84,6 +92,9 @@ impl Target {
         let mut target = Target { child, lines, addr: ([0; 4], 0).into(), portmap: ([0; 4], 0).into(), _dir: dir, srv };
         let ready = target.line()?;
         target.addr = address(ready.pointer("/listen/0"))?;
+        if stage.has_network {
+            target.addr.set_ip(good::ADDRESS);
+        }
         target.portmap = address(ready.get("portmap"))?;
         Ok(target)
     }

@@ -29,6 +29,9 @@ struct Args {
     /// What 99 of 100 calls of the good client may take, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     p99_max_ms: u64,
+    /// What the good client must keep of its rate beside attacks on shared memory.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.5)]
+    rate_ratio_min: f64,
     /// Draws what is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         program: args.server,
         length,
         p99_max: Duration::from_millis(args.p99_max_ms),
+        rate_ratio_min: args.rate_ratio_min,
         names: args.names,
         seed: args.seed,
         stop: stop.clone(),

@@ -1,0 +1,165 @@
+//! Attacks on the memory that all clients share: requests that are announced and do not come, and replies that nobody
+//! reads.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_wire::nfs3::{Call, Fh, ReadArgs};
+use remora_wire::record::mark;
+
+use super::{Ground, MIB, NETWORK, Told};
+use crate::raw::{self, Datagrams, Stream};
+
+/// A pause between two turns.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How often a dripping connection sends a byte.
+const DRIP_EVERY: Duration = Duration::from_millis(100);
+/// What a connection that reads nothing takes in its buffer, in bytes.
+const WINDOW: usize = 2048;
+const ADDRESSES: u8 = 40;
+
+fn local(third: u8, n: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, third, n).into()
+}
+
+/// Addresses of one network of 64 bits.
+fn network(n: u8) -> IpAddr {
+    Ipv6Addr::from_bits(NETWORK.to_bits() | (0x1000 + u128::from(n))).into()
+}
+
+/// Connections that are made again when the server closes them.
+struct Crowd {
+    sources: Vec<IpAddr>,
+    to: SocketAddr,
+    held: Vec<Option<Stream>>,
+    made: u64,
+}
+
+impl Crowd {
+    fn new(sources: impl IntoIterator<Item = IpAddr>, each: usize, to: SocketAddr) -> Crowd {
+        let sources: Vec<IpAddr> = sources.into_iter().flat_map(|ip| std::iter::repeat_n(ip, each)).collect();
+        Crowd { held: sources.iter().map(|_| None).collect(), sources, to, made: 0 }
+    }
+
+    /// Makes what is missing, then lets `act` go on with each; those for which it fails are closed.
+    fn turn(
+        &mut self,
+        mut begin: impl FnMut(&Stream) -> io::Result<()>,
+        mut act: impl FnMut(&Stream) -> io::Result<()>,
+    ) {
+        for (slot, source) in self.held.iter_mut().zip(&self.sources) {
+            if slot.is_none() {
+                let fresh = Stream::connect_narrow(*source, self.to, WINDOW).ok();
+                *slot = fresh.filter(|stream| stream.socket().set_nonblocking(true).is_ok() && begin(stream).is_ok());
+                self.made += u64::from(slot.is_some());
+            }
+            if slot.as_ref().is_some_and(|stream| is_closed(stream) || act(stream).is_err()) {
+                *slot = None;
+            }
+        }
+    }
+}
+
+/// Whether the server has ended it.
+fn is_closed(stream: &Stream) -> bool {
+    match stream.socket().peek(&mut [0]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+    }
+}
+
+/// Writes as much as goes at once.
+fn write_some(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream.socket().write(bytes) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Peers that may use no export announce requests of a MiB and send nothing of them.
+pub(super) fn half_records(ground: &Ground) -> Told {
+    let mut crowd = Crowd::new((2..=6).map(|n| local(0, n)), 16, ground.addr);
+    while !ground.is_over() {
+        crowd.turn(|stream| write_some(stream, &mark(MIB as usize)), |_| Ok(()));
+        std::thread::sleep(PAUSE);
+    }
+    ground.look()?;
+    Ok(format!("{} connections with a record mark each", crowd.made))
+}
+
+/// Clients announce requests of a MiB and send them a byte at a time.
+pub(super) fn dripped_records(ground: &Ground) -> Told {
+    let mut crowd = Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr);
+    let start = [&mark(MIB as usize)[..], &[0; 20 << 10]].concat();
+    let mut next = Instant::now();
+    while !ground.is_over() {
+        let drips = Instant::now() >= next;
+        if drips {
+            next += DRIP_EVERY;
+        }
+        let drip = |stream: &Stream| if drips { write_some(stream, &[0]) } else { Ok(()) };
+        crowd.turn(|stream| write_some(stream, &start), drip);
+        std::thread::sleep(PAUSE);
+    }
+    ground.look()?;
+    Ok(format!("{} connections that drip", crowd.made))
+}
+
+/// Peers that may use no export ask for READs of a MiB and read no refusal.
+pub(super) fn unread_refusals(ground: &Ground) -> Told {
+    let fh = Fh(Bytes::from_static(&[3; 36]));
+    unread(ground, Crowd::new((2..18).map(|n| local(0, n)), 8, ground.addr), &fh)
+}
+
+/// Clients at many addresses of this machine ask for READs of a MiB and read nothing.
+pub(super) fn unread_replies(ground: &Ground) -> Told {
+    ground.fill()?;
+    unread(ground, Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr), &ground.file)
+}
+
+/// The same from many addresses of one network of IPv6.
+pub(super) fn unread_replies_network(ground: &Ground) -> Told {
+    ground.fill()?;
+    let to = SocketAddr::new(NETWORK.into(), ground.addr.port());
+    unread(ground, Crowd::new((0..ADDRESSES).map(network), 4, to), &ground.file)
+}
+
+fn read_of(fh: &Fh) -> Bytes {
+    raw::nfs(1, &Call::Read(ReadArgs { fh: fh.clone(), offset: 0, count: MIB as u32 }))
+}
+
+fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> Told {
+    let message = read_of(fh);
+    let calls = [&mark(message.len())[..], &message].concat().repeat(100);
+    let mut turns = 0u32;
+    while !ground.is_over() {
+        crowd.turn(|_| Ok(()), |stream| write_some(stream, &calls));
+        turns += 1;
+        if turns % 64 == 1 {
+            ground.look()?;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    ground.look()?;
+    if crowd.made == 0 {
+        return Err("no connection was made".into());
+    }
+    Ok(format!("{} connections that read nothing", crowd.made))
+}
+
+/// READs of the most there is by datagram, from many addresses of this machine, replies not taken.
+pub(super) fn unread_datagrams(ground: &Ground) -> Told {
+    ground.fill()?;
+    let sources = (2..=ADDRESSES).map(|n| local(1, n));
+    let sockets = sources.map(|ip| Datagrams::connect_from(ip, ground.addr, PAUSE)).collect::<io::Result<Vec<_>>>()?;
+    let message = read_of(&ground.file);
+    let mut sent = 0u64;
+    while !ground.is_over() {
+        sent += sockets.iter().filter(|socket| socket.send(&message).is_ok()).count() as u64;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(format!("{sent} datagrams from {} addresses", sockets.len()))
+}
