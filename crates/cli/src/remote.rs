@@ -67,6 +67,8 @@ pub(crate) struct Remote {
     info: Arc<OnceCell<Info>>,
     /// The server has no READDIRPLUS.
     lists_names_only: Arc<AtomicBool>,
+    /// The server gives a file another handle with another name.
+    handles_follow_names: Arc<AtomicBool>,
     /// Ends with the last clone.
     _watch: Option<Arc<Watch>>,
 }
@@ -100,7 +102,13 @@ impl Node {
 impl Remote {
     /// `watch`: tells whoever waits.
     pub(crate) fn new(session: Session, watch: Option<Watch>) -> Remote {
-        Remote { session, info: Arc::default(), lists_names_only: Arc::default(), _watch: watch.map(Arc::new) }
+        Remote {
+            session,
+            info: Arc::default(),
+            lists_names_only: Arc::default(),
+            handles_follow_names: Arc::default(),
+            _watch: watch.map(Arc::new),
+        }
     }
 
     /// The connection.
@@ -112,6 +120,17 @@ impl Remote {
     pub(crate) fn is_same(&self, other: &Remote) -> bool {
         let what = |remote: &Remote| (remote.session.transport(), remote.session.root().clone());
         what(self) == what(other) && self.session.server() == other.session.server()
+    }
+
+    /// Whether the server was seen to give a file another handle when it was renamed, as servers do that store objects
+    /// by path.
+    pub(crate) fn handles_follow_names(&self) -> bool {
+        self.handles_follow_names.load(Relaxed)
+    }
+
+    /// It was seen to.
+    pub(crate) fn note_handles_follow_names(&self) {
+        self.handles_follow_names.store(true, Relaxed);
     }
 
     /// The largest blocks.
@@ -432,8 +451,10 @@ impl Remote {
             // The reply may have been lost and the server have forgotten that it did it.
             Err(e) if e.status() == Some(Status::NoEnt) => {
                 let there = self.find(to.0, to.1).await?;
-                // Where handles tell the directory, too, they change on the way to another one.
-                let is_it = |n: Node| n.fh == node.fh || (from.0 != to.0 && n.number() == node.number());
+                // Where handles tell the directory or the name, too, they change on the way to another one.
+                let state = |n: &Node| (n.number(), n.attr.size, n.attr.mtime);
+                let is_same = |n: &Node| state(n) == state(node);
+                let is_it = |n: Node| n.fh == node.fh || is_same(&n) || (from.0 != to.0 && n.number() == node.number());
                 if there.is_some_and(is_it) { Ok(()) } else { Err(e) }
             }
             done => done.map(|_| ()),

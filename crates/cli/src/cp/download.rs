@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_host::client::{ClientError, receive};
@@ -9,6 +10,7 @@ use remora_wire::nfs3::Attr;
 
 use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
+use super::just_created::{FileKey, JustCreated};
 use super::named;
 use super::part::Part;
 use super::verify;
@@ -20,9 +22,10 @@ const FIRST: u32 = 512;
 
 /// Copies `source`, called `url`, to `dest`, which is replaced when all has arrived.
 pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
-    check_replaceable(dest)?;
+    check_replaceable(&job.created, dest)?;
     let size = source.attr.size;
-    if job.no_clobber && fs::symlink_metadata(dest).is_ok() {
+    if let Some(meta) = fs::symlink_metadata(dest).ok().filter(|_| job.no_clobber) {
+        note_found(&job.created, &meta);
         job.progress.skip(size);
         job.leave(dest.display());
         return Ok(());
@@ -40,9 +43,10 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
     }
     job.progress.skip(part.bytes());
     let done = match fill(job, remote, source, url, &part).await {
-        Ok(change) => {
-            part.finish(&source.attr, job.preserve).map(|bare| (bare, change)).map_err(Error::local(dest.display()))
-        }
+        Ok(change) => part
+            .finish(&source.attr, job.preserve, &job.created)
+            .map(|bare| (bare, change))
+            .map_err(Error::local(dest.display())),
         Err(e) => Err(e),
     };
     match done {
@@ -69,13 +73,24 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
 }
 
 /// Links are replaced, not followed: the server may have had a hand in where they lead.
-pub(super) fn check_replaceable(dest: &Path) -> Result {
-    match fs::symlink_metadata(dest) {
+pub(super) fn check_replaceable(created: &JustCreated, dest: &Path) -> Result {
+    let found = fs::symlink_metadata(dest);
+    if let Ok(meta) = &found {
+        created.check_here(dest, meta).map_err(Error::local(dest.display()))?;
+    }
+    match found {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(named::not_replaced(dest)),
         // What cannot be looked at could not be given its name either.
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::local(dest.display())(e)),
         _ => Ok(()),
+    }
+}
+
+/// Takes note of what is left as it is. A file with several names may be meant by each of them.
+pub(super) fn note_found(created: &JustCreated, meta: &fs::Metadata) {
+    if meta.nlink() <= 1 {
+        created.note(FileKey::of_local(meta));
     }
 }
 
@@ -85,12 +100,12 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     if !meta.is_file() || !Identity::of_remote(&source.attr).is_copied_by(&Identity::of_local(&meta)) {
         return Ok(false);
     }
-    if !job.verify {
-        return Ok(true);
-    }
-    let same = verify::same(&job.progress, &fs::File::open(dest)?, remote, source).await?;
-    if same {
+    let same = !job.verify || verify::same(&job.progress, &fs::File::open(dest)?, remote, source).await?;
+    if same && job.verify {
         count(&job.counts.verified);
+    }
+    if same {
+        note_found(&job.created, &meta);
     }
     Ok(same)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::just_created::JustCreated;
 use super::progress::{Progress, summary};
 use crate::args::Cp;
 use crate::exit::{self, Error, Result, io_text};
@@ -32,6 +33,7 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     pub(crate) kept: Kept,
     pub(crate) counts: Counts,
+    pub(crate) created: JustCreated,
     failures: Mutex<Failures>,
     /// That what has arrived cannot be noted was said.
     is_unnoted_told: AtomicBool,
@@ -118,6 +120,7 @@ impl Job {
             progress: Progress::of_copy(!args.quiet && !args.json, args.verify),
             kept,
             counts: Counts::default(),
+            created: JustCreated::default(),
             failures: Mutex::default(),
             is_unnoted_told: AtomicBool::new(false),
             began: Instant::now(),

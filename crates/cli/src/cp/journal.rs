@@ -73,6 +73,11 @@ impl Journal {
         is_other_partial.then(left)
     }
 
+    /// Bytes in the source.
+    pub(crate) fn size(&self) -> u64 {
+        self.source.size()
+    }
+
     /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.done.missing(self.source.size()).is_empty()

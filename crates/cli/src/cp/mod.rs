@@ -13,8 +13,10 @@ mod identity;
 pub(crate) mod in_order;
 mod job;
 mod journal;
+mod just_created;
 mod left;
 pub(crate) mod lock;
+mod name_folding;
 mod named;
 pub(crate) mod names;
 mod notes;
@@ -24,6 +26,7 @@ pub(crate) mod progress;
 pub(crate) mod ranges;
 mod remote_part;
 mod tree;
+mod tree_up;
 mod upload;
 mod verify;
 
@@ -116,8 +119,13 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
                 job.progress.watch(place.remote.session());
                 walk = walk.filter(|_| nth + 1 < urls.len());
                 let into = is_dir && !(urls.len() == 1 && is_begun_here(job, &place, &node, dest));
-                let name = place.name().filter(|_| into).map(str::as_bytes);
-                given.once(name, url, &job.counts, download_one(job, &place, node, dest, into)).await
+                let name = place.name().filter(|_| into);
+                let copy = download_one(job, &place, node, dest, into);
+                let done = given.once(name.map(str::as_bytes), url, &job.counts, copy).await;
+                if let (Some(name), true) = (name, urls.len() > 1) {
+                    job.created.remember_name(&dest.join(name));
+                }
+                done
             }
             Err(e) => Err(e),
         };
@@ -238,7 +246,7 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     for (nth, source) in sources.iter().enumerate() {
         walk = walk.filter(|_| nth + 1 < sources.len());
         let name = local_name(source).filter(|_| matches!(into, Into::Directory(_)));
-        let copy = upload_one(job, &place, &into, source);
+        let copy = upload_one(job, &place, &into, source, sources.len() > 1);
         let done = given.once(name.as_deref(), source.display(), &job.counts, copy).await;
         if let Into::Name { early: Some(early), .. } = &into
             && !done.as_ref().is_err_and(Error::is_lost)
@@ -271,7 +279,7 @@ async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: 
     job.progress.watch(place.remote.session());
     let into = Into::Name { found: None, early: None };
     for source in sources {
-        job.settle(upload_one(job, &place, &into, source).await)?;
+        job.settle(upload_one(job, &place, &into, source, false).await)?;
     }
     Ok(())
 }
@@ -336,13 +344,13 @@ async fn aim(dest: Destination, path: impl FnOnce() -> Vec<Bytes>) -> Result<Des
     Ok(Destination { dir, name: name.to_vec(), old: Some(Some(end)), early: None, ..dest })
 }
 
-async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -> Result {
+async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path, may_fold: bool) -> Result {
     let meta = named::source(source, job.recursive).map_err(Error::local(source.display()))?;
     let dest = match into {
         Into::Directory(dir) => {
             let name = local_name(source).ok_or_else(|| Error::refused(source.display(), "has no name"))?;
             let url = crate::out::below(&place.url, &name);
-            Destination::new(&place.remote, dir, name, url)
+            Destination { may_fold, ..Destination::new(&place.remote, dir, name, url) }
         }
         Into::Name { found, early } => {
             let parent = place.remote.parent(&place.parts).await.map_err(Error::remote(&place.url))?;
@@ -369,7 +377,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
         return done;
     }
     if meta.is_symlink() {
-        return tree::up_one(job, source, &dest).await;
+        return tree_up::up_one(job, source, &dest).await;
     }
     if !meta.is_dir() {
         return Err(named::not_copied(source));
@@ -378,7 +386,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path) -
         Into::Directory(_) => Begun::never(),
         Into::Name { .. } => Begun::up(source, place),
     };
-    tree::up(job, source, dest, &begun).await
+    tree_up::up(job, source, dest, &begun).await
 }
 
 /// The last name of a path, also of `.` and `dir/..`.

@@ -16,6 +16,7 @@ use tokio::task::{block_in_place, spawn_blocking};
 use super::hidden::{self, remove_if_there};
 use super::identity::Identity;
 use super::journal::{Journal, JournalFile, with_suffix};
+use super::just_created::{FileKey, JustCreated};
 use super::lock::is_at;
 use super::names::part_name;
 use super::preserve::dress;
@@ -169,13 +170,18 @@ impl Part {
     /// All of it is here: gives it the source's mode and time, with `preserves` all that `-p` keeps, makes it safe, and then gives
     /// it its name. Not every file system (that of a memory stick, say) takes any mode or time: what one
     /// said that did not is no reason to have no copy. What has the hidden name by now may be somebody
-    /// else's, and unfinished: that gets no name.
-    pub(crate) fn finish(&mut self, source: &Attr, preserves: bool) -> io::Result<Option<io::Error>> {
+    /// else's, and unfinished: that gets no name. Nothing that was just `created` is replaced.
+    pub(crate) fn finish(
+        &mut self,
+        source: &Attr,
+        preserves: bool,
+        created: &JustCreated,
+    ) -> io::Result<Option<io::Error>> {
         block_in_place(|| {
             let dressed = dress(&self.file, source, preserves);
             self.file.sync_all()?;
             check_owned(&self.path, &self.file)?;
-            fs::rename(&self.path, &self.dest)?;
+            rename_here(&self.path, &self.dest, created)?;
             self.finished = true;
             self.journal_file.remove();
             sync_name(&self.dest, &self.file)?;
@@ -224,6 +230,17 @@ fn hidden_path(dest: &Path) -> Option<PathBuf> {
 
 fn journal_of(hidden: &Path) -> JournalFile {
     JournalFile::at(with_suffix(hidden, ".json"))
+}
+
+/// Gives what `path` names the name `dest`, unless that is the name of something that was just `created`.
+pub(super) fn rename_here(path: &Path, dest: &Path, created: &JustCreated) -> io::Result<()> {
+    let key = FileKey::of_local(&fs::symlink_metadata(path)?);
+    if let Ok(old) = fs::symlink_metadata(dest) {
+        created.check_here(dest, &old)?;
+    }
+    fs::rename(path, dest)?;
+    created.note(key);
+    Ok(())
 }
 
 /// A part that lost its name must touch nothing that has it now.
@@ -315,7 +332,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let journal = with_suffix(&path, ".json");
         [&path, &journal].into_iter().for_each(|other| fs::write(other, "another's").unwrap());
-        let error = part.finish(&attr(), false).unwrap_err();
+        let error = part.finish(&attr(), false, &JustCreated::default()).unwrap_err();
         assert!(error.to_string().contains("unfinished copy"), "{error}");
         part.keep();
         assert!(!dest.exists());

@@ -4,11 +4,11 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use remora_client::Written;
 use remora_host::client::{ClientError, Session};
-use remora_wire::nfs3::{Attr, SetAttr, Status};
+use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
 
 use super::identity::Identity;
 use super::job::Job;
@@ -32,7 +32,9 @@ pub(super) const CREATE_TRIES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct RemotePart {
     pub(crate) remote: Remote,
-    pub(crate) node: Node,
+    node: Node,
+    /// The same file under its final name, where that gave it another handle.
+    renamed: OnceLock<Node>,
     dest: Destination,
     name: Vec<u8>,
     journal: Mutex<Journal>,
@@ -183,6 +185,7 @@ impl RemotePart {
             remote: dest.remote.clone(),
             is_named: AtomicBool::new(old.is_some_and(|old| old.fh == node.fh)),
             node,
+            renamed: OnceLock::new(),
             dest: dest.clone(),
             name,
             saved: AtomicU64::new(journal.done.bytes()),
@@ -194,6 +197,22 @@ impl RemotePart {
             finished: false,
             kept: job.kept.clone(),
         })
+    }
+
+    /// The file as the server knows it now.
+    pub(crate) fn node(&self) -> &Node {
+        self.renamed.get().unwrap_or(&self.node)
+    }
+
+    /// The file under its final name, on a server that gave it another handle with that. `None` on any other.
+    pub(crate) async fn find_renamed(&self) -> Result<Option<&Node>, ClientError> {
+        let size = self.journal().size();
+        let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
+        let is_new = |n: &Node| n.fh != self.node.fh && self.old.as_deref() != Some(&*mark(&n.fh));
+        let is_it = |n: &Node| is_new(n) && n.attr.kind == FileType::Regular && n.attr.size <= size;
+        let Some(node) = found.filter(is_it) else { return Ok(None) };
+        self.remote.note_handles_follow_names();
+        Ok(Some(self.renamed.get_or_init(|| node)))
     }
 
     /// What it is a copy to, for people.
@@ -227,7 +246,7 @@ impl RemotePart {
             return Ok(true);
         }
         let attr = SetAttr { size: Some(size), ..SetAttr::NONE };
-        match self.remote.setattr(&self.node.fh, attr).await {
+        match self.remote.setattr(&self.node().fh, attr).await {
             Err(e) if exit::is_lost(&e) => Err(e),
             set => Ok(set.is_ok_and(|attr| attr.size == size)),
         }
@@ -286,13 +305,23 @@ impl RemotePart {
         let sent_again = self.remote.session().stats().retransmissions;
         let (renamed, set) = tokio::join!(self.rename(), self.remote.setattr(&self.node.fh, attr));
         renamed?;
+        if set.as_ref().is_err_and(has_lost_handle) {
+            self.find_renamed().await?;
+        }
         // Where that failed it is tried once more when all has arrived.
         Ok(Some(Named { set: set.ok(), sent_again }))
     }
 
     async fn rename(&self) -> Result<(), ClientError> {
         let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
-        self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await
+        match self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await {
+            // The server may have done it, and given the file another handle, and its reply have been lost.
+            Err(e) if e.status() == Some(Status::NoEnt) => match self.find_renamed().await? {
+                Some(_) => Ok(()),
+                None => Err(e),
+            },
+            renamed => renamed,
+        }
     }
 
     /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
@@ -300,16 +329,22 @@ impl RemotePart {
     /// have no copy: what it said then.
     pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<Option<ClientError>, ClientError> {
         let dress = async {
-            match attr {
-                Some(attr) => self.remote.setattr(&self.node.fh, attr).await.map(|_| ()),
+            match attr.clone() {
+                Some(attr) => self.remote.setattr(&self.node().fh, attr).await.map(|_| ()),
                 None => Ok(()),
             }
         };
         let name = async { if self.is_named.load(Ordering::Relaxed) { Ok(()) } else { self.rename().await } };
-        let (dressed, renamed) = tokio::join!(dress, name);
+        let (mut dressed, renamed) = tokio::join!(dress, name);
         renamed?;
         self.forget();
         self.notes.iter().for_each(|notes| notes.settle(self.old.as_deref()));
+        if let (Err(e), Some(attr)) = (&dressed, attr)
+            && has_lost_handle(e)
+            && let Some(node) = self.find_renamed().await?
+        {
+            dressed = self.remote.setattr(&node.fh, attr).await.map(|_| ());
+        }
         match dressed {
             Err(e) if exit::is_lost(&e) => Err(e),
             dressed => Ok(dressed.err()),
@@ -360,7 +395,11 @@ impl RemotePart {
             return Ok(false);
         }
         let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
-        Ok(found.is_some_and(|node| node.fh == self.node.fh))
+        let Some(found) = found else { return Ok(false) };
+        // Where another handle came with the name, the hidden one is gone.
+        let is_renamed = self.remote.handles_follow_names();
+        Ok(found.fh == self.node().fh
+            || (is_renamed && self.remote.find(&self.dest.dir.fh, &self.name).await?.is_none()))
     }
 
     fn forget(&mut self) {
@@ -397,6 +436,11 @@ impl Drop for RemotePart {
             self.kept.add(self.saved.load(Ordering::Relaxed));
         }
     }
+}
+
+/// Whether a file may have lost its handle with its hidden name.
+pub(super) fn has_lost_handle(e: &ClientError) -> bool {
+    matches!(e.status(), Some(Status::Stale | Status::NoEnt | Status::BadHandle))
 }
 
 /// The hidden name for a copy, the same when it is made again. Those of other sources, or by other people, have

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use remora_client::Written;
@@ -16,8 +17,9 @@ use tokio::sync::oneshot;
 use super::holes;
 use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
+use super::just_created::FileKey;
 use super::preserve::Looks;
-use super::remote_part::{Early, Named, RemotePart};
+use super::remote_part::{Early, Named, RemotePart, has_lost_handle};
 use super::verify;
 use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
@@ -33,6 +35,8 @@ pub(crate) struct Destination {
     pub(crate) old: Option<Option<Node>>,
     /// The hidden file, if it was made already.
     pub(crate) early: Option<Early>,
+    /// Another name that this command gives in the directory may be the same to the server.
+    pub(crate) may_fold: bool,
     /// For messages.
     pub(crate) url: String,
 }
@@ -40,7 +44,7 @@ pub(crate) struct Destination {
 impl Destination {
     /// A name in a directory, of which nothing else is known.
     pub(crate) fn new(remote: &Remote, dir: &Node, name: Vec<u8>, url: String) -> Destination {
-        Destination { remote: remote.clone(), dir: dir.clone(), name, old: None, early: None, url }
+        Destination { remote: remote.clone(), dir: dir.clone(), name, old: None, early: None, may_fold: false, url }
     }
 }
 
@@ -91,8 +95,9 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         None => dest.remote.find(&dest.dir.fh, &dest.name).await.map_err(there)?,
     };
     if let Some(old) = &old {
-        check_replaceable(old, &dest.url)?;
+        check_replaceable(job, source, old, &dest.url)?;
         if job.no_clobber {
+            note_found(job, old, dest);
             job.progress.skip(identity.size());
             job.leave(&dest.url);
             return Ok(());
@@ -100,6 +105,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
         let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest, old);
         if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
             RemotePart::forget_begun(source, dest, old);
+            note_found(job, old, dest);
             job.progress.skip(identity.size());
             job.copied(&job.counts.files, source.display(), &dest.url);
             return Ok(());
@@ -118,6 +124,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     let why = match done {
         Ok((bare, change)) => {
             job.copied(&job.counts.files, source.display(), &dest.url);
+            note_created(job, part.node(), dest).await;
             let bare = bare.map_or(Ok(()), |e| Err(Error::bare(&dest.url, exit::remote_text(&e))));
             return match change.error(source.display()) {
                 Some(error) => job.settle(bare).and(Err(error)),
@@ -133,11 +140,30 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     })
 }
 
-pub(super) fn check_replaceable(old: &Node, url: &str) -> Result {
+pub(super) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str) -> Result {
+    job.created.check_there(source, old)?;
     match old.attr.kind {
         FileType::Regular | FileType::SymLink => Ok(()),
         FileType::Directory => Err(Error::refused(url, "is a directory")),
         _ => Err(Error::refused(url, "is not a regular file, and is not replaced by one")),
+    }
+}
+
+/// Takes note of what is left as it is. A file with several names may be meant by each of them.
+pub(super) fn note_found(job: &Job, old: &Node, dest: &Destination) {
+    if old.attr.nlink <= 1 {
+        job.created.note_named(old, &dest.name);
+    }
+}
+
+/// Takes note of what has its final name now.
+pub(super) async fn note_created(job: &Job, made: &Node, dest: &Destination) {
+    job.created.note(FileKey::of_handle(made));
+    // The name may lead to another handle than the hidden one did. Best effort: what has been noted serves most servers.
+    if dest.may_fold
+        && let Ok(node) = dest.remote.lookup(&dest.dir.fh, &dest.name).await
+    {
+        job.created.note_named(&node, &dest.name);
     }
 }
 
@@ -166,8 +192,9 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
     let as_sent = source.now().map_err(here)?;
     let change = source.state.change_to(&as_sent);
     let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
-    let is_late = seen.size.is_some() && !job.verify && !job.preserve && !dest.remote.session().is_near();
-    let fh = &part.node.fh;
+    let is_far = !dest.remote.session().is_near() && !dest.remote.handles_follow_names();
+    let is_late = seen.size.is_some() && !job.verify && !job.preserve && is_far;
+    let fh = &part.node().fh;
     let look = if is_set || is_late {
         None
     } else {
@@ -265,12 +292,14 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
         return Ok(Sent::default());
     }
     let (tell, told) = oneshot::channel();
-    let mut tell = Some(tell).filter(|_| is_free && is_whole && !job.verify && !job.preserve);
+    let is_early = is_free && is_whole && !job.verify && !job.preserve && !part.remote.handles_follow_names();
+    let mut tell = Some(tell).filter(|_| is_early);
+    let uncounted = AtomicU64::new(missing.iter().map(|range| range.end - range.start).sum());
     let sending = async {
         // Whatever becomes of this, nobody waits for the word in vain.
         let all_sent = tell.take();
         let mut sending = Sending::begin(job, source, part).await?;
-        sending.uncounted = missing.iter().map(|range| range.end - range.start).sum();
+        sending.uncounted = Some(&uncounted);
         sending.all_sent = all_sent;
         sending.send(missing).await
     };
@@ -282,6 +311,11 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) 
     match tokio::join!(sending, naming) {
         // Whether it has its name is not known, so what is noted of it stays.
         (Err(e), Err(lost)) if exit::is_lost(&lost) && !exit::is_lost(&e) => Err(lost),
+        (Err(e), Ok(Some(_))) if has_lost_handle(&e) && part.find_renamed().await?.is_some() => {
+            let mut sending = Sending::begin(job, source, part).await?;
+            sending.uncounted = Some(&uncounted);
+            Ok(Sent { seen: sending.send(part.missing(source.identity().size())).await?, named: None })
+        }
         (seen, named) => Ok(Sent { seen: seen?, named: named? }),
     }
 }
@@ -308,7 +342,7 @@ struct Sending<'a> {
     part: &'a RemotePart,
     limits: Limits,
     /// Bytes that have not been counted. What the server lost and gets again does not count again.
-    uncounted: u64,
+    uncounted: Option<&'a AtomicU64>,
     /// Told when the copy may get its name.
     all_sent: Option<oneshot::Sender<()>>,
     /// What the server has not on its disk yet.
@@ -320,11 +354,11 @@ impl<'a> Sending<'a> {
         let limits = part.remote.limits().await?;
         job.kept.go_on().await;
         let (file, at_risk) = (&source.file, job.kept.at_risk());
-        Ok(Sending { job, file, part, limits, uncounted: 0, all_sent: None, at_risk })
+        Ok(Sending { job, file, part, limits, uncounted: None, all_sent: None, at_risk })
     }
 
     async fn send(mut self, ranges: Vec<Range<u64>>) -> Result<Written, ClientError> {
-        let (session, fh) = (self.part.remote.session(), self.part.node.fh.clone());
+        let (session, fh) = (self.part.remote.session(), self.part.node().fh.clone());
         let sent = client::send(session, fh, ranges, self.limits, &mut self).await?;
         // Nothing more can be done for it.
         drop(self);
@@ -342,9 +376,10 @@ impl Progress for Sending<'_> {
     }
 
     fn sent(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.uncounted);
-        self.uncounted -= bytes;
-        self.job.progress.add(bytes);
+        let Some(uncounted) = self.uncounted else { return };
+        let left = uncounted.load(Ordering::Relaxed);
+        uncounted.store(left.saturating_sub(bytes), Ordering::Relaxed);
+        self.job.progress.add(bytes.min(left));
     }
 
     fn stable(&mut self, pieces: Vec<Range<u64>>) -> io::Result<()> {

@@ -1,0 +1,91 @@
+//! Names that some file system may take for one.
+//!
+//! Whether one does is for [`JustCreated`](super::just_created::JustCreated) to find out. It compares a copy with what
+//! was created before it, so two copies whose names may be one must not be made at the same time.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use icu_normalizer::DecomposingNormalizerBorrowed;
+
+/// Those entries whose names are like no other's, and groups of the others.
+pub(crate) struct Grouped<T> {
+    pub(crate) alone: Vec<T>,
+    pub(crate) groups: Vec<Vec<T>>,
+}
+
+/// Groups the entries of one directory by what their names have in common. The order is kept.
+pub(crate) fn group<T>(entries: Vec<T>, name: impl Fn(&T) -> Vec<u8>) -> Grouped<T> {
+    let keys: Vec<u64> = entries.iter().map(|entry| skeleton(&name(entry))).collect();
+    let mut counts: HashMap<u64, u32> = HashMap::with_capacity(keys.len());
+    keys.iter().for_each(|key| *counts.entry(*key).or_default() += 1);
+    let mut grouped = Grouped { alone: Vec::with_capacity(counts.len()), groups: Vec::new() };
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    for (key, entry) in keys.into_iter().zip(entries) {
+        if counts.get(&key) == Some(&1) {
+            grouped.alone.push(entry);
+            continue;
+        }
+        let place = *places.entry(key).or_insert(grouped.groups.len());
+        match grouped.groups.get_mut(place) {
+            Some(group) => group.push(entry),
+            None => grouped.groups.push(vec![entry]),
+        }
+    }
+    grouped
+}
+
+/// A hash of the letters and digits of a name without case, accents and compatibility forms: equal for all names that
+/// some file system takes for one (NTFS, exFAT, vfat, APFS, HFS+, ext4, ZFS, and servers that replace characters), and
+/// for some that none does.
+fn skeleton(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if name.is_ascii() {
+        let letters = name.iter().filter(|b| b.is_ascii_alphanumeric());
+        letters.for_each(|b| char::from(b.to_ascii_lowercase()).hash(&mut hasher));
+        return hasher.finish();
+    }
+    let name = String::from_utf8_lossy(name);
+    let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize_iter(name.chars());
+    // Twice, for the capital sharp s has the small one for its lower case, and that has SS for its upper case.
+    let folded = decomposed.flat_map(char::to_lowercase).flat_map(char::to_uppercase).flat_map(char::to_lowercase);
+    folded.filter(|c| c.is_alphanumeric()).for_each(|c| c.hash(&mut hasher));
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_file_system_folds_are_in_one_group() {
+        for (one, other) in [
+            ("README", "readme"),
+            ("\u{e9}", "e\u{301}"),
+            ("\u{c9}", "e\u{301}"),
+            ("stra\u{df}e", "STRASSE"),
+            ("\u{1e9e}", "ss"),
+            ("\u{3c2}", "\u{3a3}"),
+            ("\u{212a}", "k"),
+            ("\u{17f}", "S"),
+            ("\u{fb01}le", "FILE"),
+            ("a\u{ad}b\u{200d}", "ab"),
+            ("a.", "a"),
+            ("a ", "a"),
+            ("a:b", "a?b"),
+            ("\u{ac00}", "\u{1100}\u{1161}"),
+            ("\u{390}", "\u{3b9}\u{308}\u{301}"),
+        ] {
+            assert_eq!(skeleton(one.as_bytes()), skeleton(other.as_bytes()), "{one} {other}");
+        }
+        for (one, other) in [("a", "b"), ("\u{e9}", "a"), ("\u{65e5}", "\u{672c}"), ("1", "2")] {
+            assert_ne!(skeleton(one.as_bytes()), skeleton(other.as_bytes()), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn entries_keep_their_order_alone_and_in_groups() {
+        let Grouped { alone, groups } = group(vec!["b", "X", "A", "c", "x", "a"], |name| name.as_bytes().to_vec());
+        assert_eq!((alone, groups), (vec!["b", "c"], vec![vec!["X", "x"], vec!["A", "a"]]));
+    }
+}
