@@ -22,7 +22,6 @@ const PACKAGES: &[(&str, &str)] = &[
     ("lftp", "its client"),
     ("qemu-system-x86", "a guest with the Linux kernel's NFS client"),
     ("busybox-static", "the programs in it"),
-    ("ntfs-3g", "a file system whose names are case-insensitive"),
     ("git", "work for that client"),
     ("make", "more of it"),
     ("pkg-config", "how C programs find libatp"),
