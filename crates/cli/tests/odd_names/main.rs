@@ -111,14 +111,14 @@ fn upload_of_a_tree_to_a_folding_server_loses_nothing_unseen() {
 }
 
 #[test]
-fn resumed_upload_to_a_folding_server_does_not_take_one_for_the_other() {
+fn repeated_upload_to_a_folding_server_loses_nothing_unseen() {
     let p = Place::new();
     for name in ["README", "readme"] {
         fs::write(p.here(name), "same").unwrap();
         fs::File::open(p.here(name)).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     }
     let (_serving, url) = serve(folding(), "?proto=tcp");
-    for flags in [&["-q"][..], &["-q", "--resume"], &["-q", "--resume", "--verify"]] {
+    for flags in [&["-q"][..], &["-q", "--resume"], &["-q", "--resume", "--verify"], &["-q", "-n"]] {
         let out = p.run(&[&["cp"][..], flags, &["README", "readme", &url]].concat());
         names_both(&out, "README", "readme");
     }
@@ -196,7 +196,7 @@ fn copies_to_ntfs(p: &Place) {
     let out = p.run(&["cp", "-q", &s.url("/README"), &s.url("/readme"), "disk"]);
     names_both(&out, "README", "readme");
     assert_eq!(fs::read(p.here("disk/README")).unwrap(), b"README");
-    for flags in [&["--verify"][..], &["--resume"]] {
+    for flags in [&["--verify"][..], &["--resume"], &["-n"]] {
         let out = p.run(&[&["cp", "-r", "--json"][..], flags, &[&s.url("/t"), "disk"]].concat());
         for (one, other) in [("AA", "aa"), ("Bb", "bB"), ("Dir", "dir"), ("Mixed", "mixed")] {
             names_both(&out, one, other);
