@@ -19,14 +19,18 @@ use crate::cmd::{self, Result};
 const WAITING: &[&[&str]] = &[
     &["emulate", "errors", "odd_servers", "wireless_real"],
     &[
+        "copy_flags",
         "interop",
         "kill9",
         "known_servers",
         "link",
+        "odd_names",
         "parts",
         "paths",
         "recovery",
+        "send_places",
         "send_recv",
+        "stopped",
         "terminal",
         "trees",
         "unread",
