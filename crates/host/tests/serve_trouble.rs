@@ -238,15 +238,16 @@ fn large_requests_of_many_connections_wait_and_all_pass() {
     let mut clients: Vec<Tcp> = (0..8).map(|_| Tcp::connect(addr)).collect();
     let root = clients[0].mount("/");
     let fh = clients[0].create(&root, "f");
-    let message = nfs_message(xid(), &write(&fh, Bytes::from(vec![1; 1 << 20])));
-    let record = [&mark(message.len())[..], &message].concat();
-    let (first, second) = record.split_at(200 << 10);
+    let data = Bytes::from(vec![1; 1 << 20]);
     std::thread::scope(|scope| {
         for tcp in &mut clients {
+            let message = nfs_message(xid(), &write(&fh, data.clone()));
             scope.spawn(move || {
+                let record = [&mark(message.len())[..], &message].concat();
+                let (first, second) = record.split_at(200 << 10);
                 tcp.send_raw(first);
                 tcp.send_raw(second);
-                tcp.receive();
+                assert_eq!(tcp.receive()[..4], message[..4]);
             });
         }
     });

@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
 use remora_wire::record::RecordReader;
+use rustix::io::ioctl_fionread;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -31,7 +32,7 @@ use super::outbox::{Flow, Outbox};
 use crate::clock::timeout;
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
-/// their own. Of a larger one as much must be here before the connection takes room for it.
+/// their own. Of a larger one as much must have arrived before the connection takes room for it.
 const SCRATCH: usize = 16 << 10;
 /// The send buffer of the system for a peer that may use no export, in bytes: refusals that it does not read.
 const STRANGER_SEND_BUFFER: usize = 16 << 10;
@@ -312,18 +313,28 @@ impl Inbound {
         }
     }
 
-    /// Takes room for a record larger than [`SCRATCH`] when so much of it is here: once, so a record in fragments, whose
+    /// Takes room for a record larger than [`SCRATCH`] when so much of it has arrived: once, so a record in fragments, whose
     /// end is not known, gets as much as any may have. The wait is not the client's fault, so
     /// it does not count against its patience.
     async fn make_room(&mut self, connection: &Connection, hub: &Hub) {
         let whole = self.whole();
-        if whole <= SCRATCH || self.reader.held() < SCRATCH || self.room.is_some() {
+        if whole <= SCRATCH || self.room.is_some() || self.arrived() < SCRATCH {
             return;
         }
         let began = hub.clock.now();
         let bytes = if self.in_fragments() { self.max } else { whole };
         self.room = Some(hub.admission.receive(&connection.share, bytes).await);
         self.partial_since = self.partial_since.map(|since| since + hub.clock.now().since(began));
+    }
+
+    /// Bytes that have arrived, those included that the socket still has.
+    fn arrived(&self) -> usize {
+        let held = self.reader.held();
+        match held < SCRATCH {
+            // If this fails the bytes count when they are here.
+            true => held + ioctl_fionread(self.socket.as_ref()).unwrap_or(0) as usize,
+            false => held,
+        }
     }
 
     /// Whether the record at the front has more than one fragment.
