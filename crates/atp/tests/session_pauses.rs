@@ -118,7 +118,7 @@ fn transfer_after_small_objects_runs_at_the_link_rate() {
 
 /// The first gap makes the first estimate, and the estimate recovers at once if that gap was a pause of the receiver.
 #[test]
-fn transfer_after_a_pause_in_its_first_burst_runs_at_the_link_rate() {
+fn transfer_after_pause_in_first_burst_runs_at_link_rate() {
     for coalesced in [Duration::ZERO, MS / 10] {
         for pause in [MS, 5 * MS, 30 * MS, 200 * MS] {
             let mut world = World::pair(7, Link::new(100_000_000, MS / 20));

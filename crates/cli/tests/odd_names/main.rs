@@ -243,7 +243,7 @@ fn upload_to_a_server_whose_handles_follow_names_is_whole() {
 }
 
 #[test]
-fn tree_on_a_server_whose_handles_follow_names_is_copied_and_moved() {
+fn tree_on_a_path_handle_server_is_copied_and_moved() {
     let p = Place::new();
     fs::create_dir_all(p.here("t/sub")).unwrap();
     for name in ["t/a", "t/b", "t/sub/c"] {
@@ -266,7 +266,7 @@ fn tree_on_a_server_whose_handles_follow_names_is_copied_and_moved() {
 
 /// The reply to RENAME is lost, and the server does not know the call when it comes again.
 #[test]
-fn rename_that_is_done_twice_on_a_server_whose_handles_follow_names() {
+fn rename_done_twice_on_a_path_handle_server_is_recognised() {
     let p = Place::new();
     let fs = Arc::new(OddFs { ids_follow_names: true, forgets_renames: true, ..OddFs::new() });
     let (_serving, url) = serve(fs.clone(), "?proto=tcp");

@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_that_closes_idle_connections_and_after_each_reply_is_used() {
+    async fn server_closing_idle_and_answered_connections_is_used() {
         let (shared, seen) = client_of(1, Duration::from_millis(50)).await;
         for _ in 0..3 {
             get(shared.clone()).await;

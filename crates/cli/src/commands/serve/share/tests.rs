@@ -250,7 +250,7 @@ fn notes_name_whom_the_exports_squash_and_the_flag() {
 }
 
 #[test]
-fn local_users_claims_are_told_unless_ports_or_squashing_stop_them() {
+fn uid_claims_are_told_unless_ports_or_squashing_stop_them() {
     use super::super::announce::claims;
     use remora_server::Squash;
     use rustix::process::Uid;
