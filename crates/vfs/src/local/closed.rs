@@ -41,7 +41,8 @@ struct Held {
 }
 
 impl Closed {
-    /// Those of `paths` that are in the export of `dir`, which is open as `root`. One that is not there is not meant.
+    /// Those of `paths` that are in the export of `dir`, which is open as `root`. Skips a path that does not exist, and
+    /// one that this process may not search: a server without root's rights cannot lead its clients there either.
     pub(super) fn find(paths: &[PathBuf], dir: &Path, root: &OwnedFd) -> io::Result<Closed> {
         let dir = dir.canonicalize()?;
         let mut closed = Closed::default();
@@ -49,7 +50,7 @@ impl Closed {
         for path in paths {
             closed.way.extend(way(&std::path::absolute(path)?, fsid)?);
             let path = match path.canonicalize() {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
                 path => path?,
             };
             if let Some(fd) = open(&path, &dir, root)? {
@@ -88,7 +89,7 @@ fn open(path: &Path, dir: &Path, root: &OwnedFd) -> io::Result<Option<OwnedFd>> 
     }
 }
 
-/// The inode numbers of what `path` leads through to its end, as far as it is there, on the file system `fsid`.
+/// The inode numbers of what `path` leads through, as far as this process can follow it, on the file system `fsid`.
 fn way(path: &Path, fsid: u64) -> io::Result<Vec<u64>> {
     let names = |path: &Path| path.components().map(|c| c.as_os_str().to_owned()).collect::<VecDeque<OsString>>();
     let (mut todo, mut at, mut links, mut way) = (names(path), PathBuf::from("/"), 0, Vec::new());
@@ -99,7 +100,7 @@ fn way(path: &Path, fsid: u64) -> io::Result<Vec<u64>> {
             Some(Component::Normal(name)) => {
                 let next = at.join(name);
                 let found = match stat::at(CWD, next.as_os_str().as_bytes()) {
-                    Err(Errno::NOENT | Errno::NOTDIR) => break,
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => break,
                     found => found?,
                 };
                 if found.attr.fsid == fsid {
