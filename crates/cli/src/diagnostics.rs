@@ -25,9 +25,14 @@ pub(crate) struct Diagnostics {
     dropped: ErrorCounter,
 }
 
-/// Starts to write what `RUST_LOG` asks for, else what so many `-v` do; `None` if neither is there.
+/// Starts to write what `RUST_LOG` asks for, else what so many `-v` do; `None` if neither is there. Ignores a filter
+/// that it cannot read, and says so: the variable may be meant for other programs.
 pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
-    let Some(filter) = filter(env::var(VARIABLE).ok().as_deref(), verbosity)? else { return Ok(None) };
+    let wanted = filter(env::var(VARIABLE).ok().as_deref(), verbosity).or_else(|why| {
+        out::say(format_args!("remora: ignoring {why}"));
+        filter(None, verbosity)
+    });
+    let Some(filter) = wanted.map_err(Error::Usage)? else { return Ok(None) };
     let cannot = Error::local("standard error");
     // A file of its own: a reader who does not read holds no lock that messages need.
     let file = match io::stderr().as_fd().try_clone_to_owned() {
@@ -46,14 +51,14 @@ pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
     Ok(Some(Diagnostics { writer: Some(guard), dropped }))
 }
 
-fn filter(variable: Option<&str>, verbosity: u8) -> Result<Option<EnvFilter>> {
+fn filter(variable: Option<&str>, verbosity: u8) -> std::result::Result<Option<EnvFilter>, String> {
     let directives = match (variable.filter(|text| !text.is_empty()), verbosity) {
         (Some(text), _) => text,
         (None, 0) => return Ok(None),
         (None, 1) => "remora=debug",
         (None, _) => "remora=trace,noq_proto=debug",
     };
-    EnvFilter::builder().parse(directives).map(Some).map_err(|e| Error::Usage(format!("{VARIABLE}={directives}: {e}")))
+    EnvFilter::builder().parse(directives).map(Some).map_err(|e| format!("{VARIABLE}={directives}: {e}"))
 }
 
 impl Drop for Diagnostics {
@@ -83,6 +88,6 @@ mod tests {
         assert_eq!(shown(None, 1).as_deref(), Some("remora=debug"));
         assert_eq!(shown(None, 9).as_deref(), Some("noq_proto=debug,remora=trace"));
         assert_eq!(shown(Some("remora_host=info"), 2).as_deref(), Some("remora_host=info"));
-        assert!(filter(Some("remora=loudly"), 0).unwrap_err().to_string().starts_with("RUST_LOG=remora=loudly: "));
+        assert!(filter(Some("remora=loudly"), 0).unwrap_err().starts_with("RUST_LOG=remora=loudly: "));
     }
 }

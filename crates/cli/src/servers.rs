@@ -21,6 +21,8 @@ use crate::silence::{Watch, until_answered, until_mounted};
 
 /// How long a server's first answer is waited for, unless `--timeout` says.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(30);
+/// The time between two tries to mount from a server that is being restarted.
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
 /// What was begun on a server that is not the one that was meant is waited for no longer.
 const UNDO_WITHIN: Duration = Duration::from_secs(2);
 /// The most groups that AUTH_SYS names.
@@ -284,10 +286,28 @@ impl Servers {
     ) -> Result<(String, Remote), ClientError> {
         let asked = paths.first().cloned().unwrap_or_default();
         let at = self.pinned(&target);
-        let mounted = client::mount_first(&at, &paths, self.options(self.mount_patience(&target))).await?;
+        let mounted = self.mount_first(&target, &at, &paths).await?;
         let (found, remote) = self.settle(&at, path, paths, mounted, wanted).await?;
         self.roots.note(&target, &found, remote.session());
         Ok((found.clone(), self.take(target, found, asked, remote)))
+    }
+
+    /// Mounts the first of `paths` that there is `at` the address of `target`. A server that has answered before and is
+    /// being restarted is waited for, unless there is a limit.
+    async fn mount_first(
+        &self,
+        target: &Target,
+        at: &Target,
+        paths: &[String],
+    ) -> Result<client::Mounted, ClientError> {
+        let patience = self.mount_patience(target);
+        let outlives_restarts = patience.is_none() && self.has_answered(target);
+        loop {
+            match client::mount_first(at, paths, self.options(patience)).await {
+                Err(e) if outlives_restarts && e.is_restart() => tokio::time::sleep(RESTART_PAUSE).await,
+                done => return done,
+            }
+        }
     }
 
     /// `target` at the address where it was found before, if it was: a name may lead to another one the next time.
@@ -369,8 +389,11 @@ impl Servers {
 
     /// How long mounting may take: a server that has answered this command before is waited for without limit.
     fn mount_patience(&self, target: &Target) -> Option<Duration> {
-        let has_answered = self.mounted.iter().any(|m| m.target == *target);
-        patience(self.link.timeout, has_answered)
+        patience(self.link.timeout, self.has_answered(target))
+    }
+
+    fn has_answered(&self, target: &Target) -> bool {
+        self.mounted.iter().any(|m| m.target == *target)
     }
 
     fn options(&self, patience: Option<Duration>) -> Options {

@@ -26,7 +26,7 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
     let size = source.attr.size;
     if let Some(meta) = fs::symlink_metadata(dest).ok().filter(|_| job.no_clobber) {
         note_found(&job.created, &meta);
-        job.progress.skip(size);
+        job.progress.pass_over(size);
         job.leave(dest.display());
         return Ok(());
     }

@@ -49,7 +49,9 @@ fn skeleton(name: &[u8]) -> u64 {
     let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize_iter(name.chars());
     // Twice, for the capital sharp s has the small one for its lower case, and that has SS for its upper case.
     let folded = decomposed.flat_map(char::to_lowercase).flat_map(char::to_uppercase).flat_map(char::to_lowercase);
-    folded.filter(|c| c.is_alphanumeric()).for_each(|c| c.hash(&mut hasher));
+    // Hangul fillers are letters that casefold ignores (Default_Ignorable_Code_Point).
+    let is_filler = |c: char| matches!(c, '\u{115f}' | '\u{1160}');
+    folded.filter(|c| c.is_alphanumeric() && !is_filler(*c)).for_each(|c| c.hash(&mut hasher));
     hasher.finish()
 }
 
@@ -70,6 +72,7 @@ mod tests {
             ("\u{17f}", "S"),
             ("\u{fb01}le", "FILE"),
             ("a\u{ad}b\u{200d}", "ab"),
+            ("a\u{115f}\u{3164}", "a"),
             ("a.", "a"),
             ("a ", "a"),
             ("a:b", "a?b"),

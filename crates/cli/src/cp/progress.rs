@@ -42,6 +42,8 @@ struct Shared {
     done: AtomicU64,
     /// Bytes that were there before; they do not count as speed.
     before: AtomicU64,
+    /// Bytes of those that are not copied, nor compared.
+    passed_over: AtomicU64,
     /// Bytes in holes, which are not copied.
     in_holes: AtomicU64,
     /// Files found so far, and those that have been dealt with.
@@ -86,6 +88,7 @@ impl Progress {
             total: AtomicU64::new(0),
             done: AtomicU64::new(0),
             before: AtomicU64::new(0),
+            passed_over: AtomicU64::new(0),
             in_holes: AtomicU64::new(0),
             files: AtomicU64::new(0),
             files_done: AtomicU64::new(0),
@@ -172,6 +175,12 @@ impl Progress {
         self.shared.done.load(Ordering::Relaxed)
     }
 
+    /// A file of so many bytes stays as it is at the destination.
+    pub(crate) fn pass_over(&self, bytes: u64) {
+        self.shared.passed_over.fetch_add(bytes, Ordering::Relaxed);
+        self.skip(bytes);
+    }
+
     /// Bytes that were there before.
     pub(crate) fn before(&self) -> u64 {
         self.shared.before.load(Ordering::Relaxed)
@@ -233,7 +242,8 @@ impl Shared {
         let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let found = get(&self.total);
         let total = found.saturating_sub(get(&self.before)).saturating_sub(get(&self.in_holes));
-        let to_compare = get(&self.to_compare).max(if self.compares_all { found } else { 0 });
+        let compared_max = if self.compares_all { found.saturating_sub(get(&self.passed_over)) } else { 0 };
+        let to_compare = get(&self.to_compare).max(compared_max);
         let mut pace = Pace {
             done: get(&self.done).min(total),
             total,

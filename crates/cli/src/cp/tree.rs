@@ -81,8 +81,12 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, po
                 count(&job.counts.directories);
                 let attr = is_copy.then(|| dir.node.attr.clone());
                 finished.push(Filled { path: dir.dest.clone(), attr, depth: dir.depth });
+                let below = dir.dest.strip_prefix(&root).unwrap_or(Path::new(""));
                 for (name, e) in unknown {
-                    job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
+                    // It may be a file or a directory.
+                    if [false, true].iter().any(|is_dir| job.filter.takes_in(below, &name, *is_dir)) {
+                        job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
+                    }
                 }
                 entries
             }

@@ -96,13 +96,17 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     };
     if let Some(old) = &old {
         check_replaceable(job, source, old, &dest.url)?;
-        if job.no_clobber {
+        let may_be_begun = (job.resume || job.no_clobber) && RemotePart::may_be_begun(source, dest, old);
+        if job.no_clobber && !may_be_begun {
             note_found(job, old, dest);
-            job.progress.skip(identity.size());
+            job.progress.pass_over(identity.size());
             job.leave(&dest.url);
             return Ok(());
         }
-        let may_be_whole = job.resume && !RemotePart::may_be_begun(source, dest, old);
+        if job.no_clobber && !job.resume {
+            return Err(Error::refused(&dest.url, "is an unfinished copy; --resume completes it"));
+        }
+        let may_be_whole = job.resume && !may_be_begun;
         if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
             RemotePart::forget_begun(source, dest, old);
             note_found(job, old, dest);
@@ -151,9 +155,13 @@ pub(super) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str)
 
 /// Takes note of what is left as it is. A file with several names may be meant by each of them.
 pub(super) fn note_found(job: &Job, old: &Node, dest: &Destination) {
-    if old.attr.nlink <= 1 {
-        job.created.note_named(old, &dest.name);
+    if old.attr.nlink > 1 {
+        return;
     }
+    match dest.may_fold {
+        true => job.created.note_named(old, &dest.name),
+        false => job.created.note(FileKey::of_handle(old)),
+    };
 }
 
 /// Takes note of what has its final name now.

@@ -85,8 +85,15 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
 /// Takes the datagrams that have come, [`TAKE_MAX`] at most; whether there were any.
 fn take_datagrams(shared: &Shared, way: &mut Roaming, peer: Peer, buffer: &mut [u8]) -> bool {
     for taken in 0..TAKE_MAX {
-        let Ok(n) = way.socket.try_recv(buffer) else { return taken > 0 };
-        take(shared, peer, Bytes::copy_from_slice(buffer.get(..n).unwrap_or_default()));
+        match way.socket.try_recv(buffer) {
+            Ok(n) => take(shared, peer, Bytes::copy_from_slice(buffer.get(..n).unwrap_or_default())),
+            Err(e) => {
+                if e.kind() == io::ErrorKind::ConnectionRefused {
+                    refused(shared);
+                }
+                return taken > 0;
+            }
+        }
     }
     true
 }
@@ -509,9 +516,10 @@ mod tests {
             asking.join_all().await;
             let [connections, nulls, requests] =
                 [&seen.connections, &seen.nulls, &seen.requests].map(|counter| counter.load(Relaxed));
-            // Where each connection brings replies beside that to its NULL it goes on to begin with one.
-            let nulls_max = if replies == 1 { 3 } else { connections };
-            assert!(nulls <= nulls_max && requests <= 33 && connections <= 36, "{connections} {nulls} {requests}");
+            // Where each connection brings replies beside that to its NULL it goes on to begin with one. On a busy
+            // machine a NULL and a request may be sent again.
+            let nulls_max = if replies == 1 { connections / 2 } else { connections };
+            assert!(nulls <= nulls_max && (30..60).contains(&requests), "{connections} {nulls} {requests}");
         }
     }
 
@@ -522,9 +530,12 @@ mod tests {
             get(shared.clone()).await;
             let before = seen.connections.load(Relaxed);
             // It is connected anew, and that connection is closed, too.
-            while seen.connections.load(Relaxed) < before + 3 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let reconnected = async {
+                while seen.connections.load(Relaxed) < before + 3 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), reconnected).await.expect("new connections");
         }
     }
 

@@ -7,6 +7,7 @@ use remora_atp::session::Refusal;
 use remora_client::{Busy, Failure, TransferError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
+use remora_wire::rpc::Outcome;
 
 use crate::atp::AtpError;
 
@@ -141,6 +142,16 @@ impl ClientError {
         match self {
             ClientError::Status(s) => Some(*s),
             _ => None,
+        }
+    }
+
+    /// Whether this is what a server answers while it is started again: its port is closed, or its portmapper does not
+    /// know the program yet.
+    pub fn is_restart(&self) -> bool {
+        match self {
+            ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::ConnectionRefused,
+            ClientError::Rpc(failure) => matches!(failure, Failure::Rpc(Outcome::ProgUnavail)),
+            _ => false,
         }
     }
 }

@@ -492,11 +492,9 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn mounted_server_without_limit_outlives_a_silence() {
-        let options = || Options {
-            config: Config { give_up: Some(Duration::from_millis(200)), ..options().config },
-            ..options()
-        };
-        for (late, patience) in [(Duration::MAX, options().config.give_up), (Duration::from_secs(1), None)] {
+        let options =
+            || Options { config: Config { give_up: Some(Duration::from_secs(2)), ..options().config }, ..options() };
+        for (late, patience) in [(Duration::MAX, options().config.give_up), (Duration::from_secs(4), None)] {
             let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
             let target = Target::parse(&format!("nfs://{}/?proto=udp", socket.local_addr().unwrap())).unwrap();
             tokio::spawn(serve_late(socket, late));

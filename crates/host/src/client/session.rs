@@ -378,7 +378,11 @@ impl Session {
 
     /// For a server that asks for patience.
     pub(super) fn later(&self) -> Later {
-        Later::new(self.shared().lock().core.patience()).counted_by(&self.line)
+        let state = self.shared().lock();
+        // What asks for patience has answered.
+        let patience = state.later_patience.unwrap_or_else(|| state.core.patience());
+        drop(state);
+        Later::new(patience).counted_by(&self.line)
     }
 
     /// How long the server has done nothing but ask to try again later (NFS3ERR_JUKEBOX).

@@ -159,7 +159,7 @@ fn take_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), String> {
     let found = text.split_once("://[").and_then(|(scheme, rest)| {
         let (address, path) = rest.split_once(']')?;
         let (ip, zone) = address.split_once('%')?;
-        Some((scheme, ip, zone, path))
+        (!scheme.contains('/')).then_some((scheme, ip, zone, path))
     });
     let Some((scheme, ip, zone, path)) = found else { return Ok((text.into(), None)) };
     // `%25` alone is the interface of that number.
