@@ -19,14 +19,19 @@ mod send;
 mod tally;
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use remora_base::Rate;
+use remora_base::{Rate, Time};
 
 pub use pace::Law;
 pub use receive::{RUNS_MAX, Run, Runs, listen, receive};
 pub use send::{Sent, connect, send};
 pub use tally::Carried;
+
+/// The time since `began`, standstills of this process included: a load is offered in real time.
+fn elapsed(began: Instant) -> Time {
+    Time::ZERO + began.elapsed()
+}
 
 /// The smallest payload: a run's name, a number and a time, in bytes.
 pub const PAYLOAD_MIN: usize = datagram::DATA_MIN;

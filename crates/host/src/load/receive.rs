@@ -5,15 +5,14 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use remora_base::Time;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::datagram::{Datagram, REPORT_BYTES, decode, encode};
 use super::tally::{Carried, Tally};
-use super::{ANSWER_MAX, PAYLOAD_MAX};
-use crate::Clock;
+use super::{ANSWER_MAX, PAYLOAD_MAX, elapsed};
 
 /// Runs that are remembered; a new one takes the place of the one that was silent for longest.
 pub const RUNS_MAX: usize = 64;
@@ -126,7 +125,7 @@ pub fn listen(at: SocketAddr) -> io::Result<UdpSocket> {
 /// Counts what comes to a [listening](listen) socket until `stop` is set. `ended` hears of each run
 /// once when its sender says that it is over.
 pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: impl FnMut(Run)) -> io::Result<()> {
-    let clock = Clock::start();
+    let began = Instant::now();
     let mut buffer = vec![0; PAYLOAD_MAX];
     while !stop.load(Ordering::Acquire) {
         let (n, from) = match socket.recv_from(&mut buffer) {
@@ -135,7 +134,7 @@ pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: im
             Err(e) if is_passing(&e) => continue,
             Err(e) => return Err(e),
         };
-        let now = clock.now();
+        let now = elapsed(began);
         match buffer.get(..n).and_then(decode) {
             Some((run, Datagram::Data { number, sent })) => {
                 runs.with(|inner| inner.count((run, from), now).take(now, number, sent, n));

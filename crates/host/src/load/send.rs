@@ -12,8 +12,7 @@ use remora_base::Time;
 use super::datagram::{DATA_MIN, Datagram, REPORT_BYTES, decode, encode};
 use super::pace::Pace;
 use super::tally::Carried;
-use super::{ANSWER_MAX, Plan};
-use crate::Clock;
+use super::{ANSWER_MAX, Plan, elapsed};
 
 /// A packet that would be later than this is not sent: a load that has been held up shall not come
 /// as a flood afterwards.
@@ -99,17 +98,17 @@ pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Se
         late_max: Duration::ZERO,
         carried: None,
     };
-    let clock = Clock::start();
+    let began = Instant::now();
     let end = Time::ZERO + plan.duration;
     let mut pace = Pace::new(plan);
     let mut buffer = vec![0; plan.payload.max(DATA_MIN)];
     loop {
         let due = pace.next();
-        if !wait(&clock, due.min(end), stop) || due >= end {
+        if !wait(began, due.min(end), stop) || due >= end {
             break;
         }
         sent.offered += 1;
-        let now = clock.now();
+        let now = elapsed(began);
         let late = now.since(due);
         if late > LATE_MAX {
             sent.skipped += 1;
@@ -123,18 +122,18 @@ pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Se
             false => sent.refused += 1,
         }
     }
-    sent.took = clock.now().since(Time::ZERO);
+    sent.took = began.elapsed();
     sent.carried = ask(socket, plan.run, sent.sent, ANSWER_MAX, stop)?;
     Ok(sent)
 }
 
 /// Waits until `due`; false when it is not worth while because of `stop`.
-fn wait(clock: &Clock, due: Time, stop: &AtomicBool) -> bool {
+fn wait(began: Instant, due: Time, stop: &AtomicBool) -> bool {
     loop {
         if stop.load(Ordering::Acquire) {
             return false;
         }
-        let left = due.since(clock.now());
+        let left = due.since(elapsed(began));
         if left.is_zero() {
             return true;
         }

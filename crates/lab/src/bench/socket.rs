@@ -1,6 +1,6 @@
 //! The two kinds of sockets, with many messages in each system call.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -8,6 +8,9 @@ use std::time::Duration;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use remora_client::Transport;
 use remora_host::reserved;
+use remora_wire::nfs3::{PROGRAM, Proc, VERSION};
+use remora_wire::record::mark;
+use remora_wire::rpc::{CallHeader, OpaqueAuth};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg, sendmsg, sockopt};
 
@@ -20,6 +23,8 @@ use super::records::Records;
 pub(super) const TURN: Duration = Duration::from_millis(50);
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long the call over TCP before datagrams may take.
+const PROOF_MAX: Duration = Duration::from_secs(1);
 /// Pieces in one system call; Linux takes 1024.
 const SLICES_MAX: usize = 256;
 /// Datagrams in one system call.
@@ -125,7 +130,21 @@ fn stream(server: SocketAddr) -> io::Result<Socket> {
     Ok(Socket::Stream(socket, Box::default()))
 }
 
+/// Calls NULL over TCP. `remora serve` sends little over UDP to an address that it has not heard over TCP.
+fn prove_address(server: SocketAddr) -> io::Result<()> {
+    let none = OpaqueAuth::none();
+    let mut call = Vec::new();
+    CallHeader { xid: 1, prog: PROGRAM, vers: VERSION, proc: Proc::Null as u32, cred: none.clone(), verf: none }
+        .encode(&mut call);
+    let mut socket = reserved::stream(server, PROOF_MAX)?;
+    socket.set_read_timeout(Some(PROOF_MAX))?;
+    socket.write_all(&[&mark(call.len())[..], &call].concat())?;
+    socket.read_exact(&mut [0; 4])
+}
+
 fn datagram(server: SocketAddr, batch: usize) -> io::Result<Socket> {
+    // Best effort: there are servers without TCP.
+    let _ = prove_address(server);
     let socket = reserved::datagrams(server)?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(TURN))?;
