@@ -54,7 +54,7 @@ async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
     };
     download(&session, fh, 0..data.len() as u64, LIMITS, sink).await.unwrap();
     assert!(copy[..] == data[..], "the copy differs");
-    assert!(again.is_some() && (gateway.report)().calls > 50);
+    assert!(again.is_some() && (gateway.report)().calls >= 8);
 }
 
 /// An endpoint of the mobile's, and the gateway as it sees it.
