@@ -48,7 +48,7 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Execute a call.
-    Nfs { caller: Caller, call: nfs3::Call, form: Form },
+    Nfs { caller: Caller, call: nfs3::Call, form: Form, listing_verf: [u8; 8] },
     /// Find the handle of a path, for clients of this version.
     Mount { caller: Caller, path: Bytes, version: Version },
     /// Ask for the times of an object, for the duplicate request cache.
@@ -162,7 +162,7 @@ impl Job {
     /// Does it, but for the flushes that it may share with other jobs.
     pub fn start(&self) -> Started {
         match &self.work {
-            Work::Nfs { caller, call, form } if self.durability.waits(call) || call.changes_names() => {
+            Work::Nfs { caller, call, form, .. } if self.durability.waits(call) || call.changes_names() => {
                 let ledger = Arc::<Ledger>::default();
                 let exec = Exec { ledger: Some(ledger.clone()), ..self.exec(caller, form.version()) };
                 let answer = self.run_nfs(&exec, call, *form);
@@ -176,8 +176,9 @@ impl Job {
                     None => Started::Done(answer),
                 }
             }
-            Work::Nfs { caller, call, form } => {
-                Started::Done(self.run_nfs(&self.exec(caller, form.version()), call, *form))
+            Work::Nfs { caller, call, form, listing_verf } => {
+                let exec = Exec { listing_verf: *listing_verf, ..self.exec(caller, form.version()) };
+                Started::Done(self.run_nfs(&exec, call, *form))
             }
             Work::Mount { caller, path, version } => Started::Done(self.run_mount(&self.exec(caller, *version), path)),
             Work::Times(fh) => {
@@ -223,7 +224,7 @@ impl Job {
 
     fn exec<'a>(&'a self, caller: &'a Caller, version: Version) -> Exec<'a> {
         let Job { exports, limits, cookies, peer, at, .. } = self;
-        Exec { exports, limits, peer: *peer, at: *at, caller, version, cookies, ledger: None }
+        Exec { exports, limits, peer: *peer, at: *at, caller, version, cookies, listing_verf: [0; 8], ledger: None }
     }
 
     fn run_mount(&self, exec: &Exec, path: &Bytes) -> Answer {

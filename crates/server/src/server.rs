@@ -21,7 +21,7 @@ use crate::intake::{Intake, Message};
 use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
 use crate::portmap::{self, Portmap, may_be_forged};
-use crate::validation::Validation;
+use crate::validation::{Limited, Validation};
 use crate::{Exports, Programs, Stats, Version};
 
 /// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
@@ -314,13 +314,13 @@ impl Server {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
         }
-        let (call, is_cut) = self.validation.limit(from, form, call);
+        let Limited { call, is_cut, listing_verf } = self.validation.limit(from, form, call);
         self.stats.unvalidated_cut += u64::from(is_cut);
         let bytes = self.charge(from.path, &call, args.len());
         let room = self.in_flight.has_room(&self.config.limits, client, bytes);
         let Some(request) = request else {
             return match room {
-                true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Plain),
+                true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form, listing_verf }, Kind::Plain),
                 false => self.turn_away(from, xid, form, proc),
             };
         };
@@ -331,12 +331,18 @@ impl Server {
         }
         match verdict {
             Verdict::Execute(entry) => {
-                self.execute(from, xid, bytes, Work::Nfs { caller, call, form }, Kind::Cached { request, entry });
+                self.execute(
+                    from,
+                    xid,
+                    bytes,
+                    Work::Nfs { caller, call, form, listing_verf },
+                    Kind::Cached { request, entry },
+                );
             }
             Verdict::InProgress | Verdict::Recent => {}
             Verdict::Replay(reply) => self.send(from, reply),
             Verdict::NoRoom => self.turn_away(from, xid, form, proc),
-            Verdict::Check(entry) => self.check(request, entry, bytes, Work::Nfs { caller, call, form }),
+            Verdict::Check(entry) => self.check(request, entry, bytes, Work::Nfs { caller, call, form, listing_verf }),
         }
     }
 

@@ -4,8 +4,10 @@
 //! An address proves it
 //! - by any message over a stream: TCP and ATP begin with a handshake;
 //! - by three READs, each of which goes on where the reply to the one before ended. Only its receiver knows where that
-//!   is: of a READ of more than 1 KiB such an address gets 1 to 2 KiB, as a keyed hash says. A wrong guess makes the
-//!   reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round trip is lost but these.
+//!   is: of a READ for which the credit below does not suffice such an address gets 1 to 2 KiB, as a keyed hash says. A wrong guess makes the
+//!   reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round trip is lost but these;
+//! - by a READDIR or READDIRPLUS of NFSv3 that goes on with the verifier of the page before: to such an address that is
+//!   a keyed hash of 64 bits.
 //!
 //! It counts for a [day](VALID_FOR). Until then the server sends at most [`FACTOR`] times what it received, counted with
 //! IP's and UDP's headers. A reply beyond that is not sent, and the client asks again, which is counted, too. That
@@ -34,8 +36,10 @@ const FACTOR: usize = 28;
 const CREDIT_MAX: usize = 64 << 10;
 /// Headers of IP (version 4) and UDP.
 const HEADERS: usize = 28;
-/// The least data of a READ, and the most of a directory page.
+/// The least data of a READ, and the least that a directory page may have.
 const DATA_MIN: u32 = 1024;
+/// What a reply has beside the data that a call asks for, at most, with IP's and UDP's headers.
+const REPLY_OVERHEAD: usize = 320;
 /// How many READs must go on at the right place.
 const ECHOES: u8 = 3;
 /// Short replies that are remembered of an address: READs come several at a time.
@@ -58,6 +62,8 @@ pub(crate) struct Validation {
 struct Host {
     /// Bytes that may be sent there.
     credit: usize,
+    /// The part of it that no call has been assigned: replies to several calls at a time fit together.
+    unassigned: usize,
     /// The oldest first.
     short_reads: VecDeque<ShortRead>,
 }
@@ -81,6 +87,39 @@ impl ShortRead {
     }
 }
 
+impl Host {
+    fn receive(&mut self, bytes: usize) {
+        let more = FACTOR * (bytes + HEADERS);
+        self.credit = (self.credit + more).min(CREDIT_MAX);
+        self.unassigned = (self.unassigned + more).min(self.credit);
+    }
+
+    /// Assigns a call `count` bytes of data if there is credit for them.
+    fn assign_all(&mut self, count: u32) -> bool {
+        let fits = self.unassigned >= count as usize + REPLY_OVERHEAD;
+        self.assign(if fits { count } else { 2 * DATA_MIN });
+        fits
+    }
+
+    /// Assigns a call as much data as there is credit for: `count` at most.
+    fn assign(&mut self, count: u32) -> u32 {
+        let room = self.unassigned.saturating_sub(REPLY_OVERHEAD);
+        let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        self.unassigned = self.unassigned.saturating_sub(count as usize + REPLY_OVERHEAD);
+        count
+    }
+}
+
+/// What of a call is executed.
+#[derive(Debug)]
+pub(crate) struct Limited {
+    pub(crate) call: Call,
+    /// That is less than was asked for.
+    pub(crate) is_cut: bool,
+    /// The verifier of a directory page, in place of one of zeros; zeros for none.
+    pub(crate) listing_verf: [u8; 8],
+}
+
 impl Validation {
     /// `seed` must not be guessable on the host.
     pub(crate) fn new(is_on: bool, seed: u64) -> Validation {
@@ -100,8 +139,7 @@ impl Validation {
             Path::Stream(_) => {}
             Path::Datagram if self.has_proved(ip) => {}
             Path::Datagram => {
-                let host = self.unproved.entry(ip);
-                host.credit = (host.credit + FACTOR * (bytes + HEADERS)).min(CREDIT_MAX);
+                self.unproved.entry(ip).receive(bytes);
             }
         }
     }
@@ -111,24 +149,59 @@ impl Validation {
         self.is_on && to.path == Path::Datagram && !self.has_proved(to.addr.ip().to_canonical())
     }
 
-    /// The call as it is to be executed, when it came from `from`; whether that is less than was asked for.
-    pub(crate) fn limit(&mut self, from: Peer, form: Form, mut call: Call) -> (Call, bool) {
-        if !self.bounds(from) {
-            return (call, false);
+    /// The call as it is to be executed, when it came from `from`.
+    pub(crate) fn limit(&mut self, from: Peer, form: Form, mut call: Call) -> Limited {
+        if self.is_on && from.path == Path::Datagram && form == Form::V3 {
+            self.take_proof(from.addr.ip().to_canonical(), &mut call);
         }
-        let count = match &mut call {
-            Call::Read(a) if form == Form::V3 => {
-                let most = self.read_max(from.addr.ip().to_canonical(), &a.fh, a.offset, a.count);
-                (&mut a.count, most)
-            }
-            Call::ReadDir(a) => (&mut a.count, DATA_MIN),
-            Call::ReadDirPlus(a) => (&mut a.max_count, DATA_MIN),
-            _ => return (call, false),
+        if !self.bounds(from) {
+            return Limited { call, is_cut: false, listing_verf: [0; 8] };
+        }
+        let ip = from.addr.ip().to_canonical();
+        let (mut is_cut, mut listing_verf) = (false, [0; 8]);
+        let mut cut = |count: &mut u32, most: u32| {
+            is_cut = *count > most;
+            *count = (*count).min(most);
         };
-        let (count, most) = count;
-        let is_less = *count > most;
-        *count = (*count).min(most);
-        (call, is_less)
+        match &mut call {
+            Call::Read(a) if form == Form::V3 => {
+                let most = match self.unproved.entry(ip).assign_all(a.count) {
+                    true => a.count,
+                    false => self.read_max(ip, &a.fh, a.offset, a.count),
+                };
+                cut(&mut a.count, most);
+            }
+            Call::ReadDir(a) => {
+                listing_verf = self.listing_verf(ip, &a.dir);
+                let most = self.unproved.entry(ip).assign(a.count).max(DATA_MIN);
+                cut(&mut a.count, most);
+            }
+            Call::ReadDirPlus(a) => {
+                listing_verf = self.listing_verf(ip, &a.dir);
+                let most = self.unproved.entry(ip).assign(a.max_count).max(DATA_MIN);
+                cut(&mut a.max_count, most);
+            }
+            _ => _ = self.unproved.entry(ip).assign(0),
+        }
+        Limited { call, is_cut, listing_verf }
+    }
+
+    /// Takes the verifier of a listing that goes on for the proof that it is, and gives the call zeros for it.
+    fn take_proof(&mut self, ip: IpAddr, call: &mut Call) {
+        let (dir, verf) = match call {
+            Call::ReadDir(a) if a.cookie != 0 => (&a.dir, &mut a.verf),
+            Call::ReadDirPlus(a) if a.cookie != 0 => (&a.dir, &mut a.verf),
+            _ => return,
+        };
+        if *verf == self.listing_verf(ip, dir) {
+            *verf = [0; 8];
+            self.prove(ip);
+        }
+    }
+
+    /// Known to the server and to the receiver of a page alone.
+    fn listing_verf(&self, ip: IpAddr, dir: &Fh) -> [u8; 8] {
+        self.hash(|hasher| (ip, &dir.0[..], "listing").hash(hasher)).to_be_bytes()
     }
 
     /// Whether a reply of so many bytes may be sent to `to`. It is counted as sent.
@@ -257,7 +330,7 @@ mod tests {
     }
 
     fn limited(v: &mut Validation, call: Call) -> u32 {
-        count(&v.limit(udp(1), Form::V3, call).0)
+        count(&v.limit(udp(1), Form::V3, call).call)
     }
 
     #[test]
@@ -333,8 +406,37 @@ mod tests {
         let plus =
             Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 8192 });
         assert_eq!([limited(&mut v, list), limited(&mut v, plus), limited(&mut v, read(0, 1000))], [1024, 1024, 1000]);
-        let (call, is_less) = v.limit(udp(1), Form::V2(nfs2::Proc::Read), read(0, 8192));
-        assert_eq!((count(&call), is_less), (8192, false));
+        let limited = v.limit(udp(1), Form::V2(nfs2::Proc::Read), read(0, 8192));
+        assert_eq!((count(&limited.call), limited.is_cut), (8192, false));
+    }
+
+    #[test]
+    fn listing_that_goes_on_with_its_verifier_is_proved() {
+        let mut v = Validation::new(true, 1);
+        let page = |cookie, verf| {
+            Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie, verf, dir_count: 512, max_count: 32 << 10 })
+        };
+        v.heard(Time::ZERO, udp(1), false, 150);
+        let first = v.limit(udp(1), Form::V3, page(0, [0; 8]));
+        assert!((4000..FACTOR as u32 * 178).contains(&count(&first.call)), "{first:?}");
+        for (verf, is_proof) in [([0; 8], false), ([7; 8], false), (first.listing_verf, true)] {
+            let next = v.limit(udp(1), Form::V3, page(5, verf));
+            assert_eq!((count(&next.call) == 32 << 10, !v.bounds(udp(1))), (is_proof, is_proof));
+        }
+        let again = v.limit(udp(1), Form::V3, page(9, first.listing_verf));
+        assert_eq!(again.call, page(9, [0; 8]), "the file system does not know it");
+        let other = v.limit(udp(2), Form::V3, page(5, first.listing_verf));
+        assert!(other.is_cut && v.bounds(udp(2)), "it is for one address");
+    }
+
+    #[test]
+    fn reads_within_the_credit_are_whole() {
+        let mut v = Validation::new(true, 1);
+        v.heard(Time::ZERO, udp(1), false, 150);
+        assert_eq!(
+            [limited(&mut v, read(0, 4096)), limited(&mut v, read(4096, 4096))].map(|n| n == 4096),
+            [true, false]
+        );
     }
 
     #[test]

@@ -62,6 +62,10 @@ impl Room {
 }
 
 impl Exec<'_> {
+    fn page_verf(&self, verf: [u8; 8]) -> [u8; 8] {
+        if verf == [0; 8] { self.listing_verf } else { verf }
+    }
+
     pub(super) fn read_dir(&self, a: &ReadDirArgs) -> Res<ReadDirOk, Option<Attr>> {
         self.look(&a.dir, |dir| {
             let mut room = Room::new(a.count.min(self.io_max()), size::EMPTY).ok_or(Status::TooSmall)?;
@@ -73,7 +77,7 @@ impl Exec<'_> {
                     cookie: e.cookie,
                 })
             })?;
-            Ok(ReadDirOk { dir: dir.attr(), verf, entries })
+            Ok(ReadDirOk { dir: dir.attr(), verf: self.page_verf(verf), entries })
         })
     }
 
@@ -93,7 +97,7 @@ impl Exec<'_> {
                 let first = std::mem::replace(&mut is_first, false);
                 ((fits || first) && room.take(plus_size(&entry))).then_some(entry)
             })?;
-            Ok(ReadDirPlusOk { dir: dir.attr(), verf, entries })
+            Ok(ReadDirPlusOk { dir: dir.attr(), verf: self.page_verf(verf), entries })
         })
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Exec<'a> {
     /// The version that handles are made for and sizes must fit.
     pub(crate) version: Version,
     pub(crate) cookies: &'a Cookies,
+    /// The verifier of a directory page, in place of one of zeros.
+    pub(crate) listing_verf: [u8; 8],
     /// Where changes note what they owe to stable storage; `None` if they are to be stable at
     /// once.
     pub(crate) ledger: Option<Arc<Ledger>>,
