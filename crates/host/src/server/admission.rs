@@ -239,16 +239,18 @@ impl Admission {
         self.work.is_crowded(&share.client().work)
     }
 
-    /// Whether they hold more than they could get now.
+    /// Whether little room is left, and they hold more than they could get now.
     pub(super) fn is_over(&self, share: &Share) -> bool {
-        self.work.is_over(&share.client().work)
+        self.work.is_nearly_full() && self.work.is_over(&share.client().work)
     }
 
-    /// Whether others need the room that half-received requests of this address hold: they are of the same host, or it
-    /// holds more than it could get now.
+    /// Whether others need the room that half-received requests of this address hold: other addresses of its host wait,
+    /// or little is left and it holds more than it could get now. Its own requests that wait do not count: an honest
+    /// client on a slow link may have many.
     pub(super) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
         let client = share.client();
-        client.receiving.keeps_any_waiting() || self.receiving.is_over(&client.receiving)
+        client.receiving.keeps_others_waiting()
+            || (self.receiving.is_nearly_full() && self.receiving.is_over(&client.receiving))
     }
 
     /// Whether more than half of the room is taken.

@@ -36,13 +36,12 @@ use crate::clock::timeout;
 const SCRATCH: usize = 16 << 10;
 /// The send buffer of the system for a peer that may use no export, in bytes: refusals that it does not read.
 const STRANGER_SEND_BUFFER: usize = 16 << 10;
-/// The largest record of a peer that may use no export, or where NFS is not answered: more than any call of MOUNT or the
-/// portmapper has.
+/// The largest record where NFS is not answered: more than any call of MOUNT or the portmapper has.
 const SMALL_RECORD_MAX: usize = 4 << 10;
 /// How long a large request may take to arrive while others need the room that it takes: this, and a second more for
 /// so many bytes of it that have arrived.
 const PARTIAL_MAX_CROWDED: Duration = Duration::from_secs(2);
-const BYTES_PER_SECOND_CROWDED: usize = 64 << 10;
+const BYTES_PER_SECOND_CROWDED: usize = 8 << 10;
 /// How often a connection that holds such room looks whether others need it.
 const LOOK: Duration = Duration::from_secs(1);
 /// Most records that are handed to the core together, and the bytes with which they are enough.
@@ -308,7 +307,7 @@ impl Inbound {
     /// The largest record that is taken from this peer, with its mark.
     fn record_max(&self, connection: &Connection) -> usize {
         match connection.programs {
-            Programs::All if !connection.share.is_stranger() => self.max,
+            Programs::All => self.max,
             _ => SMALL_RECORD_MAX + MARK,
         }
     }

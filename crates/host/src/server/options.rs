@@ -112,7 +112,7 @@ pub struct Limits {
     /// host may have a quarter of it. Default 64 MiB.
     pub receive_bytes_max: usize,
     /// How long a request may take to arrive, from its first byte; a second more for each KiB
-    /// of it that has arrived. 2 s, and a second more for each 64 KiB, while others need the room that it takes.
+    /// of it that has arrived. 2 s, and a second more for each 8 KiB, while other addresses need the room that it takes.
     /// Default 60 s.
     pub partial_max: Duration,
     /// How long a connection may leave a reply waiting without taking a byte of it; 30 s at most while

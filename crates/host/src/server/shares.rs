@@ -116,11 +116,6 @@ impl Seat {
         self.group.as_ref().is_some_and(|group| group.waiting.load(Relaxed) > self.waiting.load(Relaxed))
     }
 
-    /// Whether something waits for a seat of its group, or for this one.
-    pub(super) fn keeps_any_waiting(&self) -> bool {
-        self.has_waiters() || self.keeps_others_waiting()
-    }
-
     fn change(&self, to: impl Fn(Amount) -> Amount) {
         self.held.set(to(self.held.get()));
         if let Some(Group { held, .. }) = self.group.as_deref() {
@@ -228,6 +223,12 @@ impl Pool {
     pub(super) fn is_short(&self) -> bool {
         let all = self.lock().all;
         all.requests > self.max.requests / 2 || all.bytes > self.max.bytes / 2
+    }
+
+    /// Whether no more than an eighth of it is left.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        let all = self.lock().all;
+        all.requests >= self.max.requests - self.max.requests / 8 || all.bytes >= self.max.bytes - self.max.bytes / 8
     }
 
     /// What is held of it.
