@@ -43,14 +43,47 @@ impl LocalDisk {
         Ok(if runs_elsewhere { has | self.granted_on_disk(acting, object) & X } else { has })
     }
 
-    /// What mode and ACL say, for where the kernel cannot be asked. Where something else than those decides, as at the
-    /// other end of a network, no caller is let in by them.
+    /// What mode and ACL say, for where the kernel cannot be asked. They give nothing where something else may decide,
+    /// such as a network file system's server.
     fn granted_on_disk(&self, acting: &Cred, object: &Object) -> u32 {
-        let decided_elsewhere = self.disk.kind.hides_open && self.disk.identity.honours();
-        if decided_elsewhere { 0 } else { acl::granted(acting, object) }
+        let modes_decide = self.disk.kind.modes_decide || !self.disk.identity.honours();
+        if modes_decide { acl::granted(acting, object) } else { 0 }
     }
 
     fn is_noexec(&self) -> bool {
         fstatvfs(&self.disk.root).is_ok_and(|s| s.f_flag.contains(StatVfsMountFlags::NOEXEC))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::{Options, kind::Kind};
+    use super::*;
+    use crate::Vfs;
+
+    #[test]
+    fn mode_bits_give_nothing_on_unknown_file_systems() {
+        // procfs is no file system of the table.
+        let known = Kind::of(fs::File::open("/proc").unwrap(), 0);
+        assert!(!known.modes_decide);
+        if !rustix::process::geteuid().is_root() {
+            return skip::skipped(&skip::this_test(), "needs root");
+        }
+        let top = tempfile::tempdir().unwrap();
+        fs::set_permissions(top.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(top.path().join("f"), "x").unwrap();
+        fs::set_permissions(top.path().join("f"), fs::Permissions::from_mode(0o711)).unwrap();
+        let cred = Cred { uid: 5001, gid: 5001, gids: Vec::new() };
+        for (modes_decide, want) in [(true, X), (false, 0)] {
+            let kind = |root: &_, device| Kind { modes_decide, ..Kind::of(root, device) };
+            let options = Options { honour_credentials: true, ..Options::new([1; 8]) };
+            let disk = LocalDisk::open_as(top.path(), options, kind).unwrap();
+            let (file, _) = disk.lookup(&cred, &disk.root(), b"f").unwrap();
+            let object = disk.resolve(&file).unwrap();
+            assert_eq!(disk.granted_on_disk(&cred, &object), want, "{modes_decide}");
+        }
     }
 }

@@ -25,6 +25,9 @@ pub(super) struct Kind {
     pub(super) hides_open: bool,
     /// Whether what a cookie of a listing means is up to who opened the directory: FUSE, and CIFS.
     pub(super) lists_anew: bool,
+    /// Whether this machine's kernel decides about files by mode bits and POSIX ACL: local file systems. What is not
+    /// known for that counts as decided elsewhere, as on network file systems.
+    pub(super) modes_decide: bool,
     /// How it does with inode numbers.
     pub(super) ways: Ways,
 }
@@ -47,22 +50,50 @@ impl Kind {
             acl_apart: false,
             hides_open: false,
             lists_anew: false,
+            modes_decide: false,
             ways: Ways { grain: REST, shuns: false },
         };
+        let local = Kind { modes_decide: true, ..unknown };
         match fstatfs(root).map(|s| s.f_type) {
-            Ok(XFS) => Kind { has_journal: true, acl_apart: true, ways: exact, ..unknown },
+            Ok(XFS) => Kind { has_journal: true, acl_apart: true, ways: exact, ..local },
             Ok(EXT) => {
                 let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
-                Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..unknown }
+                Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..local }
             }
             Ok(FUSE) => Kind { syncs_all: false, hides_open: true, lists_anew: true, ..unknown },
             Ok(ECRYPTFS | NINE_P) => Kind { syncs_all: false, ..unknown },
             Ok(NFS) => Kind { hides_open: true, ..unknown },
             Ok(CIFS | SMB2) => Kind { hides_open: true, lists_anew: true, ..unknown },
+            Ok(magic) if OTHER_LOCAL.contains(&magic) => local,
             _ => unknown,
         }
     }
 }
+
+/// Local file systems on which nothing but [`Kind::modes_decide`] is special, by the number in statfs(2)
+/// (`linux/magic.h`).
+const OTHER_LOCAL: [i64; 20] = [
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x794c_7630, // overlayfs
+    0x2fc1_2fc1, // ZFS
+    0x3153_464a, // JFS
+    0x5265_4973, // ReiserFS
+    0x3434,      // NILFS2
+    0x2405_1905, // UBIFS
+    0x72b6,      // JFFS2
+    0x4d44,      // FAT
+    0x2011_bab0, // exFAT
+    0x7366_746e, // NTFS3
+    0x482b,      // HFS+
+    0x9660,      // ISO 9660
+    0x1501_3346, // UDF
+    0x7371_7368, // SquashFS
+    0xe0f5_e1e2, // EROFS
+];
 
 /// Where the kernel tells of the journal inside an ext4 file system.
 fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {

@@ -470,6 +470,7 @@ mod tests {
             hides_open: false,
             ways: Ways { grain: Duration::ZERO, shuns: false },
             lists_anew: false,
+            modes_decide: true,
         };
         let disk = LocalDisk::open_as(dir.path(), Options::new([1; 8]), |_, _| kind).unwrap();
         let ledger = Arc::<Ledger>::default();
@@ -486,8 +487,15 @@ mod tests {
         let ways = Ways { grain: Duration::ZERO, shuns: false };
         for acl_apart in [false, true] {
             let top = tempfile::tempdir().unwrap();
-            let kind =
-                Kind { has_journal: true, syncs_all: true, acl_apart, hides_open: false, lists_anew: false, ways };
+            let kind = Kind {
+                has_journal: true,
+                syncs_all: true,
+                acl_apart,
+                hides_open: false,
+                lists_anew: false,
+                modes_decide: true,
+                ways,
+            };
             let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), |_, _| kind).unwrap();
             let ledger = Arc::<Ledger>::default();
             let view = disk.deferring(&ledger).unwrap();

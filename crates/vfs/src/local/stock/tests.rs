@@ -23,6 +23,7 @@ fn disk(honour: bool) -> (tempfile::TempDir, LocalDisk, FileId) {
         hides_open: false,
         ways: Ways { grain: Duration::ZERO, shuns: true },
         lists_anew: false,
+        modes_decide: true,
     };
     let disk = LocalDisk::open_as(top.path(), options, |_, _| kind).unwrap();
     slow_down(&disk);
