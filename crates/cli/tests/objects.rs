@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,6 +85,20 @@ fn nobody_gets_at_the_servers_keys() {
         p.run(&["cat", &daemon.url(path)]).expect(1, &["permission denied"]);
     }
     p.run(&["mv", &daemon.url("/home/server"), &daemon.url("/home/files/server")]).expect(1, &["permission denied"]);
+}
+
+#[test]
+fn keys_made_after_the_start_are_closed_to_clients() {
+    let p = Place::new();
+    let home = p.state();
+    let usual = home.join("remora");
+    let export = format!("home={}", home.display());
+    let (daemon, ..) = serve(&p, 0, "127.0.0.1:0", &["--export", &export]);
+    assert_eq!(fs::metadata(&usual).unwrap().permissions().mode() & 0o777, 0o700);
+    // As another command makes it; `remora keys` would use an older key of the user who runs the test.
+    fs::write(usual.join("atp.key"), "secret").unwrap();
+    p.run(&["cat", &daemon.url("/home/remora/atp.key")]).expect(1, &["permission denied"]);
+    p.run(&["ls", &daemon.url("/home/remora")]).expect(1, &["permission denied"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The server's keys: the one that signs handles, and who it is over ATP. They are in the state directory, which may lie
 //! in what is exported (a home directory): there nobody gets at them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use remora_atp::session::Identity;
@@ -34,13 +35,24 @@ pub(super) fn of(args: &Serve) -> Result<Keys> {
     // The files as well, of which clients may have handles from when nothing was closed.
     let files = [dir.join(HANDLE_KEY), dir.join(ATP_KEY)];
     // And where other commands keep theirs, whatever --state says.
-    let usual = usual_dir().into_iter().chain(state::user_dir());
+    let usual: Vec<PathBuf> = usual_dir().into_iter().chain(state::user_dir()).collect();
+    for dir in usual.iter().filter(|dir| !is_in_foreign_home(dir)) {
+        // Only what exists is closed: keys that another command makes later must find their directory there.
+        // Without rights to make it the server starts nevertheless.
+        let _ = state::make_private(dir);
+    }
     Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(usual).chain(args.atp_key.clone()).collect() })
 }
 
 /// The state directory of who gives none.
 fn usual_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() { Some(PathBuf::from("/var/lib/remora")) } else { state::user_dir() }
+}
+
+/// Whether this is root with another user's HOME (`sudo -E`), who could not use a directory that root makes there.
+fn is_in_foreign_home(dir: &Path) -> bool {
+    let nearest = dir.ancestors().find_map(|at| std::fs::metadata(at).ok());
+    rustix::process::geteuid().is_root() && nearest.is_some_and(|at| at.uid() != 0)
 }
 
 fn state_dir(args: &Serve) -> Result<PathBuf> {
