@@ -8,15 +8,14 @@
 //! place of one of them the next start of the server would find other keys there, and close those instead. Only what is
 //! on the way when the export is opened counts: what somebody renames on this machine is not noticed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use remora_wire::nfs3::{FileType, Status};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::ids::Key;
@@ -26,17 +25,19 @@ use crate::Result;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Closed {
-    held: Vec<Held>,
-    /// Inode numbers of what leads there.
-    way: BTreeSet<u64>,
+    /// By inode number: what is closed, and what leads there.
+    held: BTreeMap<u64, Held>,
 }
 
 /// Symbolic links on a way, at most, as for the kernel.
 const LINKS_MAX: usize = 40;
+/// Opens an object only to name it.
+const NAMED: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 struct Held {
-    ino: u64,
-    /// Open to be named.
+    /// Whether it is closed. What only leads there keeps its name and is open to clients otherwise.
+    is_closed: bool,
+    /// Keeps the inode number from being used again.
     _fd: OwnedFd,
 }
 
@@ -48,78 +49,79 @@ impl Closed {
         let mut closed = Closed::default();
         let fsid = stat::of(root)?.attr.fsid;
         for path in paths {
-            closed.way.extend(way(&std::path::absolute(path)?, fsid)?);
+            closed.hold_way(&std::path::absolute(path)?, fsid)?;
             let path = match path.canonicalize() {
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
                 path => path?,
             };
             if let Some(fd) = open(&path, &dir, root)? {
-                closed.held.push(Held { ino: stat::of(&fd)?.key.ino, _fd: fd });
+                let ino = stat::of(&fd)?.key.ino;
+                closed.held.insert(ino, Held { is_closed: true, _fd: fd });
             }
         }
         Ok(closed)
     }
 
+    /// Holds what `path` leads through, as far as this process can follow it, on the file system `fsid`.
+    fn hold_way(&mut self, path: &Path, fsid: u64) -> io::Result<()> {
+        let names = |path: &Path| path.components().map(|c| c.as_os_str().to_owned()).collect::<VecDeque<OsString>>();
+        let (mut todo, mut at, mut links) = (names(path), PathBuf::from("/"), 0);
+        while let Some(name) = todo.pop_front() {
+            match Path::new(&name).components().next() {
+                Some(Component::RootDir) => at = PathBuf::from("/"),
+                Some(Component::ParentDir) => _ = at.pop(),
+                Some(Component::Normal(name)) => {
+                    let next = at.join(name);
+                    let fd = match rustix::fs::open(&next, NAMED, Mode::empty()) {
+                        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => break,
+                        fd => fd?,
+                    };
+                    let found = stat::of(&fd)?;
+                    if found.attr.fsid == fsid {
+                        self.held.entry(found.key.ino).or_insert(Held { is_closed: false, _fd: fd });
+                    }
+                    if found.attr.kind != FileType::SymLink {
+                        at = next;
+                        continue;
+                    }
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Errno::LOOP.into());
+                    }
+                    let mut target = names(&std::fs::read_link(&next)?);
+                    target.append(&mut todo);
+                    todo = target;
+                }
+                Some(Component::CurDir | Component::Prefix(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Fails for what is closed.
     pub(super) fn check(&self, key: Key) -> Result<()> {
-        if self.held.iter().any(|held| held.ino == key.ino) { Err(Status::Access) } else { Ok(()) }
+        if self.held.get(&key.ino).is_some_and(|held| held.is_closed) { Err(Status::Access) } else { Ok(()) }
     }
 
     /// Fails for what must keep its name.
     pub(super) fn check_name(&self, key: Key) -> Result<()> {
-        if self.way.contains(&key.ino) { Err(Status::Access) } else { Ok(()) }
+        if self.held.contains_key(&key.ino) { Err(Status::Access) } else { Ok(()) }
     }
 }
 
 /// What is at `path`, which leads through no links, if that is in the export.
 fn open(path: &Path, dir: &Path, root: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(below) = path.strip_prefix(dir) else {
         // It may be mounted in two places.
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let fd = rustix::fs::open(path, NAMED, Mode::empty())?;
         let is_there = stat::of(&fd)?.attr.fsid == stat::of(root)?.attr.fsid;
         return Ok(is_there.then_some(fd));
     };
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match openat2(root, below, flags, Mode::empty(), resolve) {
+    match openat2(root, below, NAMED, Mode::empty(), resolve) {
         // On what is mounted there, which is not exported with it.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => Ok(None),
         done => Ok(Some(done?)),
     }
-}
-
-/// The inode numbers of what `path` leads through, as far as this process can follow it, on the file system `fsid`.
-fn way(path: &Path, fsid: u64) -> io::Result<Vec<u64>> {
-    let names = |path: &Path| path.components().map(|c| c.as_os_str().to_owned()).collect::<VecDeque<OsString>>();
-    let (mut todo, mut at, mut links, mut way) = (names(path), PathBuf::from("/"), 0, Vec::new());
-    while let Some(name) = todo.pop_front() {
-        match Path::new(&name).components().next() {
-            Some(Component::RootDir) => at = PathBuf::from("/"),
-            Some(Component::ParentDir) => _ = at.pop(),
-            Some(Component::Normal(name)) => {
-                let next = at.join(name);
-                let found = match stat::at(CWD, next.as_os_str().as_bytes()) {
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => break,
-                    found => found?,
-                };
-                if found.attr.fsid == fsid {
-                    way.push(found.key.ino);
-                }
-                if found.attr.kind != FileType::SymLink {
-                    at = next;
-                    continue;
-                }
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(Errno::LOOP.into());
-                }
-                let mut target = names(&std::fs::read_link(&next)?);
-                target.append(&mut todo);
-                todo = target;
-            }
-            Some(Component::CurDir | Component::Prefix(_)) | None => {}
-        }
-    }
-    Ok(way)
 }
