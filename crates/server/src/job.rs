@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use remora_base::{Peer, Time};
+use remora_base::{Path, Peer, Time};
 use remora_vfs::{self as vfs, Flush, Ledger};
 use remora_wire::nfs2;
 use remora_wire::nfs3::{self, Attr, Fh, Reply, Status};
@@ -264,8 +264,10 @@ impl Job {
                 (status, times, reply)
             }
         };
-        if form.version() == Version::V2 && status == Some(Status::Jukebox) {
-            // Version 2 has no word for "later", and clients ask again after silence: Linux's server does the same.
+        let is_datagram = self.peer.path == Path::Datagram;
+        if is_datagram && form.version() == Version::V2 && status == Some(Status::Jukebox) {
+            // Version 2 has no error for "later". Clients send a datagram again soon. On a stream they would wait for
+            // minutes: there the answer is NFSERR_IO.
             return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None };
         }
         let failure = status.map(|status| match status {

@@ -357,12 +357,12 @@ impl Server {
         self.execute(request.peer, request.xid, bytes, Work::Times(target), kind);
     }
 
-    /// There is no room for a request: a datagram will come again by itself; on a stream the
-    /// client would wait long, so it is told to come again. Version 2 has no word for that.
+    /// Refuses a request that has no room. A client sends a datagram again by itself. On a stream it would wait long, so
+    /// the server answers with JUKEBOX; in version 2, which has no such error, with NFSERR_IO.
     fn turn_away(&mut self, from: Peer, xid: u32, form: Form, proc: nfs3::Proc) {
-        match (from.path, form) {
-            (Path::Datagram, _) | (_, Form::V2(_)) => self.stats.overload_dropped += 1,
-            (Path::Stream(_), Form::V3) => {
+        match from.path {
+            Path::Datagram => self.stats.overload_dropped += 1,
+            Path::Stream(_) => {
                 self.stats.overload_deferred += 1;
                 self.send(from, form.failed(xid, proc, Status::Jukebox));
             }

@@ -39,10 +39,10 @@ pub struct Stats {
     pub denied: u64,
     /// Calls with a handle that this server did not make, or whose object is gone.
     pub bad_handles: u64,
-    /// Requests dropped because too much was in flight, by datagram or where there is no word for that, or MNT's
-    /// because the file system was busy.
+    /// Requests dropped: datagrams and MNTs because too much was in flight, and MNTs and datagrams of NFSv2 because the
+    /// file system was busy.
     pub overload_dropped: u64,
-    /// Stream requests put off with JUKEBOX because too much was in flight: the host did not
+    /// Stream requests put off with JUKEBOX (NFSv2: NFSERR_IO) because too much was in flight: the host did not
     /// hold its streams back.
     pub overload_deferred: u64,
     /// READs and directory pages cut short because the address of a datagram has not proved that it receives.

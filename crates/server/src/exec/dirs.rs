@@ -129,7 +129,7 @@ impl Exec<'_> {
         }
         let client = host_of(self.peer.addr);
         if !self.cookies.may_search(self.at, client) {
-            // A datagram comes again by itself; on a stream the client would wait for long.
+            // The server leaves a datagram unanswered, and the client sends it again. On a stream it answers NFSERR_IO.
             return Err(if self.peer.path == Path::Datagram { Status::Jukebox } else { Status::BadCookie });
         }
         let (mut found, mut entries) = (None, 0);

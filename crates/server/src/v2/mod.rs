@@ -15,7 +15,7 @@
 //!   may also be asked for as a character device without numbers, and is shown as one.
 //! * An error that version 2 has no number for becomes NFSERR_IO, or NFSERR_STALE if it is the
 //!   handle's. An invalid argument keeps the number of version 3 (22): U-Boot follows a symbolic link after it. "Later"
-//!   (JUKEBOX) becomes silence, after which clients send the call again.
+//!   (JUKEBOX) becomes silence on datagrams, which clients send again, and NFSERR_IO on streams.
 //!
 //! READDIR has its own way of listing in [`crate::exec`], for its cookies' sake.
 

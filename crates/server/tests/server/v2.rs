@@ -175,9 +175,9 @@ fn read_of_what_is_no_file_says_so() {
     assert_eq!(call(&mut w, &Call::ReadLink(root)), Reply::ReadLink(Err(Status::Inval)));
 }
 
-/// Version 2 has no word for "later": a client that hears nothing asks again, and the call is executed then.
+/// Version 2 has no error for "later": the client sends an unanswered datagram again, and the server executes it then.
 #[test]
-fn call_that_must_wait_is_met_with_silence_and_done_later() {
+fn call_that_must_wait_gets_silence_or_io_by_transport() {
     for config in [cache::Config::full(), cache::Config::juszczak(), cache::Config::Off] {
         let mut w = World::new(config);
         let root = root(&mut w);
@@ -190,6 +190,10 @@ fn call_that_must_wait_is_met_with_silence_and_done_later() {
             w.run_all();
             assert_eq!(w.sent.len(), 0, "{config:?} {kind:?}");
             assert_eq!(call_from(&mut w, udp(), xid, &call).status(), None, "{config:?} {kind:?}");
+            // On a stream the client would wait for minutes.
+            w.fs.fail_next(kind, nfs3::Status::Jukebox, 1);
+            let on_stream = call_from(&mut w, tcp(1), xid + 10, &call);
+            assert_eq!(on_stream.status(), Some(Status::Io), "{config:?} {kind:?}");
         }
         assert_eq!(w.server.stats().overload_dropped, 2);
     }
@@ -391,14 +395,17 @@ fn juszczaks_cache_repeats_a_success_of_version_2() {
 }
 
 #[test]
-fn without_room_version_2_is_met_with_silence() {
+fn version_2_without_room_gets_silence_or_io_by_transport() {
     let limits = Limits { in_flight_max: 1, ..Limits::default() };
     let mut w = World::with(cache::Config::full(), limits, |_| {});
     let root = root(&mut w);
     for (xid, from) in [(1, udp()), (2, udp()), (3, tcp(1))] {
         w.input(from, encode(xid, &Call::GetAttr(root)));
     }
-    assert_eq!((w.jobs.len(), w.sent.len(), w.server.stats().overload_dropped), (1, 0, 2));
+    let stats = w.server.stats();
+    assert_eq!((w.jobs.len(), stats.overload_dropped, stats.overload_deferred), (1, 1, 1));
+    let told = Reply::decode(Proc::GetAttr, &mut results(&mut w, 3)).unwrap();
+    assert_eq!(told.status(), Some(Status::Io));
 }
 
 proptest! {
