@@ -58,7 +58,7 @@ fn copy_stopped_longer_than_its_timeout_goes_on() {
     over_each(|p, server, url| {
         let data = noise(2 << 20, 3);
         fs::write(p.here("f"), &data).unwrap();
-        let copying = p.start(&["cp", "-q", "--timeout", TIMEOUT, "--block", "1K", "--window", "1", "f", url]);
+        let copying = p.start(&["cp", "-q", "--timeout", TIMEOUT, "--block", "1K", "--bwlimit", "400K", "f", url]);
         until("a part of it", || fs::read_dir(p.srv("")).unwrap().next().is_some());
         stop_both(server, copying.pid());
         copying.finish().expect(0, &[]);
