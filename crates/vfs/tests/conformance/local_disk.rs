@@ -288,22 +288,6 @@ fn way_to_what_is_closed_keeps_its_names() {
     assert_eq!(std::fs::read(top.join("first/keys/key")).unwrap(), b"secret");
 }
 
-/// ext4 gives a removed directory's inode number to the next.
-#[test]
-fn new_directories_are_free_after_the_way_is_gone() {
-    let dir = TempDir::new();
-    let keys = dir.path().join("home/state/keys");
-    std::fs::create_dir_all(&keys).unwrap();
-    let fs = LocalDisk::open(dir.path(), Options { closed: vec![keys], ..Options::new([0; 8]) }).unwrap();
-    std::fs::remove_dir_all(dir.path().join("home")).unwrap();
-    let root = fs.root();
-    for n in 0..20 {
-        let name = format!("new-{n}");
-        folder(&fs, &root, &name);
-        fs.rename(&me(), (&root, name.as_bytes()), (&root, format!("moved-{n}").as_bytes())).unwrap();
-    }
-}
-
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_file_kept_open_is_trusted_for_a_while_only() {
