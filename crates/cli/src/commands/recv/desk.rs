@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
-use super::shares::{Census, Holder, Limits, Shortage};
+use super::shares::{Census, Holder, Limits, Session, Shortage};
 use super::store::{Owner, Rules, Step, Store};
 use super::work::{Found, Works};
 use crate::parcel::{Announcement, Verdict};
@@ -15,6 +17,8 @@ use crate::parcel::{Announcement, Verdict};
 const WAITING: Limits = Limits { of_key: 64, of_host: 128, all: 1024 };
 /// Bytes of a file that one of them may have with it: files of so many are sent unasked.
 const BYTES_MAX: usize = 64 << 10;
+/// The interval at which the desk looks for ended sessions while questions wait for a place.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// An announcement, and what came with it.
 #[derive(Debug)]
@@ -65,7 +69,7 @@ pub(super) struct Desk<T> {
     waiting: BTreeMap<Owner, Vec<Message<T>>>,
     /// Questions about files for which there was no place.
     queue: VecDeque<Message<T>>,
-    /// When a silent file will make room for one of those.
+    /// When to look again whether a file makes room for one of those.
     next_place: Option<Instant>,
 }
 
@@ -73,11 +77,11 @@ pub(super) struct Desk<T> {
 #[derive(Debug)]
 pub(super) enum Done {
     Work(Owner, Found),
-    /// An unfinished file has been silent for so long that it makes room.
+    /// An unfinished file may make room by now.
     Silence,
 }
 
-impl<T: Clone> Desk<T> {
+impl<T: Clone + Session + 'static> Desk<T> {
     pub(super) fn new(rules: Rules) -> Desk<T> {
         Desk {
             store: Store::new(rules),
@@ -102,7 +106,8 @@ impl<T: Clone> Desk<T> {
 
     /// What is to be answered now, if anything. Gives back a message whose file needs a place that is not there.
     fn consider(&mut self, message: Message<T>) -> Result<Option<Told<T>>, Box<Message<T>>> {
-        match self.store.take(message.from, &message.said, &message.data) {
+        let session = Arc::new(message.to.clone());
+        match self.store.take(message.from, session, &message.said, &message.data) {
             Step::Answer(verdict) => Ok(verdict.map(|verdict| message.told(verdict))),
             Step::Aside(work) => {
                 self.works.begin(*work);
@@ -135,6 +140,7 @@ impl<T: Clone> Desk<T> {
             return Vec::new();
         }
         let message = message.bare();
+        self.drop_ended();
         let held = Census::of(self.queue.iter().map(|queued| queued.from));
         let mut told = Vec::new();
         match held.shortage(WAITING, message.from) {
@@ -156,12 +162,18 @@ impl<T: Clone> Desk<T> {
         told
     }
 
+    /// Drops the questions of ended sessions: no answer gets there.
+    fn drop_ended(&mut self) {
+        self.queue.retain(|queued| !queued.to.has_ended());
+    }
+
     /// Takes the questions again for which there is a place by now.
     fn serve_queue(&mut self) -> Vec<Told<T>> {
         let (mut told, mut left) = (Vec::new(), VecDeque::new());
         // Places only become fewer on the way.
         let mut without = BTreeSet::new();
         self.next_place = None;
+        self.drop_ended();
         while let Some(message) = self.queue.pop_front() {
             let from = message.from;
             if without.contains(&from) || self.wake_for(from) {
@@ -181,7 +193,9 @@ impl<T: Clone> Desk<T> {
     /// Whether there is no place for this sender now; then a silent file may make room for it later.
     fn wake_for(&mut self, from: Holder) -> bool {
         let Err(at) = self.store.make_place(from) else { return false };
-        self.next_place = self.next_place.into_iter().chain(at).min();
+        // A session may end before that.
+        let look = Instant::now() + LOOK;
+        self.next_place = self.next_place.into_iter().chain(at).chain([look]).min();
         true
     }
 

@@ -1,6 +1,7 @@
 //! Who waits for what, without a network.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use remora_atp::session::PublicKey;
@@ -10,9 +11,23 @@ use super::*;
 
 const SIZE: usize = AT_ONCE_MAX as usize + 1;
 
+/// A session for each message, by number.
+#[derive(Clone, Debug)]
+struct To {
+    number: u32,
+    ended: Arc<AtomicBool>,
+}
+
+impl Session for To {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
 struct Case {
     dir: tempfile::TempDir,
-    desk: Desk<u32>,
+    desk: Desk<To>,
+    ended: Arc<AtomicBool>,
     asked: u32,
 }
 
@@ -20,22 +35,23 @@ impl Case {
     fn new(overwrite: bool) -> Case {
         let dir = tempfile::tempdir().unwrap();
         let desk = Desk::new(Rules { dir: dir.path().into(), overwrite, size_max: u64::MAX, umask: 0 });
-        Case { dir, desk, asked: 0 }
+        Case { dir, desk, ended: Arc::default(), asked: 0 }
     }
 
     /// Sends some of `whole`, or asks.
-    fn say(&mut self, from: u8, name: &str, whole: &[u8], at: Option<usize>) -> Option<Told<u32>> {
+    fn say(&mut self, from: u8, name: &str, whole: &[u8], at: Option<usize>) -> Option<Told<To>> {
         self.asked += 1;
         let mut said = Announcement::new(0, name.into(), whole.len() as u64, blake3::hash(whole));
         said.at = at.map(|at| at as u64);
         let data = at.map_or(Bytes::new(), |at| Bytes::copy_from_slice(&whole[at..]));
         let from = Holder { key: PublicKey::from_bytes([from; 32]), host: None };
-        self.desk.take(Message { to: self.asked, from, said, data }).into_iter().next()
+        let to = To { number: self.asked, ended: self.ended.clone() };
+        self.desk.take(Message { to, from, said, data }).into_iter().next()
     }
 
     async fn settled(&mut self) -> Vec<(u32, Verdict)> {
         let done = self.desk.next().await;
-        self.desk.settle(done).into_iter().map(|told| (told.to, told.verdict)).collect()
+        self.desk.settle(done).into_iter().map(|told| (told.to.number, told.verdict)).collect()
     }
 }
 
@@ -52,7 +68,11 @@ async fn all_who_asked_are_answered_when_it_is_known() {
     assert_eq!(case.say(1, "b", b"x", Some(0)).unwrap().verdict, Verdict::Stored);
     assert_eq!(case.say(2, "b", b"x", Some(0)).unwrap().verdict, Verdict::Stored);
     // What is too large to be kept until then is refused.
-    let Some(Told { to: 6, verdict: Verdict::Refused { why }, .. }) = case.say(1, "a", &new, Some(0)) else { panic!() };
+    let Some(Told { to: To { number: 6, .. }, verdict: Verdict::Refused { why }, .. }) =
+        case.say(1, "a", &new, Some(0))
+    else {
+        panic!()
+    };
     assert!(why.contains("try again later"), "{why}");
     assert_eq!(case.settled().await, [1, 2, 3].map(|to| (to, Verdict::Stored)));
     assert_eq!(fs::read(case.dir.path().join("a")).unwrap(), b"small");
@@ -123,7 +143,12 @@ async fn question_waits_until_another_file_is_done() {
     let mut said = Announcement::new(0, "f0".into(), 3, blake3::hash(b"abc"));
     said.at = Some(0);
     let from = Holder { key: PublicKey::from_bytes([0; 32]), host: None };
-    let told = case.desk.take(Message { to: 0, from, said, data: Bytes::from_static(b"abc") });
+    let told = case.desk.take(Message {
+        to: To { number: 0, ended: Arc::default() },
+        from,
+        said,
+        data: Bytes::from_static(b"abc"),
+    });
     let told: Vec<_> = told.into_iter().map(|told| (told.from.key.as_bytes()[0], told.verdict)).collect();
     assert_eq!(told, [(0, Verdict::Stored), (99, Verdict::Missing { missing: vec![(0, 3)] })]);
 }
@@ -143,9 +168,26 @@ async fn question_waits_until_another_file_was_silent() {
 }
 
 #[tokio::test]
+async fn places_of_an_ended_session_go_to_the_next_question() {
+    let mut case = Case::new(false);
+    let interrupted = case.ended.clone();
+    let missing = || Verdict::Missing { missing: vec![(0, 3)] };
+    for n in 0..PLACES.of_key {
+        assert_eq!(case.say(1, &format!("f{n}"), b"abc", None).unwrap().verdict, missing());
+    }
+    assert_eq!(case.say(1, "queued", b"abc", None).unwrap().verdict, Verdict::Waits);
+    case.ended = Arc::default();
+    assert_eq!(case.say(1, "a", b"abc", None).unwrap().verdict, Verdict::Waits);
+    let asked = case.asked;
+    interrupted.store(true, Ordering::Relaxed);
+    assert_eq!(case.settled().await, [(asked, missing())]);
+    assert_eq!(case.say(1, "b", b"abc", None).unwrap().verdict, missing());
+}
+
+#[tokio::test]
 async fn questions_that_wait_are_bounded_for_each_sender() {
     let mut case = Case::new(false);
-    let refused = |told: Option<Told<u32>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
+    let refused = |told: Option<Told<To>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
     for n in 0..PLACES.of_key + WAITING.of_key {
         case.desk.store.touch(later());
         assert!(!refused(case.say(1, &format!("f{n}"), b"abc", None)), "{n}");

@@ -4,10 +4,12 @@
 //! of one host count together, too.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use remora_atp::session::PublicKey;
 use remora_base::host_of;
+use remora_host::atp::Remote;
 
 /// A sender, as places are counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -16,6 +18,18 @@ pub(super) struct Holder {
     pub(super) key: PublicKey,
     /// The sender's host; `None` if its key is on the list of guests.
     pub(super) host: Option<IpAddr>,
+}
+
+/// The connection that a sender's messages come in.
+pub(super) trait Session: Debug + Send + Sync {
+    /// Whether it has ended: nothing more comes in it, and no answer gets there.
+    fn has_ended(&self) -> bool;
+}
+
+impl Session for Remote {
+    fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
 }
 
 /// How many places there are, and how many of them one key and one host may hold.

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use remora_atp::session::PublicKey;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use super::given::GivenNames;
 use super::known::{Known, Stamp};
-use super::shares::{Census, Holder, Limits};
+use super::shares::{Census, Holder, Limits, Session};
 use super::tree::{Target, Tree, check_name};
 use super::unfinished::{Finish, Unfinished};
 use super::work::{Found, Work};
@@ -68,6 +69,7 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Aside {
     from: Holder,
+    session: Arc<dyn Session>,
     said: Announcement,
     /// All of it has come; else a file that is there is looked at.
     finishes: bool,
@@ -115,7 +117,7 @@ impl Store {
     }
 
     /// Takes an announcement and the bytes with it.
-    pub(super) fn take(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Step {
+    pub(super) fn take(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement, data: &[u8]) -> Step {
         if said.is_dir() {
             return Step::Answer(Some(self.take_dir(from, said, data)));
         }
@@ -123,7 +125,7 @@ impl Store {
         if self.aside.contains_key(&owner) {
             return Step::Wait;
         }
-        self.add(from, said, data).unwrap_or_else(|why| {
+        self.add(from, session, said, data).unwrap_or_else(|why| {
             self.forget(&owner);
             Step::Answer(Some(Verdict::Refused { why }))
         })
@@ -156,7 +158,7 @@ impl Store {
 
     /// Takes what came of work that was done aside. Says what is to be answered.
     pub(super) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
-        let Some(Aside { from, said, .. }) = self.aside.remove(owner) else {
+        let Some(Aside { from, session, said, .. }) = self.aside.remove(owner) else {
             return Verdict::Refused { why: "nothing is known of it".into() };
         };
         self.has_room = true;
@@ -168,7 +170,7 @@ impl Store {
                 }
                 Verdict::Stored
             }),
-            Found::Looked(looked) => self.looked(from, &said, looked),
+            Found::Looked(looked) => self.looked(from, session, &said, looked),
         };
         settled.unwrap_or_else(|why| Verdict::Refused { why })
     }
@@ -178,6 +180,7 @@ impl Store {
     fn looked(
         &mut self,
         from: Holder,
+        session: Arc<dyn Session>,
         said: &Announcement,
         looked: io::Result<(Stamp, blake3::Hash, SystemTime)>,
     ) -> Result<Verdict, Refusal> {
@@ -192,11 +195,17 @@ impl Store {
             return Ok(Verdict::Stored);
         }
         self.may_replace()?;
-        self.begin(from, said)?;
+        self.begin(from, session, said)?;
         Ok(Verdict::Missing { missing: vec![(0, said.size)] })
     }
 
-    fn add(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Result<Step, Refusal> {
+    fn add(
+        &mut self,
+        from: Holder,
+        session: Arc<dyn Session>,
+        said: &Announcement,
+        data: &[u8],
+    ) -> Result<Step, Refusal> {
         let place = span(said, data.len())?;
         let owner = &(from.key, said.name.clone());
         let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
@@ -206,7 +215,7 @@ impl Store {
             check_name(&said.name)?;
             match self.is_there(said)? {
                 There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
-                There::Perhaps if said.at.is_none() => return self.look(from, said),
+                There::Perhaps if said.at.is_none() => return self.look(from, session, said),
                 // Another sender with this key was the first to send all of it.
                 There::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
                 // Who sends bytes and did not ask finds out when all of it is here.
@@ -217,14 +226,15 @@ impl Store {
             if !is_whole && self.make_place(from).is_err() {
                 return Ok(Step::Queue);
             }
-            self.begin(from, said)?;
+            self.begin(from, session.clone(), said)?;
         }
         let Some(unfinished) = self.unfinished.get_mut(owner) else { return Ok(Step::Answer(None)) };
         unfinished.touched = Instant::now();
+        unfinished.session = session.clone();
         unfinished.write(place, data)?;
         let missing = unfinished.done.missing(said.size);
         if missing.is_empty() {
-            return self.finish(from, said);
+            return self.finish(from, session, said);
         }
         let missing = missing.into_iter().map(|r| (r.start, r.end)).collect();
         // A part of a file that is not known: it has made room for another, and its sender does not know yet.
@@ -232,10 +242,11 @@ impl Store {
         Ok(Step::Answer(is_asked.then_some(Verdict::Missing { missing })))
     }
 
-    fn begin(&mut self, from: Holder, said: &Announcement) -> Result<(), Refusal> {
+    fn begin(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<(), Refusal> {
         self.check_room(said.size)?;
         let target = self.tree.make(from, &said.name)?;
-        let new = Unfinished::create(target.clone(), from, said).map_err(|e| self.why_not(from, &target, &e))?;
+        let new = Unfinished::create(target.clone(), from, session, said);
+        let new = new.map_err(|e| self.why_not(from, &target, &e))?;
         self.unfinished.insert((from.key, said.name.clone()), new);
         Ok(())
     }
@@ -251,25 +262,25 @@ impl Store {
     }
 
     /// Has a file that is there hashed.
-    fn look(&mut self, from: Holder, said: &Announcement) -> Result<Step, Refusal> {
+    fn look(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
         let target = self.tree.find(&said.name)?.ok_or("its directory was removed meanwhile")?;
         let held = Census::of(self.aside.values().map(|aside| aside.from));
         if held.shortage(ASIDE, from).is_some() {
             return Ok(Step::Queue);
         }
         let owner = (from.key, said.name.clone());
-        self.aside.insert(owner, Aside { from, said: said.clone(), finishes: false });
+        self.aside.insert(owner, Aside { from, session, said: said.clone(), finishes: false });
         Ok(Step::Aside(Box::new(Work::look(from, said.name.clone(), target))))
     }
 
     /// All of a file is here.
-    fn finish(&mut self, from: Holder, said: &Announcement) -> Result<Step, Refusal> {
+    fn finish(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
         let owner = (from.key, said.name.clone());
         let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };
         let (dress, given) = (self.tree.dress(said.kept), self.given.clone());
         let finish = Finish { dress, overwrite: self.rules.overwrite, given };
         let work = Work::finish(from, said.name.clone(), whole, finish);
-        self.aside.insert(owner.clone(), Aside { from, said: said.clone(), finishes: true });
+        self.aside.insert(owner.clone(), Aside { from, session, said: said.clone(), finishes: true });
         if said.size > AT_ONCE_MAX {
             return Ok(Step::Aside(Box::new(work)));
         }
@@ -336,11 +347,15 @@ impl Store {
         let finishing = self.aside.values().filter(|aside| aside.finishes).map(|aside| aside.from);
         let held = Census::of(self.unfinished.values().map(|u| u.from).chain(finishing));
         let Some(shortage) = held.shortage(PLACES, from) else { return Ok(()) };
-        let due = |u: &Unfinished| u.touched + if held.outweighs(u.from, from) { SILENT } else { STALE };
         let now = Instant::now();
+        let due = |u: &Unfinished| match u.session.has_ended() {
+            true => now,
+            false => u.touched + if held.outweighs(u.from, from) { SILENT } else { STALE },
+        };
         let candidates = || self.unfinished.iter().filter(|(_, u)| shortage.is_met_by(u.from, from));
         let silent = candidates().filter(|(_, u)| due(u) <= now);
-        match silent.max_by_key(|(_, u)| (held.load(u.from), Reverse(u.touched))) {
+        // Files of ended sessions go first.
+        match silent.max_by_key(|(_, u)| (u.session.has_ended(), held.load(u.from), Reverse(u.touched))) {
             Some((owner, _)) => {
                 let owner = owner.clone();
                 self.unfinished.remove(&owner);

@@ -13,6 +13,21 @@ fn stranger(n: u8, host: u8) -> Holder {
     Holder::stranger(PublicKey::from_bytes([n; 32]), ([10, 0, 0, host], 1).into())
 }
 
+#[derive(Debug)]
+struct Peer {
+    has_ended: bool,
+}
+
+impl Session for Peer {
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+fn session() -> Arc<dyn Session> {
+    Arc::new(Peer { has_ended: false })
+}
+
 struct Case {
     dir: tempfile::TempDir,
     store: Store,
@@ -34,7 +49,7 @@ impl Case {
 
     /// What takes long is done at once.
     fn take(&mut self, from: u8, said: &Announcement, data: &[u8]) -> Option<Verdict> {
-        match self.store.take(guest(from), said, data) {
+        match self.store.take(guest(from), session(), said, data) {
             Step::Answer(verdict) => verdict,
             Step::Aside(work) => {
                 Some(self.store.settle(&(guest(from).key, said.name.clone()), work.run(&Default::default())))
@@ -46,7 +61,7 @@ impl Case {
     /// Asks about a file that is not there; whether it has a place now.
     fn asks(&mut self, from: Holder, name: &str) -> bool {
         let said = Announcement::new(0, name.into(), 3, blake3::hash(b"abc"));
-        match self.store.take(from, &said, b"") {
+        match self.store.take(from, session(), &said, b"") {
             Step::Answer(Some(Verdict::Missing { .. })) => true,
             Step::Queue => false,
             step => panic!("{step:?}"),
@@ -215,6 +230,23 @@ fn a_host_of_many_keys_leaves_places_for_others() {
     assert!(case.asks(stranger(3, 1), "g"));
 }
 
+#[test]
+fn file_of_an_ended_session_makes_room_at_once() {
+    let mut case = Case::new(false, 1 << 20);
+    (0..PLACES.of_key).for_each(|n| assert!(case.asks(guest(1), &format!("f{n}"))));
+    assert!(!case.asks(guest(1), "more"));
+    let owner = |name: &str| (guest(1).key, name.to_owned());
+    let ended = Arc::new(Peer { has_ended: true });
+    for name in ["f3", "f4"] {
+        case.store.unfinished.get_mut(&owner(name)).unwrap().session = ended.clone();
+    }
+    // The next message about a file comes in another session.
+    assert!(case.asks(guest(1), "f4"));
+    assert!(case.asks(guest(1), "more"));
+    assert!(!case.store.unfinished.contains_key(&owner("f3")));
+    assert!(!case.asks(guest(1), "another"));
+}
+
 /// What others may do in a directory that they can write in.
 #[test]
 fn of_what_has_the_hidden_name_already_nothing_is_used() {
@@ -253,9 +285,9 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         let path = case.dir.path().join("a");
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let said = Announcement::new(0, "a".into(), whole.len() as u64, blake3::hash(&whole));
-        let Step::Aside(work) = case.store.take(guest(1), &said, b"") else { panic!() };
+        let Step::Aside(work) = case.store.take(guest(1), session(), &said, b"") else { panic!() };
         // Meanwhile others go on.
-        assert!(matches!(case.store.take(guest(1), &said, b""), Step::Wait));
+        assert!(matches!(case.store.take(guest(1), session(), &said, b""), Step::Wait));
         assert_eq!(case.whole("b", b"x"), Some(Verdict::Stored));
         let verdict = case.store.settle(&(guest(1).key, "a".into()), work.run(&Default::default()));
         match want {
@@ -269,7 +301,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         fs::write(&path, &whole).unwrap();
         let later = SystemTime::now() + Duration::from_secs(60);
         case.store.known.note(Stamp::of(&fs::metadata(&path).unwrap()), said.hash, later);
-        assert!(matches!(case.store.take(guest(1), &said, b""), Step::Answer(Some(Verdict::Stored))));
+        assert!(matches!(case.store.take(guest(1), session(), &said, b""), Step::Answer(Some(Verdict::Stored))));
         // Who does not ask is told in the end.
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let verdict = case.whole("a", &whole);
@@ -311,10 +343,13 @@ fn what_is_to_be_done_aside_is_bounded() {
     for n in 0..=ASIDE.of_key {
         let name = format!("f{n}");
         fs::File::create(case.dir.path().join(&name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
-        let step = case.store.take(guest(1), &said(name), b"");
+        let step = case.store.take(guest(1), session(), &said(name), b"");
         assert_eq!(matches!(step, Step::Aside(_)), n < ASIDE.of_key, "{n}");
     }
-    assert!(matches!(case.store.take(guest(2), &said("f0".into()), b""), Step::Aside(_)), "another's turn comes");
+    assert!(
+        matches!(case.store.take(guest(2), session(), &said("f0".into()), b""), Step::Aside(_)),
+        "another's turn comes"
+    );
 }
 
 /// As another receiver in the same directory may leave it.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::given::GivenNames;
 use super::known::{Stamp, hash_at, hash_of};
-use super::shares::Holder;
+use super::shares::{Holder, Session};
 use super::store::{Refusal, TAKEN, refusal};
 use super::tree::{Dress, Target};
 use crate::cp::hidden;
@@ -30,6 +30,8 @@ pub(super) struct Unfinished {
     hidden: Arc<Hidden>,
     /// Whose it is.
     pub(super) from: Holder,
+    /// The session that its last message came in.
+    pub(super) session: Arc<dyn Session>,
     pub(super) size: u64,
     pub(super) hash: blake3::Hash,
     pub(super) done: Ranges,
@@ -65,13 +67,18 @@ impl Hidden {
 }
 
 impl Unfinished {
-    pub(super) fn create(target: Target, from: Holder, said: &Announcement) -> io::Result<Unfinished> {
+    pub(super) fn create(
+        target: Target,
+        from: Holder,
+        session: Arc<dyn Session>,
+        said: &Announcement,
+    ) -> io::Result<Unfinished> {
         let path = hidden_path(from, &target);
         // Of what one left that was killed, or somebody put there, nothing is used.
         let (file, _) = hidden::open(&path, |_| Ok(None::<()>))?;
         let (size, hash) = (said.size, said.hash);
         let hidden = Arc::new(Hidden { file, path, target });
-        Ok(Unfinished { hidden, from, size, hash, done: Ranges::default(), touched: Instant::now() })
+        Ok(Unfinished { hidden, from, session, size, hash, done: Ranges::default(), touched: Instant::now() })
     }
 
     /// Whether a file of this sender, for `target`, would grow under the same hidden name, to the file system.
