@@ -49,6 +49,25 @@ fn file_waits_for_a_place_and_is_sent_then() {
     assert_eq!(to.arrived("big"), noise(100_000, 6));
 }
 
+#[test]
+fn wait_for_a_place_after_the_file_ends_at_the_deadline() {
+    let place = Place::new();
+    let session = Config { guests: Guests::Anyone, ..Config::default() };
+    let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+    let receiver = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
+    let (addr, key) = (receiver.endpoint().local_addr().to_string(), receiver.endpoint().public_key().to_string());
+    fs::write(place.here("small"), "abc").unwrap();
+    let identity = place.state().join("send.key");
+    let to = ["send", "small", &addr, "--key", &key, "--identity", identity.to_str().unwrap()];
+    let sending = place.start(&[&to[..], &["--deadline", "3s"]].concat());
+    let received = receiver.recv(Some(Duration::from_secs(20))).unwrap().unwrap();
+    // The sender knows by now that all of the file has arrived.
+    std::thread::sleep(Duration::from_millis(500));
+    let answer = r#"{"remora":1,"file":0,"verdict":"waits"}"#.to_owned() + "\n";
+    receiver.send(&received.from, answer.into(), Options::default()).unwrap();
+    sending.finish().expect(5, &[]);
+}
+
 /// A receiver gives the place of a file that was silent to another, and takes it anew.
 #[test]
 fn file_that_lost_its_place_is_sent_anew() {

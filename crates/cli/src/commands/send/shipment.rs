@@ -373,13 +373,15 @@ impl Lane {
         &self,
         verdicts: &mut mpsc::Receiver<Verdict>,
         mut wait: Wait,
-        deadline: Option<Instant>,
+        mut deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
         while !wait.is_over() {
             tokio::select! {
                 verdict = verdicts.recv() => match verdict.ok_or_else(|| self.lost())? {
                     Verdict::Waits => {
                         wait.for_place();
+                        // The receiver does not have the file yet.
+                        deadline = self.deadline;
                         self.tell_full();
                     }
                     verdict => return Ok(verdict),
