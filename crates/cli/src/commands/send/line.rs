@@ -14,9 +14,9 @@ use crate::parcel::{Answer, Verdict};
 
 /// Silence that is worth a line.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Answers to a file that wait to be looked at; there are two at most from a receiver that
-/// behaves.
-pub(super) const ANSWERS_MAX: usize = 4;
+/// Answers to a file that wait to be looked at. A receiver that makes room for other files sends several while the
+/// sender repeats its question: waits, missing, missing, waits, stored.
+pub(super) const ANSWERS_MAX: usize = 16;
 
 /// Hands answers to the files they are about, until the endpoint is closed.
 pub(super) async fn answers(endpoint: AtpEndpoint, files: Vec<mpsc::Sender<Verdict>>) {
