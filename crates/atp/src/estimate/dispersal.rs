@@ -128,8 +128,6 @@ impl Dispersal {
         if is_busy && bytes.saturating_mul(2) >= mtu {
             // An end takes as long for a small packet as for a full one, and the gap shows that time only.
             self.add(a, bytes, gap, spacing);
-        }
-        if is_busy {
             self.show(now, bytes, gap, spacing);
         }
         // What comes with it fills the gap before it.
@@ -340,6 +338,8 @@ mod tests {
                 let measured = samples.into_iter().flatten().any(|s| matches!(s, Sample::Takes(_)));
                 assert!(!measured, "{slowness:?}");
             }
+            d.conclude();
+            assert_eq!(d.takes_at_least(), None, "{slowness:?}");
         }
     }
 
