@@ -15,7 +15,8 @@ const EXACT_MAX: u64 = 1 << 53;
 /// `value` on one line, without its end.
 pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
-    value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Exact(CompactFormatter)))?;
+    let exact = Exact { compact: CompactFormatter, in_key: false };
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, exact))?;
     String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
@@ -24,25 +25,43 @@ pub fn as_digits<S: Serializer>(value: &impl Display, serializer: S) -> Result<S
     serializer.collect_str(value)
 }
 
-/// Writes integers that a double does not hold as strings.
-struct Exact(CompactFormatter);
+/// Writes integers that a double does not hold as strings. serde_json writes the quotes around a key, whatever it is.
+struct Exact {
+    compact: CompactFormatter,
+    in_key: bool,
+}
+
+impl Exact {
+    fn write<W: ?Sized + io::Write>(&self, writer: &mut W, value: impl Display, is_exact: bool) -> io::Result<()> {
+        if is_exact || self.in_key { write!(writer, "{value}") } else { write!(writer, "\"{value}\"") }
+    }
+}
 
 impl Formatter for Exact {
     fn write_u64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
-        if value <= EXACT_MAX { self.0.write_u64(writer, value) } else { write!(writer, "\"{value}\"") }
+        self.write(writer, value, value <= EXACT_MAX)
     }
 
     fn write_i64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i64) -> io::Result<()> {
-        if value.unsigned_abs() <= EXACT_MAX { self.0.write_i64(writer, value) } else { write!(writer, "\"{value}\"") }
+        self.write(writer, value, value.unsigned_abs() <= EXACT_MAX)
     }
 
     fn write_u128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u128) -> io::Result<()> {
-        if value <= EXACT_MAX.into() { self.0.write_u128(writer, value) } else { write!(writer, "\"{value}\"") }
+        self.write(writer, value, value <= EXACT_MAX.into())
     }
 
     fn write_i128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
-        let is_exact = value.unsigned_abs() <= EXACT_MAX.into();
-        if is_exact { self.0.write_i128(writer, value) } else { write!(writer, "\"{value}\"") }
+        self.write(writer, value, value.unsigned_abs() <= EXACT_MAX.into())
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.in_key = true;
+        self.compact.begin_object_key(writer, first)
+    }
+
+    fn end_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.in_key = false;
+        self.compact.end_object_key(writer)
     }
 }
 
@@ -85,5 +104,11 @@ mod tests {
              \"id\":\"7\",\"nested\":{\"half\":0.5,\"list\":[1,\"18446744073709551615\",-7],\"none\":null,\
              \"text\":\"a\\\"b\"}}"
         );
+    }
+
+    #[test]
+    fn integer_key_above_2_to_the_53_has_one_pair_of_quotes() {
+        let map = std::collections::BTreeMap::from([(7, u64::MAX), (u64::MAX, 7)]);
+        assert_eq!(line(&map).unwrap(), "{\"7\":\"18446744073709551615\",\"18446744073709551615\":7}");
     }
 }
