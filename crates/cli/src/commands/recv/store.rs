@@ -71,8 +71,8 @@ struct Aside {
     from: Holder,
     session: Arc<dyn Session>,
     said: Announcement,
-    /// All of it has come; else a file that is there is looked at.
-    finishes: bool,
+    /// It holds the place of an unfinished file: it was one, or may begin as one.
+    has_place: bool,
 }
 
 /// What is to be done about an object.
@@ -175,8 +175,8 @@ impl Store {
         settled.unwrap_or_else(|why| Verdict::Refused { why })
     }
 
-    /// A file of this name and size was hashed, or could not be. If it is another, the new one needs no place: it held
-    /// one of those for what is done aside.
+    /// A file of this name and size was hashed, or could not be. If it is another, the new one takes the place that was
+    /// held for it aside.
     fn looked(
         &mut self,
         from: Holder,
@@ -268,8 +268,13 @@ impl Store {
         if held.shortage(ASIDE, from).is_some() {
             return Ok(Step::Queue);
         }
+        // Without --overwrite nothing begins here.
+        let has_place = self.rules.overwrite;
+        if has_place && self.make_place(from).is_err() {
+            return Ok(Step::Queue);
+        }
         let owner = (from.key, said.name.clone());
-        self.aside.insert(owner, Aside { from, session, said: said.clone(), finishes: false });
+        self.aside.insert(owner, Aside { from, session, said: said.clone(), has_place });
         Ok(Step::Aside(Box::new(Work::look(from, said.name.clone(), target))))
     }
 
@@ -280,7 +285,7 @@ impl Store {
         let (dress, given) = (self.tree.dress(said.kept), self.given.clone());
         let finish = Finish { dress, overwrite: self.rules.overwrite, given };
         let work = Work::finish(from, said.name.clone(), whole, finish);
-        self.aside.insert(owner.clone(), Aside { from, session, said: said.clone(), finishes: true });
+        self.aside.insert(owner.clone(), Aside { from, session, said: said.clone(), has_place: true });
         if said.size > AT_ONCE_MAX {
             return Ok(Step::Aside(Box::new(work)));
         }
@@ -344,8 +349,8 @@ impl Store {
     /// Sees to it that there is a place for one more unfinished file of this sender. If there is none, says when the
     /// next one may be had.
     pub(super) fn make_place(&mut self, from: Holder) -> Result<(), Option<Instant>> {
-        let finishing = self.aside.values().filter(|aside| aside.finishes).map(|aside| aside.from);
-        let held = Census::of(self.unfinished.values().map(|u| u.from).chain(finishing));
+        let aside = self.aside.values().filter(|aside| aside.has_place).map(|aside| aside.from);
+        let held = Census::of(self.unfinished.values().map(|u| u.from).chain(aside));
         let Some(shortage) = held.shortage(PLACES, from) else { return Ok(()) };
         let now = Instant::now();
         let due = |u: &Unfinished| match u.session.has_ended() {

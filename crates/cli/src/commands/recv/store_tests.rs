@@ -352,6 +352,23 @@ fn what_is_to_be_done_aside_is_bounded() {
     );
 }
 
+#[test]
+fn file_that_may_be_replaced_needs_a_place_while_hashed() {
+    let mut case = Case::new(true, 1 << 30);
+    (1..PLACES.of_key).for_each(|n| assert!(case.asks(guest(1), &format!("f{n}"))));
+    let said = |name: &str| Announcement::new(0, name.into(), AT_ONCE_MAX + 1, blake3::hash(b""));
+    for name in ["a", "b"] {
+        fs::File::create(case.dir.path().join(name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
+    }
+    let Step::Aside(work) = case.store.take(guest(1), session(), &said("a"), b"") else { panic!() };
+    assert!(matches!(case.store.take(guest(1), session(), &said("b"), b""), Step::Queue));
+    assert!(!case.asks(guest(1), "more"), "the last place is held");
+    let verdict = case.store.settle(&(guest(1).key, "a".into()), work.run(&Default::default()));
+    assert!(matches!(verdict, Verdict::Missing { .. }));
+    assert_eq!(case.store.unfinished.len(), PLACES.of_key);
+    assert!(matches!(case.store.take(guest(1), session(), &said("b"), b""), Step::Queue));
+}
+
 /// As another receiver in the same directory may leave it.
 #[test]
 fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
