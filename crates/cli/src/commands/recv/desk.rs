@@ -192,7 +192,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
 
     /// Whether there is no place for this sender now; then a silent file may make room for it later.
     fn wake_for(&mut self, from: Holder) -> bool {
-        let Err(at) = self.store.make_place(from) else { return false };
+        let Err(at) = self.store.place_for(from) else { return false };
         // A session may end before that.
         let look = Instant::now() + LOOK;
         self.next_place = self.next_place.into_iter().chain(at).chain([look]).min();

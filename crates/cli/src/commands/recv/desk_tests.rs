@@ -185,6 +185,20 @@ async fn places_of_an_ended_session_go_to_the_next_question() {
 }
 
 #[tokio::test]
+async fn question_that_needs_no_place_removes_no_file() {
+    let mut case = Case::new(false);
+    fill(&mut case);
+    assert_eq!(case.say(99, "a", b"abc", None).unwrap().verdict, Verdict::Waits);
+    fs::write(case.dir.path().join("a"), "abc").unwrap();
+    case.desk.store.touch(Instant::now() - Duration::from_secs(10));
+    let asked = case.asked;
+    let told = case.desk.settle(Done::Silence);
+    assert_eq!(told.into_iter().map(|t| (t.to.number, t.verdict)).collect::<Vec<_>>(), [(asked, Verdict::Stored)]);
+    let hidden = fs::read_dir(case.dir.path()).unwrap().count() - 1;
+    assert_eq!(hidden, PLACES.all);
+}
+
+#[tokio::test]
 async fn questions_that_wait_are_bounded_for_each_sender() {
     let mut case = Case::new(false);
     let refused = |told: Option<Told<To>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });

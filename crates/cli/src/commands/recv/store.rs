@@ -346,12 +346,20 @@ impl Store {
         }
     }
 
-    /// Sees to it that there is a place for one more unfinished file of this sender. If there is none, says when the
-    /// next one may be had.
-    pub(super) fn make_place(&mut self, from: Holder) -> Result<(), Option<Instant>> {
+    /// Takes a place for one more unfinished file of this sender: just before the file begins.
+    fn make_place(&mut self, from: Holder) -> Result<(), Option<Instant>> {
+        if let Some(silent) = self.place_for(from)? {
+            self.unfinished.remove(&silent);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a place for one more unfinished file of this sender, and whose file makes room for it if none
+    /// is free. If there is no place, says when the next one may be had.
+    pub(super) fn place_for(&self, from: Holder) -> Result<Option<Owner>, Option<Instant>> {
         let aside = self.aside.values().filter(|aside| aside.has_place).map(|aside| aside.from);
         let held = Census::of(self.unfinished.values().map(|u| u.from).chain(aside));
-        let Some(shortage) = held.shortage(PLACES, from) else { return Ok(()) };
+        let Some(shortage) = held.shortage(PLACES, from) else { return Ok(None) };
         let now = Instant::now();
         let due = |u: &Unfinished| match u.session.has_ended() {
             true => now,
@@ -361,11 +369,7 @@ impl Store {
         let silent = candidates().filter(|(_, u)| due(u) <= now);
         // Files of ended sessions go first.
         match silent.max_by_key(|(_, u)| (u.session.has_ended(), held.load(u.from), Reverse(u.touched))) {
-            Some((owner, _)) => {
-                let owner = owner.clone();
-                self.unfinished.remove(&owner);
-                Ok(())
-            }
+            Some((owner, _)) => Ok(Some(owner.clone())),
             None => Err(candidates().map(|(_, u)| due(u)).min()),
         }
     }
