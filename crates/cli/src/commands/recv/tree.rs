@@ -2,9 +2,10 @@
 //! symbolic link is followed: a link that somebody plants there leads nowhere else.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,9 +32,18 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 pub(super) struct Tree {
     dir: PathBuf,
     umask: u32,
-    /// By device and inode number: whose files brought it about.
-    made: BTreeMap<(u64, u64), PublicKey>,
+    /// By device and inode number.
+    made: BTreeMap<(u64, u64), Made>,
     census: Census,
+}
+
+/// A directory that this run has made.
+#[derive(Debug)]
+struct Made {
+    /// The sender whose files it was made for.
+    key: PublicKey,
+    /// Its name, with those of the directories above it.
+    name: String,
 }
 
 /// Where a file goes.
@@ -84,7 +94,7 @@ impl Tree {
     pub(super) fn make_dir(&mut self, from: Holder, name: &str, kept: Kept) -> Result<(), Refusal> {
         let folder = self.make_folders(from, name)?;
         let found = fstat(&folder).map_err(|e| refusal(&e.into()))?;
-        if self.made.get(&(found.st_dev, found.st_ino)) == Some(&from.key) {
+        if self.made.get(&(found.st_dev, found.st_ino)).is_some_and(|made| made.key == from.key) {
             self.dress(kept).put_on(&folder);
             fsync(&folder).map_err(|e| refusal(&e.into()))?;
         }
@@ -111,16 +121,33 @@ impl Tree {
 
     fn make_folders(&mut self, from: Holder, folders: &str) -> Result<OwnedFd, Refusal> {
         let mut at = self.open()?;
-        for folder in folders.split('/') {
+        let ends = folders.match_indices('/').map(|(end, _)| end).chain([folders.len()]);
+        for name in ends.map(|end| &folders[..end]) {
+            let (_, folder) = split(name);
             at = match openat(&at, folder, FOLDER | OFlags::NOFOLLOW, Mode::empty()) {
-                Err(Errno::NOENT) => self.make_folder(from, &at, folder)?,
+                Err(Errno::NOENT) => self.make_folder(from, &at, name)?,
                 opened => opened.map_err(|e| no_folder(folder, e))?,
             };
+            self.check_made(&at, name)?;
         }
         Ok(at)
     }
 
-    fn make_folder(&mut self, from: Holder, at: &OwnedFd, folder: &str) -> Result<OwnedFd, Refusal> {
+    /// Fails if this run made the directory under another name that still leads to it: the file system folds names.
+    fn check_made(&self, folder: &OwnedFd, name: &str) -> Result<(), Refusal> {
+        let found = fstat(folder).map_err(|e| refusal(&e.into()))?;
+        let number = (found.st_dev, found.st_ino);
+        let Some(made) = self.made.get(&number).filter(|made| made.name != name) else { return Ok(()) };
+        let now = self.find(&made.name).ok().flatten().and_then(|target| fs::metadata(target.path).ok());
+        if now.is_none_or(|now| (now.dev(), now.ino()) != number) {
+            return Ok(()); // it was renamed since
+        }
+        let [name, first] = [name, &made.name].map(|name| out::shown(name.as_bytes()));
+        Err(format!("the directory '{name}' is '{first}' here, which was received before: rename one of them"))
+    }
+
+    fn make_folder(&mut self, from: Holder, at: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
+        let (_, folder) = split(name);
         if self.census.shortage(MADE, from).is_some() {
             return Err("too many directories: the receiver makes no more of them".into());
         }
@@ -134,7 +161,8 @@ impl Tree {
             && let Ok(found) = fstat(&new)
         {
             self.census.add(from);
-            self.made.insert((found.st_dev, found.st_ino), from.key);
+            let made = Made { key: from.key, name: name.to_owned() };
+            self.made.insert((found.st_dev, found.st_ino), made);
         }
         Ok(new)
     }

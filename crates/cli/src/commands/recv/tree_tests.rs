@@ -68,6 +68,22 @@ fn planted_links_lead_nowhere() {
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 
+/// A symbolic link stands for a file system that takes both names for one.
+#[test]
+fn folded_name_of_a_made_directory_is_refused() {
+    let (dir, mut tree) = tree();
+    let [first, second] = ["inbox/a/Dir", "inbox/a/dir"].map(|name| dir.path().join(name));
+    tree.make_dir(guest(1), "a/Dir", KEPT).unwrap();
+    fs::rename(&first, &second).unwrap();
+    tree.make_dir(guest(1), "a/dir", KEPT).unwrap();
+    symlink("dir", &first).unwrap();
+    for why in [tree.make_dir(guest(1), "a/dir", KEPT), tree.make(guest(1), "a/dir/b/x").map(drop)] {
+        let why = why.unwrap_err();
+        assert!(why.contains("'a/dir'") && why.contains("'a/Dir'"), "{why}");
+    }
+    assert!(!second.join("b").exists());
+}
+
 /// Between the moment in which a file's place is found and that in which it gets its name.
 #[test]
 fn directory_that_is_swapped_for_a_link_is_not_left() {
