@@ -6,9 +6,8 @@
 //! holds for packets that stood in a queue. Gaps between other packets say only that the link
 //! carries at least so much. Delays are relative, so the clocks' offset cancels.
 //!
-//! An end needs time of its own for each packet, and pauses while its machine is busy. So gaps before
-//! small packets are not measured, and a burst that arrives within a short time corrects an estimate
-//! that a pause has made.
+//! Endpoints add processing time per packet, and stall under load. So gaps before small packets are not
+//! measured, and a burst that arrives within a short time corrects an estimate that a stall has made.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,8 +24,8 @@ const SPAN: Duration = Duration::from_millis(4);
 const SPAN_FIRST: Duration = Duration::from_millis(1);
 /// The factor between the rate that a burst shows and the estimate from which the burst makes a measurement.
 const MUCH_FASTER: f64 = 2.0;
-/// The allowance for timestamps in the time that a burst took. At less than half of a quantum's time each burst can
-/// show a rate that is twice the estimate.
+/// The allowance for timestamps in the time that a burst took. It must stay below half a quantum's duration, or bursts
+/// could not show twice the estimated rate.
 const BURST_ERROR: Duration = Duration::from_micros(500);
 /// Longer gaps are outages.
 const GAP_MAX: Duration = Duration::from_secs(2);
@@ -135,8 +134,8 @@ impl Dispersal {
         [self.burst(p, a, is_packed, slowness), taken, self.window(a)]
     }
 
-    /// Forgets the least delay if it is of another offset: a packet waits no longer than it is under way. A clock stands
-    /// while its machine is suspended or its process is stopped.
+    /// Forgets the least delay if the clock offset changed: queueing delay cannot exceed the time since the packet was
+    /// sent. A clock stands while its machine is suspended or its process is stopped.
     fn align(&mut self, now: Time, sent: Time, delay: i128) {
         let under_way = i128::try_from(now.since(sent).as_nanos()).unwrap_or(i128::MAX);
         if self.least.get().is_some_and(|least| delay - least > under_way) {

@@ -53,11 +53,11 @@ impl Endpoint {
         matches!(self.config.guests, Guests::Only(_)) && self.peers.len() < self.config.peers + ANTEROOM
     }
 
-    /// Makes a place for `id`, which has just shown the listed `key`; whether there is one. When all are taken, the
-    /// first of these connections that there is makes room:
-    /// 1. of the same key, the longest silent one;
-    /// 2. of the key with the most, the one that was not heard for longest, if that key has at least two more;
-    /// 3. of the keys that have more, the longest silent one.
+    /// Makes a place for `id`, which has just shown the listed `key`; whether there is one. When all are taken, evicts the
+    /// first match:
+    /// 1. the longest silent connection of `key`;
+    /// 2. the least recently heard connection of the key with the most, if that key has at least two more than `key`;
+    /// 3. the longest silent connection of a key that has more than `key`.
     pub(super) fn make_place_for_key(&mut self, now: Time, id: PeerId, key: PublicKey) -> bool {
         if !matches!(self.config.guests, Guests::Only(_)) {
             return true;

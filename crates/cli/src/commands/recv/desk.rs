@@ -132,7 +132,8 @@ impl<T: Clone + Session + 'static> Desk<T> {
         None
     }
 
-    /// Has a file wait for a place, without the bytes that may have come, and says so. Where too many wait, the last one of a sender with more is refused.
+    /// Queues a question until a place is free, without its bytes, and answers `Waits`. A full queue refuses the last
+    /// question of a sender that has more.
     fn enqueue(&mut self, message: Message<T>) -> Vec<Told<T>> {
         let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
         // Its sender has more parts on their way.
