@@ -49,10 +49,10 @@ fn usual_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() { Some(PathBuf::from("/var/lib/remora")) } else { state::user_dir() }
 }
 
-/// Whether this is root with another user's HOME (`sudo -E`), who could not use a directory that root makes there.
+/// Whether this is root with the home of other users (`sudo -E`), who could not use a directory that root makes there.
 fn is_in_foreign_home(dir: &Path) -> bool {
     let nearest = dir.ancestors().find_map(|at| std::fs::metadata(at).ok());
-    rustix::process::geteuid().is_root() && nearest.is_some_and(|at| at.uid() != 0)
+    rustix::process::geteuid().is_root() && nearest.is_some_and(|at| at.uid() != 0 || at.mode() & 0o022 != 0)
 }
 
 fn state_dir(args: &Serve) -> Result<PathBuf> {
