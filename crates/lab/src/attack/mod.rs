@@ -122,7 +122,7 @@ const ATTACKS: &[Attack] = &[
     attack("portmap-abuse", &["bad_procedure"], addresses::portmap_abuse),
     attack("mount-flood", &["mount_calls"], addresses::mount_flood),
     attack("datagram-flood", &["datagrams_in", "datagrams_dropped"], addresses::datagram_flood).memory(SHARE),
-    attack("half-records", &["closed_bad_record"], memory::half_records).strangers().rate(),
+    attack("half-records", &["connections"], memory::half_records).strangers().rate(),
     attack("dripped-records", &["connections", "closed_partial"], memory::dripped_records).rate(),
     attack("unread-refusals", &["denied", "closed_stalled"], memory::unread_refusals).strangers().rate(),
     attack("unread-replies", &["under_way", "closed_stalled"], memory::unread_replies).memory(SHARE).rate(),
