@@ -134,11 +134,13 @@ fn handles_of_32_bytes_survive_a_restart() {
     assert_eq!(ask(&s, [NFS, 2, 1], &forged), 70u32.to_be_bytes());
 }
 
-/// What every script begins with: a network of its own, and `serve FILE ARGS...`, which starts
+/// What every script begins with: a network of its own, a /run of its own (rpcbind has its lock there), and `serve FILE ARGS...`, which starts
 /// a server and returns when it answers; its process is then $server.
 const PREFACE: &str = r#"
 set -eu
 ip link set lo up
+mount -t tmpfs run /run
+mkdir /run/rpcbind
 serve() {
     ready=$1; shift
     "$REMORA" serve "$SRV" --listen "${LISTEN:-127.0.0.1:0}" --state "$STATE" --json "$@" > "$ready" &
@@ -157,10 +159,10 @@ wait_for_rpcbind() {
 }
 "#;
 
-/// Runs a script in network and process namespaces that end with it.
+/// Runs a script in network, mount and process namespaces that end with it.
 fn scripted(p: &Place, script: &str) -> Output {
     let mut shell = program("unshare");
-    shell.args(["--net", "--pid", "--fork", "--kill-child", "sh", "-c"]).arg(format!("{PREFACE}{script}"));
+    shell.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]).arg(format!("{PREFACE}{script}"));
     shell.current_dir(p.here("")).env("REMORA", env!("CARGO_BIN_EXE_remora")).env("SRV", p.srv(""));
     shell.env("STATE", p.state().join("server")).env("PATH", path());
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
