@@ -25,7 +25,7 @@ pub(super) struct GivenNames(Arc<Mutex<BTreeMap<Number, GivenName>>>);
 #[derive(Debug)]
 struct GivenName {
     name: String,
-    /// The file as it was when it had the name. What was changed since may have been renamed, too.
+    /// The file's state when it got the name. A file changed since then may have been renamed, too.
     stamp: Option<Stamp>,
 }
 

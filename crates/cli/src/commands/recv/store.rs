@@ -26,7 +26,7 @@ use crate::units::human;
 
 /// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
 pub(super) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
-/// An unfinished file that was silent for so long makes room for one of a sender that has fewer.
+/// An unfinished file silent for this long makes room for a file of a sender that has fewer.
 const SILENT: Duration = Duration::from_secs(10);
 /// And after so long for any.
 const STALE: Duration = Duration::from_secs(600);
@@ -321,7 +321,7 @@ impl Store {
         self.stamp(&said.name).is_some_and(|now| self.placed.get(&now) == Some(said.hash))
     }
 
-    /// The state of what has the name now.
+    /// The state of the file that has the name now.
     fn stamp(&self, name: &str) -> Option<Stamp> {
         self.metadata(name).as_ref().map(Stamp::of)
     }
