@@ -138,7 +138,7 @@ impl Site {
     fn run_with_restarts(&mut self, step: &Step, mount: Mount) -> Result<(Ended, u32)> {
         let server = if mount.needs_root() { self.root.as_mut().ok_or("no server as root")? } else { &mut self.plain };
         let (machine, told) = (&mut self.machine, &self.told);
-        let under_way = machine.io().join("under-way");
+        let (under_way, restarted) = (machine.io().join("under-way"), machine.io().join("restarted"));
         thread::scope(|scope| {
             let work = scope.spawn(|| machine.run(step, mount, told).map_err(|e| e.to_string()));
             let mut kills = 0;
@@ -150,6 +150,7 @@ impl Site {
                     server.kill();
                     thread::sleep(AWAY);
                     server.again()?;
+                    fs::write(&restarted, "")?;
                     kills += 1;
                     alive = Duration::ZERO;
                 }
