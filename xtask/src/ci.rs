@@ -12,7 +12,7 @@ pub(crate) fn run() -> Result {
     // What the tests need comes over the network while the processors compile.
     let installing = std::thread::spawn(|| test::provide(false));
     steps.run("fmt", || cmd::run(&mut cmd::cargo(&["fmt", "--all", "--check"])));
-    steps.run("tidy", tidy::run);
+    steps.run("tidy", || tidy::run(false));
     steps.run("clippy", || {
         cmd::run(&mut cmd::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     });
