@@ -36,7 +36,6 @@ struct Count {
 struct World {
     /// The one that opens and the one that accepts.
     ends: [Streams; 2],
-    /// By sender.
     under: [Vec<Object>; 2],
     /// Has heard what no peer of ours says, and hangs up.
     dead: [bool; 2],
@@ -147,7 +146,7 @@ impl World {
         self.drain(n);
     }
 
-    /// One of the objects from end `n` arrives or does not, and is told to have done so or not.
+    /// Delivers or drops one of the objects from end `n`, and reports its fate, truly or not, to that end.
     fn carry(&mut self, n: usize, what: u8, fate: u8) {
         if self.under[n].is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! The secure tunnel of a link: a base and its mobile with a bad network between them, a stranger that the
-//! base does not know, and arbitrary datagrams from anywhere. Nobody panics, a frame arrives once,
-//! as it was sent and from whom it is, or not at all; and when the network is good again both ends talk.
+//! base does not know, and arbitrary datagrams from anywhere. Nothing panics; a frame arrives unchanged,
+//! at most once, attributed to its sender; and both ends talk again when the network is good again.
 //!
 //! The first byte says whether the two meet before it begins, and what the stranger is. Then there are
 //! commands `kind length bytes`: a datagram from nowhere, what the next genuine one is changed by, an old one

@@ -1,5 +1,4 @@
-//! Attacks on a live server: `remora serve` as a process of its own, attacked by the program in
-//! `crates/lab/src/bin/attack.rs`.
+//! `cargo xtask attack`: starts `remora serve` and attacks it with `crates/lab/src/bin/attack.rs`.
 
 use std::process::Command;
 
@@ -7,10 +6,10 @@ use clap::Args;
 
 use crate::cmd::{self, Build, Result};
 
-/// What the good client's calls may take on a debug build, 99 of 100 of them, in milliseconds.
+/// Largest 99th percentile of the good client's calls on a debug build, in milliseconds.
 const DEBUG_P99_MAX_MS: &str = "3000";
 
-/// What `cargo xtask attack` takes.
+/// Flags of `cargo xtask attack`.
 #[derive(Args)]
 pub(crate) struct Options {
     /// How long each attack lasts
@@ -30,11 +29,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The short form, which is part of the tests.
+    /// The short form, which `cargo xtask test` runs.
     pub(crate) const SHORT: Options = Options { seconds: 1.0, seed: 1, json: false, debug: true, names: Vec::new() };
 }
 
-/// Builds the server and the attacker, and attacks.
+/// Builds the server and the attacker, then runs the attacks.
 pub(crate) fn run(options: &Options) -> Result {
     let build = if options.debug { Build::Debug } else { Build::Release };
     let server = cmd::built("remora", build)?;
@@ -42,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result {
     attack.current_dir(cmd::root()).arg("--server").arg(server);
     attack.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
     if options.debug {
-        // A busy machine has a rate of its own.
+        // A debug build is not judged by its rate: the tests beside it take processor time.
         attack.args(["--p99-max-ms", DEBUG_P99_MAX_MS, "--rate-ratio-min", "0"]);
     }
     if options.json {

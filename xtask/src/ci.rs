@@ -1,15 +1,14 @@
-//! What the build machine runs: every check, each with its time, and all of them even when
-//! one fails.
+//! `cargo xtask ci`: runs every check, even after one failed, and prints how long each took.
 
 use std::time::{Duration, Instant};
 
 use crate::cmd::{self, Result};
 use crate::{test, tidy};
 
-/// Runs all checks. The tests come last, so that their tally is what one sees last.
+/// Runs all checks. The tests come last, so that their tally ends the output.
 pub(crate) fn run() -> Result {
     let mut steps = Steps::default();
-    // What the tests need comes over the network while the processors compile.
+    // Packages download while the processors compile.
     let installing = std::thread::spawn(|| test::provide(false));
     steps.run("fmt", || cmd::run(&mut cmd::cargo(&["fmt", "--all", "--check"])));
     steps.run("tidy", || tidy::run(false));
@@ -20,7 +19,7 @@ pub(crate) fn run() -> Result {
     steps.run("fuzz", fuzz_targets);
     let mut report = None;
     steps.run("test", || {
-        // The tests look themselves for what is missing.
+        // The tests find and report missing programs themselves.
         let _ = installing.join();
         let done = test::execute(&test::Options { require_all: true, ..test::Options::default() })?;
         let verdict = done.verdict();
@@ -38,18 +37,18 @@ pub(crate) fn run() -> Result {
     verdict.map_err(|_| cmd::Told.into())
 }
 
-/// The fuzz targets are outside the workspace: see that they follow the code they are about.
+/// Checks the fuzz targets, which are outside the workspace.
 fn fuzz_targets() -> Result {
     const THERE: &[&str] = &["--manifest-path", "fuzz/Cargo.toml"];
     cmd::run(cmd::cargo(&["fmt"]).args(THERE).arg("--check"))?;
-    // Most of what they need was checked for the workspace already. Nothing is linked, so libFuzzer, which
-    // takes a C++ compiler, need not be there.
+    // Most dependencies were checked for the workspace already. Nothing is linked, so libFuzzer, which needs a
+    // C++ compiler, is not needed.
     let mut clippy = cmd::cargo(&["clippy"]);
     clippy.args(THERE).arg("--target-dir").arg(cmd::target_dir()?).args(["--", "-D", "warnings"]);
     cmd::run(clippy.env("CUSTOM_LIBFUZZER_PATH", "./libfuzzer.a"))
 }
 
-/// Steps done: name, time taken, why it failed.
+/// A finished step: its name, duration and error.
 #[derive(Default)]
 struct Steps(Vec<(&'static str, Duration, Option<String>)>);
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a command of ours comes to; the error is for a person to read.
+/// The result of a project command. The error is a message for a person.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// A failure that the output has told of already.
+/// A failure that the output has already reported.
 #[derive(Debug)]
 pub(crate) struct Told;
 
@@ -27,7 +27,7 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-/// `cargo` with these arguments, the one that runs us.
+/// Runs the `cargo` that runs this program, with these arguments.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -35,8 +35,8 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// The same command, which does not ignore signals. Whoever started us may have had some ignored, as nohup(1)
-/// does and shells do behind `&`; what tests start would leave them ignored, and tests send them.
+/// The same command with the default action for signals. nohup(1) and shells behind `&` ignore some; tests would
+/// inherit that, and they send these signals.
 pub(crate) fn heeding_signals(command: Command) -> Command {
     const HEED: &str = "--default-signal=HUP,INT,QUIT,TERM";
     let can = Command::new("env").args([HEED, "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
@@ -54,14 +54,14 @@ pub(crate) fn heeding_signals(command: Command) -> Command {
 /// How a program of the workspace is built.
 #[derive(Clone, Copy)]
 pub(crate) enum Build {
-    /// As for the tests: after them there is nothing left to compile, and overflows are checked.
+    /// The tests' profile: nothing is compiled twice, and overflows are checked.
     Debug,
-    /// Fast.
+    /// The release profile.
     Release,
 }
 
-/// Builds `program`; where it is. With the whole workspace's features, which are those of the
-/// tests: with the package's own, half of the dependencies would be built once more.
+/// Builds `program` with the workspace's features, as the tests do, and returns its path. With the package's own
+/// features half of the dependencies would be built again.
 pub(crate) fn built(program: &str, build: Build) -> Result<PathBuf> {
     let (dir, flags): (_, &[&str]) = match build {
         Build::Debug => ("debug", &[]),
@@ -71,32 +71,32 @@ pub(crate) fn built(program: &str, build: Build) -> Result<PathBuf> {
     Ok(target_dir()?.join(dir).join(program))
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
     Ok(metadata.target_directory.into())
 }
 
-/// Runs it in the foreground; anything but success is an error that names it.
+/// Runs a command in the foreground. An exit code other than 0 is an error that names the command.
 pub(crate) fn run(command: &mut Command) -> Result {
     let status = command.status().map_err(|e| format!("cannot start {}: {e}", name(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} failed ({status})", name(command)).into()) }
 }
 
-/// The command as one would type it.
+/// The command as a person would type it.
 pub(crate) fn name(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = std::iter::once(program.file_name().unwrap_or(program.as_os_str())).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Where `program` is in the search path, if it is.
+/// The path of `program`, if the search path has it.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// Whether we run as root: the owner of /proc/self is who this process runs as.
+/// Whether this process runs as root: it owns /proc/self.
 pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }

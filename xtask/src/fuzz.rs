@@ -1,22 +1,22 @@
 //! The fuzz targets in `fuzz/`, run by cargo-fuzz.
 //!
-//! What a target needs is found by its name: seeds that are text in `fuzz/seeds/TARGET/`, a dictionary in
-//! `fuzz/TARGET.dict`. Seeds that are not are written by the target itself, which knows what they mean.
+//! The name of a target leads to its files: seeds as text in `fuzz/seeds/TARGET/`, a dictionary in
+//! `fuzz/TARGET.dict`. A target writes its binary seeds itself.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cmd::{self, Result};
 
-/// Targets that take milliseconds for a command. libFuzzer tries longer inputs only when shorter ones are exhausted,
-/// which it would never come to here.
+/// Targets that take milliseconds for a command. libFuzzer tries longer inputs only after the shorter ones, which it
+/// would never finish here.
 const SLOW: &[&str] = &["atp_peer", "atp_session", "link_handshake"];
-/// The longest inputs of those, in bytes: a few dozen commands.
+/// Longest input of those targets, in bytes: a few dozen commands.
 const SLOW_LEN_MAX: usize = 300;
-/// Tells a target where to write its seeds.
+/// Environment variable that names the directory for a target's seeds.
 const SEEDS: &str = "REMORA_FUZZ_SEEDS";
 
-/// Runs `target`, or each one there is, for `seconds` seconds.
+/// Runs `target`, or every target, for `seconds` seconds.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result {
     require_cargo_fuzz()?;
     let all = targets()?;
@@ -32,15 +32,15 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result {
     Ok(())
 }
 
-/// The command that fuzzes `target`, for as long as its further arguments say.
+/// The command that fuzzes `target`. The caller appends how long.
 fn command(target: &str) -> Result<Command> {
     let fuzz = cmd::root().join("fuzz");
-    // What is found is kept in the first directory; the others are only read.
+    // libFuzzer writes new inputs to the first directory and only reads the others.
     let (corpus, written) = (fuzz.join("corpus").join(target), fuzz.join("target/seeds").join(target));
     for dir in [&corpus, &written] {
         std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     }
-    // Without a sanitizer a stable compiler will do, and the code under test is safe Rust.
+    // Without a sanitizer a stable compiler suffices; the code under test is safe Rust.
     let mut command = cmd::cargo(&["fuzz", "run", "--sanitizer", "none", target]);
     command
         .arg(corpus)
@@ -52,7 +52,7 @@ fn command(target: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The seeds that the repository has.
+/// The directories of seeds in the repository.
 fn seeds(fuzz: &Path, target: &str) -> Option<PathBuf> {
     Some(fuzz.join("seeds").join(target)).filter(|dir| dir.is_dir())
 }
@@ -75,7 +75,7 @@ fn require_cargo_fuzz() -> Result {
     if there { Ok(()) } else { Err("cargo-fuzz is not installed; get it with: cargo install cargo-fuzz".into()) }
 }
 
-/// The names of the fuzz targets, in order. Each is a file, or a directory if it is long.
+/// The names of the fuzz targets, sorted. A target is a file, or a directory if it is long.
 fn targets() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in cmd::root().join("fuzz/fuzz_targets").read_dir()? {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_is_declared_and_whatever_is_named_after_one_is_for_one() {
+    fn each_target_is_declared_and_each_seed_has_a_target() {
         let all = targets().unwrap();
         let manifest = std::fs::read_to_string(cmd::root().join("fuzz/Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();

@@ -1,4 +1,4 @@
-//! `cargo xtask install-libatp`: builds ATP's C library and puts it where C compilers look.
+//! `cargo xtask install-libatp`: builds ATP's C library and installs it where C compilers search.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,15 +7,15 @@ use clap::Args;
 
 use crate::cmd::{self, Result};
 
-/// Where to.
+/// Flags of `cargo xtask install-libatp`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The folder below which it goes: PREFIX/lib, PREFIX/include, PREFIX/lib/pkgconfig
+    /// The prefix: files go to PREFIX/lib, PREFIX/include and PREFIX/lib/pkgconfig
     #[arg(long, value_name = "DIR", default_value = "/usr/local")]
     prefix: PathBuf,
 }
 
-/// Builds it and installs it.
+/// Builds and installs the library.
 pub(crate) fn install(options: &Options) -> Result {
     cmd::run(&mut cmd::cargo(&["build", "--release", "--package", "remora-libatp"]))?;
     let prefix = std::path::absolute(&options.prefix)?;
@@ -24,7 +24,7 @@ pub(crate) fn install(options: &Options) -> Result {
     Ok(())
 }
 
-/// All crates have the workspace's version, and so has this tool.
+/// The version, which all crates of the workspace share.
 fn script(prefix: &Path, built: &Path) -> Command {
     let mut command = Command::new(cmd::root().join("crates/libatp/install.sh"));
     command.arg(prefix).arg(built).arg(env!("CARGO_PKG_VERSION"));

@@ -1,22 +1,22 @@
-//! The simulator's swarms: many seeds, each a world of its own.
+//! The simulator's swarms: many seeds, each a world of its own, for NFS and ATP.
 
 use std::process::Command;
 
 use crate::cmd::{self, Build, Result};
 
-/// NFS: clients, a server and an oracle.
+/// The program that simulates NFS clients, a server and an oracle.
 const NFS: &str = "swarm";
-/// ATP: endpoints that send objects.
+/// The program that simulates ATP endpoints.
 const ATP: &str = "atp_swarm";
 
-/// Runs `seeds` worlds of each kind from seed `from` on.
+/// Runs `seeds` worlds of each kind, beginning with seed `from`.
 pub(crate) fn run(seeds: u64, from: u64, build: Build) -> Result {
     let flags = ["--seeds", &seeds.to_string(), "--from", &from.to_string()];
     swarm(NFS, build, &flags)?;
     swarm(ATP, build, &flags)
 }
 
-/// Runs the one world of `seed`; one of ATP if `atp`.
+/// Runs the world of one `seed`: of ATP if `atp`, else of NFS.
 pub(crate) fn repro(seed: u64, atp: bool) -> Result {
     swarm(if atp { ATP } else { NFS }, Build::Release, &["--repro", &seed.to_string()])
 }

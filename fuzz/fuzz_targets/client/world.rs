@@ -219,7 +219,7 @@ impl World {
         panic!("no end of it");
     }
 
-    /// A copy that is told nonsense is given up.
+    /// Handles the end of a call. A copy ends at the first nonsensical reply.
     fn done(&mut self, job: Job, result: Result<Answer, Failure>) {
         match (job, result) {
             (Job::Read(piece), Err(_)) => self.down.iter_mut().for_each(|down| down.put_back(piece.clone())),

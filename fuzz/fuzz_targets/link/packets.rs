@@ -41,7 +41,7 @@ fn v6(flow: u8, proto: u8, transport: &[u8]) -> Vec<u8> {
     [&[0x60, 0, 0, 0][..], &len, &[proto, 64], &addr(1), &addr(flow)].concat()
 }
 
-/// RFC 1071.
+/// The Internet checksum of RFC 1071.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

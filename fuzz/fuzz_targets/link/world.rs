@@ -1,4 +1,4 @@
-//! The two ends, the network between them, and what was sent.
+//! The two ends, the network between them, and the packets sent.
 
 use std::time::Duration;
 

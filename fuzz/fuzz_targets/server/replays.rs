@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Peer, Time};
 
-/// For so long a reply is surely kept.
+/// The cache keeps a reply at least this long.
 const KEPT: Duration = Duration::from_secs(150);
 /// Where the status of NFS is in a reply, and the one that says "not now": such a reply is not kept.
 const STATUS: std::ops::Range<usize> = 24..28;
@@ -44,7 +44,7 @@ impl Replays {
     /// A call that is about to be sent. Gives the reply it must get, if that is known.
     pub(crate) fn asks(&mut self, now: Time, from: Peer, xid: u32, message: &Bytes, changes: bool) -> Option<Bytes> {
         if !self.on || !changes {
-            // Who asks something else with this number cannot be told from it.
+            // A different request with this xid cannot be distinguished from a retransmission.
             self.asked.insert((from, xid), None);
             return None;
         }

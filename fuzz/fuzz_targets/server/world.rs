@@ -23,7 +23,6 @@ const ENTRY_MAX: usize = 801;
 /// Zeros behind all arguments, for short inputs to be calls, too.
 const PADDING: usize = 64;
 
-/// Which procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Call {
     pub(crate) prog: u32,

@@ -1,8 +1,7 @@
-//! The other way round: the Linux kernel's own NFS server, in the guest, with the commands of this
-//! machine as its clients.
+//! The Linux kernel's NFS server in the guest, with the commands of this machine as its clients.
 //!
-//! Its programs (exportfs, rpc.mountd, rpc.nfsd) are this machine's, or Debian's, unpacked and not
-//! installed: an installed server would start to serve here.
+//! Its programs (exportfs, rpc.mountd, rpc.nfsd) are this machine's or come from Debian's package, unpacked but not
+//! installed: an installed server would start on this machine.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -11,17 +10,17 @@ use std::process::{Command, Stdio};
 
 use guest::Missing;
 
-use super::machine::Ended;
+use super::outcome::Ended;
 use crate::cmd::Result;
 
-/// Starts the server in the guest, and a loop that stops and starts it whenever a file asks for it.
+/// Starts the server in the guest, and a loop that restarts it when a file requests that.
 pub(super) const SERVE: &str = include_str!("serve.sh");
-/// What has to be there for it.
+/// Programs that the server needs.
 const PROGRAMS: [&str; 3] = ["exportfs", "rpc.mountd", "rpc.nfsd"];
-/// How often two free ports are looked for.
+/// Attempts to find two free ports.
 const TRIES: u32 = 16;
 
-/// The directory below which `usr/sbin` has the server's programs.
+/// The directory whose `usr/sbin` holds the server's programs.
 pub(super) fn programs() -> std::result::Result<PathBuf, String> {
     if guest::find("rpcbind").is_none() {
         return Err("rpcbind is not installed".into());
@@ -32,7 +31,7 @@ pub(super) fn programs() -> std::result::Result<PathBuf, String> {
     guest::unpacked("nfs-kernel-server", "usr/sbin/rpc.mountd").map_err(|Missing(why)| why)
 }
 
-/// Ports of this machine's loopback that lead to the guest's server, over TCP and UDP.
+/// Loopback ports of this machine that QEMU forwards to the guest's server, over TCP and UDP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     nfs: u16,
@@ -40,14 +39,14 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Two that nobody has at the moment.
+    /// Finds two ports that are free at the moment.
     pub(super) fn free() -> Result<Ports> {
-        // Both are held until both are known.
+        // Hold both until both are known.
         let (nfs, mount) = (free()?, free()?);
         Ok(Ports { nfs: nfs.0, mount: mount.0 })
     }
 
-    /// What QEMU's network is told.
+    /// QEMU's options for the forwarding.
     pub(super) fn forwards(self) -> String {
         let one = |proto, here, there| format!(",hostfwd={proto}:127.0.0.1:{here}-:{there}");
         [("tcp", self.nfs, 2049), ("udp", self.nfs, 2049), ("tcp", self.mount, 20048), ("udp", self.mount, 20048)]
@@ -55,13 +54,13 @@ impl Ports {
             .concat()
     }
 
-    /// The variables that tell a script.
+    /// The ports as shell variables for a script.
     pub(super) fn told(self) -> String {
         format!("port={}\nmountport={}", self.nfs, self.mount)
     }
 }
 
-/// A port that is free for both protocols, and what holds it.
+/// A port that is free for both protocols, and the sockets that hold it.
 fn free() -> Result<(u16, TcpListener)> {
     for _ in 0..TRIES {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -73,7 +72,7 @@ fn free() -> Result<(u16, TcpListener)> {
     Err("no port of loopback is free for TCP and UDP".into())
 }
 
-/// Runs `script` on this machine, in `place`, for at most so many seconds. What it prints goes to `log`.
+/// Runs `script` on this machine in directory `place` for at most `seconds_max`; its output goes to `log`.
 pub(super) fn run(script: &str, place: &Path, seconds_max: u64, log: &Path) -> Result<Ended> {
     fs::create_dir(place)?;
     let file = place.join("step.sh");

@@ -1,10 +1,8 @@
-//! The guest: this machine's own programs, read-only under an overlay, on the Linux kernel's NFS
-//! client.
+//! The guest: this machine's programs, read-only below an overlay, on a Linux kernel with an NFS client.
 //!
-//! Its network is QEMU's own: 10.0.2.2 is this machine's loopback, ports of which lead to the guest, and no
-//! privilege is needed. The
-//! root of this machine is shared by 9p, so that every program here runs there. A second share
-//! brings scripts in and what they say out.
+//! QEMU's user network needs no privilege: 10.0.2.2 is this machine's loopback, and forwarded ports lead to the guest.
+//! 9p shares this machine's root with the guest, so that its programs run there. A second share carries scripts in and
+//! their output out.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,19 +12,20 @@ use std::time::{Duration, Instant};
 use guest::{BEGIN, CONVERSE, Console, Kernel, Scratch, Talk};
 
 use super::kernel_server::Ports;
+use super::outcome::Ended;
 use super::step::{Mount, Step};
 use crate::cmd::Result;
 
-/// Kernel modules for the shares, the overlay, and a server.
+/// Kernel modules for the shares, the overlay and a server.
 pub(super) const MODULES: &[&str] = &["9pnet", "9pnet_virtio", "9p", "overlay", "auth_rpcgss", "nfsd"];
-/// How long it may take to boot: every instruction is interpreted.
+/// Limit for booting: QEMU interprets every instruction.
 const BOOT: Duration = Duration::from_secs(180);
-/// How long the guest may take to kill what has not ended in time.
+/// Time for the guest to kill a script that exceeded its limit.
 const KILL: Duration = Duration::from_secs(30);
 const MEMORY_MIB: u32 = 1024;
 const PROCESSORS: u32 = 2;
 
-/// Between [`BEGIN`] and [`CONVERSE`]. What fails here powers the guest off.
+/// Setup between [`BEGIN`] and [`CONVERSE`]. A failure powers the guest off.
 const PREPARE: &str = "
 prepare() {
     set -e
@@ -49,7 +48,7 @@ prepare() {
 ( prepare ) || poweroff -f
 ";
 
-/// Before every script. `not` is for what has to fail: `sh -e` takes no notice of `!`.
+/// Prelude of every script. `not` expects its command to fail: `sh -e` ignores the failure of `! command`.
 const PRELUDE: &str = "\
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 io=/interop/io
@@ -57,7 +56,7 @@ not() { if \"$@\" 2> /dev/null; then echo \"succeeds: $*\" >&2; exit 1; fi; }
 set -eux
 ";
 
-/// A running guest; dropping it ends it.
+/// A running guest. Dropping it ends the guest.
 #[derive(Debug)]
 pub(super) struct Machine {
     qemu: Child,
@@ -67,11 +66,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Boots one that `ports`, if there are any, lead to. What QEMU says of itself goes to `log`.
+    /// Boots a guest, with `ports` forwarded to it if given. QEMU's own messages go to `log`.
     pub(super) fn boot(kernel: &Kernel, ports: Option<Ports>, scratch: &Scratch, log: &Path) -> Result<Machine> {
         let (initrd, io) = (scratch.path("initrd"), scratch.path("io"));
         guest::write_initramfs(&initrd, kernel, &format!("{BEGIN}{PREPARE}{CONVERSE}"))?;
-        // Dies with us, however that may be.
+        // QEMU must end with this process, even if this process is killed.
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL"]).args(kernel.command_line(&initrd, MEMORY_MIB, PROCESSORS));
         qemu.args([
@@ -98,7 +97,7 @@ impl Machine {
         Ok(Machine { qemu, console, io })
     }
 
-    /// Mounts what is served at `port`, twice: at its name, and without a shared cache beside it.
+    /// Mounts the export at `port` twice: at its name, and beside it without a shared cache.
     pub(super) fn mount(&mut self, mount: Mount, port: u16) -> Result {
         let (name, export) = mount.names();
         let both = [(name.to_owned(), mount.options()), (format!("other-{name}"), "nosharecache")];
@@ -115,15 +114,15 @@ impl Machine {
         Ok(())
     }
 
-    /// Does a step on a mount. Its script gets `told` besides what the step tells.
+    /// Runs a step on a mount. Its script has the variables `told` and those of the step.
     pub(super) fn run(&mut self, step: &Step, mount: Mount, told: &str) -> Result<Ended> {
         let (name, (mount, _)) = (step.name, mount.names());
         let place = format!("dir=/interop/{mount}/{name}\nother=/interop/other-{mount}/{name}\nmkdir $dir\ncd $dir\n");
         self.script(name, &format!("{told}\n{}\n{place}{}", step.told, step.script), step.seconds_max)
     }
 
-    /// Runs a script for at most so many seconds. What it prints is in `step.log` of the share. An error is
-    /// one that leaves the guest useless.
+    /// Runs a script for at most `seconds_max`. Its output is in `step.log` of the share. After an error the guest is
+    /// unusable.
     pub(super) fn script(&mut self, name: &str, script: &str, limit: u64) -> Result<Ended> {
         fs::write(self.io.join("step.sh"), format!("{PRELUDE}{script}"))?;
         let line = format!(
@@ -133,32 +132,21 @@ impl Machine {
         let limit = Duration::from_secs(limit);
         match self.console.run(&line, Instant::now() + limit + KILL)? {
             Some(0) => Ok(Ended::Well),
-            // What timeout says when it kills, or the shell of what was killed.
+            // Exit codes of timeout(1) after a kill, and of a shell whose command was killed.
             Some(124 | 137) => Ok(Ended::Late),
             Some(code) => Ok(Ended::Badly(code)),
             None => Err(format!("the guest is stuck in {name}").into()),
         }
     }
 
-    /// This machine's end of the share that brings scripts in and results out.
     pub(super) fn io(&self) -> &Path {
         &self.io
     }
 }
 
-/// How a script ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
-    Well,
-    /// With this code.
-    Badly(u8),
-    /// Not in time; it was killed.
-    Late,
-}
-
 impl Drop for Machine {
     fn drop(&mut self) {
-        // It has nothing to save.
+        // The guest has nothing to save.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }

@@ -1,9 +1,8 @@
-//! `cargo xtask interop`: the Linux kernel's NFS client, in a QEMU guest, at work on
-//! `remora serve`: what programs do with files, step by step, and two suites of others. And the other way
-//! round, `remora` on the kernel's own server: see [`kernel_server`].
+//! `cargo xtask interop`: the Linux kernel's NFS client, in a QEMU guest, on `remora serve`, and `remora` on the
+//! kernel's own server.
 //!
-//! Nothing is installed in the guest and nothing is changed on this machine: see [`machine`]. What
-//! the steps are is in [`step`], what they do in `steps/`.
+//! Nothing is installed in the guest and nothing changes on this machine. Read [`step`] for the list of steps, `steps/`
+//! for their scripts, then [`site`], [`machine`] and [`kernel_server`].
 
 mod kernel_server;
 mod machine;
@@ -21,14 +20,14 @@ use clap::Args;
 use guest::{Kernel, Missing, Scratch};
 
 use crate::cmd::{self, Result};
-use crate::test::{self, Report, Tally};
+use crate::test::{Report, Tally, provide, requires_all};
 use outcome::{Outcome, Verdict};
 use site::Site;
 use step::{Besides, Step};
 
-/// Programs that the steps use, or what they stand on does.
+/// Programs that the steps or the guest need.
 const PROGRAMS: [&str; 5] = ["setpriv", "timeout", "git", "make", "cc"];
-/// How long all of it may take.
+/// Limit for all steps together.
 const WHOLE: Duration = Duration::from_secs(15 * 60);
 
 pub(crate) const HELP: &str = "\
@@ -40,7 +39,7 @@ Examples:
   cargo xtask interop --list
   cargo xtask interop git pjdfstest";
 
-/// What `cargo xtask interop` takes.
+/// Flags of `cargo xtask interop`.
 #[derive(Args, Default)]
 pub(crate) struct Options {
     /// Results as JSON, and nothing else on the standard output
@@ -59,39 +58,39 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
-/// Runs the steps and sums up.
+/// Runs the steps and prints the summary.
 pub(crate) fn run(options: &Options) -> Result {
     let steps = step::named(&options.names)?;
     if options.list {
         steps.iter().for_each(|s| println!("{:18} {}", s.name, s.script.lines().next().unwrap_or_default()));
         return Ok(());
     }
-    let installed = test::provide(options.no_install);
+    let installed = provide(options.no_install);
     let outcomes = execute(options, &steps)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&outcomes)?);
     }
     let mut tally = Tally::default();
     outcomes.iter().for_each(|o| o.count(&mut tally));
-    let report = Report::new(tally, installed);
+    let report = Report::new(tally, installed, requires_all());
     if options.json { report.verdict().map_err(|_| cmd::Told.into()) } else { report.tell() }
 }
 
-/// Runs all steps as a part of the project's tests, and counts them.
+/// Runs all steps as part of the project's tests and counts them.
 pub(crate) fn count(tally: &mut Tally) -> Result {
     let options = Options::default();
     execute(&options, &step::named(&[])?)?.iter().for_each(|o| o.count(tally));
     Ok(())
 }
 
-/// Gets what all steps need, for whoever runs them later. What it cannot get they will miss, and say so.
+/// Installs and downloads what all steps need, before they run. A step that lacks something reports it.
 pub(crate) fn prepare() {
     if let (Ok(steps), Ok(target)) = (step::named(&[]), cmd::target_dir()) {
         Means::find(&Options::default(), &steps, &target);
     }
 }
 
-/// Does the steps. An error is one of ours; what fails is in the outcomes.
+/// Runs the steps. Failures of steps are in the outcomes; an error is a fault of the runner.
 fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     let mut done = |step: &Step, verdict, took| {
@@ -126,7 +125,7 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Does a step if there is still where to do it, and time.
+/// Runs a step if its site exists and time is left.
 fn perform(site: &mut std::result::Result<Site, String>, step: &Step, limit: Instant) -> Verdict {
     match site {
         Err(why) => Verdict::Failed(format!("not done: {why}")),
@@ -139,18 +138,18 @@ fn perform(site: &mut std::result::Result<Site, String>, step: &Step, limit: Ins
     }
 }
 
-/// What the steps stand on, or why it is not here.
+/// What the steps need, or why it is missing.
 struct Means {
     kernel: std::result::Result<Kernel, String>,
     tools: std::result::Result<PathBuf, String>,
-    /// Whether a server may mount something.
+    /// Whether a server may mount file systems.
     may_mount: bool,
-    /// Whether the guest can serve.
+    /// Whether the guest can run an NFS server.
     serves: std::result::Result<(), String>,
 }
 
 impl Means {
-    /// Looks for what `steps` need, and gets what it can.
+    /// Finds what `steps` need, and installs or downloads what is missing.
     fn find(options: &Options, steps: &[&Step], target: &Path) -> Means {
         let kernel = options.kernel.clone().or_else(|| std::env::var_os("REMORA_GUEST_KERNEL").map(PathBuf::from));
         let kernel = Kernel::find(kernel.as_deref(), machine::MODULES).map_err(|Missing(why)| why);
@@ -168,7 +167,7 @@ impl Means {
         Means { kernel, tools, may_mount, serves }
     }
 
-    /// Why a step cannot be done.
+    /// Why a step cannot run.
     fn missing(&self, step: &Step) -> Option<String> {
         let program = || PROGRAMS.into_iter().find(|p| guest::find(p).is_none());
         match (&self.kernel, &self.tools) {

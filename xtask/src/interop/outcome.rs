@@ -1,4 +1,4 @@
-//! What became of a step.
+//! The outcome of a step: its verdict, its duration, and how both are printed and counted.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,17 @@ use serde::Serialize;
 
 use crate::test::Tally;
 
-/// A step and how it ended.
+/// The result of a script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    Well,
+    /// It ended with this exit code.
+    Badly(u8),
+    /// It exceeded its limit and was killed.
+    Late,
+}
+
+/// A step with its verdict and duration.
 #[derive(Serialize)]
 pub(super) struct Outcome {
     step: &'static str,
@@ -16,15 +26,15 @@ pub(super) struct Outcome {
     seconds: f64,
 }
 
-/// How it ended, and what there is to say about it.
+/// The verdict on a step.
 #[derive(Debug, Serialize)]
 #[serde(tag = "verdict", content = "what", rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// What is worth knowing besides; most often nothing.
+    /// With a note, which is empty in most cases.
     Passed(String),
-    /// Why.
+    /// With the reason.
     Failed(String),
-    /// Why.
+    /// With the reason.
     Skipped(String),
 }
 
@@ -33,7 +43,7 @@ impl Outcome {
         Outcome { step, verdict, seconds: (took.as_secs_f64() * 10.0).round() / 10.0 }
     }
 
-    /// Counts it with the project's other tests.
+    /// Counts it among the project's tests.
     pub(super) fn count(&self, tally: &mut Tally) {
         match &self.verdict {
             Verdict::Passed(_) => tally.one_more(&self.name(), true),
@@ -47,7 +57,7 @@ impl Outcome {
     }
 }
 
-/// As libtest says it, with the seconds.
+/// Prints it as libtest does, with the seconds.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verdict, what) = match &self.verdict {

@@ -1,10 +1,10 @@
-//! What pjdfstest found, held against the list of excuses.
+//! pjdfstest's results, compared with the list of excused failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-/// What may fail or be skipped, with the reason for each.
+/// Tests that may fail or be skipped, with a reason for each.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Excused {
@@ -13,13 +13,13 @@ pub(super) struct Excused {
 }
 
 impl Excused {
-    /// The list in the repository.
+    /// Reads the list in the repository.
     pub(super) fn load() -> Result<Excused, String> {
         toml::from_str(include_str!("excused.toml")).map_err(|e| format!("excused.toml: {e}"))
     }
 }
 
-/// The tests of a run by what became of them.
+/// The tests of a run by verdict.
 #[derive(Default)]
 struct Run<'a> {
     passed: BTreeSet<&'a str>,
@@ -27,8 +27,8 @@ struct Run<'a> {
     skipped: BTreeSet<&'a str>,
 }
 
-/// Reads a run's output: a line for each test, its name first and its verdict last, and a
-/// summary at the end, without which the run did not come to its end.
+/// Parses a run's output: a line for each test, name first and verdict last, then a summary. Without the summary the
+/// run did not finish.
 fn read(log: &str) -> Result<Run<'_>, String> {
     let mut run = Run::default();
     let mut total = None;
@@ -36,7 +36,7 @@ fn read(log: &str) -> Result<Run<'_>, String> {
         if let Some(counts) = line.strip_prefix("Summary: ") {
             total = counts.rsplit(", ").next().and_then(|t| t.strip_suffix(" total")?.parse::<usize>().ok());
         }
-        // What is said of a test is indented.
+        // Details of a test are indented.
         let (Some(name), Some(verdict)) = (line.split(' ').next(), line.rsplit(' ').next()) else { continue };
         match verdict {
             _ if !name.contains("::") => false,
@@ -54,8 +54,7 @@ fn read(log: &str) -> Result<Run<'_>, String> {
     }
 }
 
-/// Judges a run and a second one in which some tests could be done that the first had to skip.
-/// What to say of the success, or what is wrong.
+/// Judges a run, and a second run of the tests that the first had to skip. Returns a note, or what is wrong.
 pub(super) fn judge(log: &str, second: &str, excused: &Excused) -> Result<String, String> {
     let (mut run, second) = (read(log)?, read(second)?);
     run.skipped.retain(|name| !second.passed.contains(name) && !second.failed.contains(name));

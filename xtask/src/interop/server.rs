@@ -10,19 +10,18 @@ use guest::Talk;
 
 use crate::cmd::Result;
 
-/// How long a start may take.
+/// Limit for a server's start.
 const START: Duration = Duration::from_secs(30);
-/// Whoever the other server runs as, where we are root: nobody.
+/// The unprivileged user, if this process is root.
 const NOBODY: u32 = 65534;
-/// Starts a program and kills it when the input ends: when we say so, or this process ends however
-/// it may. (A signal at the parent's death would not do: Linux forgets it when a process changes
-/// its file system user, which the server does for each request.)
+/// Starts a program and kills it when standard input ends, which happens when this process ends for any reason. (A
+/// parent-death signal would not do: Linux clears it when a process changes its file system user, which the server
+/// does for each request.)
 const GUARD: &str = "trap '' INT; \"$@\" & exec >&-; read _; kill -KILL $!; wait";
 
-/// What [`MOUNTS`] mounts.
+/// Names of the file systems that [`MOUNTS`] mounts.
 pub(super) const MOUNTED: [&str; 3] = ["small", "overlay", "mixed"];
-/// Mounts file systems below its first argument, then becomes what the others say. In a namespace of
-/// mounts, which ends with its last process.
+/// Mounts file systems below its first argument in a new mount namespace, then runs its other arguments.
 const MOUNTS: &str = r#"
 set -e
 cd "$1"
@@ -43,7 +42,7 @@ shift
 exec "$@"
 "#;
 
-/// Whether a server may have file systems of its own here. Leaves `place` with files in it.
+/// Whether mounting works here. Leaves files in `place`.
 pub(super) fn may_mount(place: &Path) -> bool {
     let mut try_it = Command::new("unshare");
     try_it.args(["--mount", "/bin/sh", "-c", MOUNTS, "mounts"]).arg(place).arg("true");
@@ -51,7 +50,7 @@ pub(super) fn may_mount(place: &Path) -> bool {
     try_it.status().is_ok_and(|s| s.success())
 }
 
-/// A running server; dropping it ends it.
+/// A running server. Dropping it ends the server.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -60,18 +59,18 @@ pub(super) struct Server {
     port: u16,
 }
 
-/// As whom a server runs.
+/// The user that a server runs as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Identity {
-    /// As whoever we are.
+    /// The user of this process.
     Ours,
-    /// As a user who may do nothing special.
+    /// A user without privileges.
     Nobody,
 }
 
 impl Server {
-    /// Starts one on a free port of loopback with these exports, names and empty directories, and
-    /// a state directory. It mounts [`MOUNTED`] of its own below `mounts`, if there is one.
+    /// Starts a server on a free loopback port with these exports (names and empty directories) and a state directory. It
+    /// mounts [`MOUNTED`] below `mounts`, if given.
     pub(super) fn start(
         binary: &Path,
         identity: Identity,
@@ -105,17 +104,17 @@ impl Server {
         Ok(Server { child, line, log: log.to_owned(), port })
     }
 
-    /// Where it listens, on loopback.
+    /// The loopback port that it listens on.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Kills it without a warning.
+    /// Kills it with SIGKILL.
     pub(super) fn kill(&mut self) {
         end(&mut self.child);
     }
 
-    /// Starts it again, after it was killed, on the same port.
+    /// Starts it again on the same port after a kill.
     pub(super) fn again(&mut self) -> Result {
         (self.child, self.port) = spawn(&self.line, self.port, &self.log)?;
         Ok(())
@@ -128,7 +127,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts `line` on `port` (0: a free one) and waits until it listens; where.
+/// Starts the command `line` on `port` (0: a free one), waits until it listens, and returns the address.
 fn spawn(line: &[String], port: u16, log: &Path) -> Result<(Child, u16)> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", GUARD, "guard"]).args(line).arg(format!("--listen=127.0.0.1:{port}"));
@@ -148,14 +147,14 @@ fn spawn(line: &[String], port: u16, log: &Path) -> Result<(Child, u16)> {
     }
 }
 
-/// Kills what a guard started, and waits for both.
+/// Kills what the guard started, and waits for both.
 fn end(guard: &mut Child) {
     drop(guard.stdin.take());
-    // It may have ended already, which is as well.
+    // It may have ended already.
     let _ = guard.wait();
 }
 
-/// The port in the line in which a server says where it listens.
+/// The port in the line in which a server announces its address.
 fn listening(line: &str) -> Option<u16> {
     let says: serde_json::Value = serde_json::from_str(line).ok()?;
     let (_, port) = says["listen"][0].as_str()?.rsplit_once(':')?;

@@ -1,4 +1,4 @@
-//! Where the steps are done: the servers on this machine and the guest that has them mounted.
+//! The site of the steps: the servers on this machine and the guest that mounts their exports.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,37 +10,37 @@ use std::time::Duration;
 use guest::{Kernel, Scratch};
 
 use super::kernel_server::{self, Ports, SERVE};
-use super::machine::{Ended, Machine};
-use super::outcome::Verdict;
+use super::machine::Machine;
+use super::outcome::{Ended, Verdict};
 use super::posix::{self, Excused};
 use super::server::{self, Identity, Server};
 use super::step::{Besides, Mount, Step};
 use crate::cmd::{self, Result};
 
-/// How long a server lives before it is killed: the client's TCP waits some 3 s before it
-/// connects again, and then there is to be some work done.
+/// Time from a server's start to its kill. The kernel's TCP waits some 3 s before it reconnects, and then work must
+/// proceed.
 const ALIVE: Duration = Duration::from_secs(8);
-/// How long it stays away.
+/// Time from a kill to the next start.
 const AWAY: Duration = Duration::from_millis(500);
-/// How often the end of a step is looked for.
+/// Interval at which the end of a step is polled.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the guest may take to become a server, in seconds.
+/// Limit for the guest to become a server, in seconds.
 const SERVES_SECS_MAX: u64 = 60;
-/// How a script ends, after a word why, that cannot be done in this guest.
+/// Exit code of a script that cannot run in this guest. Its last line says why.
 const SKIPS: u8 = 77;
 /// How much of what a step said is repeated when it fails, in lines.
 const LINES_MAX: usize = 20;
 
-/// Everything that runs. What is dropped first is what uses the others.
+/// Everything that runs. Fields are dropped in order, users of others first.
 #[derive(Debug)]
 pub(super) struct Site {
     machine: Machine,
-    /// Obeys whoever the client says; only if we are root.
+    /// The server that runs as root and trusts the client's credentials, if this process is root.
     root: Option<Server>,
     plain: Server,
-    /// What scripts are told by the environment.
+    /// Shell variables for the scripts in the guest.
     told: String,
-    /// What the scripts are told that run here, on what the guest serves.
+    /// Shell variables for the scripts on this machine.
     told_here: String,
     logs: PathBuf,
     _memory: Scratch,
@@ -48,7 +48,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Starts it all. Logs go below `target`.
+    /// Starts servers and guest. Logs go below `target`.
     pub(super) fn build(target: &Path, kernel: &Kernel, tools: &Path, steps: &[&Step]) -> Result<Site> {
         let logs = target.join("interop");
         fs::create_dir_all(&logs)?;
@@ -56,15 +56,15 @@ impl Site {
         let scratch = Scratch::new(&place, "remora-interop-", &["io"])?;
         let shm = Path::new("/dev/shm");
         let memory = Scratch::new(if shm.is_dir() { shm } else { &place }, "remora-interop-", &[])?;
-        // The server without privileges, and the guest's users, get at what is theirs in there.
+        // The unprivileged server and the guest's users must reach their files.
         for directory in [scratch.path(""), memory.path(""), scratch.path("io")] {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
-        // Copies, which stay the same whatever is worked on here meanwhile.
+        // Copies, which stay the same while the originals change.
         let source = scratch.path("source");
         cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
         let told = format!("source='{}'\ntools='{}'", source.display(), tools.display());
-        // And may be run by who cannot get at where the original is.
+        // The unprivileged user may not reach the original binary.
         let binary = scratch.path("remora");
         fs::copy(target.join("debug/remora"), &binary)?;
         let start = |identity, name: &str, exports: &[(&str, &Path)], mounts: Option<&Path>| {
@@ -96,7 +96,7 @@ impl Site {
         Ok(Site { machine, root, plain, told, logs, told_here, _memory: memory, scratch })
     }
 
-    /// Does a step. An error is one after which no other can be done.
+    /// Runs a step. After an error no other step can run.
     pub(super) fn run(&mut self, step: &Step) -> Result<Verdict> {
         let mut note = String::new();
         let ended = match step.mount {
@@ -121,7 +121,7 @@ impl Site {
         })
     }
 
-    /// Does a step on what the guest serves.
+    /// Runs a step on this machine against the guest's server.
     fn run_here(&mut self, step: &Step) -> Result<Ended> {
         let programs = kernel_server::programs()?.join("usr/sbin");
         let serves = format!("programs='{}'\n{SERVE}", programs.display());
@@ -134,7 +134,7 @@ impl Site {
         kernel_server::run(&script, &self.scratch.path(step.name), step.seconds_max, &io.join("step.log"))
     }
 
-    /// Does a step while its server comes and goes; how often it went.
+    /// Runs a step while its server is killed and restarted; returns the number of kills.
     fn run_with_restarts(&mut self, step: &Step, mount: Mount) -> Result<(Ended, u32)> {
         let server = if mount.needs_root() { self.root.as_mut().ok_or("no server as root")? } else { &mut self.plain };
         let (machine, told) = (&mut self.machine, &self.told);
@@ -160,7 +160,7 @@ impl Site {
         })
     }
 
-    /// What pjdfstest's logs come to.
+    /// The verdict on pjdfstest's logs.
     fn verdicts(&self) -> Verdict {
         let logs = ["pjdfstest.log", "remount.log"].map(|name| self.keep(name, name));
         match Excused::load().and_then(|excused| posix::judge(&logs[0], &logs[1], &excused)) {
@@ -169,16 +169,16 @@ impl Site {
         }
     }
 
-    /// Keeps a log from the share under `name`, and reads it.
+    /// Copies a log from the share to `name`, and returns it.
     fn keep(&self, name: &str, from: &str) -> String {
         let log = fs::read(self.machine.io().join(from)).unwrap_or_default();
-        // Whoever looks for it will see that it is not there.
+        // A missing log shows that nothing was written.
         let _ = fs::write(self.logs.join(name), &log);
         String::from_utf8_lossy(&log).into_owned()
     }
 }
 
-/// The last line of a log that is not the shell's own.
+/// The last line of a log that the shell did not trace.
 fn last_said(log: &str) -> &str {
     log.lines().rfind(|l| !l.starts_with('+')).unwrap_or_default()
 }

@@ -1,70 +1,70 @@
-//! The steps: what is done on which mount, and for how long at most.
+//! The steps: script, mount and time limit of each.
 
 use crate::cmd;
 
-/// Something done in the guest, in a directory of its own on a mount, or here on what the guest serves.
+/// A script that runs in the guest, in a directory of its own on a mount, or on this machine against the guest's
+/// server.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// What it is called, on the command line too.
+    /// Its name, also on the command line.
     pub(super) name: &'static str,
-    /// Without one the guest serves what is its own, and the script runs on this machine.
+    /// The mount. Without one the guest is the server and the script runs on this machine.
     pub(super) mount: Option<Mount>,
-    /// What its script is told by the environment, as shell assignments.
+    /// Shell assignments that the script sees.
     pub(super) told: &'static str,
-    /// For `sh -eu`. It fails when the script does.
+    /// The script for `sh -eu`. A failing command fails the step.
     pub(super) script: &'static str,
-    /// How long it may take, in seconds: several times what it takes where nothing else runs.
+    /// Time limit in seconds: several times the duration on an idle machine.
     pub(super) seconds_max: u64,
     pub(super) besides: Besides,
 }
 
-/// What else there is to a step than its script.
+/// What a step needs besides its script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Besides {
     Nothing,
-    /// It needs the programs that cargo installs.
+    /// The test programs that cargo installs.
     Tools,
-    /// That, and the server is killed and started again all the while.
+    /// The test programs, and a server that is killed and restarted during the step.
     Restarts,
-    /// That, and what passed and failed is compared with the list of excuses.
+    /// The test programs, and a comparison of the verdicts with the excused ones.
     Verdicts,
 }
 
-/// Where a step is done. Every mount is `vers=3,proto=tcp,nolock,hard`.
+/// The mount of a step. Every mount has the options `vers=3,proto=tcp,nolock,hard`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mount {
-    /// A directory on a disk, served by root to whoever the client says.
+    /// A directory on a disk. The server is root and trusts the client's credentials.
     Disk,
     /// The same, mounted `noac,sync` with blocks of 4 KiB.
     Uncached,
-    /// A directory in memory (tmpfs), served by root.
+    /// A directory in memory (tmpfs). The server is root.
     Memory,
-    /// A file system of 8 MiB, seen by the server alone, which is root.
+    /// A file system of 8 MiB in the server's mount namespace. The server is root.
     Small,
-    /// An overlay whose layers are in one file system, likewise.
+    /// An overlay whose layers are in one file system, in the server's mount namespace.
     Overlay,
-    /// An overlay whose layers are in two file systems, likewise.
+    /// An overlay whose layers are in two file systems, in the server's mount namespace.
     Mixed,
-    /// A directory on a disk, served by a user without privileges.
+    /// A directory on a disk. The server has no privileges.
     Plain,
 }
 
 impl Mount {
-    /// All there are.
     pub(super) const ALL: [Mount; 7] =
         [Mount::Disk, Mount::Uncached, Mount::Memory, Mount::Small, Mount::Overlay, Mount::Mixed, Mount::Plain];
 
-    /// Whether the server has to be root.
+    /// Whether the server must be root.
     pub(super) fn needs_root(self) -> bool {
         self != Mount::Plain
     }
 
-    /// Whether the server has to have mounted something that nobody else sees.
+    /// Whether the server needs file systems in its own mount namespace.
     pub(super) fn is_servers_own(self) -> bool {
         matches!(self, Mount::Small | Mount::Overlay | Mount::Mixed)
     }
 
-    /// What it is called, and its export.
+    /// The name of the mount and of its export.
     pub(super) fn names(self) -> (&'static str, &'static str) {
         match self {
             Mount::Disk => ("disk", "disk"),
@@ -77,7 +77,7 @@ impl Mount {
         }
     }
 
-    /// The options it has besides those that all have.
+    /// Its mount options besides the common ones.
     pub(super) fn options(self) -> &'static str {
         match self {
             Mount::Uncached => "nosharecache,noac,sync,rsize=4096,wsize=4096",
@@ -87,17 +87,17 @@ impl Mount {
 }
 
 impl Step {
-    /// Whether it needs root and we are not.
+    /// Whether the step needs root and this process is not root.
     pub(super) fn lacks_root(&self) -> bool {
         self.mount.is_some_and(Mount::needs_root) && !cmd::is_root()
     }
 
-    /// Whether the server has to have mounted something that nobody else sees.
+    /// Whether the server needs file systems in its own mount namespace.
     pub(super) fn is_on_servers_own(&self) -> bool {
         self.mount.is_some_and(Mount::is_servers_own)
     }
 
-    /// Whether the guest serves.
+    /// Whether the guest is the server.
     pub(super) fn is_reversed(&self) -> bool {
         self.mount.is_none()
     }
@@ -117,7 +117,7 @@ macro_rules! script {
     };
 }
 
-/// All steps, in the order they are done in.
+/// All steps in the order in which they run.
 pub(super) const STEPS: &[Step] = &[
     step("names", Mount::Disk, script!("names")),
     step("modes", Mount::Disk, script!("modes")),
@@ -140,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
     step("plain-tree", Mount::Plain, script!("plain-tree")),
     step("plain-git", Mount::Plain, script!("git")),
     Step { told: "seeds='1 2 3' operations=2000", besides: Besides::Tools, ..step("fsx", Mount::Disk, script!("fsx")) },
-    // Every write goes out at once, and every read asks.
+    // Every write is sent at once, and every read asks the server.
     Step {
         told: "seeds='4 5' operations=500",
         besides: Besides::Tools,
@@ -151,7 +151,7 @@ pub(super) const STEPS: &[Step] = &[
     reversed("kernel-server", script!("kernel-server")),
 ];
 
-/// The steps of these names, in their order; all of them if none is named.
+/// The steps of these names in the order of the list; all if `names` is empty.
 pub(super) fn named(names: &[String]) -> Result<Vec<&'static Step>, String> {
     if let Some(unknown) = names.iter().find(|n| !STEPS.iter().any(|s| s.name == n.as_str())) {
         let all: Vec<_> = STEPS.iter().map(|s| s.name).collect();
@@ -177,7 +177,7 @@ mod tests {
     fn names_are_unique_and_scripts_assert_in_ways_that_count() {
         for (n, step) in STEPS.iter().enumerate() {
             assert!(STEPS[..n].iter().all(|s| s.name != step.name), "{} is there twice", step.name);
-            // `sh -e` lets a failing `! command` pass, and a `test` before `&&`: `not` is for that.
+            // `sh -e` ignores the failure of `! command`, and of a `test` before `&&`: scripts use `not`.
             let weak = |l: &&str| l.trim_start().starts_with("! ") || (l.starts_with("test ") && l.contains("&&"));
             assert_eq!(step.script.lines().find(weak), None, "{}", step.name);
         }

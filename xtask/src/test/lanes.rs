@@ -1,8 +1,7 @@
-//! The whole workspace's tests, in lanes side by side.
+//! Lanes: groups of test programs of the workspace that run side by side.
 //!
-//! Cargo runs one test program after the other, and some of them do little but wait: for timeouts, or for
-//! an emulated hop that is as slow as the real one. These are lanes of their own, whose output is shown when
-//! that of the others has been.
+//! Cargo runs one test program after the other. Some of them mostly wait for timeouts or for an emulated hop; these are
+//! lanes of their own, whose output is printed after that of the others.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,11 +10,12 @@ use std::process::{Child, Command};
 
 use cargo_metadata::{MetadataCommand, TargetKind};
 
-use super::{Tally, show, stream};
+use super::output::{count, show};
+use super::tally::Tally;
 use crate::cmd::{self, Result};
 
-/// Those that mostly wait, lane by lane. Emulated hops are the first: what runs beside them then leaves the
-/// processors time to be punctual, which the simulator, the last of the others, does not.
+/// The test programs that mostly wait, lane by lane. Emulated hops come first: the programs beside them leave the
+/// processors idle enough for punctual timers, which the simulator, the last of the others, does not.
 const WAITING: &[&[&str]] = &[
     &["emulate", "errors", "odd_servers", "wireless_real"],
     &[
@@ -37,10 +37,10 @@ const WAITING: &[&[&str]] = &[
     ],
 ];
 
-/// Runs all of it; `cargo` gives a command of `cargo test` on the workspace. `others` are tests that are not
-/// cargo's, and do not mind what runs beside them.
+/// Runs all test programs of the workspace. `cargo` returns a `cargo test` command; `others` are tests that cargo does
+/// not run and that tolerate a busy machine.
 pub(super) fn run(cargo: impl Fn() -> Command, others: impl FnOnce(&mut Tally), tally: &mut Tally) -> Result {
-    // The lanes find everything built.
+    // Build everything before the lanes start.
     if cmd::run(cargo().arg("--no-run")).is_err() {
         tally.end(false);
         return Ok(());
@@ -49,8 +49,8 @@ pub(super) fn run(cargo: impl Fn() -> Command, others: impl FnOnce(&mut Tally), 
     let lanes = lanes.collect::<Result<Vec<_>>>()?;
     let all = names()?;
     let busy = all.iter().map(String::as_str).filter(|name| !WAITING.concat().contains(name));
-    stream(tests(cargo(), busy).args(["--lib", "--bins"]), tally)?;
-    stream(cargo().arg("--doc"), tally)?;
+    count(tests(cargo(), busy).args(["--lib", "--bins"]), tally)?;
+    count(cargo().arg("--doc"), tally)?;
     others(tally);
     lanes.into_iter().try_for_each(|lane| lane.end(tally))
 }
@@ -60,15 +60,15 @@ fn tests<'a>(mut cargo: Command, names: impl Iterator<Item = &'a str>) -> Comman
     cargo
 }
 
-/// The names of all test programs; some are those of several packages.
+/// The names of all test programs. Several packages may share one.
 fn names() -> Result<BTreeSet<String>> {
     let metadata = MetadataCommand::new().current_dir(cmd::root()).no_deps().exec()?;
     let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
     Ok(targets.filter(|t| t.kind.contains(&TargetKind::Test)).map(|t| t.name).collect())
 }
 
-/// Tests that run on their own. What they print goes to a file without a name: a pipe would want a
-/// reader, and end only with the last process that some test may have left behind.
+/// A lane that runs on a thread. Its output goes to an unnamed file: a pipe would need a reader, and would end only with
+/// the last process that a test left behind.
 struct Lane {
     running: Child,
     printed: File,

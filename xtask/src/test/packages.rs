@@ -1,11 +1,11 @@
-//! The programs of others that interoperability tests drive, and getting them.
+//! Debian packages that interoperability tests use, and their installation.
 
 use std::fmt;
 use std::process::{Command, Stdio};
 
 use crate::cmd;
 
-/// Debian packages beyond a Rust and a C compiler, and what each is for.
+/// Packages beyond Rust and a C compiler, and the purpose of each.
 const PACKAGES: &[(&str, &str)] = &[
     ("libnfs-utils", "a foreign NFS client: nfs-ls, nfs-cat, nfs-cp"),
     ("libnfs-dev", "a foreign NFSv2 client: raw calls for a C program"),
@@ -31,17 +31,17 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libreoffice-calc-nogui", "a spreadsheet program that computes the model's sheets"),
 ];
 
-/// The longest that one run of apt-get may take, in seconds.
+/// Limit for one run of apt-get, in seconds.
 const APT_SECS_MAX: &str = "300";
 
-/// What there is and what is missing.
+/// Which packages are present, and which are missing.
 #[derive(Default)]
 pub(crate) struct Installed {
     missing: Vec<&'static str>,
     why: String,
 }
 
-/// Installs what is missing, if it may and can. Whatever happens, the tests go on.
+/// Installs missing packages if that is allowed and possible. The tests run in any case.
 pub(crate) fn provide(no_install: bool) -> Installed {
     let missing = missing(is_installed);
     if missing.is_empty() {
@@ -63,7 +63,7 @@ fn missing(is_installed: impl Fn(&str) -> bool) -> Vec<&'static str> {
     PACKAGES.iter().map(|(package, _)| *package).filter(|p| !is_installed(p)).collect()
 }
 
-/// Why nothing can be installed here.
+/// Why no package can be installed here.
 fn refusal(no_install: bool) -> Option<&'static str> {
     if no_install {
         Some("--no-install was given")
@@ -85,7 +85,7 @@ fn install(packages: &[&str]) -> cmd::Result {
     cmd::run(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages))
 }
 
-/// apt-get that asks nothing and ends.
+/// An apt-get command that asks nothing.
 fn apt_get() -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", APT_SECS_MAX, "apt-get", "-o", "DPkg::Lock::Timeout=60"]);

@@ -1,22 +1,22 @@
-//! Counting what test binaries say on their output.
+//! The tally of tests, counted from the output of test programs.
 //!
 //! Two kinds of lines count: libtest's `test result:`, and `SKIPPED name: reason`, which
 //! `skip::skipped` writes for each test whose needs are missing.
 
 use std::fmt;
 
-/// The most names kept for the summary; more are counted only.
+/// Most names listed in the summary; further ones are only counted.
 const LISTED_MAX: usize = 200;
 
-/// Tests counted so far.
+/// The numbers of tests, and the names of those that failed or were skipped.
 #[derive(Default)]
 pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
-    /// `SKIPPED` lines since the last result line: that line's ignored tests are the same ones.
+    /// `SKIPPED` lines since the last result line, whose ignored tests are the same ones.
     announced: usize,
-    /// How many skips came with a reason.
+    /// Skipped tests with a reason.
     reasoned: usize,
     failures: Vec<String>,
     reasons: Vec<String>,
@@ -31,11 +31,11 @@ impl Tally {
         self.skipped
     }
 
-    /// Takes a line of output.
+    /// Counts a line of output.
     pub(super) fn line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {
             let ignored = count(counts, "ignored");
-            // One that says so while it runs has passed, to its harness.
+            // To libtest a test that reports itself as skipped has passed.
             self.passed += count(counts, "passed").saturating_sub(self.announced.saturating_sub(ignored));
             self.failed += count(counts, "failed");
             self.close(ignored);
@@ -47,16 +47,16 @@ impl Tally {
         }
     }
 
-    /// The output is over; `success` is what cargo says of the whole.
+    /// Ends the output of one cargo command. `success` is cargo's verdict.
     pub(super) fn end(&mut self, success: bool) {
         self.close(0);
         if !success && self.failed == 0 {
-            // It did not compile, or a test binary died before it could count.
+            // A compile error, or a test program that died before its result line.
             self.one_more("cargo test (see its output)", false);
         }
     }
 
-    /// Adds a test that is not cargo's.
+    /// Adds a test that cargo did not run.
     pub(crate) fn one_more(&mut self, name: &str, passed: bool) {
         if passed {
             self.passed += 1;
@@ -66,7 +66,7 @@ impl Tally {
         }
     }
 
-    /// Adds a test that is not cargo's and was not run; `reason` begins with its name.
+    /// Adds a skipped test that cargo did not run. `reason` begins with its name.
     pub(crate) fn one_skipped(&mut self, reason: &str) {
         self.skipped += 1;
         self.reasoned += 1;
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// The number before `what` in `ok. 12 passed; 0 failed; ...`; 0 if it is not there.
+/// The number before `what` in `ok. 12 passed; 0 failed; ...`, or 0 if there is none.
 fn count(counts: &str, what: &str) -> usize {
     let before = |item: &str| item.trim().strip_suffix(what)?.trim().parse().ok();
     counts.split(['.', ';']).find_map(before).unwrap_or(0)
@@ -92,7 +92,7 @@ fn keep(list: &mut Vec<String>, item: &str) {
     }
 }
 
-/// What failed, what was skipped and why; the last line is the sum.
+/// Lists failed and skipped tests with reasons. The last line is the sum.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.failures.iter().try_for_each(|name| writeln!(f, "failed:  {name}"))?;

@@ -1,15 +1,15 @@
-//! Deterministic crates have a `clippy.toml` that forbids clocks, threads, sockets and
-//! ambient randomness. Clippy finds it beside the crate's manifest; here we see that it is.
+//! The rule that each deterministic crate has a `clippy.toml` that forbids clocks, threads, sockets and ambient
+//! randomness.
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
-/// The crates whose behaviour follows from their inputs alone.
+/// Crates whose behaviour is a function of their inputs.
 const DETERMINISTIC: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim"];
 
-/// What stands in the file all of them share.
+/// A line of the file that all of them share.
 const MARK: &str = "std::time::Instant::now";
 
-/// Checks that each of these crates, as far as it exists, has the file.
+/// Checks that each of these crates has the file.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
     let has = |path: &str, mark: &str| files.iter().any(|f| f.path == path && f.text.contains(mark));
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     #[test]

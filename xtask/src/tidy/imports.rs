@@ -1,34 +1,34 @@
-//! The import law: which crate may import which, in one table.
+//! The import law: which crate may depend on which, as one table.
 //!
-//! `base <- wire <- cores`; cores never import one another, they exchange bytes; `sim` and
-//! `host` stack cores and never import each other; `lab` and `cli` stand on everything.
+//! `base <- wire <- cores`; cores exchange bytes and never import one another; `sim` and `host` stack cores and never
+//! import each other; `lab` and `cli` may import everything.
 
 use cargo_metadata::{Dependency, DependencyKind, Metadata};
 
-use super::{File, Violation, line_of};
+use super::violation::{File, Violation, line_of};
 
-/// What a crate may import.
+/// A row of the table.
 struct Law {
-    /// The crate, without `remora-`.
+    /// The crate's name without `remora-`.
     name: &'static str,
-    /// The crates of ours.
+    /// Crates of the workspace that it may import.
     ours: &'static [&'static str],
-    /// The crates of others.
+    /// Other crates that it may import.
     others: Others,
 }
 
 enum Others {
-    /// These only: the crate is deterministic, and each of these is data structures and
-    /// arithmetic, without a clock, a socket, a thread or randomness of its own.
+    /// These only: the crate is deterministic, and each of these is data structures and arithmetic without a clock, a
+    /// socket, a thread or randomness.
     Only(&'static [&'static str]),
-    /// Whatever the work needs.
+    /// Every crate on crates.io.
     Any,
 }
 
 use Others::{Any, Only};
 
 const STACKED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel"];
-/// The simulator also runs what the analytic model solves, to hold one against the other.
+/// The simulator also runs what the analytic model solves, so that tests can compare them.
 const SIMULATED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model"];
 const BELOW_LAB: &[&str] =
     &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host"];
@@ -40,13 +40,13 @@ const LAW: &[Law] = &[
     //    crate             of ours                       of others
     Law { name: "base",    ours: &[],                     others: Only(&["bytes", "rand_chacha", "rand_core", "siphasher"]) },
     Law { name: "wire",    ours: &["base"],               others: Only(&["bytes", "thiserror"]) },
-    // rustix and nix: the local disk. The rest of vfs is as pure as a core.
+    // rustix and nix: the local disk. The rest of vfs is a pure core.
     Law { name: "vfs",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "rustix", "nix"]) },
     Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "highway", "ipnet"]) },
     Law { name: "client",  ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
-    // noq-proto: QUIC as a state machine that is told the time; it is seeded, and TLS's keys show
-    // in no size and no timing. rustls, ring: its handshake, with keys from a secret that comes
-    // in. base64: keys as text.
+    // noq-proto: QUIC as a state machine whose caller gives it the time; it is seeded, and TLS keys influence
+    // neither sizes nor timing. rustls, ring: its handshake, with keys derived from a secret that the caller
+    // gives. base64: keys as text.
     Law { name: "atp",     ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "noq-proto", "rustls", "ring", "base64"]) },
     // etherparse: IP headers as values.
     Law { name: "link",    ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher", "etherparse"]) },
@@ -61,13 +61,13 @@ const LAW: &[Law] = &[
     Law { name: "cli",     ours: BELOW_CLI,               others: Any },
 ];
 
-/// What the tests of any crate may use on top.
+/// Crates that the tests of every crate may use.
 const TEST_TOOLS: &[&str] = &["proptest", "insta", "criterion", "libtest-mimic", "skip", "tempfile"];
 
-/// What the tests of one crate may use on top: crate, dependency, reason.
+/// Further crates that the tests of one crate may use: crate, dependency, reason.
 const TEST_EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
-/// Checks what cargo sees against the law.
+/// Compares cargo's metadata with the table.
 pub(super) fn check(metadata: &Metadata, files: &[File]) -> Vec<Violation> {
     let mut found = Vec::new();
     for package in &metadata.packages {
@@ -89,7 +89,7 @@ fn judge(package: &str, dep: &Dependency) -> Result<(), String> {
 fn allowed(package: &str, dep: &str, in_tests: bool) -> Result<(), String> {
     let ours = dep.strip_prefix("remora-");
     let Some(name) = package.strip_prefix("remora-") else {
-        // Tools: they look at the crates from outside.
+        // Tools, which use the crates from outside.
         return match ours {
             Some(_) => Err(format!("{package} must not import {dep}: tools look at the crates from outside")),
             None => Ok(()),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_law_has_no_circle() {
-        // Each row imports rows above it only, so the table's order is the house's.
+        // Each row imports only rows above it.
         for (i, law) in LAW.iter().enumerate() {
             for ours in law.ours {
                 let place = LAW.iter().position(|l| l.name == *ours);

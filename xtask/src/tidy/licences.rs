@@ -1,16 +1,16 @@
-//! Dependencies' licences, and where they come from, against `deny.toml`.
+//! The rule that dependencies have the licences and sources that `deny.toml` allows.
 
 use cargo_metadata::{Metadata, MetadataCommand};
 use serde::Deserialize;
 use spdx::{Expression, ParseMode};
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 use crate::cmd::{Result, root};
 
-/// The policy.
+/// The policy's file.
 const POLICY: &str = "deny.toml";
 
-/// What of `deny.toml` is checked here.
+/// The part of `deny.toml` that this rule checks.
 #[derive(Deserialize)]
 struct Policy {
     graph: Graph,
@@ -34,15 +34,15 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// A package as far as the policy goes.
+/// The part of a package's metadata that the policy is about.
 struct Package<'a> {
     name: &'a str,
     license: Option<&'a str>,
-    /// `None` for the project's own.
+    /// `None` for the project's own packages.
     source: Option<&'a str>,
 }
 
-/// Checks all that the project is built of, for each target of the policy.
+/// Checks all dependencies, for each target of the policy.
 pub(super) fn check(files: &[File]) -> Result<Vec<Violation>> {
     let Some(file) = files.iter().find(|f| f.path == POLICY) else {
         return Ok(vec![Violation::new(POLICY, 1, "is missing: write down which licences dependencies may have")]);
@@ -65,7 +65,7 @@ fn packages(metadata: &Metadata) -> impl Iterator<Item = Package<'_>> {
     })
 }
 
-/// What is wrong with a package.
+/// The violations of one package.
 fn wrong(policy: &Policy, package: &Package<'_>) -> Option<Violation> {
     let Package { name, license, source } = package;
     let source = (*source)?;

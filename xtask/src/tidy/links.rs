@@ -1,13 +1,12 @@
-//! Documents: those every reader looks for are there, and links inside the project lead
-//! somewhere.
+//! The rule that required documents exist and that links inside the project have targets.
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
-/// Documents that must be there, in the root or in `docs/`.
+/// Documents that must exist in the root or in `docs/`.
 const REQUIRED: &[&str] =
     &["README.md", "ARCHITECTURE.md", "SEMANTICS.md", "SECURITY.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
-/// Checks the documents; `exists` knows the project's files and folders.
+/// Checks the documents. `exists` knows the project's files and folders.
 pub(super) fn check(files: &[File], exists: impl Fn(&str) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();
     for name in REQUIRED {
@@ -37,14 +36,14 @@ fn dead_links(file: &File, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
     found
 }
 
-/// The files a line of Markdown links to: `](target)`, but for addresses and anchors.
+/// The files that a line of Markdown links to (`](target)`), without addresses and anchors.
 fn targets(line: &str) -> Vec<&str> {
     let behind = line.split("](").skip(1);
     let target = behind.filter_map(|rest| rest.split(')').next()?.split(['#', ' ']).next());
     target.filter(|t| !t.is_empty() && !t.contains("://") && !t.starts_with("mailto:")).collect()
 }
 
-/// `target` as seen from the document `from`; `None` when it leaves the project.
+/// `target` as seen from the document `from`, or `None` if it is outside the project.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
@@ -60,7 +59,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
-//! Dependencies: declared once, in the root manifest, each with the reason it is one.
+//! The rule that each dependency is declared once, in the root manifest, with a reason.
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
 /// Checks the root manifest and those of the members.
 pub(super) fn check(files: &[File]) -> Vec<Violation> {
@@ -8,12 +8,12 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
     manifests.flat_map(|f| if f.path == "Cargo.toml" { reasons(f) } else { inherited(f) }).collect()
 }
 
-/// The workspace's manifests; `fuzz` is outside it.
+/// The manifests of the workspace; `fuzz` is outside it.
 fn is_manifest(path: &str) -> bool {
     path == "Cargo.toml" || (path.ends_with("/Cargo.toml") && !path.starts_with("fuzz/"))
 }
 
-/// Every dependency on a crate of others says behind itself why it is one.
+/// Every dependency on an external crate has a comment with the reason.
 fn reasons(manifest: &File) -> Vec<Violation> {
     let lines = section_lines(manifest, |section| section == "workspace.dependencies");
     let bare = lines.filter(|(_, line)| !line.contains("path = ") && !reason(line));
@@ -24,12 +24,12 @@ fn reasons(manifest: &File) -> Vec<Violation> {
     .collect()
 }
 
-/// Whether a comment with words stands behind the entry.
+/// Whether a comment with words follows the entry.
 fn reason(line: &str) -> bool {
     line.rsplit_once('#').is_some_and(|(_, why)| why.chars().any(char::is_alphabetic))
 }
 
-/// Members take versions from the root.
+/// Members inherit versions from the root.
 fn inherited(manifest: &File) -> Vec<Violation> {
     let lines = section_lines(manifest, |section| section.ends_with("dependencies"));
     let own = lines.filter(|(_, line)| !line.contains("workspace = true"));
@@ -39,7 +39,7 @@ fn inherited(manifest: &File) -> Vec<Violation> {
     .collect()
 }
 
-/// The entries, with their line numbers, of the sections chosen.
+/// The entries of the chosen sections with their line numbers.
 fn section_lines(manifest: &File, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     manifest.text.lines().enumerate().filter_map(move |(i, line)| {
@@ -47,7 +47,7 @@ fn section_lines(manifest: &File, wanted: impl Fn(&str) -> bool) -> impl Iterato
             inside = wanted(section);
             return None;
         }
-        // An entry may go on over further lines, which are indented or close a bracket.
+        // An entry continues on lines that are indented or close a bracket.
         let entry = line.starts_with(|c: char| c.is_ascii_alphanumeric());
         (inside && entry).then_some((i + 1, line))
     })
@@ -55,7 +55,7 @@ fn section_lines(manifest: &File, wanted: impl Fn(&str) -> bool) -> impl Iterato
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {

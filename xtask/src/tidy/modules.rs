@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Path, UseTree, Visibility};
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
 /// A module's path from the root of its crate.
 type ModulePath = Vec<String>;
@@ -233,7 +233,7 @@ fn attributes(item: &Item) -> &[Attribute] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     #[test]

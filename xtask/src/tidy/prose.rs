@@ -1,6 +1,6 @@
 //! Rules about English: constructs that a reader has to decode, empty comments, long lines of documents.
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
 /// The width of a document's line outside tables and examples, in characters.
 const DOCUMENT_COLUMNS_MAX: usize = 110;
@@ -107,7 +107,7 @@ fn columns(file: &File) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Block, FnArg, ImplItemFn, ItemFn, Pat, Signature, TraitItemFn, Type};
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
 /// What fits a screen, in lines from the signature to the closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
@@ -87,7 +87,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     #[test]

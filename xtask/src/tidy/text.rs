@@ -1,15 +1,14 @@
-//! How files look. Every rule takes one file and says what it found.
+//! Rules about the text of a file. Each rule takes one file and returns its violations.
 
-use super::{File, Violation};
+use super::violation::{File, Violation};
 
 /// A longer file has two subjects.
 const LINES_MAX: usize = 800;
 
-/// Files these rules are about, by how their names end; `.ci/run` has no ending.
+/// Endings of the names of files that these rules read.
 const TEXT: &[&str] = &[".rs", ".toml", ".md", ".sh", ".yml", ".c", ".h", ".py", ".ci/run"];
 
-/// What does not belong into Rust code, and what to do. (Written in two halves, for this file
-/// is checked as well.)
+/// Marks of unfinished Rust code, and what to do. (Split in halves, because this file is checked too.)
 const UNFINISHED: &[(&str, &str)] = &[
     (concat!("to", "do!("), "finish it"),
     (concat!("unimple", "mented!("), "finish it, or return an error"),
@@ -17,12 +16,12 @@ const UNFINISHED: &[(&str, &str)] = &[
     (concat!("#[ign", "ore"), "fix the test; if it lacks something here, let it call skip::skipped"),
 ];
 
-/// Folders of one machine.
+/// Directories that exist on one machine only.
 const MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
 const RULES: &[fn(&File) -> Vec<Violation>] = &[length, header, unfinished, unheard, spaces, machine_paths];
 
-/// Checks all files against all rules.
+/// Applies all rules to all files.
 pub(super) fn check_all(files: &[File]) -> Vec<Violation> {
     let text = files.iter().filter(|f| TEXT.iter().any(|end| f.path.ends_with(end)));
     text.flat_map(|f| RULES.iter().flat_map(move |rule| rule(f))).collect()
@@ -32,7 +31,7 @@ fn is_rust(file: &File) -> bool {
     file.path.ends_with(".rs")
 }
 
-/// Rust files are short.
+/// A Rust file has a limited length.
 fn length(file: &File) -> Vec<Violation> {
     let lines = file.text.lines().count();
     let long = is_rust(file) && lines > LINES_MAX;
@@ -40,14 +39,14 @@ fn length(file: &File) -> Vec<Violation> {
     long.then(|| Violation::new(&file.path, LINES_MAX + 1, what())).into_iter().collect()
 }
 
-/// A Rust file begins by saying what it is.
+/// A Rust file begins with a module comment.
 fn header(file: &File) -> Vec<Violation> {
     let bare = is_rust(file) && !file.text.starts_with("//! ");
     let what = "begin with //! lines: what this is, and which paper or RFC section it follows";
     bare.then(|| Violation::new(&file.path, 1, what)).into_iter().collect()
 }
 
-/// Nothing is left for later.
+/// Code is finished.
 fn unfinished(file: &File) -> Vec<Violation> {
     if !is_rust(file) {
         return Vec::new();
@@ -58,7 +57,7 @@ fn unfinished(file: &File) -> Vec<Violation> {
     })
 }
 
-/// A test that cannot run says so where `cargo xtask test` hears it: libtest swallows what is printed.
+/// A test that cannot run reports that to `cargo xtask test`; libtest swallows printed lines.
 fn unheard(file: &File) -> Vec<Violation> {
     if !is_rust(file) {
         return Vec::new();
@@ -69,7 +68,7 @@ fn unheard(file: &File) -> Vec<Violation> {
     })
 }
 
-/// No tabs, no spaces at the end of a line.
+/// No tabs, and no spaces at line ends.
 fn spaces(file: &File) -> Vec<Violation> {
     lines(file, |line| {
         if line.contains('\t') {
@@ -82,7 +81,7 @@ fn spaces(file: &File) -> Vec<Violation> {
     })
 }
 
-/// No paths that exist on one machine only.
+/// No paths of one machine.
 fn machine_paths(file: &File) -> Vec<Violation> {
     lines(file, |line| {
         let path = MACHINE.iter().find(|p| line.match_indices(*p).any(|(at, _)| begins_path(line, at)))?;
@@ -90,12 +89,12 @@ fn machine_paths(file: &File) -> Vec<Violation> {
     })
 }
 
-/// Whether an absolute path begins at byte `at`, rather than going on or being part of a URL.
+/// Whether an absolute path begins at byte `at`, rather than a part of a longer path or URL.
 fn begins_path(line: &str, at: usize) -> bool {
     !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}~*".contains(c))
 }
 
-/// A violation for each line that `judge` has something to say about.
+/// A violation for each line for which `judge` returns a message.
 fn lines(file: &File, judge: impl Fn(&str) -> Option<String>) -> Vec<Violation> {
     let judged = file.text.split('\n').enumerate().filter_map(|(i, line)| Some((i + 1, judge(line)?)));
     judged.map(|(at, what)| Violation::new(&file.path, at, what)).collect()
@@ -103,7 +102,7 @@ fn lines(file: &File, judge: impl Fn(&str) -> Option<String>) -> Vec<Violation> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::file;
+    use super::super::violation::file;
     use super::*;
 
     fn at(rule: fn(&File) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
