@@ -135,7 +135,9 @@ impl Server {
         let Message { from, bytes, incoming, request } = read;
         self.now = now;
         self.stats.messages += 1;
-        self.validation.heard(now, from, self.live.is_new(from), bytes);
+        if (from.path == Path::Datagram || self.live.is_new(from)) && self.tells(from) {
+            self.validation.heard(now, from, bytes);
+        }
         match incoming {
             Incoming::Null { xid } => self.live.heard_null(from, xid),
             _ => self.live.heard(from, incoming.xid()),
@@ -431,12 +433,16 @@ impl Server {
             .collect()
     }
 
-    /// The most bytes of a list for `to`. Whoever nothing is exported to need not know of anything, but
-    /// people on this machine may ask.
-    fn list_max(&self, to: Peer) -> usize {
+    /// Whether `to` gets more than refusals: it may use an export, or is on this machine.
+    fn tells(&self, to: Peer) -> bool {
         let ip = to.addr.ip().to_canonical();
+        ip.is_loopback() || self.config.exports.any_is_for(ip)
+    }
+
+    /// The most bytes of a list for `to`.
+    fn list_max(&self, to: Peer) -> usize {
         let fits = self.config.limits.io_max(to.path) as usize;
-        match ip.is_loopback() || self.config.exports.any_is_for(ip) {
+        match self.tells(to) {
             false => 0,
             true if may_be_forged(to) || self.validation.bounds(to) => fits.min(FORGED_LIST_MAX),
             true => fits,

@@ -4,18 +4,23 @@
 //! An address proves it
 //! - by any message over a stream: TCP and ATP begin with a handshake;
 //! - by three READs, each of which goes on where the reply to the one before ended. Only its receiver knows where that
-//!   is: of a READ for which the credit below does not suffice such an address gets 1 to 2 KiB, as a keyed hash says. A wrong guess makes the
-//!   reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round trip is lost but these;
+//!   is: of a READ for which the credit below does not suffice such an address gets 1 to 2 KiB, as a keyed hash says.
+//!   A wrong guess makes the reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round
+//!   trip is lost but these. Clients depend on it that use UDP alone (`proto=udp,mountproto=udp`) and read large files
+//!   without listing a large directory; boot loaders do not, whose READs of 1 KiB fit the credit;
 //! - by a READDIR or READDIRPLUS of NFSv3 that goes on with the verifier of the page before: to such an address that is
 //!   a keyed hash of 64 bits.
 //!
-//! It counts for a [day](VALID_FOR). Until then the server sends at most [`FACTOR`] times what it received, counted with
-//! IP's and UDP's headers. A reply beyond that is not sent, and the client asks again, which is counted, too. That
-//! concerns READs of NFSv2 above some 4 KiB, because a client takes a short one for the end of the file, and symbolic
-//! links of some kilobytes.
+//! A proof expires after a [day](VALID_FOR) without a datagram from that address. To an address without one the server
+//! sends at most [`FACTOR`] times what it received, counted with IP's and UDP's headers. A reply beyond that is not sent,
+//! and the client asks again, which is counted, too. That concerns READs of NFSv2 above some 4 KiB, because a client takes
+//! a short one for the end of the file, and symbolic links of some kilobytes.
 //!
-//! What it does not stop: reflection towards an address that has proved that it receives, and guesses of three lengths
-//! of 10 bits each (some 2^30 datagrams).
+//! Only addresses that may use an export have an entry. Others get refusals, which are shorter than [`FACTOR`] times the
+//! headers of any datagram, so they evict nobody's entry.
+//!
+//! What it does not stop: reflection towards an address that has proved that it receives, for as long as datagrams with
+//! that source come; and guesses of three lengths of 10 bits each (some 2^30 datagrams).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -28,7 +33,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::job::Form;
 
-/// How long a proof counts.
+/// How long an unused proof counts.
 const VALID_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Bytes sent for each received.
 const FACTOR: usize = 28;
@@ -127,20 +132,17 @@ impl Validation {
         Validation { is_on, now: Time::ZERO, hasher, proved: Recent::default(), unproved: Recent::default() }
     }
 
-    /// A message of so many bytes came in from `from`; `begins` says that it is the first one on a stream.
-    pub(crate) fn heard(&mut self, now: Time, from: Peer, begins: bool, bytes: usize) {
+    /// A datagram of so many bytes, or the first message of a stream, came in from `from`, which may use an export.
+    pub(crate) fn heard(&mut self, now: Time, from: Peer, bytes: usize) {
         self.now = now;
         if !self.is_on {
             return;
         }
         let ip = from.addr.ip().to_canonical();
         match from.path {
-            Path::Stream(_) if begins => self.prove(ip),
-            Path::Stream(_) => {}
-            Path::Datagram if self.has_proved(ip) => {}
-            Path::Datagram => {
-                self.unproved.entry(ip).receive(bytes);
-            }
+            Path::Stream(_) => self.prove(ip),
+            Path::Datagram if self.has_proved(ip) => self.prove(ip),
+            Path::Datagram => self.unproved.entry(ip).receive(bytes),
         }
     }
 
@@ -209,7 +211,9 @@ impl Validation {
         if !self.bounds(to) {
             return true;
         }
-        let host = self.unproved.entry(to.addr.ip().to_canonical());
+        let Some(host) = self.unproved.get_mut(to.addr.ip().to_canonical()) else {
+            return bytes + HEADERS <= FACTOR * HEADERS;
+        };
         match host.credit.checked_sub(bytes + HEADERS) {
             Some(left) => {
                 host.credit = left;
@@ -283,12 +287,19 @@ impl<T: Default> Recent<T> {
         self.young.get(&ip).or_else(|| self.old.get(&ip))
     }
 
+    fn get_mut(&mut self, ip: IpAddr) -> Option<&mut T> {
+        match self.young.get_mut(&ip) {
+            Some(value) => Some(value),
+            None => self.old.get_mut(&ip),
+        }
+    }
+
     fn entry(&mut self, ip: IpAddr) -> &mut T {
         if !self.young.contains_key(&ip) {
+            let known = self.old.remove(&ip).unwrap_or_default();
             if self.young.len() >= GENERATION {
                 self.old = std::mem::take(&mut self.young);
             }
-            let known = self.old.remove(&ip).unwrap_or_default();
             self.young.insert(ip, known);
         }
         self.young.entry(ip).or_default()
@@ -345,8 +356,13 @@ mod tests {
         }
         assert_eq!(limited(&mut v, read(offset, 32 << 10)), 32 << 10);
         assert!(!v.bounds(udp(1)) && v.bounds(udp(2)));
-        v.heard(Time::ZERO + VALID_FOR, udp(1), false, 100);
-        assert!(v.bounds(udp(1)), "for a day only");
+        let half = VALID_FOR / 2;
+        for used in [half, 2 * half, 3 * half] {
+            v.heard(Time::ZERO + used, udp(1), 100);
+            assert!(!v.bounds(udp(1)), "use renews it");
+        }
+        v.heard(Time::ZERO + 5 * half, udp(1), 100);
+        assert!(v.bounds(udp(1)), "unused for a day");
     }
 
     #[test]
@@ -392,9 +408,8 @@ mod tests {
     fn stream_proves_the_address_of_its_peer() {
         let mut v = Validation::new(true, 1);
         let tcp = Peer::stream("0.0.0.1:9".parse().unwrap(), 1);
-        v.heard(Time::ZERO, tcp, false, 100);
         assert!(v.bounds(udp(1)));
-        v.heard(Time::ZERO, tcp, true, 100);
+        v.heard(Time::ZERO, tcp, 100);
         assert!(!v.bounds(udp(1)) && !v.bounds(tcp) && v.bounds(udp(2)));
         assert!(!Validation::new(false, 1).bounds(udp(2)), "switched off");
     }
@@ -416,7 +431,7 @@ mod tests {
         let page = |cookie, verf| {
             Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie, verf, dir_count: 512, max_count: 32 << 10 })
         };
-        v.heard(Time::ZERO, udp(1), false, 150);
+        v.heard(Time::ZERO, udp(1), 150);
         let first = v.limit(udp(1), Form::V3, page(0, [0; 8]));
         assert!((4000..FACTOR as u32 * 178).contains(&count(&first.call)), "{first:?}");
         for (verf, is_proof) in [([0; 8], false), ([7; 8], false), (first.listing_verf, true)] {
@@ -432,7 +447,7 @@ mod tests {
     #[test]
     fn reads_within_the_credit_are_whole() {
         let mut v = Validation::new(true, 1);
-        v.heard(Time::ZERO, udp(1), false, 150);
+        v.heard(Time::ZERO, udp(1), 150);
         assert_eq!(
             [limited(&mut v, read(0, 4096)), limited(&mut v, read(4096, 4096))].map(|n| n == 4096),
             [true, false]
@@ -444,7 +459,7 @@ mod tests {
         let mut v = Validation::new(true, 1);
         let (mut received, mut sent, mut unsent) = (0, 0, 0);
         for _ in 0..100 {
-            v.heard(Time::ZERO, udp(1), false, 150);
+            v.heard(Time::ZERO, udp(1), 150);
             received += 150 + HEADERS;
             match v.may_send(udp(1), 8300) {
                 true => sent += 8300 + HEADERS,
@@ -453,17 +468,41 @@ mod tests {
             assert!(sent <= FACTOR * received);
         }
         assert!((30..50).contains(&unsent), "each is sent at the second try at the latest: {unsent}");
-        assert!(!v.may_send(udp(2), 1), "it was never heard");
+        let refusal_max = (FACTOR - 1) * HEADERS;
+        assert_eq!([refusal_max, refusal_max + 1].map(|bytes| v.may_send(udp(2), bytes)), [true, false], "no entry");
     }
 
     #[test]
     fn addresses_are_forgotten_but_not_those_in_use() {
         let mut v = Validation::new(true, 1);
         for n in 0..10 * GENERATION as u32 {
-            v.heard(Time::ZERO, udp(n + 2), false, 100);
-            v.heard(Time::ZERO, udp(1), false, 0);
+            v.heard(Time::ZERO, udp(n + 2), 100);
+            v.heard(Time::ZERO, udp(1), 0);
             assert!(v.unproved.young.len() + v.unproved.old.len() <= 2 * GENERATION);
         }
         assert!(v.may_send(udp(1), CREDIT_MAX - HEADERS));
+    }
+
+    #[test]
+    fn proof_in_use_outlasts_those_of_other_addresses() {
+        let mut v = Validation::new(true, 1);
+        let tcp = |n: u32| Peer::stream((std::net::Ipv4Addr::from_bits(n), 9).into(), n.into());
+        v.heard(Time::ZERO, tcp(1), 100);
+        for n in 0..10 * GENERATION as u32 {
+            v.heard(Time::ZERO, tcp(n + 2), 100);
+            v.heard(Time::ZERO, udp(1), 100);
+        }
+        assert!(!v.bounds(udp(1)) && v.bounds(udp(2)));
+    }
+
+    #[test]
+    fn entry_that_opens_a_generation_keeps_its_value() {
+        let mut recent = Recent::<u32>::default();
+        let ip = |n: u32| std::net::Ipv4Addr::from_bits(n).into();
+        *recent.entry(ip(0)) = 7;
+        for n in 1..2 * GENERATION as u32 {
+            recent.entry(ip(n));
+        }
+        assert_eq!(*recent.entry(ip(0)), 7);
     }
 }

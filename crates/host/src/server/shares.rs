@@ -9,6 +9,9 @@
 //! 127.0.0.0/8. Within a group a seat may hold no more than the group leaves unused, so that one address of this
 //! machine does not block the others.
 //!
+//! There is no order among hosts. Up to some 250 that want all they can get, a third of what is free has room for the
+//! largest request; beyond, a large request may wait without a bound while the other hosts send small ones.
+//!
 //! What does not fit now waits in the order of arrival of its seat. A release wakes the seat it belongs to; a seat
 //! that waits for others looks again after at most [`LOOK_EVERY`]. Nothing is held while it waits, so nothing can
 //! deadlock.

@@ -1,17 +1,18 @@
 //! What a datagram with a forged source sends to its victim.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use remora_base::{Peer, Time};
-use remora_server::{Config, Export, Exports, Server, cache};
+use remora_server::{Access, Config, Export, Exports, Server, cache};
 use remora_vfs::{MemFs, Vfs};
 use remora_wire::mount;
 use remora_wire::nfs3::{Call, Fh, ReadArgs, ReadDirArgs, ReadDirPlusArgs, Reply, SetAttr, SymLinkArgs};
 use remora_wire::rpc::{CallHeader, OpaqueAuth};
 use remora_wire::{Xdr, nfs2, nfs3};
 
-use crate::world::{KEY, ROOT, World, at, create, everybody, tcp, udp};
+use crate::world::{KEY, ROOT, World, at, create, everybody, only, tcp, udp};
 
 /// IP's and UDP's headers.
 const HEADERS: usize = 28;
@@ -20,9 +21,14 @@ const FACTOR: usize = 30;
 
 /// A server that validates addresses, with a file of 1 MiB and a directory of 200 names.
 fn world() -> (World, Fh, Fh) {
+    world_for(everybody(|_| {}))
+}
+
+/// The same with other clients.
+fn world_for(access: Access) -> (World, Fh, Fh) {
     let mut w = World::new(cache::Config::full());
     let vfs: Arc<MemFs> = w.fs.clone();
-    let exports = Exports::new(vec![Export { access: everybody(|_| {}), ..Export::new("/", vfs) }], &KEY).unwrap();
+    let exports = Exports::new(vec![Export { access, ..Export::new("/", vfs) }], &KEY).unwrap();
     let config = Config { address_validation: true, ..Config::new(Arc::new(exports)) };
     w.server = Server::new(config, 1, Time::ZERO);
     let root = w.root();
@@ -153,4 +159,30 @@ fn address_with_a_stream_gets_all_at_once() {
     let Reply::Read(Ok(ok)) = w.call_from(udp(), &read(&file, 0)) else { panic!() };
     assert_eq!(ok.data.len(), 32 << 10);
     w.call_from(udp(), &create(&root, "new"));
+}
+
+#[test]
+fn strangers_evict_no_client_from_the_table_of_addresses() {
+    let (mut w, _, file) = world_for(only(&["10.0.0.0/8"]));
+    let null = message(1, (nfs3::PROGRAM, nfs3::VERSION, 0), &[]);
+    let flood = |w: &mut World| {
+        for n in 0..5000 {
+            let addr = (Ipv4Addr::from_bits(0xac10_0000 + n), 700).into();
+            assert_eq!(sent(w, Peer::datagram(addr), v3(n, &read(&file, 0))), 32 + HEADERS, "a refusal");
+            w.input(Peer::stream(addr, 1000 + u64::from(n)), null.clone());
+            w.sent.clear();
+        }
+    };
+    let mut offset = 0;
+    let mut lengths = Vec::new();
+    for _ in 0..4 {
+        flood(&mut w);
+        let Reply::Read(Ok(ok)) = w.call_from(victim(), &read(&file, offset)) else { panic!() };
+        offset += ok.data.len() as u64;
+        lengths.push(ok.data.len());
+    }
+    assert!(lengths[..3].iter().all(|len| *len < 2048) && lengths[3] == 32 << 10, "{lengths:?}");
+    flood(&mut w);
+    let Reply::Read(Ok(ok)) = w.call_from(victim(), &read(&file, offset)) else { panic!() };
+    assert_eq!(ok.data.len(), 32 << 10, "its proof stays");
 }
