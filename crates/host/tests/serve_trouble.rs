@@ -253,7 +253,7 @@ fn large_requests_of_many_connections_wait_and_all_pass() {
 }
 
 #[test]
-fn exports_that_change_make_clients_strangers_and_back() {
+fn exports_that_admit_or_refuse_a_peer_end_its_connection() {
     let vfs = memory();
     let (serving, addr) = start(options(vfs.clone()));
     let mut tcp = Tcp::connect(addr);
@@ -263,16 +263,20 @@ fn exports_that_change_make_clients_strangers_and_back() {
         let terms = Terms { squash: Squash::None, ..Terms::default() };
         with_access(vfs.clone(), Access::of([clients.parse().unwrap()], terms).unwrap()).core.exports
     };
-    serving.set_exports(exports("10.0.0.1"));
-    assert_eq!(tcp.call(&Call::GetAttr(root)).status(), Some(Status::Access));
     serving.set_exports(exports("127.0.0.0/8"));
     tcp.write(&fh, &Bytes::from(vec![1; 1 << 20]));
     serving.set_exports(exports("10.0.0.1"));
+    assert_eq!(tcp.try_receive(), None);
+    let mut stranger = Tcp::connect(addr);
+    assert_eq!(stranger.call(&Call::GetAttr(root)).status(), Some(Status::Access));
     assert_eq!(
-        tcp.call(&write(&fh, vec![1; 1 << 20].into())).status(),
+        stranger.call(&write(&fh, vec![1; 1 << 20].into())).status(),
         Some(Status::Access),
         "dirty data fail, and do not wait for ever"
     );
+    serving.set_exports(exports("127.0.0.0/8"));
+    assert_eq!(stranger.try_receive(), None, "its send buffer is a stranger's");
+    Tcp::connect(addr).write(&fh, &Bytes::from(vec![1; 1 << 20]));
 }
 
 #[test]

@@ -116,22 +116,18 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) room: ByteRoom,
-    client: Mutex<Arc<Client>>,
+    client: Arc<Client>,
 }
 
 impl Share {
     /// Whether its peer may use no export.
     pub(super) fn is_stranger(&self) -> bool {
-        self.client().is_stranger
+        self.client.is_stranger
     }
 
     /// Whether requests of another address of the same host wait.
     pub(super) fn keeps_others_waiting(&self) -> bool {
-        self.client().work.keeps_others_waiting()
-    }
-
-    fn client(&self) -> Arc<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.client.work.keeps_others_waiting()
     }
 }
 
@@ -193,38 +189,28 @@ impl Admission {
 
     /// The share of a new connection from `addr` that may hold `bytes`. A stranger is a peer that may use no export.
     pub(super) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> Share {
-        Share { room: ByteRoom::new(bytes), client: Mutex::new(self.client(addr, is_stranger)) }
-    }
-
-    /// The exports have changed: whether the peer at `addr` may use any now.
-    pub(super) fn reconsider(&self, share: &Share, addr: SocketAddr, is_stranger: bool) {
-        if share.is_stranger() != is_stranger {
-            *share.client.lock().unwrap_or_else(PoisonError::into_inner) = self.client(addr, is_stranger);
-        }
+        Share { room: ByteRoom::new(bytes), client: self.client(addr, is_stranger) }
     }
 
     /// Waits for leave for a request of `cost` bytes on a connection.
     pub(super) async fn admit(&self, share: &Share, cost: usize) -> Permit {
         // What waits holds nothing that others share.
         let connection = Some(share.room.take(cost).await);
-        let client = share.client();
-        let held = self.work.take(&client.work, Amount { requests: 1, bytes: cost }).await;
-        Permit { held, connection, _whose: client }
+        let held = self.work.take(&share.client.work, Amount { requests: 1, bytes: cost }).await;
+        Permit { held, connection, _whose: share.client.clone() }
     }
 
     /// Waits for room for a request of `bytes` that is coming in. Must be asked once for a
     /// request: who holds some and waits for more could wait for others who do the same.
     pub(super) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
-        let client = share.client();
-        let held = self.receiving.take(&client.receiving, Amount { requests: 0, bytes }).await;
-        Receiving { _held: held, _whose: client }
+        let held = self.receiving.take(&share.client.receiving, Amount { requests: 0, bytes }).await;
+        Receiving { _held: held, _whose: share.client.clone() }
     }
 
     /// The same for a request of `bytes` that is here already, if there is room now.
     pub(super) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
-        let client = share.client();
-        let held = self.receiving.try_take(&client.receiving, Amount { requests: 0, bytes })?;
-        Some(Receiving { _held: held, _whose: client })
+        let held = self.receiving.try_take(&share.client.receiving, Amount { requests: 0, bytes })?;
+        Some(Receiving { _held: held, _whose: share.client.clone() })
     }
 
     /// Leave for a datagram of `cost` bytes, if there is room now.
@@ -236,21 +222,20 @@ impl Admission {
 
     /// Whether the connections of this client's address hold nearly all that they may.
     pub(super) fn is_crowded(&self, share: &Share) -> bool {
-        self.work.is_crowded(&share.client().work)
+        self.work.is_crowded(&share.client.work)
     }
 
     /// Whether little room is left, and they hold more than they could get now.
     pub(super) fn is_over(&self, share: &Share) -> bool {
-        self.work.is_nearly_full() && self.work.is_over(&share.client().work)
+        self.work.is_nearly_full() && self.work.is_over(&share.client.work)
     }
 
     /// Whether others need the room that half-received requests of this address hold: other addresses of its host wait,
     /// or little is left and it holds more than it could get now. Its own requests that wait do not count: an honest
     /// client on a slow link may have many.
     pub(super) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
-        let client = share.client();
-        client.receiving.keeps_others_waiting()
-            || (self.receiving.is_nearly_full() && self.receiving.is_over(&client.receiving))
+        let receiving = &share.client.receiving;
+        receiving.keeps_others_waiting() || (self.receiving.is_nearly_full() && self.receiving.is_over(receiving))
     }
 
     /// Whether more than half of the room is taken.
@@ -395,17 +380,6 @@ mod tests {
         }
         assert!(held.len() <= 64, "{}", held.len());
         assert!(now(adm.admit(&adm.join(addr("10.0.0.1:1"), false, 8 * MIB), 2 * MIB)).await.is_some());
-    }
-
-    #[tokio::test]
-    async fn changed_exports_move_connections_between_shares() {
-        let adm = admission();
-        let share = adm.join(addr("10.0.0.1:1"), true, MIB);
-        assert!(share.is_stranger());
-        adm.reconsider(&share, addr("10.0.0.1:1"), false);
-        assert!(!share.is_stranger());
-        adm.reconsider(&share, addr("10.0.0.1:1"), true);
-        assert!(share.is_stranger());
     }
 
     #[tokio::test]

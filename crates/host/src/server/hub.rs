@@ -202,7 +202,8 @@ impl Hub {
         }
     }
 
-    /// Gives the cores other exports; see [`Server::set_exports`].
+    /// Gives the cores other exports; see [`Server::set_exports`]. A connection whose peer may use an export now and
+    /// might not before, or the other way round, ends: its share and its buffers are the wrong ones.
     pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
         let last = std::mem::replace(&mut *self.lock_exports(), exports.clone());
         for shard in 0..self.shards.len() {
@@ -210,10 +211,8 @@ impl Hub {
             self.with_core(shard, None, |state, _| old = Some(state.core.set_exports(exports.clone())));
             // Here, without the core's lock: it may close many files.
             drop(old);
-            let connections: Vec<Way> = self.lock(shard).connections.values().cloned().collect();
-            for (peer, share) in connections.iter().map(Way::share) {
-                self.admission.reconsider(share, peer.addr, self.is_stranger(peer.addr));
-            }
+            let has_changed = |(peer, share): (Peer, &Share)| share.is_stranger() != self.is_stranger(peer.addr);
+            self.lock(shard).connections.values().filter(|way| has_changed(way.share())).for_each(Way::stop);
         }
         drop(last);
     }

@@ -155,8 +155,8 @@ impl Serving {
         self.descriptors.max
     }
 
-    /// Serves `exports` from now on, without a pause: requests under way end as they began, the
-    /// next ones meet the new exports, and no connection notices.
+    /// Serves `exports` from now on, without a pause: requests under way end as they began, and the
+    /// next ones meet the new exports. Ends the connections of peers that may use their first export now, or none any more.
     pub fn set_exports(&self, exports: Arc<Exports>) {
         self.hub.set_exports(&exports);
         self.hub.fit_connections(self.descriptors.with_exports(exports.iter().count()));
