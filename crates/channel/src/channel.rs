@@ -1,45 +1,41 @@
-//! The channel itself: the stations' device queues, the media they take turns on, and what
-//! arrives.
+//! The channel: the stations' device queues, medium access, and delivery.
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
 
-use crate::bus::{Bus, Settled};
 use crate::config::{Access, Config, ConfigError, ErrorModel, MOBILES_MAX};
-use crate::csma::frame_bytes;
-use crate::fragment::Frames;
-use crate::lane::{Delivery, Head, Lane, PerSide, Side, Traffic};
-use crate::medium::{Media, Sent};
-use crate::receiver::Buffer;
-use crate::stats::{Fate, FrameRecord, SideStats, Trace};
-use crate::weather::Weather;
+use crate::csma::{Bus, Contention, frame_bytes};
+use crate::error_process::ErrorProcess;
+use crate::lane::{Delivery, Fate, FrameRecord, FrameTrace, Lane, PerSide, Side, SideStats};
+use crate::medium::{Media, Transmission};
+use crate::traffic::{Frames, Head, ReceiveBuffer, Traffic};
 
 /// The emulated channel between a base station and one or more mobiles.
 ///
 /// Call [`send`](Channel::send), [`send_packet`](Channel::send_packet) and
-/// [`handle_timeout`](Channel::handle_timeout) with the time it is; after any of them, take
-/// [`poll_delivery`](Channel::poll_delivery) until it is empty, then come back at
-/// [`poll_timeout`](Channel::poll_timeout). A `now` before an earlier one counts as that earlier
-/// one. What happens depends on the configuration, the seed and the `send` calls alone, not on
-/// how often or how late the channel is polled. Each mobile has weather and bad luck of its own,
-/// which what others send does not change.
+/// [`handle_timeout`](Channel::handle_timeout) with the current time; after each, drain
+/// [`poll_delivery`](Channel::poll_delivery), then call again at
+/// [`poll_timeout`](Channel::poll_timeout). A `now` before an earlier one counts as the earlier
+/// one. The result depends on the configuration, the seed and the `send` calls alone, not on when
+/// the channel is polled. Each mobile has its own error process and its own random streams, which
+/// the traffic of others does not change.
 ///
-/// * A datagram is cut into frames as IP does; a packet is a frame. A station's frames wait in
-///   its device queue, first in, first out; one that finds the queue full is dropped. The other
-///   frames of its datagram are sent all the same, as IP does: they waste airtime, for one lost
-///   frame loses the datagram. The base station has one queue for all mobiles.
-/// * A frame takes its airtime on the medium and arrives one propagation delay later, and its jitter. It is
-///   lost if any part of its airtime is bad at its mobile, or by its own bad luck. Senders do
-///   not know.
-/// * In half duplex all stations share the medium; those that wait for it take turns frame by
-///   frame, or with [`Access::Collisions`] fight for it as on an Ethernet. In full duplex the base
-///   station has a medium of its own, and the mobiles share another.
-/// * With `hold`, a frame that would meet bad weather leaves the device queue and waits aside for
-///   good weather. Till it is sent nothing else goes to, or in half duplex comes from, its mobile;
-///   other mobiles' frames pass it.
+/// * IP fragments a datagram into frames; a packet is one frame. A station's frames wait in its
+///   FIFO device queue; a frame that finds the queue full is dropped. The other fragments of its
+///   datagram are sent all the same, as IP does, and waste airtime. The base station has one queue
+///   for all mobiles.
+/// * A frame occupies the medium for its airtime and arrives one propagation delay and its jitter
+///   later. It is lost if its mobile is in a bad period during any part of the airtime, or by
+///   independent loss. Senders do not learn of it.
+/// * In half duplex all stations share the medium and take turns frame by frame; with
+///   [`Access::Collisions`] they contend as on an Ethernet. In full duplex the base station has its
+///   own medium, and the mobiles share another.
+/// * With `hold`, a frame that would overlap a bad period leaves the device queue and waits for a
+///   good one. Until it is sent, nothing else goes to its mobile and, in half duplex, nothing comes
+///   from it; frames of other mobiles overtake it.
 ///
-/// Memory: the queues (bounded by `queue_frames`, and a held frame for each lane), the frames in
-/// flight (bounded by rate times delay, and the receive buffers), what the driver has not yet
+/// Memory: the queues (at most `queue_frames` each, and one held frame per lane), the frames in
+/// flight (rate times delay, and the receive buffers), the deliveries that the driver has not
 /// taken, and the trace.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -48,51 +44,51 @@ pub struct Channel {
     /// Frames in each station's device queue: the base station's, then each mobile's.
     waiting: Vec<usize>,
     media: Media,
-    /// Who sends next, where stations collide.
+    /// Medium access where stations collide.
     bus: Option<Bus>,
-    /// Datagrams that have been made into frames.
+    /// Datagrams fragmented so far.
     numbered: u64,
-    /// The latest time told. Every frame due to start by then has started.
+    /// The latest time passed in. Every frame due by then has started.
     now: Time,
-    trace: Trace,
+    trace: FrameTrace,
 }
 
-/// What belongs to one mobile.
+/// The state of one mobile.
 #[derive(Clone, Debug)]
 struct Mobile {
-    weather: Weather,
+    errors: ErrorProcess,
     traffic: PerSide<Traffic>,
-    buffer: Buffer,
+    buffer: ReceiveBuffer,
 }
 
-/// The right to send a frame. The least one is the next.
+/// The right to send a frame. The smallest is next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Turn {
     start: Time,
-    /// Separate media that are free at the same moment: the base station's first.
+    /// The medium. Among media free at the same moment the base station's is first.
     medium: Side,
-    /// How many stations of the round come before.
+    /// How many stations of the round precede this one.
     stations_before: usize,
-    /// A station's datagrams go in the order they were sent.
+    /// The order in which datagrams were sent.
     number: u64,
     lane: Lane,
 }
 
 impl Channel {
-    /// An idle channel with one mobile. Its weather is `Weather::new(&config, seed)`.
+    /// An idle channel with one mobile. Its error process is `ErrorProcess::new(&config, seed)`.
     pub fn new(config: Config, seed: u64) -> Result<Channel, ConfigError> {
         Channel::with_mobiles(config, seed, 1)
     }
 
-    /// An idle channel with so many mobiles (1 to 64). The weather of mobile `i` is
-    /// `Weather::new(&config, Channel::seed_of(seed, i))`.
+    /// An idle channel with `mobiles` mobiles (1 to 64). The error process of mobile `i` is
+    /// `ErrorProcess::new(&config, Channel::seed_of(seed, i))`.
     pub fn with_mobiles(config: Config, seed: u64, mobiles: usize) -> Result<Channel, ConfigError> {
         validate_mobiles(mobiles)?;
         let errors = vec![config.errors.clone(); mobiles];
         Channel::with_errors(config, seed, &errors)
     }
 
-    /// An idle channel with a mobile for each of `errors` (1 to 64), which takes the place of
+    /// An idle channel with one mobile for each of `errors` (1 to 64), which replaces
     /// `config.errors` for that mobile.
     pub fn with_errors(config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Channel, ConfigError> {
         validate_mobiles(errors.len())?;
@@ -102,13 +98,13 @@ impl Channel {
         let mobiles: Vec<Mobile> = errors.iter().enumerate().map(mobile).collect::<Result<_, _>>()?;
         let waiting = vec![0; mobiles.len() + 1];
         let media = Media::new(&config, mobiles.len());
-        let trace = Trace::new(config.trace_frames);
+        let trace = FrameTrace::new(config.trace_frames);
         let bus =
             (config.access == Access::Collisions).then(|| Bus::new(config.rate, config.delay, waiting.len(), seed));
         Ok(Channel { config, mobiles, waiting, media, bus, numbered: 0, now: Time::ZERO, trace })
     }
 
-    /// The seed of mobile `mobile` in the world of `seed`; for mobile 0, `seed` itself.
+    /// The seed of mobile `mobile` under the channel's `seed`; for mobile 0, `seed` itself.
     pub fn seed_of(seed: u64, mobile: usize) -> u64 {
         match mobile {
             0 => seed,
@@ -116,7 +112,6 @@ impl Channel {
         }
     }
 
-    /// How many mobiles there are.
     pub fn mobiles(&self) -> usize {
         self.mobiles.len()
     }
@@ -125,14 +120,14 @@ impl Channel {
     /// dropped.
     ///
     /// # Panics
-    /// If there is no such mobile; so do all that take a lane.
+    /// If the mobile does not exist, as do all methods that take a lane.
     pub fn send(&mut self, now: Time, lane: impl Into<Lane>, datagram: Bytes) {
         let frames = Frames::of_datagram(datagram.len(), self.config.mtu);
         self.offer(now, lane.into(), datagram, frames);
     }
 
-    /// Takes an IP packet, which is one frame. One that is empty or longer than the MTU is
-    /// counted and dropped.
+    /// Takes an IP packet as one frame. An empty packet or one longer than the MTU is counted and
+    /// dropped.
     pub fn send_packet(&mut self, now: Time, lane: impl Into<Lane>, packet: Bytes) {
         let frames = Frames::of_packet(packet.len(), self.config.mtu);
         self.offer(now, lane.into(), packet, frames);
@@ -162,15 +157,15 @@ impl Channel {
         self.numbered += 1;
         self.waiting[station(lane)] += accepted;
         if let Some(bus) = self.bus.as_mut().filter(|_| accepted > 0) {
-            bus.wants(station(lane), self.now);
+            bus.request(station(lane), self.now);
         }
         self.advance(self.now);
     }
 
-    /// Frames that the device queue of `lane` takes now.
+    /// Frames that the device queue of `lane` has room for.
     fn room(&self, lane: Lane) -> usize {
         if self.bus.is_some() {
-            // The first one is with the station's transmitter, which tries to send it.
+            // The first one is in the station's transmitter, which tries to send it.
             return (self.config.queue_frames + 1).saturating_sub(self.waiting[station(lane)]);
         }
         // An idle medium takes the first frame at once, so it never occupies the queue.
@@ -179,12 +174,12 @@ impl Channel {
         self.config.queue_frames.saturating_sub(self.waiting[station(lane)]) + usize::from(idle)
     }
 
-    /// Lets the time be `now`. Calling it early, late or twice is harmless.
+    /// Advances the time to `now`. Extra calls are harmless.
     pub fn handle_timeout(&mut self, now: Time) {
         self.advance(now);
     }
 
-    /// The next whole datagram or packet that has arrived by `now`, in order of arrival.
+    /// The next complete datagram or packet that arrived by `now`, in order of arrival.
     pub fn poll_delivery(&mut self, now: Time) -> Option<Delivery> {
         self.advance(now);
         let arrival = |lane: Lane| self.traffic(lane).next_arrival().map(|at| (at, lane.from, lane.mobile));
@@ -193,40 +188,40 @@ impl Channel {
         Some(Delivery { to: from.other(), mobile, datagram, at })
     }
 
-    /// When something is next due: a frame to start, or a datagram to hand over. `None` when
-    /// the channel is empty.
+    /// When the next event is due: a frame starts, or a datagram arrives. `None` when the channel
+    /// is empty.
     pub fn poll_timeout(&self) -> Option<Time> {
         let start = match &self.bus {
-            Some(bus) => bus.settles(),
+            Some(bus) => bus.contention_end(),
             None => self.next_turn().map(|turn| turn.start),
         };
         let arrivals = self.lanes().filter_map(|lane| self.traffic(lane).next_arrival());
         arrivals.chain(start).min()
     }
 
-    /// The counters of what was sent on `lane`.
+    /// The counters of the traffic sent on `lane`.
     pub fn stats(&self, lane: impl Into<Lane>) -> &SideStats {
         &self.traffic(lane.into()).stats
     }
 
-    /// Frames waiting in the device queue that `lane` is sent from: the base station has one for
-    /// all mobiles, each mobile its own.
+    /// Frames in the device queue that serves `lane`: the base station has one for all mobiles,
+    /// each mobile its own.
     pub fn queued_frames(&self, lane: impl Into<Lane>) -> usize {
         self.waiting[station(lane.into())]
     }
 
-    /// Collisions until now; 0 where stations take turns.
+    /// Collisions so far; 0 where stations take turns.
     pub fn collisions(&self) -> u64 {
         self.bus.as_ref().map_or(0, |bus| bus.collisions)
     }
 
-    /// The oldest frame record not yet taken, in the order the frames met their fate. Kept for
-    /// the last `trace_frames` frames.
+    /// The oldest frame record not yet taken, in the order in which the frames' fates were decided.
+    /// The channel keeps the last `trace_frames` records.
     pub fn poll_trace(&mut self) -> Option<FrameRecord> {
         self.trace.pop()
     }
 
-    /// How many records gave way before they were taken.
+    /// Records overwritten before they were taken.
     pub fn trace_overwritten(&self) -> u64 {
         self.trace.overwritten()
     }
@@ -240,12 +235,12 @@ impl Channel {
         self.mobiles[lane.mobile].traffic.of(lane.from)
     }
 
-    /// Starts, in order, every frame that is due by `now`.
+    /// Starts, in order, every frame due by `now`.
     fn advance(&mut self, now: Time) {
-        while let Some(settled) =
-            self.bus.as_mut().filter(|b| b.settles().is_some_and(|at| at <= now)).and_then(Bus::settle)
+        while let Some(contention) =
+            self.bus.as_mut().filter(|b| b.contention_end().is_some_and(|at| at <= now)).and_then(Bus::resolve)
         {
-            self.contended(settled);
+            self.apply(contention);
         }
         while let Some(turn) = self.next_turn().filter(|turn| turn.start <= now) {
             self.take_turn(turn);
@@ -253,7 +248,7 @@ impl Channel {
         self.now = self.now.max(now);
     }
 
-    /// Whose turn it is to send the next frame, and when.
+    /// The next frame's sender and start.
     fn next_turn(&self) -> Option<Turn> {
         if self.bus.is_some() {
             return None;
@@ -268,7 +263,7 @@ impl Channel {
             return None;
         }
         let medium = self.media.of(lane.from);
-        // A frame that found the medium idle starts when it came, which is `self.now`.
+        // A frame that found the medium idle starts on arrival, which is `self.now`.
         let start = medium.free_at.max(self.now).max(traffic.held_until.unwrap_or(Time::ZERO));
         let stations = self.waiting.len();
         let stations_before = (station(lane) + stations - medium.last - 1) % stations;
@@ -284,17 +279,17 @@ impl Channel {
 
     /// Sends the first frame of a lane, or holds it.
     fn take_turn(&mut self, Turn { start, lane, .. }: Turn) {
-        let Mobile { weather, traffic, .. } = &mut self.mobiles[lane.mobile];
+        let Mobile { errors, traffic, .. } = &mut self.mobiles[lane.mobile];
         let traffic = traffic.of_mut(lane.from);
         let Some(head) = traffic.head() else { return };
-        let pace = &self.media.of(lane.from).pace;
-        let sent_from = |at| pace.send(at, head.bytes as u64, 1);
+        let rate = &self.media.of(lane.from).rate;
+        let sent_from = |at| rate.send(at, head.bytes as u64, 1);
 
-        // A frame that leaves the device queue frees its place, sent or held.
+        // A frame that leaves the device queue, sent or held, frees its slot.
         let waiting = &mut self.waiting[station(lane)];
         *waiting = waiting.saturating_sub(usize::from(traffic.held_until.is_none()));
-        // A frame too long for any good period is sent and lost rather than held for ever.
-        let fit = if self.config.hold { weather.first_fit_of(start, |at| sent_from(at).airtime) } else { None };
+        // A frame too long for any good period is sent and lost rather than held forever.
+        let fit = if self.config.hold { errors.first_fit_of(start, |at| sent_from(at).airtime) } else { None };
         traffic.held_until = fit.filter(|fit| *fit > start);
         if traffic.held_until.is_none() {
             let sent = sent_from(start);
@@ -302,18 +297,18 @@ impl Channel {
         }
     }
 
-    /// After a contention on a medium with collisions.
-    fn contended(&mut self, settled: Settled) {
-        match settled {
-            Settled::Sends(by, start) => {
+    /// Applies the result of a contention on a medium with collisions.
+    fn apply(&mut self, contention: Contention) {
+        match contention {
+            Contention::Sends(by, start) => {
                 let Some((lane, head)) = self.first_of(by) else { return };
                 self.waiting[by] = self.waiting[by].saturating_sub(1);
-                let sent = self.media.of(lane.from).pace.send(start, frame_bytes(head.bytes as u64), 1);
+                let sent = self.media.of(lane.from).rate.send(start, frame_bytes(head.bytes as u64), 1);
                 self.transmit(lane, head, sent);
                 let has_more = self.waiting[by] > 0;
                 self.bus.iter_mut().for_each(|bus| bus.sent(by, sent.end, has_more));
             }
-            Settled::Collided(given_up) => {
+            Contention::Collided(given_up) => {
                 for (by, at) in given_up {
                     let Some((lane, head)) = self.first_of(by) else { continue };
                     self.waiting[by] = self.waiting[by].saturating_sub(1);
@@ -336,14 +331,14 @@ impl Channel {
         Some((lane, self.traffic(lane).head()?))
     }
 
-    /// Gives the medium to the first frame of a lane, and the frame its fate.
-    fn transmit(&mut self, lane: Lane, head: Head, sent: Sent) {
-        let Mobile { weather, traffic, buffer } = &mut self.mobiles[lane.mobile];
+    /// Puts the first frame of a lane on the medium and decides its fate.
+    fn transmit(&mut self, lane: Lane, head: Head, sent: Transmission) {
+        let Mobile { errors, traffic, buffer } = &mut self.mobiles[lane.mobile];
         let traffic = traffic.of_mut(lane.from);
-        // Drawn for every frame, so that the weather does not shift the draws.
+        // Drawn for every frame, so that bad periods do not shift the random stream.
         let unlucky = traffic.draw_loss(self.config.loss);
         let arrival = sent.end + self.config.delay + traffic.draw_jitter(self.config.jitter);
-        let (fate, arrival) = match weather.bad_overlaps(sent.airtime.start, sent.airtime.end) {
+        let (fate, arrival) = match errors.bad_overlaps(sent.airtime.start, sent.airtime.end) {
             true => (Fate::BadPeriod, arrival),
             false if unlucky => (Fate::RandomLoss, arrival),
             false if lane.from == Side::Mobile => (Fate::Delivered, arrival),
@@ -361,12 +356,12 @@ impl Mobile {
         let stream = |name| Rng::stream(seed, name);
         let traffic = |loss, jitter| Traffic::new(stream(loss), stream(jitter));
         Ok(Mobile {
-            weather: Weather::new(config, seed)?,
+            errors: ErrorProcess::new(config, seed)?,
             traffic: PerSide {
                 base: traffic("channel loss from base", "channel jitter from base"),
                 mobile: traffic("channel loss from mobile", "channel jitter from mobile"),
             },
-            buffer: Buffer::new(config.receiver),
+            buffer: ReceiveBuffer::new(config.receiver),
         })
     }
 }

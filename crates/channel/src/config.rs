@@ -1,5 +1,5 @@
-//! What a channel is like: rate, delay, queues and errors. The defaults are the wireless side
-//! of the testbed of NFS/W 95, without its errors.
+//! The channel's configuration: rate, delay, queues and errors. The defaults are the wireless part
+//! of the NFS/W 95 testbed, without its errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,17 @@ use std::time::Duration;
 use remora_base::{Rate, Time};
 use thiserror::Error;
 
-use crate::burst::Distribution;
 use crate::lane::PerSide;
 use crate::opportunities::Opportunities;
 
-/// The smallest MTU every IPv4 host must take (RFC 791), in bytes.
+/// The smallest MTU an IPv4 host must support (RFC 791), in bytes.
 const MTU_MIN: usize = 576;
 /// The longest IPv4 packet, in bytes.
 const MTU_MAX: usize = 65_535;
 const QUEUE_FRAMES_MAX: usize = 1_000_000;
 const TRACE_FRAMES_MAX: usize = 10_000_000;
 const DELAY_MAX: Duration = Duration::from_secs(3600);
-/// Below this a period would almost always round to nothing on the 20 ms grid.
+/// A shorter period would almost always round to 0 on the 20 ms grid.
 const MEAN_MIN: Duration = Duration::from_millis(1);
 const GOOD_MEAN_MAX: Duration = Duration::from_secs(3600);
 const BAD_MEAN_MAX: Duration = Duration::from_secs(30);
@@ -28,56 +27,56 @@ const SERVICE_MAX: Duration = Duration::from_secs(3600);
 /// The most mobiles a channel may have.
 pub const MOBILES_MAX: usize = 64;
 
-/// A channel's properties. Start from [`Config::default`] and change what differs:
-/// `Config { mtu: 576, ..Config::default() }`.
+/// The configuration of a channel. Start from [`Config::default`]: `Config { mtu: 576,
+/// ..Config::default() }`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// How fast bits leave (default 1 Mbit/s).
+    /// Bit rate (default 1 Mbit/s).
     pub rate: Rate,
-    /// Recorded links (default none): what a side sends leaves at the opportunities of its trace
-    /// instead of at `rate`. With a trace, each direction has a medium of its own, whatever
-    /// `duplex` says.
+    /// Recorded links (default none): the side sends at the delivery opportunities of its trace
+    /// instead of at `rate`. With a trace each direction has its own medium, whatever `duplex`
+    /// says.
     pub trace: PerSide<Option<Arc<Opportunities>>>,
     /// Whether the two directions share one medium (default: half duplex, they do).
     pub duplex: Duplex,
-    /// How stations that share a medium find their turns (default: by turns, without collisions).
+    /// Medium access for stations that share a medium (default: turns, without collisions).
     pub access: Access,
     /// Propagation delay one way (0 to 1 h, default 2 ms).
     pub delay: Duration,
-    /// How much longer a frame may take, each a time of its own between none and this: some overtake others (0 to
-    /// 1 h, default 0).
+    /// Jitter: the upper bound of a random delay added to each frame (0 to 1 h, default 0). Frames
+    /// may overtake each other.
     pub jitter: Duration,
-    /// Frames that may wait in a station's device queue (1 to 1 000 000, default 50). The base
-    /// station has one queue for all mobiles. The frame in the air has left the queue.
+    /// Capacity of a station's device queue in frames (1 to 1 000 000, default 50). The base
+    /// station has one queue for all mobiles. The frame on the medium is not in the queue.
     pub queue_frames: usize,
-    /// A mobile's slow receive buffer (default none: mobiles are infinitely fast).
+    /// A mobile's receive buffer (default none: mobiles are infinitely fast).
     pub receiver: Option<Receiver>,
     /// Longest frame in bytes, IP header included (576 to 65535, default 1500).
     pub mtu: usize,
-    /// Probability that a frame is lost, whatever the weather (0 to 1, default 0).
+    /// Probability of independent frame loss (0 to 1, default 0).
     pub loss: f64,
     /// Good and bad periods (default: always good).
     pub errors: ErrorModel,
-    /// Periods that are bad on top of `errors`; they may overlap (at most 1024, default none).
+    /// Bad periods in addition to `errors`; they may overlap (at most 1024, default none).
     pub outages: Vec<Outage>,
-    /// Link-level retransmission at its best, as NFS/W 95 emulates it: a frame that would
-    /// touch a bad period waits for the first good period that it fits into (default false:
-    /// it is sent and lost).
+    /// Ideal link-level retransmission, as NFS/W 95 emulates it: a frame that would overlap a bad
+    /// period waits for the first good period into which it fits (default false: it is sent and
+    /// lost).
     pub hold: bool,
-    /// How many frames' fates are kept for [`Channel::poll_trace`](crate::Channel::poll_trace)
-    /// (0 to 10 000 000, default 0: none). The oldest give way.
+    /// Frame records kept for [`Channel::poll_trace`](crate::Channel::poll_trace) (0 to 10 000 000,
+    /// default 0: none). New records overwrite the oldest.
     pub trace_frames: usize,
 }
 
-/// The receive buffer of a slow mobile host (NFS/W 95 §4): each mobile has one, for what comes
-/// from the base station. Frames that arrive wait in it, those of datagrams that have lost
-/// another frame too; the host takes them one after another. A datagram is there when the last
-/// of its frames has been taken. The base station has no such buffer.
+/// The receive buffer of a slow mobile host (NFS/W 95 §4), for frames from the base station. The
+/// host takes the frames one after another, including those of incomplete datagrams. A datagram
+/// arrives when the host takes its last frame. The base station has no such buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receiver {
-    /// Frames it holds, the one being taken included (1 to 1 000 000). One more is dropped.
+    /// Capacity in frames, including the one being taken (1 to 1 000 000). Further frames are
+    /// dropped.
     pub frames: usize,
-    /// How long the host takes for a frame (0 to 1 h).
+    /// Service time of a frame (0 to 1 h).
     pub service: Duration,
 }
 
@@ -90,27 +89,27 @@ pub enum Duplex {
     Full,
 }
 
-/// How stations that share a medium find their turns.
+/// Medium access for stations that share a medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Frame by frame, all that wait in a round: nothing is lost, and no time.
+    /// Round robin, frame by frame, without loss or overhead.
     Turns,
-    /// As on a shared Ethernet (IEEE 802.3 clause 4, half duplex): carrier sense, collisions, back-off
-    /// ([`csma`](crate::csma)); `delay` is from any station to any other. A packet's time on the
-    /// medium is that of its Ethernet frame: 26 bytes more, with those before the gap, and 72 at
-    /// least. Only with a shared medium (half duplex, no trace) and without `hold`.
+    /// Shared Ethernet (IEEE 802.3 clause 4, half duplex): carrier sense, collisions, back-off
+    /// ([`csma`](crate::csma)). `delay` separates any two stations. A packet occupies the medium as
+    /// an Ethernet frame: 26 bytes more, and at least 72. Requires a shared medium (half duplex, no
+    /// trace) and no `hold`.
     Collisions,
 }
 
-/// The law of good and bad periods.
+/// The distribution of good and bad periods.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ErrorModel {
     /// Always good.
     None,
-    /// The two-state model of NFS/W 95 §3.2: good and bad periods take turns, whatever the
+    /// The two-state model of NFS/W 95 §3.2: good and bad periods alternate, independent of the
     /// traffic.
     TwoState {
-        /// The law of the lengths, the same for good and bad periods.
+        /// The distribution of the lengths of good and of bad periods.
         distribution: Distribution,
         /// Mean length of a good period (1 ms to 1 h).
         good_mean: Duration,
@@ -126,7 +125,20 @@ impl ErrorModel {
     }
 }
 
-/// A period in which nothing gets through.
+/// The distribution of a period's length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Distribution {
+    /// Uniform on 0, 20, 40, ... ms up to twice the mean (NFS/W 97). The mean is exact: where twice
+    /// the mean lies between two steps, the upper end is drawn from both in proportion. A length of
+    /// 0 joins its neighbours into one period.
+    Uniform,
+    /// Always the mean, to the nanosecond.
+    Deterministic,
+    /// Exponential, to the nanosecond.
+    Exponential,
+}
+
+/// A configured bad period: every frame that overlaps it is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outage {
     /// When it begins.
@@ -215,7 +227,7 @@ impl ErrorModel {
     }
 }
 
-/// Why a [`Config`] cannot be a channel.
+/// A [`Config`] field out of its range.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum ConfigError {
     /// The MTU is out of range.
@@ -224,22 +236,22 @@ pub enum ConfigError {
     /// The queue is out of range.
     #[error("queue of {0} frames: it must be from 1 to {QUEUE_FRAMES_MAX}")]
     QueueFrames(usize),
-    /// Collisions where there is no shared medium, or with held frames.
+    /// Collisions without a shared medium, or with `hold`.
     #[error("collisions: they need a medium that is shared, half duplex at a rate, and frames that are not held")]
     Collisions,
-    /// The receive buffer is out of range.
+    /// The receive buffer's capacity is out of range.
     #[error("receive buffer of {0} frames: it must be from 1 to {RECEIVER_FRAMES_MAX}")]
     ReceiverFrames(usize),
-    /// The receiver is too slow.
+    /// The receiver's service time is out of range.
     #[error("a receiver that takes {0:?} for a frame: it must be at most {SERVICE_MAX:?}")]
     ReceiverService(Duration),
     /// There are no mobiles, or too many.
     #[error("{0} mobiles: it must be from 1 to {MOBILES_MAX}")]
     Mobiles(usize),
-    /// The trace of frames is too long.
+    /// The number of frame records is out of range.
     #[error("trace of {0} frames: it must be at most {TRACE_FRAMES_MAX}")]
     TraceFrames(usize),
-    /// The delay, or its jitter, is too long.
+    /// The delay or the jitter is out of range.
     #[error("delay of {0:?}: it must be at most {DELAY_MAX:?}")]
     Delay(Duration),
     /// The loss is not a probability.
@@ -264,14 +276,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid() {
+    fn config_default_is_valid() {
         assert_eq!(Config::default().validate(), Ok(()));
         let errors = ErrorModel::bursts(Duration::ZERO);
         assert_eq!(Config { errors, loss: 1.0, mtu: 576, ..Config::default() }.validate(), Ok(()));
     }
 
     #[test]
-    fn every_range_is_checked() {
+    fn config_field_out_of_range_is_refused() {
         let d = Config::default;
         let two = |good_ms, bad_ms| ErrorModel::TwoState {
             distribution: Distribution::Exponential,

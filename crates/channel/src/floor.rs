@@ -1,31 +1,31 @@
-//! The floor: how soon a perfect sender could have had a file across, in this very weather.
+//! The floor: the earliest time at which a perfect sender could deliver a file over this error
+//! process.
 
 use remora_base::Time;
 
 use crate::config::{Config, ConfigError};
-use crate::fragment::{IP_HEADER, UDP_HEADER};
+use crate::error_process::ErrorProcess;
 use crate::lane::Side;
-use crate::medium::Pace;
-use crate::weather::Weather;
+use crate::medium::LinkRate;
+use crate::traffic::{IP_HEADER, UDP_HEADER};
 
-/// Bad periods passed over before a file is called impossible: 50 days with the papers' means.
+/// Bad periods passed before a file is called impossible: 50 days with the papers' means.
 const PERIODS_MAX: u32 = 1 << 22;
 
-/// The first moment at which the channel of this configuration and seed could have carried
-/// `file_bytes` bytes from side `from` to the other, beginning at `start`. `None` if that is not
+/// The earliest time at which the channel of this configuration and seed could have carried
+/// `file_bytes` bytes from side `from` to the other, beginning at `start`. `None` if it is not
 /// within the next 2^22 bad periods (or every frame is lost). For a mobile other than the first,
-/// give its own seed, [`Channel::seed_of`](crate::Channel::seed_of). The side matters only where
-/// there is a trace.
+/// pass its own seed, [`Channel::seed_of`](crate::Channel::seed_of). The side matters only with a
+/// trace.
 ///
-/// Full frames go back to back, each with an IP and a UDP header of its own, then the rest of
-/// the file in a short one. A frame that would touch a bad period waits for the next good
-/// period that it fits into. The one-way delay of the last frame is added; an empty file takes
-/// no time. Queueing, other traffic, slow receivers and all protocol are free.
+/// Full frames go back to back, each with an IP and a UDP header, then the rest of the file in a
+/// short one. A frame that would overlap a bad period waits for the next good period into which it
+/// fits. The one-way delay of the last frame is added; an empty file takes no time. Queueing, other
+/// traffic, slow receivers and protocol overhead cost nothing.
 ///
-/// Independent loss enters as its expected value, 1 / (1 - loss) times as many frames, so with
-/// loss a lucky run can beat the floor. So can, by a few parts in a thousand, datagrams longer
-/// than the MTU (their later fragments have no UDP header) and frames cut to fill the ends of
-/// good periods.
+/// Independent loss enters as its expected value, 1 / (1 - loss) times as many frames, so with loss
+/// a lucky run can beat the floor. So can, by a few parts in a thousand, datagrams longer than the
+/// MTU (their later fragments have no UDP header) and frames cut to fill the ends of good periods.
 pub fn floor(
     config: &Config,
     seed: u64,
@@ -33,11 +33,11 @@ pub fn floor(
     file_bytes: u64,
     start: Time,
 ) -> Result<Option<Time>, ConfigError> {
-    let mut weather = Weather::new(config, seed)?;
-    Ok(earliest(config, &mut weather, Pace::new(config, from), file_bytes, start))
+    let mut errors = ErrorProcess::new(config, seed)?;
+    Ok(earliest(config, &mut errors, LinkRate::new(config, from), file_bytes, start))
 }
 
-fn earliest(config: &Config, weather: &mut Weather, pace: Pace, file_bytes: u64, start: Time) -> Option<Time> {
+fn earliest(config: &Config, errors: &mut ErrorProcess, rate: LinkRate, file_bytes: u64, start: Time) -> Option<Time> {
     if file_bytes == 0 {
         return Some(start);
     }
@@ -51,7 +51,7 @@ fn earliest(config: &Config, weather: &mut Weather, pace: Pace, file_bytes: u64,
     let count = full + u64::from(rest > 0);
     let resent = ((count as f64 / (1.0 - config.loss)).ceil() as u64).saturating_sub(count);
 
-    let mut sender = Sender { weather, pace, at: start, budget: PERIODS_MAX };
+    let mut sender = Sender { errors, rate, at: start, budget: PERIODS_MAX };
     sender.send(full.saturating_add(resent), mtu)?;
     if rest > 0 {
         sender.send(1, rest + headers)?;
@@ -59,12 +59,13 @@ fn earliest(config: &Config, weather: &mut Weather, pace: Pace, file_bytes: u64,
     Some(sender.at + config.delay)
 }
 
-/// The perfect sender.
+/// Bad periods it may still wait for.
 struct Sender<'a> {
-    weather: &'a mut Weather,
-    pace: Pace,
+    errors: &'a mut ErrorProcess,
+    rate: LinkRate,
     at: Time,
-    /// Bad periods it may still wait for.
+    /// Sends `frames` frames of `bytes` bytes, one good period's worth at a time. `None` at the end
+    /// of time.
     budget: u32,
 }
 
@@ -73,17 +74,17 @@ impl Sender<'_> {
     /// of time comes first.
     fn send(&mut self, mut frames: u64, bytes: u64) -> Option<()> {
         while frames > 0 {
-            let pace = &self.pace;
-            let one = |at| pace.send(at, bytes, 1).airtime;
-            let at = self.weather.first_fit_within(self.at, &mut self.budget, one)?;
-            let all = pace.send(at, bytes, frames).airtime;
-            let fit = match self.weather.first_bad(all.start, all.end) {
+            let rate = &self.rate;
+            let one = |at| rate.send(at, bytes, 1).airtime;
+            let at = self.errors.first_fit_within(self.at, &mut self.budget, one)?;
+            let all = rate.send(at, bytes, frames).airtime;
+            let fit = match self.errors.first_bad(all.start, all.end) {
                 None => frames,
                 // At least the one frame that fits, and never more than are left.
-                Some(bad) => pace.frames_until(at, bytes, bad.start).clamp(1, frames),
+                Some(bad) => rate.frames_until(at, bytes, bad.start).clamp(1, frames),
             };
-            let sent = pace.send(at, bytes, fit);
-            self.pace.use_up(&sent);
+            let sent = rate.send(at, bytes, fit);
+            self.rate.use_up(&sent);
             self.at = sent.end;
             frames -= fit;
         }

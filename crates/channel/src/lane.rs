@@ -1,18 +1,11 @@
-//! One direction of one mobile's link: its frames that wait for the medium, what of them is on
-//! its way, and its counters.
-//!
-//! Datagrams leave a lane in order. Frames of one datagram are neighbours in their device queue
-//! and a full queue drops a datagram's *tail*, so a queue entry is a datagram and two counters:
-//! nothing is allocated for a frame, and reassembly is a flag.
+//! Sides and lanes of a channel, and what is recorded of their frames: counters and a bounded
+//! trace.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Rng, Time};
-
-use crate::fragment::Frames;
-use crate::stats::{Fate, FrameRecord, SideStats};
+use remora_base::Time;
 
 /// An end of the channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -41,7 +34,6 @@ impl Side {
 pub struct PerSide<T> {
     /// The base station's.
     pub base: T,
-    /// The mobiles'.
     pub mobile: T,
 }
 
@@ -65,137 +57,154 @@ impl<T> PerSide<T> {
 /// One direction of one mobile's link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Lane {
-    /// Which mobile, counted from 0.
+    /// The mobile, counted from 0.
     pub mobile: usize,
     /// The side that sends.
     pub from: Side,
 }
 
-/// What `from` sends on the link of the first mobile: all there is where there is but one.
+/// The lane of `from` on the link of mobile 0, for channels with one mobile.
 impl From<Side> for Lane {
     fn from(from: Side) -> Lane {
         Lane { mobile: 0, from }
     }
 }
 
-/// A whole datagram or packet that came through.
+/// A complete datagram or packet that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivery {
     /// The side it arrived at.
     pub to: Side,
-    /// The mobile it came from, or arrived at.
+    /// The mobile that sent it, or at which it arrived.
     pub mobile: usize,
-    /// What was sent: a UDP payload, or an IP packet.
+    /// A UDP payload, or an IP packet.
     pub datagram: Bytes,
-    /// When it arrived in the channel's own time; how much later it was asked for is the
-    /// driver's lateness.
+    /// Its arrival in the channel's time. A later poll is the driver's lateness.
     pub at: Time,
 }
 
-/// The state of a lane.
-#[derive(Clone, Debug)]
-pub(crate) struct Traffic {
-    queue: VecDeque<Outgoing>,
-    losses: Rng,
-    jitter: Rng,
-    /// The first frame has left the device queue and waits for good weather until then.
-    pub(crate) held_until: Option<Time>,
-    /// Whole datagrams on their way with their arrival times, which never decrease.
-    in_flight: VecDeque<(Time, Bytes)>,
-    pub(crate) stats: SideStats,
+/// Counters of one lane. Every frame offered is either waiting or in exactly one of `frames_sent`,
+/// `frames_queue_full` and `frames_collided`; of those sent, `frames_bad`, `frames_random_loss` and
+/// `frames_receiver_full` were lost.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SideStats {
+    /// Datagrams passed to [`Channel::send`](crate::Channel::send) and packets passed to
+    /// [`Channel::send_packet`](crate::Channel::send_packet).
+    pub datagrams_offered: u64,
+    /// Of those, datagrams too long for UDP and packets empty or longer than the MTU.
+    pub datagrams_refused: u64,
+    /// Datagrams delivered to the far side.
+    pub datagrams_delivered: u64,
+    /// Frames of the datagrams and packets.
+    pub frames_offered: u64,
+    /// Bytes of those frames, IP headers included.
+    pub bytes_offered: u64,
+    /// Frames put on the medium.
+    pub frames_sent: u64,
+    /// Frames dropped because the device queue was full.
+    pub frames_queue_full: u64,
+    /// Frames given up after sixteen collisions.
+    pub frames_collided: u64,
+    /// Frames sent and lost because part of their airtime was bad.
+    pub frames_bad: u64,
+    /// Frames sent and lost independently of bad periods.
+    pub frames_random_loss: u64,
+    /// Frames sent that reached the mobile and found its receive buffer full.
+    pub frames_receiver_full: u64,
+    /// Time on the medium, lost frames included.
+    pub airtime: Duration,
 }
 
-/// A datagram with frames left to send.
-#[derive(Clone, Debug)]
-struct Outgoing {
-    /// Its place in the order of all datagrams sent on the channel.
-    number: u64,
-    payload: Bytes,
-    frames: Frames,
-    /// The next frame to send.
-    next: usize,
-    /// Frames from here on were dropped by the full queue.
-    accepted: usize,
-    lost: bool,
-    /// When the last of its frames so far arrives.
-    whole_at: Time,
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It reached the far side, and found room there (its datagram may have lost another frame).
+    Delivered,
+    /// The device queue was full; it was never sent.
+    QueueFull,
+    /// It collided sixteen times; it was never sent whole.
+    Collided,
+    /// Part of its airtime was bad.
+    BadPeriod,
+    /// Independent loss.
+    RandomLoss,
+    /// It reached the mobile, whose receive buffer was full.
+    ReceiverFull,
 }
 
-/// The first frame waiting on a lane.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
-    /// Its length.
-    pub(crate) bytes: usize,
-    /// The IP packet it is; empty for a fragment.
-    pub(crate) packet: Bytes,
+/// A frame of so many bytes or more is taken to carry a file's data: requests, short replies and probes are shorter.
+pub const DATA_FRAME_MIN: usize = 500;
+
+/// One frame of the trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FrameRecord {
+    /// When its first bit left; for [`Fate::QueueFull`] and [`Fate::Collided`], when it was dropped.
+    pub start: Time,
+    /// When its last bit left; for one that was dropped, the same as `start`.
+    pub end: Time,
+    /// Who sent it.
+    pub from: Side,
+    pub mobile: usize,
+    /// Its length, IP header included.
+    pub bytes: usize,
+    /// What became of it.
+    pub fate: Fate,
+    /// The frame itself, if it was given to [`Channel::send_packet`](crate::Channel::send_packet);
+    /// empty for the fragments of a datagram.
+    pub packet: Bytes,
 }
 
-impl Traffic {
-    pub(crate) fn new(losses: Rng, jitter: Rng) -> Traffic {
-        Traffic {
-            queue: VecDeque::new(),
-            losses,
-            jitter,
-            held_until: None,
-            in_flight: VecDeque::new(),
-            stats: SideStats::default(),
+impl SideStats {
+    /// Counts a frame that has met its fate.
+    pub(crate) fn count(&mut self, frame: &FrameRecord) {
+        match frame.fate {
+            Fate::QueueFull => {
+                self.frames_queue_full += 1;
+                return;
+            }
+            Fate::Collided => {
+                self.frames_collided += 1;
+                return;
+            }
+            Fate::BadPeriod => self.frames_bad += 1,
+            Fate::RandomLoss => self.frames_random_loss += 1,
+            Fate::ReceiverFull => self.frames_receiver_full += 1,
+            Fate::Delivered => {}
         }
+        self.frames_sent += 1;
+        self.airtime = self.airtime.saturating_add(frame.end.since(frame.start));
+    }
+}
+
+/// The last frames' records, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct FrameTrace {
+    limit: usize,
+    records: VecDeque<FrameRecord>,
+    overwritten: u64,
+}
+
+impl FrameTrace {
+    pub(crate) fn new(limit: usize) -> FrameTrace {
+        FrameTrace { limit, records: VecDeque::new(), overwritten: 0 }
     }
 
-    /// Takes a datagram of which the first `accepted` frames found room.
-    pub(crate) fn push(&mut self, number: u64, payload: Bytes, frames: Frames, accepted: usize) {
-        if accepted > 0 {
-            let lost = accepted < frames.count();
-            self.queue.push_back(Outgoing { number, payload, frames, next: 0, accepted, lost, whole_at: Time::ZERO });
-        }
-    }
-
-    /// The number of the datagram the first frame belongs to.
-    pub(crate) fn head_number(&self) -> Option<u64> {
-        self.queue.front().map(|d| d.number)
-    }
-
-    /// The first frame waiting.
-    pub(crate) fn head(&self) -> Option<Head> {
-        self.queue.front().map(|d| Head { bytes: d.frames.frame_bytes(d.next), packet: d.frames.packet(&d.payload) })
-    }
-
-    /// Whether the next frame is lost by its own bad luck, with probability `loss`.
-    pub(crate) fn draw_loss(&mut self, loss: f64) -> bool {
-        self.losses.chance(loss)
-    }
-
-    /// How much longer than others the next frame takes, where that is `most` at most.
-    pub(crate) fn draw_jitter(&mut self, most: Duration) -> Duration {
-        if most.is_zero() { Duration::ZERO } else { most.mul_f64(self.jitter.unit()) }
-    }
-
-    /// Takes the first frame off the queue with its fate; the last one of a datagram decides
-    /// whether the datagram is on its way. The frame arrives at `arrival`, and the datagram with its latest.
-    pub(crate) fn finish_head(&mut self, frame: &FrameRecord, arrival: Time) {
-        self.stats.count(frame);
-        let Some(head) = self.queue.front_mut() else { return };
-        head.next += 1;
-        head.lost |= frame.fate != Fate::Delivered;
-        head.whole_at = head.whole_at.max(arrival);
-        if head.next < head.accepted {
+    pub(crate) fn push(&mut self, record: FrameRecord) {
+        if self.limit == 0 {
             return;
         }
-        if let Some(done) = self.queue.pop_front().filter(|d| !d.lost) {
-            let place = self.in_flight.partition_point(|(at, _)| *at <= done.whole_at);
-            self.in_flight.insert(place, (done.whole_at, done.payload));
+        if self.records.len() == self.limit {
+            self.records.pop_front();
+            self.overwritten += 1;
         }
+        self.records.push_back(record);
     }
 
-    /// When the next datagram arrives.
-    pub(crate) fn next_arrival(&self) -> Option<Time> {
-        self.in_flight.front().map(|(at, _)| *at)
+    pub(crate) fn pop(&mut self) -> Option<FrameRecord> {
+        self.records.pop_front()
     }
 
-    /// The next datagram, arrived or not.
-    pub(crate) fn deliver(&mut self) -> Option<(Time, Bytes)> {
-        let next = self.in_flight.pop_front()?;
-        self.stats.datagrams_delivered += 1;
-        Some(next)
+    pub(crate) fn overwritten(&self) -> u64 {
+        self.overwritten
     }
 }

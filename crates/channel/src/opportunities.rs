@@ -1,24 +1,23 @@
-//! Recorded links: when so many bytes may cross, as Mahimahi's traces say it.
+//! Delivery opportunities of a recorded link, in Mahimahi's trace format.
 //!
-//! A trace is text. A line is a time in whole milliseconds, not before that of the line above;
-//! at that moment 1500 bytes may cross. A moment that stands on several lines carries as many
-//! times 1500 bytes. The trace repeats after the time of its last line.
+//! A trace is text. A line is a time in whole milliseconds, not before that of the line above; at
+//! that time 1500 bytes may leave. A time on several lines carries 1500 bytes for each. The trace
+//! repeats after the time of its last line.
 
 use std::fmt;
 
 use remora_base::Time;
 use thiserror::Error;
 
-/// Bytes that may cross at one opportunity.
 pub(crate) const OPPORTUNITY_BYTES: u64 = 1500;
 const LINES_MAX: usize = 10_000_000;
-/// Characters of a bad line that its error shows.
+/// Characters of a bad line shown in its error.
 const SHOWN_MAX: usize = 40;
 
-/// The moments at which 1500 bytes may cross, for all time. Never empty.
+/// The delivery opportunities of a trace, repeated forever. Never empty.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opportunities {
-    /// Milliseconds from the start of a round; never decreasing, the last one above 0.
+    /// Milliseconds from the start of a round; sorted, the last one above 0.
     times_ms: Vec<u32>,
 }
 
@@ -46,7 +45,6 @@ impl Opportunities {
         }
     }
 
-    /// Opportunities in a round.
     pub fn per_round(&self) -> usize {
         self.times_ms.len()
     }
@@ -56,13 +54,13 @@ impl Opportunities {
         self.times_ms.last().copied().unwrap_or(1)
     }
 
-    /// When the opportunities of a round are, in milliseconds from its start; never decreasing.
+    /// When the opportunities of a round are, in milliseconds from its start; sorted.
     pub fn times_ms(&self) -> &[u32] {
         &self.times_ms
     }
 
-    /// When opportunity `index` is, counted from 0 over all rounds; [`Time::MAX`] for those
-    /// beyond all time.
+    /// When opportunity `index` is, counted from 0 over all rounds; [`Time::MAX`] beyond the end of
+    /// time.
     pub(crate) fn at(&self, index: u128) -> Time {
         let per_round = self.times_ms.len() as u128;
         let in_round = self.times_ms.get((index % per_round) as usize).copied().unwrap_or(0);
@@ -87,23 +85,20 @@ impl fmt::Debug for Opportunities {
     }
 }
 
-/// Why a text is not a trace. Lines are counted from 1.
+/// An invalid trace. Lines are counted from 1.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TraceError {
     /// A line is not a time.
     #[error("line {line}: '{text}' is not a time: expected whole milliseconds from 0 to {}", u32::MAX)]
     NotATime {
-        /// Which line.
         line: usize,
-        /// How it begins.
+        /// Its beginning.
         text: String,
     },
     /// A time is before that of the line above.
     #[error("line {line}: {ms} ms comes after {before} ms: expected a time not before that of the line above")]
     Backwards {
-        /// Which line.
         line: usize,
-        /// Its time.
         ms: u32,
         /// The time above.
         before: u32,
@@ -114,10 +109,10 @@ pub enum TraceError {
         /// The last line.
         line: usize,
     },
-    /// There is nothing.
+    /// The text is empty.
     #[error("line 1: no text: expected a time in milliseconds on each line")]
     Empty,
-    /// There is too much.
+    /// Too many lines.
     #[error("line {}: expected at most {LINES_MAX} lines", LINES_MAX + 1)]
     TooLong,
 }
@@ -131,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_trace_and_repeats_it() {
+    fn trace_repeats_after_its_last_line() {
         let trace = Opportunities::parse("0\n3\n3\r\n 10\n").unwrap();
         assert_eq!((trace.per_round(), trace.round_ms()), (4, 10));
         let times: Vec<_> = (0..9).map(|i| trace.at(i)).collect();
@@ -139,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_line_and_what_was_expected() {
+    fn bad_trace_error_names_line_and_expected_form() {
         let cases = [
             ("", "line 1: no text: expected a time in milliseconds on each line"),
             ("1\n\n2", "line 2: '' is not a time: expected whole milliseconds from 0 to 4294967295"),
@@ -156,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_opportunity_from_a_moment_is_the_one_a_search_finds() {
+    fn first_opportunity_equals_that_of_a_linear_search() {
         for times in [&[1][..], &[5], &[0, 5], &[0, 0, 3, 3, 3, 7, 7], &[2, 2, 9]] {
             let trace = Opportunities::parse(&text(times)).unwrap();
             for us in (0..40_000).step_by(250) {
@@ -168,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_harmless() {
+    fn opportunity_at_end_of_time_is_time_max() {
         let trace = Opportunities::parse(&text(&[1; 1000])).unwrap();
         let index = trace.first_from(Time::MAX);
         assert_eq!(trace.at(index), Time::MAX);

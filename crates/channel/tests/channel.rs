@@ -35,7 +35,7 @@ fn outage(start_ms: u64, length_ms: u64) -> Vec<Outage> {
 }
 
 #[test]
-fn one_datagram_takes_its_airtime_and_the_delay() {
+fn datagram_takes_its_airtime_and_the_delay() {
     // Bytes of payload, bytes on the medium with a header on each fragment.
     for (bytes, on_medium) in [(0, 28), (100, 128), (1472, 1500), (1473, 1521), (8192 + 120, 8320 + 6 * 20)] {
         let mut c = channel(Config::default());
@@ -60,7 +60,7 @@ fn full_frames_arrive_at_a_constant_spacing() {
 }
 
 #[test]
-fn a_full_queue_drops_the_tail() {
+fn full_queue_drops_the_tail() {
     let mut c = channel(Config { queue_frames: 3, ..Config::default() });
     for size in 1..=6 {
         c.send(Time::ZERO, Side::Base, payload(size));
@@ -73,7 +73,7 @@ fn a_full_queue_drops_the_tail() {
 }
 
 #[test]
-fn a_datagram_that_overflows_the_queue_wastes_airtime() {
+fn datagram_over_queue_capacity_wastes_airtime() {
     let mut c = channel(Config { queue_frames: 3, ..Config::default() });
     c.send(Time::ZERO, Side::Base, payload(8192)); // six frames
     c.send(Time::from_millis(36), Side::Base, payload(72)); // the third frame has just left
@@ -83,7 +83,7 @@ fn a_datagram_that_overflows_the_queue_wastes_airtime() {
 }
 
 #[test]
-fn one_lost_fragment_loses_the_datagram() {
+fn lost_fragment_loses_its_datagram() {
     // Bad from 13 to 14 ms: the second of three frames.
     let mut c = channel(Config { outages: outage(13, 1), ..Config::default() });
     c.send(Time::ZERO, Side::Base, payload(3 * 1480 - 8));
@@ -94,7 +94,7 @@ fn one_lost_fragment_loses_the_datagram() {
 }
 
 #[test]
-fn a_frame_that_only_meets_the_edge_of_a_bad_period_lives() {
+fn frame_at_edge_of_bad_period_is_delivered() {
     for (start, length, lives) in [(12, 5, true), (11, 1, false), (0, 1, false), (30, 1, true)] {
         let mut c = channel(Config { outages: outage(start, length), ..Config::default() });
         c.send(Time::ZERO, Side::Base, payload(1472));
@@ -106,7 +106,7 @@ fn a_frame_that_only_meets_the_edge_of_a_bad_period_lives() {
 }
 
 #[test]
-fn half_duplex_takes_turns_and_full_duplex_does_not_wait() {
+fn half_duplex_takes_turns_full_duplex_does_not_wait() {
     for (duplex, last_ms) in [(Duplex::Half, 242.0), (Duplex::Full, 122.0)] {
         let mut c = channel(Config { duplex, ..Config::default() });
         for _ in 0..10 {
@@ -122,7 +122,7 @@ fn half_duplex_takes_turns_and_full_duplex_does_not_wait() {
 }
 
 #[test]
-fn turns_are_by_frame_not_by_datagram() {
+fn stations_take_turns_by_frame_not_by_datagram() {
     let mut c = channel(Config::default());
     c.send(Time::ZERO, Side::Base, payload(8192));
     c.send(Time::from_millis(1), Side::Mobile, payload(100));
@@ -131,7 +131,7 @@ fn turns_are_by_frame_not_by_datagram() {
 }
 
 #[test]
-fn held_frames_wait_for_good_weather_in_both_directions() {
+fn held_frames_of_both_directions_wait_for_good_period() {
     // The first frame ends as the outage begins; the next two wait for its end.
     let mut c = channel(Config { outages: outage(12, 100), hold: true, ..Config::default() });
     c.send(Time::ZERO, Side::Base, payload(1472));
@@ -145,7 +145,7 @@ fn held_frames_wait_for_good_weather_in_both_directions() {
 }
 
 #[test]
-fn nothing_passes_a_held_frame_on_its_medium() {
+fn held_frame_blocks_its_medium() {
     for (duplex, want) in [(Duplex::Half, [126.0, 126.8]), (Duplex::Full, [4.8, 126.0])] {
         let mut c = channel(Config { outages: outage(12, 100), hold: true, duplex, ..Config::default() });
         c.send(Time::from_millis(1), Side::Base, payload(1472)); // ends too late
@@ -155,7 +155,7 @@ fn nothing_passes_a_held_frame_on_its_medium() {
 }
 
 #[test]
-fn a_held_frame_has_left_the_queue_and_those_behind_it_have_not() {
+fn held_frame_leaves_the_device_queue() {
     let mut c = channel(Config { outages: outage(5, 100), hold: true, queue_frames: 2, ..Config::default() });
     for (at_ms, queued) in [(0, 0), (0, 1), (1, 2), (2, 2), (118, 2), (119, 2)] {
         c.send(Time::from_millis(at_ms), Side::Base, payload(1472));
@@ -166,7 +166,7 @@ fn a_held_frame_has_left_the_queue_and_those_behind_it_have_not() {
 }
 
 #[test]
-fn independent_loss_takes_its_share() {
+fn independent_loss_takes_its_share_of_frames() {
     let mut c = channel(Config { loss: 0.1, rate: Rate::mbit(1000), queue_frames: 20_000, ..Config::default() });
     for _ in 0..20_000 {
         c.send(Time::ZERO, Side::Mobile, payload(100));
@@ -177,7 +177,7 @@ fn independent_loss_takes_its_share() {
 }
 
 #[test]
-fn a_datagram_too_long_for_udp_is_counted_and_dropped() {
+fn datagram_too_long_for_udp_is_counted_and_dropped() {
     let mut c = channel(Config::default());
     c.send(Time::ZERO, Side::Base, payload(DATAGRAM_MAX + 1));
     c.send(Time::ZERO, Side::Base, payload(DATAGRAM_MAX));
@@ -186,7 +186,7 @@ fn a_datagram_too_long_for_udp_is_counted_and_dropped() {
 }
 
 #[test]
-fn the_trace_keeps_the_newest_frames() {
+fn trace_keeps_the_newest_frames() {
     let mut c = Channel::new(Config { trace_frames: 2, ..Config::default() }, 1).unwrap();
     for size in [10, 20, 30] {
         c.send(Time::ZERO, Side::Base, payload(size));
@@ -197,7 +197,7 @@ fn the_trace_keeps_the_newest_frames() {
 }
 
 #[test]
-fn time_that_goes_backwards_or_ends_is_harmless() {
+fn time_before_earlier_time_counts_as_earlier_time() {
     let mut c = channel(Config::default());
     c.send(Time::from_secs(1), Side::Base, payload(1472));
     c.send(Time::ZERO, Side::Base, payload(1472));
@@ -207,7 +207,7 @@ fn time_that_goes_backwards_or_ends_is_harmless() {
 }
 
 #[test]
-fn a_packet_is_one_frame_and_its_bytes_are_traced() {
+fn packet_is_one_frame_and_its_bytes_are_traced() {
     let mut c = channel(Config { queue_frames: 1, ..Config::default() });
     let packets: Vec<Bytes> = (1..=3u8).map(|n| Bytes::from(vec![n; 1500])).collect();
     for packet in &packets {
@@ -225,7 +225,7 @@ fn a_packet_is_one_frame_and_its_bytes_are_traced() {
 }
 
 #[test]
-fn packets_that_are_no_frame_are_counted_and_dropped() {
+fn packet_empty_or_over_mtu_is_counted_and_dropped() {
     let mut c = channel(Config::default());
     for bytes in [0, 1501, 1500, 1] {
         c.send_packet(Time::ZERO, Side::Mobile, payload(bytes));
@@ -236,7 +236,7 @@ fn packets_that_are_no_frame_are_counted_and_dropped() {
 }
 
 #[test]
-fn a_slow_mobile_loses_what_finds_its_buffer_full() {
+fn slow_mobile_loses_frames_that_find_buffer_full() {
     // A frame every 12 ms and 30 ms for each: with room for two, about one in 2.5 gets in.
     let receiver = Some(Receiver { frames: 2, service: Duration::from_millis(30) });
     let mut c = channel(Config { receiver, ..Config::default() });
@@ -254,7 +254,7 @@ fn a_slow_mobile_loses_what_finds_its_buffer_full() {
 }
 
 #[test]
-fn a_datagram_is_there_when_its_last_frame_was_taken_and_the_base_station_is_fast() {
+fn datagram_arrives_when_mobile_takes_its_last_frame() {
     let receiver = Some(Receiver { frames: 3, service: Duration::from_millis(30) });
     let mut c = channel(Config { receiver, ..Config::default() });
     c.send(Time::ZERO, Side::Base, payload(3 * 1480 - 8));
@@ -264,7 +264,7 @@ fn a_datagram_is_there_when_its_last_frame_was_taken_and_the_base_station_is_fas
 }
 
 #[test]
-fn with_jitter_each_frame_takes_a_time_of_its_own_and_a_datagram_that_of_its_latest() {
+fn jitter_delays_frames_and_datagram_waits_for_latest() {
     let jitter = Duration::from_millis(40);
     let mut c = channel(Config { jitter, queue_frames: 1000, ..Config::default() });
     for n in 0..200u8 {

@@ -33,11 +33,11 @@ fn trace(c: &mut Channel) -> Vec<FrameRecord> {
 }
 
 #[test]
-fn a_station_alone_sends_ethernet_frames_a_gap_apart() {
+fn station_alone_sends_frames_one_gap_apart() {
     let mut c = Channel::with_mobiles(ethernet(), 1, 3).unwrap();
     let begin = Time::from_millis(1);
     (0..3).for_each(|_| send(&mut c, begin, mobile(1), 1500));
-    // Whether it is alone shows after a propagation time.
+    // Only after a propagation time is the station known to be alone.
     assert_eq!(c.poll_timeout(), Some(begin + Duration::from_micros(1)));
     let arrivals: Vec<Time> = std::iter::from_fn(|| c.poll_delivery(LATE)).map(|d| d.at).collect();
     // 1526 bytes, 1 us to everybody, and 9.6 us before the next.
@@ -49,7 +49,7 @@ fn a_station_alone_sends_ethernet_frames_a_gap_apart() {
 }
 
 #[test]
-fn who_starts_together_collides_and_tries_again() {
+fn simultaneous_starts_collide_and_retry() {
     let mut c = Channel::with_mobiles(ethernet(), 1, 2).unwrap();
     for lane in [mobile(0), mobile(1)] {
         send(&mut c, Time::ZERO, lane, 1000);
@@ -60,7 +60,7 @@ fn who_starts_together_collides_and_tries_again() {
 }
 
 #[test]
-fn a_full_queue_drops_what_comes_and_one_more_is_with_the_transmitter() {
+fn full_queue_excludes_the_frame_in_the_transmitter() {
     let config = Config { queue_frames: 5, ..ethernet() };
     let mut c = Channel::with_mobiles(config, 1, 1).unwrap();
     (0..9).for_each(|_| send(&mut c, Time::ZERO, mobile(0), 1500));
@@ -70,7 +70,7 @@ fn a_full_queue_drops_what_comes_and_one_more_is_with_the_transmitter() {
 }
 
 #[test]
-fn the_base_has_one_transmitter_for_all_mobiles() {
+fn base_station_has_one_transmitter_for_all_mobiles() {
     let mut c = Channel::with_mobiles(ethernet(), 1, 3).unwrap();
     for to in [2, 0, 1, 2] {
         send(&mut c, Time::ZERO, Lane { mobile: to, from: Side::Base }, 500);
@@ -80,7 +80,7 @@ fn the_base_has_one_transmitter_for_all_mobiles() {
 }
 
 #[test]
-fn the_same_seed_has_the_same_collisions() {
+fn same_seed_has_the_same_collisions() {
     let run = |seed| {
         let mut c = Channel::with_mobiles(ethernet(), seed, 4).unwrap();
         (0..40).for_each(|n| send(&mut c, Time::from_micros(n * 300), mobile(n as usize % 4), 1000));
@@ -93,7 +93,7 @@ fn the_same_seed_has_the_same_collisions() {
 proptest! {
     /// Frames are a gap apart, each meets one fate, and polling often changes nothing.
     #[test]
-    fn one_frame_at_a_time(
+    fn any_traffic_has_one_frame_at_a_time(
         seed in 0u64..1000,
         offers in prop::collection::vec((0u64..3_000, 0usize..5, any::<bool>(), 40usize..1500), 1..120),
         step_us in 1u64..5_000,

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::{Rate, Time};
 use remora_channel::{
-    Channel, Config, Distribution, Duplex, ErrorModel, Opportunities, Outage, PerSide, Period, Side, Weather, floor,
+    Channel, Config, Distribution, Duplex, ErrorModel, ErrorProcess, Opportunities, Outage, PerSide, Period, Side,
+    floor,
 };
 
 const MIB: u64 = 1 << 20;
@@ -17,7 +18,7 @@ fn floor_at(config: &Config, bytes: u64, start: Time) -> Option<Time> {
 }
 
 #[test]
-fn closed_forms() {
+fn floor_equals_closed_forms() {
     let clean = Config::default();
     // 712 full frames of 12 ms, a last one of 512 + 28 bytes, 2 ms of propagation.
     let want = Duration::from_micros(712 * 12_000 + 4320 + 2000);
@@ -34,7 +35,7 @@ fn closed_forms() {
 }
 
 #[test]
-fn a_trace_sets_the_pace_of_its_side_only() {
+fn trace_sets_the_rate_of_its_side_only() {
     // 1000 ms a round, 100 opportunities.
     let times: Vec<u64> = (1..=100).map(|n| n * 10).collect();
     let config = Config { trace: recorded(&times), ..Config::default() };
@@ -46,7 +47,7 @@ fn a_trace_sets_the_pace_of_its_side_only() {
 }
 
 #[test]
-fn the_impossible_is_none() {
+fn floor_of_impossible_transfer_is_none() {
     let frame_too_long = ErrorModel::TwoState {
         distribution: Distribution::Deterministic,
         good_mean: Duration::from_millis(11),
@@ -70,7 +71,7 @@ fn meets(bad: &[Period], start: Time, end: Time) -> Option<Period> {
 
 /// Frame by frame, against the list of bad periods.
 fn brute_force(config: &Config, seed: u64, bytes: u64, start: Time) -> Time {
-    let bad: Vec<_> = Weather::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
+    let bad: Vec<_> = ErrorProcess::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
     let mut at = start;
     for frame in frames(config, bytes) {
         let airtime = config.rate.airtime(frame);
@@ -84,7 +85,7 @@ fn brute_force(config: &Config, seed: u64, bytes: u64, start: Time) -> Time {
 
 /// The same at a trace's opportunities, which are listed one by one.
 fn brute_force_trace(config: &Config, times_ms: &[u64], seed: u64, bytes: u64, start: Time) -> Time {
-    let bad: Vec<_> = Weather::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
+    let bad: Vec<_> = ErrorProcess::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
     let round = *times_ms.last().unwrap();
     let all = (0..).flat_map(|n| times_ms.iter().map(move |ms| Time::from_millis(n * round + ms)));
     let mut room: Vec<(Time, u64)> = all.take_while(|t| *t < Time::from_secs(1000)).map(|t| (t, 1500)).collect();
@@ -164,7 +165,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn agrees_with_a_search_frame_by_frame(
+    fn floor_equals_that_of_a_search_by_frame(
         config in any_config(), seed: u64, bytes in 0u64..300_000, start in 0u64..10_000,
     ) {
         let start = Time::from_millis(start);
@@ -175,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn agrees_with_a_search_opportunity_by_opportunity(
+    fn floor_equals_that_of_a_search_by_opportunity(
         config in any_config(), times in any_times(), seed: u64, bytes in 1u64..40_000, start in 0u64..10_000,
     ) {
         let start = Time::from_millis(start);
@@ -186,7 +187,7 @@ proptest! {
 
     /// Holding every frame until it fits is the perfect sender.
     #[test]
-    fn a_channel_that_holds_frames_reaches_it(
+    fn channel_that_holds_frames_reaches_the_floor(
         config in any_config(), times in prop::option::of(any_times()), seed: u64, bytes in 1usize..100_000,
     ) {
         let trace = times.map(|times| recorded(&times)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Several mobiles on one channel: turns, the shared queue, weather of their own, held frames.
+//! Several mobiles on one channel: turns, the shared queue, separate error processes, held frames.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn of(config: Config, mobiles: usize) -> Channel {
 }
 
 #[test]
-fn there_are_from_1_to_64() {
+fn mobiles_outside_1_to_64_are_refused() {
     for (mobiles, valid) in [(0, false), (1, true), (64, true), (65, false), (usize::MAX, false)] {
         match Channel::with_mobiles(Config::default(), 1, mobiles) {
             Ok(c) => assert!(valid && c.mobiles() == mobiles),
@@ -49,14 +49,14 @@ fn all_stations_take_turns_on_one_medium() {
     for lane in [base(0), base(0), base(2), base(1), mobile(0), mobile(0), mobile(2), mobile(2)] {
         send(&mut c, 0, lane);
     }
-    // The base station's frames keep their order, whomever they are for.
+    // The base station's frames keep their order across mobiles.
     let order = [base(0), mobile(0), mobile(2), base(0), mobile(0), mobile(2), base(2), base(1)];
     let want: Vec<_> = (1..).zip(order).map(|(n, lane)| (12 * n + 2, lane)).collect();
     assert_eq!(arrivals(&mut c), want);
 }
 
 #[test]
-fn a_station_that_comes_late_goes_first_after_the_last_one() {
+fn late_station_goes_first_after_the_last_one() {
     let mut c = of(Config::default(), 3);
     for lane in [mobile(1), mobile(1), mobile(1), mobile(0)] {
         send(&mut c, 0, lane);
@@ -67,7 +67,7 @@ fn a_station_that_comes_late_goes_first_after_the_last_one() {
 }
 
 #[test]
-fn in_full_duplex_the_mobiles_share_their_direction() {
+fn mobiles_share_their_medium_in_full_duplex() {
     let mut c = of(Config { duplex: Duplex::Full, ..Config::default() }, 2);
     for lane in [base(0), base(1), mobile(0), mobile(0), mobile(1)] {
         send(&mut c, 0, lane);
@@ -77,7 +77,7 @@ fn in_full_duplex_the_mobiles_share_their_direction() {
 }
 
 #[test]
-fn the_base_station_has_one_queue_and_each_mobile_its_own() {
+fn base_station_has_one_queue_each_mobile_its_own() {
     let mut c = of(Config { queue_frames: 2, ..Config::default() }, 2);
     for lane in [base(0), base(0), base(1), base(1), mobile(0), mobile(1), mobile(1)] {
         send(&mut c, 0, lane);
@@ -100,7 +100,7 @@ fn one_of_two_bad(hold: bool) -> Channel {
 }
 
 #[test]
-fn bad_weather_is_its_mobiles_alone() {
+fn bad_periods_affect_their_mobile_alone() {
     let mut c = one_of_two_bad(false);
     for lane in [base(0), base(0), base(1), mobile(0), mobile(1)] {
         send(&mut c, 0, lane);
@@ -111,7 +111,7 @@ fn bad_weather_is_its_mobiles_alone() {
 }
 
 #[test]
-fn held_frames_wait_aside_in_order_and_others_go_on() {
+fn held_frames_keep_order_and_others_overtake() {
     let mut c = one_of_two_bad(true);
     for lane in [base(0), base(0), base(0), base(1), base(1)] {
         send(&mut c, 0, lane);
@@ -136,7 +136,7 @@ fn held_frames_wait_aside_in_order_and_others_go_on() {
 }
 
 #[test]
-fn a_held_mobile_leaves_the_medium_to_the_others() {
+fn held_mobile_leaves_the_medium_to_the_others() {
     let mut c = one_of_two_bad(true);
     for _ in 0..10 {
         send(&mut c, 0, base(0));
@@ -149,7 +149,7 @@ fn a_held_mobile_leaves_the_medium_to_the_others() {
 }
 
 #[test]
-fn the_seeds_of_mobiles_differ_and_the_first_is_the_worlds() {
+fn seeds_of_mobiles_differ_and_first_is_the_channels() {
     let seeds: Vec<u64> = (0..MOBILES_MAX).map(|m| Channel::seed_of(7, m)).collect();
     assert_eq!(seeds[0], 7);
     assert!(seeds.iter().enumerate().all(|(n, seed)| !seeds[..n].contains(seed)));

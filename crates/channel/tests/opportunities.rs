@@ -1,4 +1,4 @@
-//! Recorded links: frames leave at the trace's opportunities, byte for byte.
+//! Recorded links: frames leave at the trace's delivery opportunities, byte for byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn times(c: &mut Channel) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn full_frames_leave_one_at_each_opportunity_and_the_trace_repeats() {
+fn full_frames_leave_one_per_opportunity() {
     let mut c = channel("10\n10\n30\n", Config::default());
     for _ in 0..7 {
         send(&mut c, 0, 1500);
@@ -43,7 +43,7 @@ fn full_frames_leave_one_at_each_opportunity_and_the_trace_repeats() {
 }
 
 #[test]
-fn bytes_left_over_go_to_the_next_frame_that_waits() {
+fn rest_of_opportunity_goes_to_the_next_frame() {
     let mut c = channel("10\n20\n", Config::default());
     for bytes in [1000, 500, 1000, 1000, 1000, 1] {
         send(&mut c, 0, bytes);
@@ -52,7 +52,7 @@ fn bytes_left_over_go_to_the_next_frame_that_waits() {
 }
 
 #[test]
-fn what_is_unused_is_lost() {
+fn unused_opportunity_is_lost() {
     let mut c = channel("10\n10\n30\n", Config::default());
     send(&mut c, 0, 100); // uses 100 bytes at 10 ms
     send(&mut c, 10, 1400); // the rest of them: just in time
@@ -62,7 +62,7 @@ fn what_is_unused_is_lost() {
 }
 
 #[test]
-fn a_long_frame_spans_opportunities() {
+fn long_frame_spans_opportunities() {
     let mut c = channel("5\n7\n9\n", Config { mtu: 9000, ..Config::default() });
     send(&mut c, 6, 4501);
     assert_eq!(times(&mut c), [(7, 9 + 7)]);
@@ -70,7 +70,7 @@ fn a_long_frame_spans_opportunities() {
 }
 
 #[test]
-fn a_bad_opportunity_kills_the_frame_it_serves() {
+fn opportunity_in_bad_period_loses_its_frame() {
     let outages =
         |start, length| vec![Outage { start: Time::from_millis(start), length: Duration::from_millis(length) }];
     for (start, length, hold, want) in [
@@ -90,7 +90,7 @@ fn a_bad_opportunity_kills_the_frame_it_serves() {
 }
 
 #[test]
-fn the_queue_fills_while_the_link_is_silent() {
+fn queue_fills_between_opportunities() {
     let mut c = channel("1000\n", Config { queue_frames: 3, ..Config::default() });
     for ms in 0..6 {
         send(&mut c, ms, 1500);
@@ -101,7 +101,7 @@ fn the_queue_fills_while_the_link_is_silent() {
 }
 
 #[test]
-fn the_other_direction_has_its_own_pace_and_medium() {
+fn other_direction_has_its_own_rate_and_medium() {
     let mut c = channel("100\n", Config::default());
     send(&mut c, 0, 1500);
     for _ in 0..3 {

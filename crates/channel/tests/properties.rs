@@ -1,4 +1,4 @@
-//! What must hold for any channel, any traffic and any driver.
+//! Properties of any channel under any traffic and any driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use remora_base::Time;
 use remora_channel::{
-    Channel, Config, Delivery, Distribution, Duplex, ErrorModel, Fate, FrameRecord, Lane, Opportunities, Outage,
-    PerSide, Receiver, Side, SideStats, Weather,
+    Channel, Config, Delivery, Distribution, Duplex, ErrorModel, ErrorProcess, Fate, FrameRecord, Lane, Opportunities,
+    Outage, PerSide, Receiver, Side, SideStats,
 };
 
 const LATE: Time = Time::from_secs(100_000);
-/// Frames of this fate never were on the medium.
+/// Frames with this fate never occupied the medium.
 const NEVER_SENT: Fate = Fate::QueueFull;
 
-/// Something to send: when, by whom, and how long it is.
+/// A datagram to send.
 #[derive(Clone, Debug)]
 struct Offer {
     /// 100 us since the one before.
@@ -105,8 +105,8 @@ impl Outcome {
     }
 }
 
-/// Runs the traffic; with `exact`, every timeout is met to the nanosecond, otherwise the channel
-/// is asked only when there is something to send, and once at the end.
+/// Runs the traffic. With `exact` every timeout is met to the nanosecond; otherwise the channel is
+/// polled only when there is traffic, and once at the end.
 fn run(config: &Config, seed: u64, mobiles: usize, traffic: &[Offer], exact: bool) -> Outcome {
     let mut c = Channel::with_mobiles(config.clone(), seed, mobiles).unwrap();
     let mut deliveries = Vec::new();
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn polling_late_changes_nothing(
+    fn late_polls_change_nothing(
         config in any_config(), seed: u64, mobiles in 1usize..6, traffic in any_traffic(),
     ) {
         prop_assert_eq!(
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn every_frame_offered_has_one_fate(
+    fn frame_offered_has_one_fate(
         config in any_config(), seed: u64, mobiles in 1usize..6, traffic in any_traffic(),
     ) {
         let outcome = run(&config, seed, mobiles, &traffic, false);
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn a_medium_carries_one_frame_at_a_time(
+    fn medium_carries_one_frame_at_a_time(
         config in any_config(), seed: u64, mobiles in 1usize..6, traffic in any_traffic(),
     ) {
         let outcome = run(&config, seed, mobiles, &traffic, false);
@@ -200,29 +200,29 @@ proptest! {
     }
 
     #[test]
-    fn the_weather_of_its_mobile_decides(
+    fn bad_period_of_its_mobile_decides_frame_loss(
         config in any_config(), seed: u64, mobiles in 1usize..6, traffic in any_traffic(),
     ) {
         let outcome = run(&config, seed, mobiles, &traffic, false);
-        let weather = |mobile| Weather::new(&config, Channel::seed_of(seed, mobile)).unwrap();
-        let mut weather: Vec<Weather> = (0..mobiles).map(weather).collect();
+        let errors = |mobile| ErrorProcess::new(&config, Channel::seed_of(seed, mobile)).unwrap();
+        let mut errors: Vec<ErrorProcess> = (0..mobiles).map(errors).collect();
         for f in outcome.frames.iter().filter(|f| f.fate != NEVER_SENT) {
-            // An opportunity has no length, but takes part in its moment's weather.
+            // An opportunity has no length, but the bad period of its moment applies.
             let moment = if at_rate(&config, f.from) {
                 prop_assert_eq!(f.end, f.start + config.rate.airtime(f.bytes as u64));
                 Duration::ZERO
             } else {
                 Duration::from_nanos(1)
             };
-            let bad = weather[f.mobile].bad_overlaps(f.start, f.end + moment);
+            let bad = errors[f.mobile].bad_overlaps(f.start, f.end + moment);
             prop_assert_eq!(bad, f.fate == Fate::BadPeriod);
             prop_assert!(!(config.hold && bad));
         }
     }
 
-    /// A datagram comes through if and only if all its frames do, in the order it was sent.
+    /// A datagram arrives if and only if all its frames do, in the order sent.
     #[test]
-    fn each_lane_keeps_its_order(
+    fn lane_delivers_in_order(
         config in any_config(), seed: u64, mobiles in 1usize..6, traffic in any_traffic(),
     ) {
         let outcome = run(&config, seed, mobiles, &traffic, true);
@@ -238,9 +238,9 @@ proptest! {
         prop_assert_eq!(outcome.deliveries.len() + refused, traffic.len());
     }
 
-    /// Stations that all have frames to send differ by one frame at most, at any time.
+    /// At any time, stations with waiting frames differ by at most one frame.
     #[test]
-    fn turns_are_fair(
+    fn stations_get_turns_within_one_frame(
         seed: u64, mobiles in 1usize..6, full in any::<bool>(), sizes in prop::collection::vec(1usize..1500, 30..200),
     ) {
         let duplex = if full { Duplex::Full } else { Duplex::Half };
@@ -270,9 +270,9 @@ proptest! {
         prop_assert_eq!(sent.iter().sum::<usize>(), sizes.len());
     }
 
-    /// In half duplex and good weather, what a held mobile waits for costs the others no airtime.
+    /// In half duplex and a good period, a held mobile costs the others no airtime.
     #[test]
-    fn a_held_mobile_does_not_slow_the_others(errors in any_errors(), seed: u64, frames in 1usize..60) {
+    fn held_mobile_does_not_slow_the_others(errors in any_errors(), seed: u64, frames in 1usize..60) {
         let config = Config { hold: true, queue_frames: 1000, ..Config::default() };
         let mut c = Channel::with_errors(config, seed, &[errors, ErrorModel::None]).unwrap();
         for mobile in 0..2 {
@@ -280,7 +280,7 @@ proptest! {
                 c.send_packet(Time::ZERO, Lane { mobile, from: Side::Base }, Bytes::from(vec![0; 1500]));
             }
         }
-        // At worst each of its frames lets one of the other's go first.
+        // At worst each of its frames lets one of the other mobile's go first.
         let last = std::iter::from_fn(|| c.poll_delivery(LATE)).filter(|d| d.mobile == 1).last().map(|d| d.at);
         prop_assert!(last.is_some_and(|at| at <= Time::from_millis(24 * frames as u64 + 2)), "{:?}", last);
     }

@@ -33,7 +33,6 @@ pub const SLOT_BITS: f64 = 512.0;
 pub const GAP_BITS: f64 = 96.0;
 /// Shortest transmission that collides: preamble and jam, in bits.
 pub const FRAGMENT_BITS: f64 = 96.0;
-/// Jam in bits.
 pub const JAM_BITS: f64 = 32.0;
 /// Attempts before a frame is given up.
 pub const ATTEMPTS_MAX: u32 = 16;

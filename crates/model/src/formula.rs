@@ -110,7 +110,6 @@ impl fmt::Display for Quantity {
 /// Where a formula may be believed, in one of its quantities.
 #[derive(Debug)]
 pub struct Band<I: 'static> {
-    /// Which quantity.
     pub quantity: Quantity,
     /// Its value in an input.
     pub of: fn(&I) -> f64,
@@ -126,11 +125,9 @@ pub struct Band<I: 'static> {
 pub enum Reason {
     /// An input is not where the formula has been shown to hold.
     Outside {
-        /// The formula.
         formula: &'static str,
         /// Of which input.
         quantity: Quantity,
-        /// Its value.
         value: f64,
         /// The band's lower end.
         low: f64,
@@ -138,10 +135,7 @@ pub enum Reason {
         high: f64,
     },
     /// More is asked for than can be carried: queues grow without end, and there is no mean.
-    Saturated {
-        /// The formula.
-        formula: &'static str,
-    },
+    Saturated { formula: &'static str },
     /// Copies fill a place together: how they split it is a convention.
     SharedBottleneck,
     /// A place before this one cannot carry what it is asked for: less comes here than the flows say.

@@ -4,6 +4,8 @@
 //! from and where it holds; every result ([`Estimate`]) carries the reasons to doubt it. The model
 //! follows Copy 89, section 4; its own formulas, as they were, are in [`nmt1989`].
 
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
 mod cell;
 mod copying;
 mod doubts;

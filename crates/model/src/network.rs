@@ -36,7 +36,6 @@ pub struct Route {
 /// From one port of a medium to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hop {
-    /// The medium.
     pub medium: usize,
     /// Where packets come from; [`Network::ports`] has the ports.
     pub from: usize,

@@ -28,7 +28,6 @@ pub struct Sheet {
     pub sender_packets_per_s: f64,
     /// Mean packet of the copy's sender, in bits.
     pub packet_bits: f64,
-    /// The file, in bytes.
     pub file_bytes: f64,
 }
 

@@ -45,10 +45,7 @@ quantity!(
     /// A mean packet size in bits (range: 1 to 1e9).
     Bits, 1.0, 1e9, "bits"
 );
-quantity!(
-    /// Packets a second (range: 0 to 1e12).
-    PacketRate, 0.0, 1e12, "packets a second"
-);
+quantity!(PacketRate, 0.0, 1e12, "packets a second");
 
 impl Seconds {
     /// No time.
@@ -78,7 +75,6 @@ impl Size {
         Ok(Size { mean_bits: mean.get(), second_bits2: mean.get() * mean.get() * (1.0 + scv) })
     }
 
-    /// Mean, in bits.
     pub fn mean_bits(self) -> f64 {
         self.mean_bits
     }

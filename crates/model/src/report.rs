@@ -9,20 +9,15 @@ use crate::formula::{Estimate, Reason};
 pub struct Report {
     /// Stations of all groups.
     pub stations: u64,
-    /// Each medium.
     pub media: Vec<MediumReport>,
-    /// Each gateway.
     pub gateways: Vec<GatewayReport>,
     /// Each flow, from end to end.
     pub flows: Vec<FlowReport>,
-    /// Each copy.
     pub copies: Vec<CopyReport>,
 }
 
-/// A medium.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct MediumReport {
-    /// Its name.
     pub name: String,
     /// Share of the bit rate that packets ask for; on a switch, of its busiest direction.
     pub load: f64,
@@ -40,10 +35,8 @@ pub struct MediumReport {
     pub delay_s: Option<Estimate<f64>>,
 }
 
-/// A gateway.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GatewayReport {
-    /// Its name.
     pub name: String,
     /// Share of the time that it is busy (above 1: it can't keep up).
     pub utilisation: f64,

@@ -100,7 +100,6 @@ pub struct Gateway {
 pub enum Law {
     /// All the same.
     Constant,
-    /// Exponential.
     Exponential,
 }
 
@@ -196,7 +195,6 @@ pub struct TopologyError {
     pub table: Table,
     /// Which, from 0.
     pub index: usize,
-    /// Its key.
     pub key: &'static str,
     /// What is wrong, and what was expected.
     pub why: String,

@@ -24,7 +24,6 @@ use crate::quantity::Moments;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Periods {
-    /// Exponential.
     Exponential,
     /// Uniform from 0 to twice the mean.
     Uniform,

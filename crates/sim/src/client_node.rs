@@ -58,12 +58,10 @@ impl<U: User> ClientNode<U> {
         self.packets.as_ref().map_or(&[], PacketLog::packets)
     }
 
-    /// The core.
     pub fn core(&self) -> &Client {
         &self.core
     }
 
-    /// The user.
     pub fn user(&self) -> &U {
         &self.user
     }

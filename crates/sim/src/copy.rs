@@ -71,7 +71,6 @@ pub struct CopyConfig {
     pub channel: remora_channel::Config,
     /// The link protocol on that channel, if there is one.
     pub link: Option<remora_link::Config>,
-    /// The server.
     pub server: ServerConfig,
     /// What the clients ask beside what must be.
     pub manner: Manner,

@@ -10,7 +10,6 @@ use remora_wire::{Reader, Xdr};
 pub(crate) struct CallView {
     /// Transaction id.
     pub(crate) xid: u32,
-    /// The call.
     pub(crate) call: Call,
 }
 

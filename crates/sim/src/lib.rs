@@ -19,6 +19,8 @@
 //! * [`network`] runs the topologies that the analytic model solves, packet by packet.
 //! * [`saturation`] loads the link protocol alone. The program `link` prints who gets how much.
 
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
 mod agenda;
 pub mod atp;
 pub mod atp_swarm;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_channel::{Channel, ConfigError, ErrorModel, Lane, Side, Weather};
+use remora_channel::{Channel, ConfigError, ErrorModel, ErrorProcess, Lane, Side};
 use remora_link::Class;
 
 pub use account::Account;
@@ -95,10 +95,14 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
 }
 
 /// The weather of each mobile.
-fn weathers(channel: &remora_channel::Config, errors: &[ErrorModel], seed: u64) -> Result<Vec<Weather>, ConfigError> {
+fn weathers(
+    channel: &remora_channel::Config,
+    errors: &[ErrorModel],
+    seed: u64,
+) -> Result<Vec<ErrorProcess>, ConfigError> {
     let of = |(m, errors): (usize, &ErrorModel)| {
         let config = remora_channel::Config { errors: errors.clone(), ..channel.clone() };
-        Weather::new(&config, Channel::seed_of(seed, m))
+        ErrorProcess::new(&config, Channel::seed_of(seed, m))
     };
     errors.iter().enumerate().map(of).collect()
 }

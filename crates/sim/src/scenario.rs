@@ -30,9 +30,7 @@ const OUTPUT_MAX: usize = 2 << 20;
 /// A world to run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The server.
     pub server: ServerConfig,
-    /// The clients.
     pub clients: Vec<ClientPlan>,
     /// The radio of the mobile ones.
     pub radio: RadioPlan,
@@ -51,9 +49,7 @@ pub struct Scenario {
 /// A client and its way to the server.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    /// The client.
     pub config: Config,
-    /// Its network.
     pub network: NetworkPlan,
     /// Actors with directories of their own.
     pub actors: usize,

@@ -27,7 +27,6 @@ const DEADLINE: Time = Time::from_secs(120);
 /// A scripted world.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The client.
     pub client: Config,
     /// The server's duplicate request cache.
     pub cache: cache::Config,

@@ -81,7 +81,6 @@ pub struct ServerStats {
     pub executed: u64,
     /// Non-idempotent requests that took effect again without a crash between.
     pub executed_again: u64,
-    /// Crashes.
     pub crashes: u64,
     /// The most bytes the core ever held.
     pub memory_max: usize,
@@ -184,7 +183,6 @@ impl ServerNode {
         &self.fs
     }
 
-    /// The disk.
     pub fn disk_mut(&mut self) -> &mut Disk {
         &mut self.disk
     }
@@ -209,7 +207,6 @@ impl ServerNode {
         self.core.as_ref()
     }
 
-    /// Whether it is up.
     pub fn is_up(&self) -> bool {
         self.core.is_some()
     }

@@ -28,7 +28,6 @@ const EVERY_MIN: Duration = Duration::from_millis(1);
 /// Small files to be saved while a copy runs.
 #[derive(Clone, Debug)]
 pub struct SmallConfig {
-    /// The copy.
     pub bulk: CopyConfig,
     /// Mean time between two files. They begin at their time whatever became of those before,
     /// so one long wait counts for all that it would have held up.

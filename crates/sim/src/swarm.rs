@@ -46,7 +46,6 @@ pub struct Outcome {
     pub server: ServerStats,
 }
 
-/// Runs `scenario`.
 pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Outcome {
     let server = ServerNode::new(scenario.server.clone(), seed);
     let mut violations = Vec::new();

@@ -18,7 +18,6 @@ use crate::describe;
 /// Somebody in the world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeId {
-    /// The server.
     Server,
     /// The client of this number.
     Client(usize),

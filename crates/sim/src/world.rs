@@ -47,7 +47,6 @@ pub enum Fault {
     },
 }
 
-/// What is planned.
 #[derive(Clone, Copy, Debug)]
 enum Planned {
     Fault(Fault),
@@ -74,11 +73,8 @@ pub struct Stuck(pub Time);
 #[derive(Debug)]
 pub struct World<U> {
     now: Time,
-    /// The server.
     pub server: ServerNode,
-    /// The clients.
     pub clients: Vec<ClientNode<U>>,
-    /// The network.
     pub net: Network,
     /// What happened.
     pub trace: Trace,
@@ -111,7 +107,6 @@ impl<U: User> World<U> {
         }
     }
 
-    /// The time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -134,7 +129,6 @@ impl<U: User> World<U> {
         Some(result)
     }
 
-    /// Plans a fault.
     pub fn plan(&mut self, at: Time, fault: Fault) {
         self.plan.push(at, Planned::Fault(fault));
     }

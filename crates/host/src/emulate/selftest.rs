@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use remora_base::{Rate, Time};
-use remora_channel::{Config, Distribution, ErrorModel, Fate, FrameRecord, Weather};
+use remora_channel::{Config, Distribution, ErrorModel, ErrorProcess, Fate, FrameRecord};
 
 use super::probe::{Arrival, Probe};
 use super::{EmulateError, Emulator, Report, Setup};
@@ -209,7 +209,7 @@ fn law(seed: u64) -> Result<Check, EmulateError> {
     let long = Duration::from_secs(10);
     let of = |good_mean, bad_mean| {
         let errors = ErrorModel::TwoState { distribution: Distribution::Uniform, good_mean, bad_mean };
-        Weather::new(&Config { errors, ..Config::default() }, seed)
+        ErrorProcess::new(&Config { errors, ..Config::default() }, seed)
     };
     let bad: Vec<Duration> =
         of(long, short)?.bad_periods(Time::ZERO, Time::MAX).take(PERIODS).map(|p| p.end.since(p.start)).collect();
@@ -248,7 +248,7 @@ struct Gap {
 
 /// The gaps that lost frames left, where there was one bad period between two that arrived.
 fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Gap>, EmulateError> {
-    let mut weather = Weather::new(&report.config, report.seed)?;
+    let mut weather = ErrorProcess::new(&report.config, report.seed)?;
     let starts: Vec<Time> = sent(report).iter().map(|f| f.start).collect();
     let start = |number: u64| starts.get(usize::try_from(number).ok()?).copied();
     let mut gap = |before: &Arrival, after: &Arrival| -> Option<Gap> {
@@ -287,7 +287,7 @@ struct Bad {
 
 impl Bad {
     fn met(report: &Report, sent: &[&FrameRecord]) -> Result<Bad, EmulateError> {
-        let mut weather = Weather::new(&report.config, report.seed)?;
+        let mut weather = ErrorProcess::new(&report.config, report.seed)?;
         let (from, until) = (sent.first().map(|f| f.start), sent.last().map(|f| f.end));
         let periods = weather.bad_periods(from.unwrap_or_default(), until.unwrap_or_default());
         let lengths: Vec<Duration> = periods.map(|p| p.end.since(p.start)).collect();
@@ -313,7 +313,7 @@ struct Seen {
 
 impl Seen {
     fn new(report: &Report, arrivals: &[Arrival]) -> Result<Seen, EmulateError> {
-        let mut weather = Weather::new(&report.config, report.seed)?;
+        let mut weather = ErrorProcess::new(&report.config, report.seed)?;
         let sent = sent(report);
         let lost = |f: &FrameRecord| f.fate != Fate::Delivered;
         let contradictions = sent.iter().filter(|f| weather.bad_overlaps(f.start, f.end) != lost(f)).count();

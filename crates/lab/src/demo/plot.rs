@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 use remora_base::Time;
-use remora_channel::{Config, Weather};
+use remora_channel::{Config, ErrorProcess};
 
 use super::{LegResult, Outcome, Way};
 
@@ -72,7 +72,7 @@ fn draw(out: &mut String, outcome: &Outcome, link: &Config, way: Way) -> Result<
 
 /// The bad periods in view, in seconds since `began`.
 fn bad_periods(link: &Config, seed: u64, began: Time, seconds: f64) -> Vec<(f64, f64)> {
-    let Ok(mut weather) = Weather::new(link, seed) else { return Vec::new() };
+    let Ok(mut weather) = ErrorProcess::new(link, seed) else { return Vec::new() };
     let until = began + std::time::Duration::from_secs_f64(seconds);
     let view = |t: Time| t.since(began).as_secs_f64().min(seconds);
     weather.bad_periods(began, until).map(|p| (view(p.start), view(p.end))).collect()

@@ -53,7 +53,6 @@ impl Protocol {
         Protocol::Atp,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",

@@ -224,10 +224,7 @@ pub enum TraceError {
         "line {line}: expected time_s,rate_Bps with a time not before that of the line above, of {LENGTH_MAX_S} s at \
          most, and a rate from 0 to {RATE_MAX}"
     )]
-    NotAPoint {
-        /// Which line.
-        line: usize,
-    },
+    NotAPoint { line: usize },
     /// There is nothing.
     #[error("the trace has no length")]
     Empty,

@@ -28,7 +28,6 @@ impl Class {
     /// All, the most urgent first.
     pub const ALL: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Class::Low => "low",
@@ -107,7 +106,6 @@ impl Workload {
         Workload::Random,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Workload::Uniform => "uniform",

@@ -36,7 +36,6 @@ impl End {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), 4433))
     }
 
-    /// The other one.
     pub(super) const fn other(self) -> End {
         match self {
             End::Sender => End::Receiver,
@@ -68,7 +67,6 @@ pub trait Scheme {
     }
 }
 
-/// The link.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// The bandwidth, the same in both directions.
@@ -118,7 +116,6 @@ pub struct Second {
 pub struct Run {
     /// By object.
     pub fates: Vec<Fate>,
-    /// By second.
     pub seconds: Vec<Second>,
     /// Packets that found the sender's device queue full.
     pub dropped: u64,
@@ -126,7 +123,6 @@ pub struct Run {
     pub forth: u64,
     /// Bytes that arrived at the sender, headers included.
     pub back: u64,
-    /// When it ended.
     pub ended: Time,
 }
 

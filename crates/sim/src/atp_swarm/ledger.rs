@@ -31,7 +31,6 @@ pub(super) struct Entry {
     pub(super) had_deadline: bool,
     /// Whether the program cancelled it.
     pub(super) cancelled: bool,
-    /// How it ended.
     pub(super) end: Option<Final>,
     /// When it came out at the other end.
     pub(super) arrived: Option<Time>,

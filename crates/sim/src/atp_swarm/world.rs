@@ -51,7 +51,6 @@ struct World<'a> {
     hash: SipHasher13,
 }
 
-/// Runs `scenario`.
 pub(super) fn run(scenario: &Scenario, seed: u64, say: &mut dyn FnMut(String)) -> Outcome {
     let mut world = match World::new(scenario, seed, say) {
         Ok(world) => world,

@@ -16,7 +16,6 @@ use crate::world::World;
 /// How a run went, with a copy for each mobile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CopyResult {
-    /// The copies, by mobile.
     pub copies: Vec<MobileCopy>,
     /// What the network counted.
     pub net: NetStats,

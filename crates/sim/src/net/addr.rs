@@ -43,7 +43,6 @@ pub(crate) fn mobile_of(peer: Peer) -> Option<usize> {
     number_in(peer.addr, 4)
 }
 
-/// Which client is at `addr`.
 pub fn client_of(addr: SocketAddr) -> Option<usize> {
     number_in(addr, 1)
 }

@@ -48,7 +48,6 @@ impl Air {
         self.mtu
     }
 
-    /// The channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }

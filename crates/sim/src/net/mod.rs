@@ -266,7 +266,6 @@ impl Network {
         }
     }
 
-    /// The stream of `client`.
     pub fn stream(&mut self, client: usize) -> Option<&mut StreamState> {
         self.links.get_mut(client).map(|l| &mut l.stream)
     }

@@ -27,7 +27,6 @@ pub enum What {
 pub struct Line {
     /// What it is about.
     pub what: What,
-    /// Of which: its name, or `from > to`.
     pub name: String,
     /// The model's, in seconds; `None` where it has none, as for queues that grow without end.
     pub model_s: Option<f64>,

@@ -93,7 +93,6 @@ impl Copier {
         self.blocks.len() as u32
     }
 
-    /// A block begins.
     pub(crate) fn begin(&mut self, now: Tick, block: u32) {
         if let Some(block) = self.blocks.get_mut(block as usize) {
             block.began = now;

@@ -90,13 +90,11 @@ pub struct Simulated {
     pub seconds: f64,
     /// Events that it took.
     pub events: u64,
-    /// Each medium.
     pub media: Vec<MediumRun>,
     /// Each gateway: time in it.
     pub gateways: Vec<Option<Stat>>,
     /// Each flow: time from end to end, the stations' software not included.
     pub flows: Vec<Option<Stat>>,
-    /// Each copy.
     pub copies: Vec<Option<CopyRun>>,
 }
 

@@ -54,7 +54,6 @@ impl Model {
         self.entries.iter().map(|(path, e)| (path.as_str(), &e.kind))
     }
 
-    /// What is at `path`.
     pub fn kind(&self, path: &str) -> Option<&Kind> {
         self.entries.get(path).map(|e| &e.kind)
     }

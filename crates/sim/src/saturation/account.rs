@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_channel::{Fate, FrameRecord, Weather};
+use remora_channel::{ErrorProcess, Fate, FrameRecord};
 use remora_wire::link::Frame;
 
 /// A pause is told apart in pieces of this length: whether all channels were bad in it.
@@ -33,7 +33,7 @@ pub struct Account {
 impl Account {
     /// Books a frame, and the pause before it. Frames come in order, of one medium; each ends in
     /// `overhead` bytes that are not the link's.
-    pub(super) fn book(&mut self, frame: &FrameRecord, overhead: usize, weathers: &mut [Weather]) {
+    pub(super) fn book(&mut self, frame: &FrameRecord, overhead: usize, weathers: &mut [ErrorProcess]) {
         self.pause(frame.start, weathers);
         self.until = self.until.max(frame.end);
         let payload = frame.packet.slice(..frame.packet.len().saturating_sub(overhead));
@@ -49,7 +49,7 @@ impl Account {
     }
 
     /// Nothing was on the channel until `end`.
-    pub(super) fn pause(&mut self, end: Time, weathers: &mut [Weather]) {
+    pub(super) fn pause(&mut self, end: Time, weathers: &mut [ErrorProcess]) {
         while self.until < end {
             let piece = PIECE.min(end.since(self.until));
             let all_bad = weathers.iter_mut().all(|weather| weather.is_bad(self.until + piece / 2));

@@ -142,7 +142,6 @@ impl Actor {
         self.violations.extend(found.into_iter().map(|what| format!("{now}: {when}: {what}")));
     }
 
-    /// The server crashed.
     pub fn on_server_crash(&mut self, now: Time, tree: &Tree) {
         if let Some(running) = &mut self.running {
             running.crashed = true;

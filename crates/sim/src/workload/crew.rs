@@ -33,7 +33,6 @@ impl Crew {
         Crew { workers, fs }
     }
 
-    /// The workers.
     pub fn workers(&self) -> &[Worker] {
         &self.workers
     }

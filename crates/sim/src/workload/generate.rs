@@ -51,7 +51,6 @@ impl Mix {
     }
 }
 
-/// One draw.
 struct Draw<'a> {
     model: &'a Model,
     rng: &'a mut Rng,

@@ -25,7 +25,6 @@ pub enum Op {
         path: String,
         /// First byte.
         offset: u64,
-        /// The bytes.
         data: Bytes,
     },
     /// Sets a file's size.
@@ -39,14 +38,12 @@ pub enum Op {
     Upload {
         /// The file.
         path: String,
-        /// The bytes.
         data: Bytes,
     },
     /// Reads a whole file.
     Download(String),
     /// Removes a file or symbolic link.
     Remove(String),
-    /// Renames.
     Rename {
         /// Present path.
         from: String,

@@ -89,7 +89,6 @@ impl Sharer {
         self.running.is_none() && self.stopped
     }
 
-    /// The server crashed.
     pub fn on_server_crash(&mut self) {
         if let Some(running) = &mut self.running {
             running.crashed = true;

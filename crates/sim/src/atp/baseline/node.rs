@@ -88,7 +88,6 @@ impl Node {
         Ok(handle.0)
     }
 
-    /// A connection.
     pub(super) fn connection(&mut self, number: usize) -> Option<&mut Connection> {
         self.connections.get_mut(&number)
     }

@@ -46,12 +46,10 @@ enum Policy {
 }
 
 impl Flags {
-    /// The seeds.
     pub(crate) fn seeds(&self) -> Range<u64> {
         self.from..self.from.saturating_add(self.seeds)
     }
 
-    /// The client.
     pub(crate) fn client(&self) -> Config {
         match self.policy {
             Policy::Stock => Config::stock(),
@@ -60,7 +58,6 @@ impl Flags {
         }
     }
 
-    /// The channel.
     pub(crate) fn channel(&self) -> remora_channel::Config {
         let errors = ErrorModel::bursts(self.bad_mean);
         remora_channel::Config { rate: self.rate, loss: self.loss, errors, ..Default::default() }

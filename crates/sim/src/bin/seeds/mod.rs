@@ -41,7 +41,6 @@ pub(crate) trait Worlds: Sync {
     /// What is added up of all runs.
     type Totals: Default + Send;
 
-    /// Runs the world of `seed`.
     fn run(&self, seed: u64) -> Self::Outcome;
     /// What went wrong in it.
     fn violations(outcome: &Self::Outcome) -> &[String];

@@ -21,7 +21,6 @@ pub enum Submodel {
     Ethernet,
     /// A token ring.
     Ring(Discipline),
-    /// A switch.
     Switch,
     /// A gateway between switches.
     Gateway,

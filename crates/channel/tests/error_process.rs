@@ -1,10 +1,10 @@
-//! The timeline of good and bad periods.
+//! The error process: the timeline of good and bad periods.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use remora_base::Time;
-use remora_channel::{Config, Distribution, ErrorModel, Outage, Period, Weather};
+use remora_channel::{Config, Distribution, ErrorModel, ErrorProcess, Outage, Period};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -15,15 +15,15 @@ fn two_state(distribution: Distribution, good_ms: u64, bad_ms: u64) -> Config {
     Config { errors, ..Config::default() }
 }
 
-fn weather(config: &Config, seed: u64) -> Weather {
-    Weather::new(config, seed).unwrap()
+fn errors(config: &Config, seed: u64) -> ErrorProcess {
+    ErrorProcess::new(config, seed).unwrap()
 }
 
 /// Lengths of the good and the bad periods between zero and the end of the last bad one.
 fn lengths(config: &Config, seed: u64, until: Time) -> (Vec<Duration>, Vec<Duration>) {
     let mut good_from = Time::ZERO;
     let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for p in weather(config, seed).bad_periods(Time::ZERO, until).filter(|p| p.end < until) {
+    for p in errors(config, seed).bad_periods(Time::ZERO, until).filter(|p| p.end < until) {
         good.push(p.start.since(good_from));
         bad.push(p.end.since(p.start));
         good_from = p.end;
@@ -40,11 +40,11 @@ fn assert_near(got: f64, want: f64, tolerance: f64, what: &str) {
 }
 
 #[test]
-fn the_share_of_bad_time_is_that_of_the_means() {
+fn share_of_bad_time_is_that_of_the_means() {
     let laws = [Distribution::Uniform, Distribution::Deterministic, Distribution::Exponential];
     for distribution in laws {
         for bad_ms in [40, 80, 120, 160, 500] {
-            let bad = 1.0 - weather(&two_state(distribution, 1000, bad_ms), 1).good_fraction(Time::from_secs(20_000));
+            let bad = 1.0 - errors(&two_state(distribution, 1000, bad_ms), 1).good_fraction(Time::from_secs(20_000));
             let want = bad_ms as f64 / (1000 + bad_ms) as f64;
             assert_near(bad, want, 0.03, &format!("{distribution:?} {bad_ms}"));
         }
@@ -52,7 +52,7 @@ fn the_share_of_bad_time_is_that_of_the_means() {
 }
 
 #[test]
-fn uniform_periods_lie_on_the_grid_and_within_twice_the_mean() {
+fn uniform_periods_are_on_the_grid_below_twice_the_mean() {
     let (good, bad) = lengths(&two_state(Distribution::Uniform, 1000, 80), 2, Time::from_secs(20_000));
     assert!(good.iter().chain(&bad).all(|d| d.as_nanos() % ms(20).as_nanos() == 0 && !d.is_zero()));
     // One bad length in nine is drawn as zero and vanishes; of the others 20 to 160 ms, almost
@@ -67,14 +67,14 @@ fn uniform_periods_lie_on_the_grid_and_within_twice_the_mean() {
 }
 
 #[test]
-fn deterministic_periods_never_vary_not_even_between_spans() {
+fn deterministic_periods_are_constant_across_spans() {
     let (good, bad) = lengths(&two_state(Distribution::Deterministic, 1000, 77), 3, Time::from_secs(10_000));
     assert!(bad.len() > 9000);
     assert!(good.iter().all(|d| *d == ms(1000)) && bad.iter().all(|d| *d == ms(77)));
 }
 
 #[test]
-fn exponential_periods_have_the_mean_and_the_tail() {
+fn exponential_periods_have_mean_and_tail() {
     let (good, bad) = lengths(&two_state(Distribution::Exponential, 1000, 100), 4, Time::from_secs(20_000));
     for (periods, mean) in [(good, 1000.0), (bad, 100.0)] {
         assert_near(mean_ms(&periods), mean, 0.03, "mean");
@@ -86,19 +86,19 @@ fn exponential_periods_have_the_mean_and_the_tail() {
 }
 
 #[test]
-fn it_begins_good_and_zero_bad_mean_is_never_bad() {
+fn process_begins_good_and_zero_bad_mean_is_never_bad() {
     for seed in 0..500 {
-        assert!(!weather(&two_state(Distribution::Uniform, 20, 500), seed).is_bad(Time::ZERO), "{seed}");
+        assert!(!errors(&two_state(Distribution::Uniform, 20, 500), seed).is_bad(Time::ZERO), "{seed}");
     }
-    let mut fair = weather(&two_state(Distribution::Uniform, 1000, 0), 5);
+    let mut fair = errors(&two_state(Distribution::Uniform, 1000, 0), 5);
     assert!(!fair.bad_overlaps(Time::ZERO, Time::MAX));
     assert_eq!(fair.good_fraction(Time::MAX), 1.0);
     assert_eq!(fair.first_fit(Time::from_secs(7), Duration::from_secs(1000)), Some(Time::from_secs(7)));
 }
 
 #[test]
-fn the_far_future_costs_no_more_than_the_near() {
-    let mut w = weather(&two_state(Distribution::Uniform, 1000, 160), 6);
+fn far_future_costs_no_more_than_near() {
+    let mut w = errors(&two_state(Distribution::Uniform, 1000, 160), 6);
     let age = Time::from_secs(500 * 365 * 86_400);
     let bad = w.bad_periods(age, age + Duration::from_secs(100)).count();
     assert!((50..150).contains(&bad), "{bad}");
@@ -106,22 +106,22 @@ fn the_far_future_costs_no_more_than_the_near() {
 }
 
 #[test]
-fn a_frame_too_long_for_any_good_period_never_fits() {
-    let mut w = weather(&two_state(Distribution::Deterministic, 100, 10), 7);
+fn frame_longer_than_good_periods_never_fits() {
+    let mut w = errors(&two_state(Distribution::Deterministic, 100, 10), 7);
     assert_eq!(w.first_fit(Time::ZERO, ms(100)), Some(Time::ZERO));
     assert_eq!(w.first_fit(Time::from_millis(1), ms(100)), Some(Time::from_millis(110)));
     assert_eq!(w.first_fit(Time::ZERO, ms(101)), None);
     let forever = Outage { start: Time::from_secs(1), length: Duration::MAX };
-    let mut w = weather(&Config { outages: vec![forever], ..Config::default() }, 7);
+    let mut w = errors(&Config { outages: vec![forever], ..Config::default() }, 7);
     assert_eq!(w.first_fit(Time::from_secs(1), ms(1)), None);
 }
 
 #[test]
-fn outages_that_touch_are_one_and_edges_are_half_open() {
+fn touching_outages_merge_and_edges_are_half_open() {
     let outage = |start, length| Outage { start: Time::from_millis(start), length: ms(length) };
     let config =
         Config { outages: vec![outage(50, 10), outage(10, 20), outage(30, 5), outage(12, 3)], ..Config::default() };
-    let mut w = weather(&config, 8);
+    let mut w = errors(&config, 8);
     let period = |start, end| Period { start: Time::from_millis(start), end: Time::from_millis(end) };
     let all: Vec<_> = w.bad_periods(Time::ZERO, Time::MAX).collect();
     assert_eq!(all, [period(10, 35), period(50, 60)]);
@@ -142,18 +142,18 @@ fn any_law() -> impl Strategy<Value = Distribution> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Spans here last some three minutes, so the queries jump between several.
+    /// Spans last about three minutes here, so the queries jump between several.
     #[test]
-    fn the_order_of_questions_does_not_matter(
+    fn order_of_queries_does_not_matter(
         law in any_law(),
         seed: u64,
         questions in prop::collection::vec((0u64..1_000_000, 0u64..200), 1..20),
     ) {
         let config = two_state(law, 30, 15);
-        let mut one = weather(&config, seed);
+        let mut one = errors(&config, seed);
         for (at, length) in questions {
             let (at, end) = (Time::from_millis(at), Time::from_millis(at + length));
-            let mut fresh = weather(&config, seed);
+            let mut fresh = errors(&config, seed);
             prop_assert_eq!(one.is_bad(at), fresh.is_bad(at));
             prop_assert_eq!(one.bad_overlaps(at, end), fresh.bad_overlaps(at, end));
             prop_assert_eq!(one.first_fit(at, ms(10)), fresh.first_fit(at, ms(10)));
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// Moment by moment, the merged timeline is bursts or outages.
+    /// At every moment, the merged timeline is bad where bursts or outages are.
     #[test]
     fn merging_adds_the_outages_and_nothing_else(
         law in any_law(),
@@ -174,7 +174,7 @@ proptest! {
         let plain = two_state(law, 40, 20);
         let outage = |(start, length)| Outage { start: Time::from_millis(start), length: ms(length) };
         let stormy = Config { outages: outages.iter().copied().map(outage).collect(), ..plain.clone() };
-        let (mut plain, mut w) = (weather(&plain, seed), weather(&stormy, seed));
+        let (mut plain, mut w) = (errors(&plain, seed), errors(&stormy, seed));
         let periods: Vec<_> = w.bad_periods(Time::ZERO, Time::from_secs(2)).collect();
         prop_assert!(periods.windows(2).all(|two| two[0].end < two[1].start));
         for at in 0..1100 {
