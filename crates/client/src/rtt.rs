@@ -2,51 +2,42 @@
 
 use std::time::Duration;
 
-use remora_base::Time;
+use remora_base::{RttEstimator, Time, WindowedMin};
 
 /// How long a measured minimum is believed: paths change.
-const MIN_LIFE: Duration = Duration::from_secs(30);
+const MIN_WINDOW_SECS: u64 = 30;
 
 /// The round trips of one kind of call: smoothed (RFC 6298, section 2) and at their shortest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
-    smoothed: Option<(Duration, Duration)>,
-    /// The minimum of this spell and of the last.
-    min: [Option<Duration>; 2],
-    spell_began: Time,
+    estimator: RttEstimator,
+    min: WindowedMin<Duration, MIN_WINDOW_SECS>,
 }
 
 impl Rtt {
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
-        self.smoothed = Some(match self.smoothed {
-            None => (rtt, rtt / 2),
-            Some((mean, dev)) => ((mean * 7 + rtt) / 8, (dev * 3 + mean.abs_diff(rtt)) / 4),
-        });
-        if now.since(self.spell_began) > MIN_LIFE {
-            self.min = [None, self.min[0]];
-            self.spell_began = now;
-        }
-        self.min[0] = Some(self.min[0].map_or(rtt, |m| m.min(rtt)));
+        self.estimator.sample(rtt);
+        self.min.sample(now, rtt);
     }
 
     /// Mean and mean deviation.
     pub(crate) fn smoothed(&self) -> Option<(Duration, Duration)> {
-        self.smoothed
+        self.estimator.get()
     }
 
     /// The shortest of the last 30 to 60 s.
     pub(crate) fn min(&self) -> Option<Duration> {
-        self.min.into_iter().flatten().min()
+        self.min.get()
     }
 
     /// Forgets what is usual, but not the minimum: there is less of a queue than there was.
     pub(crate) fn forget_usual(&mut self) {
-        self.smoothed = None;
+        self.estimator = RttEstimator::default();
     }
 
     /// Forgets the minimum: what is measured has changed.
     pub(crate) fn forget_min(&mut self) {
-        self.min = [None; 2];
+        self.min = WindowedMin::default();
     }
 }
 
@@ -62,7 +53,7 @@ pub(crate) struct Base {
 impl Base {
     /// A round trip of something of `frames` frames, of which each takes `frame`.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration, frames: f64, frame: Duration) {
-        if now.since(self.spell_began) > MIN_LIFE {
+        if now.since(self.spell_began) > Duration::from_secs(MIN_WINDOW_SECS) {
             self.best = [None, self.best[0]];
             self.spell_began = now;
         }

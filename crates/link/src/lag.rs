@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remora_base::Time;
+use remora_base::{RttEstimator, Time};
 
 /// How long a shortest value is believed: paths change.
 const SPELL: Duration = Duration::from_secs(20);
@@ -70,8 +70,7 @@ impl RecentMin {
 /// The answers of one destination.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lag {
-    /// Mean and mean deviation (RFC 6298, section 2).
-    smoothed: Option<(Duration, Duration)>,
+    rtt: RttEstimator,
     least: RecentMin,
 }
 
@@ -79,10 +78,7 @@ impl Lag {
     /// Takes a measurement; `clear` is the time by which it may exceed the shortest if nothing of
     /// ours can have delayed it.
     pub(crate) fn sample(&mut self, now: Time, lag: Duration, clear: Option<Duration>) {
-        self.smoothed = Some(match self.smoothed {
-            None => (lag, lag / 2),
-            Some((mean, dev)) => ((mean * 7 + lag) / 8, (dev * 3 + mean.abs_diff(lag)) / 4),
-        });
+        self.rtt.sample(lag);
         match clear {
             None => self.least.sample(now, lag),
             Some(slack) => drop(self.least.sample_clear(now, lag, slack)),
@@ -91,7 +87,7 @@ impl Lag {
 
     /// The mean.
     pub(crate) fn mean(&self) -> Option<Duration> {
-        self.smoothed.map(|(mean, _)| mean)
+        self.rtt.smoothed()
     }
 
     /// The shortest of late.
@@ -102,7 +98,7 @@ impl Lag {
     /// When an answer is missed. It may always have to wait for a frame that is in the air,
     /// which takes `frame`.
     pub(crate) fn patience(&self, frame: Duration) -> Duration {
-        match self.smoothed {
+        match self.rtt.get() {
             None => UNKNOWN + frame * 3,
             Some((mean, dev)) => mean + (dev * 4).max(frame) + GRAIN,
         }

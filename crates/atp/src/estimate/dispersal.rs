@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use remora_base::Time;
+use remora_base::{Time, WindowedMin};
 
 use super::Arrival;
 use super::evidence::Evidence;
-use super::flight::RecentLeast;
+use super::flight::MIN_WINDOW_SECS;
 
 /// Gaps are summed up to this before they make a measurement: timestamps are not exact.
 const SPAN: Duration = Duration::from_millis(4);
@@ -80,7 +80,7 @@ pub(super) struct Dispersal {
     /// Start of the window, and packets since.
     window: Option<(Arrival, u32)>,
     /// The least one-way delay of late, the clocks' offset included, in nanoseconds.
-    least: RecentLeast<i128>,
+    least: WindowedMin<i128, MIN_WINDOW_SECS>,
     /// How much longer the first packet of each of the last bursts took.
     delays: VecDeque<Duration>,
 }
@@ -139,7 +139,7 @@ impl Dispersal {
     fn align(&mut self, now: Time, sent: Time, delay: i128) {
         let under_way = i128::try_from(now.since(sent).as_nanos()).unwrap_or(i128::MAX);
         if self.least.get().is_some_and(|least| delay - least > under_way) {
-            self.least = RecentLeast::default();
+            self.least = WindowedMin::default();
             self.delays.clear();
         }
     }

@@ -7,48 +7,15 @@
 
 use std::time::Duration;
 
-use remora_base::Time;
+use remora_base::{RttEstimator, Time, WindowedMin};
 
 use super::Stats;
 
-/// How long a shortest value is believed: clocks drift and paths change.
-const SPELL: Duration = Duration::from_secs(5);
+/// Window of minima: clocks drift and paths change.
+pub(super) const MIN_WINDOW_SECS: u64 = 5;
 
 /// A blackout longer than this has been one.
 const LONG: Duration = Duration::from_secs(2);
-
-/// The smallest of the last one to two spells.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecentLeast<T> {
-    began: Time,
-    /// Of the spell before, and of this one.
-    before: Option<T>,
-    now: Option<T>,
-}
-
-impl<T> Default for RecentLeast<T> {
-    fn default() -> RecentLeast<T> {
-        RecentLeast { began: Time::ZERO, before: None, now: None }
-    }
-}
-
-impl<T: Ord + Copy> RecentLeast<T> {
-    /// Takes a value. A pause longer than a spell does not age what was seen before it.
-    pub(super) fn sample(&mut self, now: Time, value: T) {
-        if now.since(self.began) > SPELL {
-            (self.before, self.now, self.began) = (self.now.or(self.before), None, now);
-        }
-        self.now = Some(self.now.map_or(value, |least| least.min(value)));
-    }
-
-    /// The smallest.
-    pub(super) fn get(&self) -> Option<T> {
-        match (self.before, self.now) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-}
 
 /// The last blackout.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +38,8 @@ pub(super) struct Flight {
     unheard: u64,
     unheard_since: Option<Time>,
     heard: Time,
-    /// Mean and mean deviation (RFC 6298, section 2).
-    smoothed: Option<(Duration, Duration)>,
-    least: RecentLeast<Duration>,
+    rtt: RttEstimator,
+    least: WindowedMin<Duration, MIN_WINDOW_SECS>,
     stats: Stats,
 }
 
@@ -94,8 +60,8 @@ impl Flight {
             unheard: 0,
             unheard_since: None,
             heard: now,
-            smoothed: None,
-            least: RecentLeast::default(),
+            rtt: RttEstimator::default(),
+            least: WindowedMin::default(),
             stats: Stats::default(),
         }
     }
@@ -125,10 +91,7 @@ impl Flight {
             return self.heard(now);
         }
         let trip = now.since(sent);
-        self.smoothed = Some(match self.smoothed {
-            None => (trip, trip / 2),
-            Some((mean, dev)) => ((mean * 7 + trip) / 8, (dev * 3 + mean.abs_diff(trip)) / 4),
-        });
+        self.rtt.sample(trip);
         self.least.sample(now, trip);
         self.heard(now);
     }
@@ -172,8 +135,8 @@ impl Flight {
 
     /// Forgets the round trips: the path is another one.
     pub(super) fn path_changed(&mut self) {
-        self.smoothed = None;
-        self.least = RecentLeast::default();
+        self.rtt = RttEstimator::default();
+        self.least = WindowedMin::default();
     }
 
     /// Bytes under way, but for the [stale](Self::stale) ones.
@@ -202,12 +165,12 @@ impl Flight {
     }
 
     pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed.map(|(mean, _)| mean)
+        self.rtt.smoothed()
     }
 
     /// Mean deviation of the round trip.
     pub(super) fn deviation(&self) -> Duration {
-        self.smoothed.map_or(Duration::ZERO, |(_, dev)| dev)
+        self.rtt.variation()
     }
 
     pub(super) fn round_trip_min(&self) -> Option<Duration> {
@@ -226,16 +189,6 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_least_is_forgotten_after_one_to_two_spells_of_others() {
-        let mut least = RecentLeast::default();
-        least.sample(Time::from_secs(1), 5);
-        for (at, value, expected) in [(2, 9, 5), (5, 8, 5), (7, 9, 5), (13, 7, 7), (60, 11, 7), (66, 12, 11)] {
-            least.sample(Time::from_secs(at), value);
-            assert_eq!(least.get(), Some(expected), "at {at} s");
-        }
-    }
 
     #[test]
     fn silence_counts_only_while_something_can_be_answered() {
