@@ -300,6 +300,34 @@ fn the_longest_idle_makes_room_when_all_places_are_taken() {
 }
 
 #[test]
+fn strangers_that_hold_all_places_give_them_to_clients() {
+    let access = Access::of(["127.0.0.1".parse().unwrap()], Terms::default()).unwrap();
+    let mut options = with_access(memory(), access);
+    (options.limits.connections_max, options.limits.evict_min) = (4, Duration::from_secs(3600));
+    let (serving, addr) = start(options);
+    let from = |n| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, n), addr);
+    let mut strangers: Vec<Tcp> = (2..6).map(from).collect();
+    for tcp in &mut strangers {
+        assert_eq!(tcp.call(&Call::GetAttr(Fh(Bytes::new()))).status(), Some(Status::Access));
+    }
+    assert_eq!(from(6).try_receive(), None, "each has one");
+    // Unread refusals protect no place.
+    strangers[0].send(&nfs_message(xid(), &Call::GetAttr(Fh(Bytes::new()))));
+    let mut clients: Vec<Tcp> = Vec::new();
+    for _ in 0..4 {
+        let mut client = from(1);
+        client.mount("/");
+        clients.push(client);
+        wait_until(&serving, |s| s.connections == 4);
+    }
+    for tcp in &mut strangers[1..] {
+        assert_eq!(tcp.try_receive(), None);
+    }
+    assert_eq!(from(6).try_receive(), None, "strangers take no client's place");
+    clients.iter_mut().for_each(|client| _ = client.mount("/"));
+}
+
+#[test]
 fn a_host_that_keeps_its_connections_busy_keeps_no_other_out() {
     let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
     let (serving, addr) = start(limited(memory(), set));

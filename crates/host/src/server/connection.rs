@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,13 +29,15 @@ use super::admission::{Permit, Receiving, Share};
 use super::cost;
 use super::hub::Hub;
 use super::outbox::{Flow, Outbox};
+use super::places::Holder;
 use crate::clock::timeout;
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own. Of a larger one as much must have arrived before the connection takes room for it.
 const SCRATCH: usize = 16 << 10;
-/// The send buffer of the system for a peer that may use no export, in bytes: refusals that it does not read.
-const STRANGER_SEND_BUFFER: usize = 16 << 10;
+/// The system's buffers for a peer that may use no export, in bytes: its requests that wait, and refusals that it does
+/// not read.
+const STRANGER_BUFFER: usize = 16 << 10;
 /// The largest record where NFS is not answered: more than any call of MOUNT or the portmapper has.
 const SMALL_RECORD_MAX: usize = 4 << 10;
 /// How long a large request may take to arrive while others need the room that it takes: this, and a second more for
@@ -110,13 +112,15 @@ impl Connection {
         self.stop();
     }
 
-    /// Whose place it holds, and how long nothing has come in, unless something is under way or it is `owed` a reply;
-    /// `None` if it is ending for another's sake.
-    pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(IpAddr, Option<Duration>)> {
+    /// Whose place it holds, and how long nothing has come in, unless something of a client's is under way or it is
+    /// `owed` a reply; `None` if it is ending for another's sake.
+    pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(Holder, Option<Duration>)> {
         let quiet = || now.since(Time::from_nanos(self.heard.load(Relaxed)));
         let evicted = self.evicted.load(Relaxed);
-        let rests = self.share.room.is_free() && !owed.contains(&self.peer);
-        (!evicted).then(|| (host_of(self.peer.addr), rests.then(quiet)))
+        let is_stranger = self.share.is_stranger();
+        // A stranger's call is refused: it loses nothing by the end of its connection.
+        let rests = is_stranger || (self.share.room.is_free() && !owed.contains(&self.peer));
+        (!evicted).then(|| (Holder { host: host_of(self.peer.addr), is_stranger }, rests.then(quiet)))
     }
 
     /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
@@ -205,8 +209,9 @@ pub(super) fn open(
         heard: AtomicU64::new(hub.clock.now().as_nanos()),
     });
     if connection.share.is_stranger() {
-        // If this fails the system holds more of what is not read.
-        let _ = sockopt::set_socket_send_buffer_size(read.as_ref(), STRANGER_SEND_BUFFER);
+        // If one fails the system holds more of what is not read.
+        let _ = sockopt::set_socket_send_buffer_size(read.as_ref(), STRANGER_BUFFER);
+        let _ = sockopt::set_socket_recv_buffer_size(read.as_ref(), STRANGER_BUFFER);
     }
     (connection, read)
 }

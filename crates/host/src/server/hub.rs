@@ -22,7 +22,7 @@ use super::datagram::DatagramSocket;
 use super::descriptors::Descriptors;
 use super::executor::{Done, JobQueue};
 use super::options::{Limits, Queueing};
-use super::places::{self, Held};
+use super::places::{self, Held, Holder};
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
 use super::way::{Way, Ways};
@@ -254,7 +254,8 @@ impl Hub {
 
     /// Tells a connection to end whose place one more from `newcomer` is to have; whether there was one.
     pub(super) fn make_room(&self, newcomer: SocketAddr) -> bool {
-        let found = places::gives_way(self.held(), host_of(newcomer), self.limits.evict_min);
+        let newcomer = Holder { host: host_of(newcomer), is_stranger: self.is_stranger(newcomer) };
+        let found = places::gives_way(self.held(), newcomer, self.limits.evict_min);
         found.inspect(|c| c.evict()).is_some()
     }
 

@@ -1,7 +1,8 @@
 //! Who makes room among the TCP connections when all places are taken.
 //!
-//! First the one that has been idle for long, whoever it is. Then one of the host that holds the most, if that is
-//! more than the newcomer's will: one host that keeps its connections busy must not keep all others out.
+//! A peer that may use no export takes places of its like only, and gives its own up to any client. Beyond that, first
+//! the connection that has been idle for long. Then one of the host that holds the most, if that is more than the
+//! newcomer's will: one host that keeps its connections busy must not keep all others out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,25 +10,35 @@ use std::time::Duration;
 
 /// A connection.
 pub(super) struct Held<C> {
-    pub(super) host: IpAddr,
-    /// How long nothing has come in; `None` while something is under way.
+    pub(super) peer: Holder,
+    /// How long nothing has come in; `None` while something of a client's is under way.
     pub(super) quiet: Option<Duration>,
     pub(super) connection: C,
 }
 
-/// Whose place one more from `newcomer` takes. What has been idle for `evict_min` gives way to anybody.
-pub(super) fn gives_way<C>(held: Vec<Held<C>>, newcomer: IpAddr, evict_min: Duration) -> Option<C> {
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    pub(super) host: IpAddr,
+    /// Whether it may use no export.
+    pub(super) is_stranger: bool,
+}
+
+/// Whose place one more from `newcomer` takes. What has been idle for `evict_min` gives way to any client.
+pub(super) fn gives_way<C>(mut held: Vec<Held<C>>, newcomer: Holder, evict_min: Duration) -> Option<C> {
+    held.retain(|one| one.peer.is_stranger || !newcomer.is_stranger);
     let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for one in &held {
-        *hosts.entry(one.host).or_default() += 1;
+        *hosts.entry(one.peer.host).or_default() += 1;
     }
-    let own = hosts.get(&newcomer).copied().unwrap_or(0);
+    let own = hosts.get(&newcomer.host).copied().unwrap_or(0);
     let most = hosts.into_iter().max_by_key(|(_, count)| *count);
     // Afterwards the newcomer's has no more than it: they do not take turns in taking one from the other.
     let crowd = most.filter(|(_, count)| *count > own + 1).map(|(host, _)| host);
-    let longest =
-        held.into_iter().filter(|one| one.quiet.is_some_and(|quiet| quiet >= evict_min || crowd == Some(one.host)));
-    longest.max_by_key(|one| (one.quiet >= Some(evict_min), one.quiet)).map(|one| one.connection)
+    let is_stranger = |one: &Held<C>| one.peer.is_stranger && !newcomer.is_stranger;
+    let is_free = |one: &Held<C>, quiet| quiet >= evict_min || crowd == Some(one.peer.host) || is_stranger(one);
+    let found = held.into_iter().filter(|one| one.quiet.is_some_and(|quiet| is_free(one, quiet)));
+    found.max_by_key(|one| (is_stranger(one), one.quiet >= Some(evict_min), one.quiet)).map(|one| one.connection)
 }
 
 #[cfg(test)]
@@ -36,14 +47,17 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
+    /// From here on hosts may use no export.
+    const STRANGER: u8 = 100;
+
     /// Connections by host and seconds of quiet; negative for one at work. Which of them one more from `host` gets.
     fn chosen(held: &[(u8, i64)], host: u8) -> Option<usize> {
-        let ip = |host: u8| IpAddr::from([10, 0, 0, host]);
+        let peer = |host: u8| Holder { host: IpAddr::from([10, 0, 0, host]), is_stranger: host >= STRANGER };
         let held = held.iter().enumerate().map(|(connection, (host, secs))| {
             let quiet = u64::try_from(*secs).ok().map(Duration::from_secs);
-            Held { host: ip(*host), quiet, connection }
+            Held { peer: peer(*host), quiet, connection }
         });
-        gives_way(held.collect(), ip(host), LONG)
+        gives_way(held.collect(), peer(host), LONG)
     }
 
     #[test]
@@ -58,6 +72,10 @@ mod tests {
             (&[(1, 3), (1, 4), (2, 9)], 2, None, "it would have as many as that with most has now"),
             (&[(1, 3), (1, 4), (1, 5), (2, 9)], 2, Some(2), "it has fewer"),
             (&[(1, 3), (2, 9)], 3, None, "each has one"),
+            (&[(1, 30), (100, 0), (101, 1)], 3, Some(2), "the quietest stranger"),
+            (&[(1, 30), (1, 3), (1, 3)], 100, None, "strangers take no client's place"),
+            (&[(1, 30), (100, 0), (101, 11)], 102, Some(2), "but one another's"),
+            (&[(1, 3), (1, 3), (1, 3), (100, 0), (100, 1)], 102, Some(4), "of the stranger with most"),
         ] {
             assert_eq!(chosen(held, newcomer), place, "{why}");
         }

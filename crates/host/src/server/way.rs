@@ -118,7 +118,7 @@ impl Way {
     pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<Held<Way>> {
         match self {
             Way::Stream(connection) => {
-                connection.held(now, owed).map(|(host, quiet)| Held { host, quiet, connection: self.clone() })
+                connection.held(now, owed).map(|(peer, quiet)| Held { peer, quiet, connection: self.clone() })
             }
             Way::Objects(_) => None,
         }
