@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use remora_base::Time;
 
+/// A later answer is one of a peer that was out of reach.
+const PROMPT: Duration = Duration::from_secs(10);
+
 /// When objects last moved, and how far the end of the connection is.
 ///
 /// A peer that does not answer is not idle but out of reach, and may have objects for us: it is
@@ -44,10 +47,13 @@ impl Idle {
         self.farewell = Farewell::Asked(now);
     }
 
-    /// The peer acknowledged something that left at `sent`.
-    pub(super) fn answered(&mut self, sent: Time) {
-        if matches!(self.farewell, Farewell::Asked(at) if sent >= at) {
-            self.farewell = Farewell::Due;
+    /// The peer acknowledged something that left at `sent`. After an outage it may be about to send what waited for the
+    /// end of it: then the connection is idle from now on.
+    pub(super) fn answered(&mut self, now: Time, sent: Time) {
+        match self.farewell {
+            Farewell::Asked(at) if sent >= at && now > at + PROMPT => self.touch(now),
+            Farewell::Asked(at) if sent >= at => self.farewell = Farewell::Due,
+            _ => {}
         }
     }
 
@@ -66,14 +72,23 @@ mod tests {
         let at = Time::from_secs;
         let mut idle = Idle::new(at(1));
         assert_eq!(idle.ask_at(Duration::from_secs(9)), Some(at(10)));
-        idle.answered(at(10));
+        idle.answered(at(10), at(10));
         idle.ask(at(10));
         assert_eq!(idle.ask_at(Duration::from_secs(9)), None);
-        idle.answered(at(9));
+        idle.answered(at(11), at(9));
         assert!(!idle.is_over());
-        idle.answered(at(10));
+        idle.answered(at(11), at(10));
         assert!(idle.is_over());
         idle.touch(at(11));
         assert_eq!((idle.is_over(), idle.ask_at(Duration::from_secs(9))), (false, Some(at(20))));
+    }
+
+    #[test]
+    fn peer_that_answers_after_an_outage_is_not_idle_yet() {
+        let at = Time::from_secs;
+        let mut idle = Idle::new(at(0));
+        idle.ask(at(10));
+        idle.answered(at(3600), at(3590));
+        assert_eq!((idle.is_over(), idle.ask_at(Duration::from_secs(9))), (false, Some(at(3609))));
     }
 }

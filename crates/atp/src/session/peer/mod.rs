@@ -270,7 +270,7 @@ impl Peer {
     pub(super) fn absorb(&mut self, now: Time, epoch: Epoch) {
         let sizes = Sizes { datagram: self.conn.current_mtu().into(), below: self.below() };
         if let Some(sent) = self.traffic.absorb(now, epoch, sizes, &mut self.estimator) {
-            self.idle.answered(sent);
+            self.idle.answered(now, sent);
         }
     }
 
