@@ -70,7 +70,7 @@ fn what_has_no_hope_on_a_slow_link_is_given_up_in_good_time() {
     // Bytes a second, the longest pause, and when it is to be clear.
     let cases = [
         (5_000, Duration::ZERO, 2 * SECOND),
-        (50_000, Duration::ZERO, SECOND / 2),
+        (50_000, Duration::ZERO, 3 * SECOND / 4),
         (50_000, 10 * MS, SECOND),
         (50_000, 50 * MS, 3 * SECOND / 2),
         (200_000, Duration::ZERO, SECOND / 2),

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use common::{Daemon, Place, noise, until};
+use common::{Daemon, Place, Running, noise, until};
 use remora_host::atp::keys;
 
 /// A mobile's key and a gateway's, in files.
@@ -184,6 +184,25 @@ fn what_cannot_be_is_told_with_its_exit_code() {
     place.run(&alone).expect(2, &["--mount-port", "cannot be used with", "--to"]);
     place.run(&["gateway", "--allow", &mine.1]).expect(2, &["--to"]);
     place.run(&["gateway", "--allow", &mine.1, "--to", &to, "--nfs", "nas"]).expect(2, &["cannot be used with"]);
+}
+
+#[test]
+fn forward_to_a_full_gateway_ends_with_a_hint() {
+    let place = Place::new();
+    let keys = Keys::new(&place);
+    let second = place.state().join("second.key");
+    let its = keys::load_or_create(&second).unwrap().public().to_string();
+    let to = echo().to_string();
+    let gateway = gateway(&place, &keys, &["--to", &to, "--allow", &its, "--mobiles", "1"]);
+    let at = gateway.addr.to_string();
+    let forward = |own: &str| {
+        let args = ["forward", &at, "--key", &keys.gateway.1, "--identity", own, "--listen", "0", "--to", &to];
+        place.command(&[&args[..], &["--timeout", "5", "--json"]].concat())
+    };
+    let first = Daemon::start(forward(&keys.mobile.0));
+    let refused = Running::start(forward(second.to_str().unwrap())).finish();
+    refused.expect(3, &["takes no more connections", "all its places for mobiles are taken"]);
+    assert_eq!(exchange(first.addr, b"still there").unwrap(), b"still there");
 }
 
 /// The first address is nobody's.

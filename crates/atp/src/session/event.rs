@@ -40,7 +40,7 @@ pub enum Event {
         /// Its bytes.
         object: Bytes,
     },
-    /// The peer is there and has shown its key.
+    /// The peer is there, has shown its key and has taken ours.
     Up {
         /// Who: the one `connect` returned, or a new one that connected to us.
         peer: PeerId,
@@ -120,7 +120,7 @@ pub enum Refusal {
     /// The peer does not let our key in.
     #[error("the peer does not admit our key")]
     NotAdmitted,
-    /// The peer lets nobody in at present.
+    /// All places of the peer are taken.
     #[error("the peer takes no more connections")]
     Full,
     /// Nobody answered for the configured time.
@@ -148,7 +148,7 @@ pub struct Status {
     pub came_from: Option<SocketAddr>,
     /// Its key, once shown.
     pub key: Option<PublicKey>,
-    /// Whether the handshake is done.
+    /// Whether each end has taken the other.
     pub up: bool,
     /// What the estimator expects.
     pub forecast: crate::estimate::Forecast,

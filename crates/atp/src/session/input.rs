@@ -231,6 +231,7 @@ impl Endpoint {
                 if let Some(p) = self.peers.get_mut(&id) {
                     p.handshake.confirm();
                 }
+                self.come_up(now, id);
             }
             QuicEvent::ConnectionLost { reason } => self.on_lost(now, id, reason),
             QuicEvent::Stream(event) => self.on_stream_event(now, id, event),
@@ -239,18 +240,25 @@ impl Endpoint {
         }
     }
 
+    /// The handshake is done at this end. A client's objects leave now, but its server may still refuse it: it is up when
+    /// the handshake is confirmed.
     fn on_connected(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
+        if p.conn.side().is_server() {
+            return self.come_up(now, id);
+        }
         if p.early && !p.conn.accepted_0rtt() {
             p.outbox.rewrite(&mut p.conn);
             p.staged = None;
             p.blocked = false;
         }
-        self.come_up(now, id);
+        if p.phase == Phase::Connecting && !std::mem::replace(&mut p.early, true) {
+            self.dest_up(now, id);
+        }
     }
 
-    /// The peer has proved who it is. With a resumed session that is so from its first packet on
-    /// (its key is that of the session it could resume), so its early objects are taken.
+    /// Each end has taken the other. With a resumed session a server takes its client from the first packet on
+    /// (the client's key is that of the session it could resume), and with it the early objects.
     fn come_up(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == Phase::Connecting) else { return };
         let Some(key) = p.shown_key() else { return };

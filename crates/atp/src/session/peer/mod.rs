@@ -35,9 +35,9 @@ const ANSWERED_AT_ONCE: u32 = 2;
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// The handshake is under way.
+    /// The handshake is under way, or not confirmed.
     Connecting,
-    /// Both ends know each other.
+    /// Each end has taken the other.
     Up,
     /// Over; kept until late packets have died out.
     Over,
@@ -53,7 +53,7 @@ pub(super) struct Peer {
     came_from: SocketAddr,
     pub(super) key: Option<PublicKey>,
     pub(super) phase: Phase,
-    /// Whether objects may leave before the handshake is done (0-RTT).
+    /// Whether objects may leave before it is up: in 0-RTT packets, or while the handshake is not confirmed.
     pub(super) early: bool,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
@@ -306,6 +306,11 @@ impl Peer {
     /// Whether the link to it is in use, so that its estimator sees what the link carries.
     pub(super) fn is_used(&self) -> bool {
         !self.outbox.is_empty() || self.estimator.in_flight() > 0
+    }
+
+    /// Whether the peer's limits are known.
+    fn is_open(&self) -> bool {
+        self.phase == Phase::Up || self.phase == Phase::Connecting && self.early && !self.conn.is_handshaking()
     }
 
     /// Whether it has nothing to do for anybody.

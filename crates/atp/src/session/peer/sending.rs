@@ -91,7 +91,7 @@ impl Peer {
         let packets = (share.1 + HEAD_LEN as u64).checked_div(one).and_then(|full| usize::try_from(full).ok());
         let packets = packets.map_or(NonZeroUsize::MIN, |full| NonZeroUsize::MIN.saturating_add(full)).min(max);
         let stamp = self.ledger.stamp(now, Some(share), self.largest());
-        let is_last = self.phase == Phase::Up && self.outbox.is_written();
+        let is_last = self.is_open() && self.outbox.is_written();
         let is_alone = packets == NonZeroUsize::MIN;
         self.say(&if is_last && is_alone { Message::Last(stamp) } else { Message::Stamp(stamp) }, 0);
         Written { stamp, bytes: share.1, packets, needs_ping: is_last && !is_alone }
@@ -140,7 +140,7 @@ impl Peer {
         }
         self.report(now);
         // Before that the peer's limits are not known, and a probe would be lost.
-        while self.phase == Phase::Up
+        while self.is_open()
             && let Some(probe) = self.estimator.poll_probe(now)
         {
             self.probe(now, probe);
