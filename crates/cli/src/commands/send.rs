@@ -14,7 +14,7 @@ use remora_atp::session::{Identity, Refusal};
 use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings};
 use remora_host::clock;
 use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 use tokio::time::timeout;
 
@@ -284,13 +284,13 @@ async fn send_all(
         progress: progress.clone(),
         full: (!args.quiet).then(|| Arc::new(Once::new())),
     };
-    let (verdicts, files): (Vec<_>, Vec<_>) = sources.iter().map(|_| mpsc::channel(line::ANSWERS_MAX)).unzip();
+    let on_way = line::Addressees::default();
     let mut aside = JoinSet::new();
-    aside.spawn(line::answers(endpoint.clone(), verdicts));
+    aside.spawn(line::answers(endpoint.clone(), on_way.clone()));
     aside.spawn(line::weather(endpoint.clone(), lane.remote.id(), tell, progress.clone(), args.quiet));
     let mut under_way = JoinSet::new();
     let (mut worst, mut rank) = (0, usize::MAX);
-    for (number, (source, verdicts)) in (0..).zip(sources.into_iter().zip(files)) {
+    for (number, source) in (0..).zip(sources) {
         // A directory gets its time when nothing more comes into it.
         let next = std::mem::replace(&mut rank, source.rank());
         while (under_way.len() >= FILES_AT_ONCE || rank < next && !under_way.is_empty())
@@ -303,7 +303,7 @@ async fn send_all(
         } else {
             source.open().and_then(|f| f.metadata()).map_or(0, |m| m.len())
         });
-        let (lane, name) = (lane.clone(), source.name.clone());
+        let (lane, name, verdicts) = (lane.clone(), source.name.clone(), on_way.add(number));
         under_way.spawn(async move {
             let began = Instant::now();
             (name, shipment::ship(lane, source, number, verdicts).await, began.elapsed())

@@ -1,6 +1,7 @@
 //! What comes back over the connection: the receiver's answers, and how the link is.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_atp::session::PeerId;
@@ -16,16 +17,35 @@ use crate::parcel::{Answer, Verdict};
 const SILENCE: Duration = Duration::from_secs(3);
 /// Answers to a file that wait to be looked at. A receiver that makes room for other files sends several while the
 /// sender repeats its question: waits, missing, missing, waits, stored.
-pub(super) const ANSWERS_MAX: usize = 16;
+const ANSWERS_MAX: usize = 16;
+
+/// The files on their way, by number, and where answers about them go.
+#[derive(Clone, Default)]
+pub(super) struct Addressees(Arc<Mutex<BTreeMap<u32, mpsc::Sender<Verdict>>>>);
+
+impl Addressees {
+    /// Adds a file whose turn has come. Removes those that have ended.
+    pub(super) fn add(&self, file: u32) -> mpsc::Receiver<Verdict> {
+        let (tell, verdicts) = mpsc::channel(ANSWERS_MAX);
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|_, file| !file.is_closed());
+        files.insert(file, tell);
+        verdicts
+    }
+
+    fn give(&self, file: u32, verdict: Verdict) {
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A file that has ended, or whose receiver babbles, does not take it.
+        let _ = files.get(&file).map(|file| file.try_send(verdict));
+    }
+}
 
 /// Hands answers to the files they are about, until the endpoint is closed.
-pub(super) async fn answers(endpoint: AtpEndpoint, files: Vec<mpsc::Sender<Verdict>>) {
+pub(super) async fn answers(endpoint: AtpEndpoint, files: Addressees) {
     while let Ok(received) = endpoint.recv().await {
-        // Other objects are none of ours; a file that has ended, or whose receiver babbles, does
-        // not take them.
+        // Other objects are none of ours.
         let Ok(answer) = Answer::read(&received.object) else { continue };
-        let file = usize::try_from(answer.file).ok().and_then(|n| files.get(n));
-        let _ = file.map(|file| file.try_send(answer.verdict));
+        files.give(answer.file, answer.verdict);
     }
 }
 
