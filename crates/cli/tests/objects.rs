@@ -102,6 +102,22 @@ fn keys_made_after_the_start_are_closed_to_clients() {
 }
 
 #[test]
+fn key_in_the_earlier_place_is_closed_to_clients() {
+    let p = Place::new();
+    let config = p.here("home/.config");
+    fs::create_dir_all(config.join("remora")).unwrap();
+    for file in ["remora/atp.key", "remora/other"] {
+        fs::write(config.join(file), "text").unwrap();
+    }
+    let args = ["serve", "--listen", "127.0.0.1:0", "--export", "home=home", "--squash", "none", "--json"];
+    let mut command = p.command(&args);
+    command.env("HOME", p.here("home")).env_remove("XDG_CONFIG_HOME");
+    let daemon = Daemon::start(command);
+    p.run(&["cat", &daemon.url("/home/.config/remora/atp.key")]).expect(1, &["permission denied"]);
+    assert_eq!(p.ok(&["cat", &daemon.url("/home/.config/remora/other")]), "text");
+}
+
+#[test]
 fn keys_that_do_not_fit_are_refused_and_the_message_says_what_to_do() {
     let p = Place::new();
     let (_daemon, at, key) = serve(&p, 0, "127.0.0.1:0", &[]);

@@ -54,14 +54,27 @@ pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
 /// the other keys. One in the configuration directory, where earlier versions kept it, goes on being used.
 pub fn default_path() -> Result<PathBuf, KeyError> {
     let is_root = rustix::process::geteuid().is_root();
-    path_for(|name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute()), is_root)
+    path_for(environment, is_root)
 }
 
-/// The same, with this environment.
+/// Where earlier versions kept it, whether or not it is there.
+pub fn earlier_path() -> Option<PathBuf> {
+    earlier_path_for(environment)
+}
+
+fn environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute())
+}
+
+fn earlier_path_for(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    config.map(|dir| dir.join("remora/atp.key"))
+}
+
+/// The same as [`default_path`], with this environment.
 fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<PathBuf, KeyError> {
     let home = |below| set("HOME").map(|home| home.join(below));
-    let earlier = set("XDG_CONFIG_HOME").or_else(|| home(".config")).map(|dir| dir.join("remora/atp.key"));
-    if let Some(earlier) = earlier.filter(|path| is_there(path)) {
+    if let Some(earlier) = earlier_path_for(&set).filter(|path| is_there(path)) {
         return Ok(earlier);
     }
     let state = match set("XDG_STATE_HOME") {

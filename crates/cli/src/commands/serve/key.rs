@@ -41,7 +41,8 @@ pub(super) fn of(args: &Serve) -> Result<Keys> {
         // Without rights to make it the server starts nevertheless.
         let _ = state::make_private(dir);
     }
-    Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(usual).chain(args.atp_key.clone()).collect() })
+    let others = args.atp_key.clone().into_iter().chain(keys::earlier_path());
+    Ok(Keys { handles, closed: [dir].into_iter().chain(files).chain(usual).chain(others).collect() })
 }
 
 /// The state directory of who gives none.
