@@ -217,9 +217,11 @@ fn key_with_all_places_makes_room_for_another() {
             world.run_for(Duration::from_secs(3));
             assert_eq!((held(&mut world, 2), held(&mut world, 1)), (own, left), "gone: {is_gone}");
         }
-        let is_full = |e: &Event| matches!(e, Event::Down { why: Ending::Full, .. });
-        assert!(is_told(&world, 2, is_full), "the one too many");
-        assert!(is_told(&world, 1, is_full), "those that made room");
+        assert!(is_told(&world, 2, is_refused_a_place), "the one too many");
+        let ups = world.nodes[2].events.iter().filter(|(_, e)| matches!(e, Event::Up { .. })).count();
+        assert_eq!(ups, 2, "the refused connection never was up");
+        let makes_room = |e: &Event| matches!(e, Event::Down { why: Ending::Full, .. });
+        assert!(is_told(&world, 1, makes_room), "those that made room");
         assert_eq!(world.with(0, |e, _| e.usage().peers), 4);
     }
 }
