@@ -226,6 +226,27 @@ fn key_with_all_places_makes_room_for_another() {
     }
 }
 
+/// Where anyone is let in, keys are free: hosts share the places.
+#[test]
+fn host_with_all_places_makes_room_for_another() {
+    let mut world = World::new(39);
+    let link = Link::new(1_000_000, 20 * MS);
+    world.add(Config { peers: 4, idle: Duration::from_secs(86_400), ..server() }, link.clone());
+    world.add(config(), link.clone());
+    world.add(config(), link);
+    for _ in 0..4 {
+        world.connect(1, 0);
+    }
+    world.run_for(Duration::from_secs(2));
+    for (own, left) in [(1, 3), (2, 2), (2, 2)] {
+        world.connect(2, 0);
+        world.run_for(Duration::from_secs(3));
+        assert_eq!((held(&mut world, 2), held(&mut world, 1)), (own, left));
+    }
+    assert!(is_told(&world, 2, is_refused_a_place), "the one too many");
+    assert!(is_told(&world, 1, |e| matches!(e, Event::Down { why: Ending::Full, .. })), "those that made room");
+}
+
 /// A client that was killed and is back does not wait until its earlier connection is given up.
 #[test]
 fn silent_connection_makes_room_for_its_own_key() {

@@ -3,7 +3,8 @@
 //! Whoever answers at its address may begin handshakes without end, and a place that is held for an
 //! honest client through an outage can be held by anybody. So when places are short those give way
 //! that one host has several of, and no host has more than its share where there are many. Of an
-//! IPv6 network of 64 bits all addresses are one host's, for it may be.
+//! IPv6 network of 64 bits all addresses are one host's, for it may be. When strangers hold all places, their hosts
+//! share them equally.
 //!
 //! Where guests are listed, places are shared by key, however many connections an owner opens. The key is known only
 //! when the handshake is done, so some handshakes more than there are places may be under way.
@@ -45,7 +46,27 @@ impl Endpoint {
             let found = half_open.map(|id| (id, Ending::Closed)).or_else(silent);
             return found.is_some_and(|(id, why)| self.give_up(now, id, why));
         }
-        self.peers.len() < self.config.peers || self.make_room(now) || self.has_anteroom()
+        self.peers.len() < self.config.peers
+            || self.make_room(now)
+            || self.has_anteroom()
+            || self.take_from_larger(now, host)
+    }
+
+    /// Evicts the least recently heard connection of the host with the most, if that host has at least two more than
+    /// `host`; whether there was one. Only where anyone is let in: otherwise keys share the places.
+    fn take_from_larger(&mut self, now: Time, host: IpAddr) -> bool {
+        if !matches!(self.config.guests, Guests::Anyone) {
+            return false;
+        }
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        self.guests().for_each(|p| *counts.entry(p.host()).or_default() += 1);
+        let own = counts.get(&host).copied().unwrap_or_default();
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
+        let evicted = most.and_then(|(most, _)| {
+            let of_host = self.guests().filter(|p| p.host() == most);
+            of_host.min_by_key(|p| p.heard_at()).map(|p| p.id)
+        });
+        evicted.is_some_and(|id| self.give_up(now, id, Ending::Full))
     }
 
     /// Whether one more handshake may be under way although all places are taken.
