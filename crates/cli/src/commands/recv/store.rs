@@ -26,7 +26,8 @@ use crate::units::human;
 
 /// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
 pub(super) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
-/// An unfinished file silent for this long makes room for a file of a sender that has fewer.
+/// An unfinished file silent for this long makes room for a file of a sender that has fewer; one of a stranger makes
+/// room at once for a file of another host that has fewer, because a byte now and then costs a stranger nothing.
 const SILENT: Duration = Duration::from_secs(10);
 /// And after so long for any.
 const STALE: Duration = Duration::from_secs(600);
@@ -361,9 +362,11 @@ impl Store {
         let held = Census::of(self.unfinished.values().map(|u| u.from).chain(aside));
         let Some(shortage) = held.shortage(PLACES, from) else { return Ok(None) };
         let now = Instant::now();
-        let due = |u: &Unfinished| match u.session.has_ended() {
-            true => now,
-            false => u.touched + if held.outweighs(u.from, from) { SILENT } else { STALE },
+        let due = |u: &Unfinished| match held.outweighs(u.from, from) {
+            _ if u.session.has_ended() => now,
+            true if u.from.host != from.host => now,
+            true => u.touched + SILENT,
+            false => u.touched + STALE,
         };
         let candidates = || self.unfinished.iter().filter(|(_, u)| shortage.is_met_by(u.from, from));
         let silent = candidates().filter(|(_, u)| due(u) <= now);

@@ -231,6 +231,22 @@ fn a_host_of_many_keys_leaves_places_for_others() {
 }
 
 #[test]
+fn strangers_with_all_places_make_room_for_another_host() {
+    let mut case = Case::new(false, 1 << 20);
+    let strangers = (1..=4u8).flat_map(|host| (0..64u8).map(move |n| stranger(64 * (host - 1) + n, host)));
+    assert_eq!(strangers.filter(|from| case.asks(*from, "f")).count(), PLACES.all);
+    // They are busy, and an honest sender in an outage is not.
+    let honest = stranger(7, 9);
+    assert!(case.asks(honest, "a"));
+    let touched = case.store.unfinished.values_mut();
+    touched.for_each(|u| u.touched = Instant::now() - if u.from == honest { SILENT } else { Duration::ZERO });
+    let more = (0..100).filter(|n| case.asks(stranger(*n, 10), "g")).count();
+    assert_eq!(more, (PLACES.all - 1) / 5, "an equal share");
+    assert!(case.store.unfinished.contains_key(&(honest.key, "a".into())));
+    assert_eq!(case.store.unfinished.len(), PLACES.all);
+}
+
+#[test]
 fn file_of_an_ended_session_makes_room_at_once() {
     let mut case = Case::new(false, 1 << 20);
     (0..PLACES.of_key).for_each(|n| assert!(case.asks(guest(1), &format!("f{n}"))));
