@@ -1,54 +1,61 @@
-//! Files that are made once for a verifier (RFC 1813, section 3.3.8).
+//! Exclusive CREATE (RFC 1813, section 3.3.8).
 //!
-//! The verifier is kept in the file's times, which are there before the name is: a server that dies in between has
-//! made nothing. Else whoever asks again would be told that the file is there, and not that it is its own.
+//! The verifier is stored in the file's times. They are set before the file gets its name, so a server that crashes in
+//! between has created nothing, and a retransmitted request never finds its own file without the verifier.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use remora_wire::nfs3::{Attr, SetAttr};
-use rustix::fs::{Mode, OFlags, Timestamps, futimens, openat};
+use remora_wire::nfs3::SetAttr;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timestamps, futimens, linkat, openat};
 use rustix::io::Errno;
 
 use super::LocalDisk;
 use super::files::timespec;
 use super::resolve::Folder;
-use super::stock::link;
-use crate::Cred;
+
+/// Creates the regular file `name`, open for writing. Fails with EEXIST if the name exists.
+pub(super) fn make_file(dir: &Folder, name: &[u8], mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&dir.fd, name, flags, mode)
+}
 
 impl LocalDisk {
-    /// A new file `name` in `dir`, which looks like `attr`, for `cred`, as whom this thread acts. It has the times of
-    /// `wish` from the beginning, where the file system knows files without a name.
-    pub(super) fn make_marked(
-        &self,
-        cred: &Cred,
-        (dir, attr): (&Folder, &Attr),
-        name: &[u8],
-        (mode, wish): (Mode, &SetAttr),
-    ) -> rustix::io::Result<OwnedFd> {
-        // The ordinary way has the last word.
-        self.mark_and_name(dir, name, mode, wish).unwrap_or_else(|| self.make_file(cred, (dir, attr), name, mode))
-    }
-
-    /// `None`: it does not go that way.
-    fn mark_and_name(
+    /// Creates the regular file `name` with the times of `wish`, which hold the verifier. Without O_TMPFILE the times
+    /// follow the name.
+    pub(super) fn make_exclusive(
         &self,
         dir: &Folder,
         name: &[u8],
         mode: Mode,
         wish: &SetAttr,
-    ) -> Option<rustix::io::Result<OwnedFd>> {
-        if self.hands_down_acl(dir) {
-            return None;
+    ) -> rustix::io::Result<OwnedFd> {
+        // O_TMPFILE ignores a default ACL.
+        let unnamed = if self.hands_down_acl(dir) { None } else { make_unnamed(dir, mode, wish) };
+        match unnamed.map(|file| (link(&file, dir, name), file)) {
+            Some((Ok(()), file)) => Ok(file),
+            Some((Err(Errno::EXIST), _)) => Err(Errno::EXIST),
+            _ => make_file(dir, name, mode),
         }
-        self.disk.release_number();
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(&dir.fd, c".", flags, mode).ok()?;
-        let times = Timestamps { last_access: timespec(wish.atime), last_modification: timespec(wish.mtime) };
-        futimens(&file, &times).ok()?;
-        match link(&file, dir, name) {
-            Ok(()) => Some(Ok(file)),
-            Err(Errno::EXIST) => Some(Err(Errno::EXIST)),
-            Err(_) => None,
+    }
+}
+
+/// A file without a name and with the times of `wish`; `None` if the file system has no such files.
+fn make_unnamed(dir: &Folder, mode: Mode, wish: &SetAttr) -> Option<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(&dir.fd, c".", flags, mode).ok()?;
+    let times = Timestamps { last_access: timespec(wish.atime), last_modification: timespec(wish.mtime) };
+    futimens(&file, &times).ok()?;
+    Some(file)
+}
+
+/// Gives an open file its first name.
+fn link(file: &OwnedFd, dir: &Folder, name: &[u8]) -> rustix::io::Result<()> {
+    match linkat(file, c"", &dir.fd, name, AtFlags::EMPTY_PATH) {
+        // Without CAP_DAC_READ_SEARCH only the path in /proc works.
+        Err(Errno::NOENT) => {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, path, &dir.fd, name, AtFlags::SYMLINK_FOLLOW)
         }
+        done => done,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::fs::fstatfs;
 
-use super::graveyard::{REST, Ways};
+use super::graveyard::REST;
 
 /// What the disk is, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +28,8 @@ pub(super) struct Kind {
     /// Whether this machine's kernel decides about files by mode bits and POSIX ACL: local file systems. What is not
     /// known for that counts as decided elsewhere, as on network file systems.
     pub(super) modes_decide: bool,
-    /// How it does with inode numbers.
-    pub(super) ways: Ways,
+    /// How much coarser than the kernel's clock tick it keeps birth times (range: up to [`REST`]).
+    pub(super) birth_grain: Duration,
 }
 
 impl Kind {
@@ -43,7 +43,6 @@ impl Kind {
         const NFS: i64 = 0x6969;
         const CIFS: i64 = 0xff53_4d42;
         const SMB2: i64 = 0xfe53_4d42;
-        let exact = Ways { grain: Duration::ZERO, shuns: false };
         let unknown = Kind {
             has_journal: false,
             syncs_all: true,
@@ -51,14 +50,14 @@ impl Kind {
             hides_open: false,
             lists_anew: false,
             modes_decide: false,
-            ways: Ways { grain: REST, shuns: false },
+            birth_grain: REST,
         };
         let local = Kind { modes_decide: true, ..unknown };
         match fstatfs(root).map(|s| s.f_type) {
-            Ok(XFS) => Kind { has_journal: true, acl_apart: true, ways: exact, ..local },
+            Ok(XFS) => Kind { has_journal: true, acl_apart: true, birth_grain: Duration::ZERO, ..local },
             Ok(EXT) => {
                 let has_journal = ext_journal(device >> 32, device & 0xffff_ffff).is_some();
-                Kind { has_journal, ways: Ways { shuns: !has_journal, ..exact }, ..local }
+                Kind { has_journal, birth_grain: Duration::ZERO, ..local }
             }
             Ok(FUSE) => Kind { syncs_all: false, hides_open: true, lists_anew: true, ..unknown },
             Ok(ECRYPTFS | NINE_P) => Kind { syncs_all: false, ..unknown },

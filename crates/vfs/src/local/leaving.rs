@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use remora_wire::nfs3::{Attr, FileType};
+use remora_wire::nfs3::FileType;
 use rustix::io::Errno;
 
 use super::ids::Key;
@@ -42,8 +42,7 @@ impl Drop for Unsaved {
 /// An object that is to lose a name.
 pub(super) struct Leaving {
     key: Key,
-    /// What it looked like before.
-    attr: Attr,
+    kind: FileType,
     /// Open to name it, unless it must not be.
     fd: Option<Arc<OwnedFd>>,
     /// What could not be saved of it.
@@ -53,7 +52,7 @@ pub(super) struct Leaving {
 impl Leaving {
     /// What is known of it stays open.
     pub(super) fn open(object: Object) -> Leaving {
-        Leaving { key: object.key, attr: object.attr, fd: Some(object.fd), unsaved: None }
+        Leaving { key: object.key, kind: object.attr.kind, fd: Some(object.fd), unsaved: None }
     }
 
     /// Whether it has no name any more.
@@ -61,7 +60,7 @@ impl Leaving {
         match &self.fd {
             Some(fd) => stat::links(fd) == Ok(0),
             // How many names a file had may be from before it was locked, told by a cache, or made up, as by sshfs.
-            None => self.attr.kind == FileType::Directory,
+            None => self.kind == FileType::Directory,
         }
     }
 }
@@ -76,7 +75,6 @@ impl Disk {
 
     /// Closes what somebody else removed; whether there was any that may give back room.
     pub(super) fn close_removed(&self) -> bool {
-        self.stock.close_removed();
         self.listings.iter().for_each(Listings::close_removed);
         self.dirs.close_removed() | self.files.close_removed()
     }
@@ -98,7 +96,7 @@ impl LocalDisk {
         drop(fd);
         self.disk.files.close(key);
         self.disk.dirs.close(key);
-        Leaving { key, attr, fd: None, unsaved }
+        Leaving { key, kind: attr.kind, fd: None, unsaved }
     }
 
     /// Flushes a file that is about to lose a name, and may be gone then.
@@ -126,21 +124,18 @@ impl LocalDisk {
             }
             return;
         }
-        let Leaving { key, attr, fd, .. } = leaving;
+        let Leaving { key, fd, .. } = leaving;
         self.table().removed(key);
         self.disk.files.gone(key);
         self.disk.dirs.close(key);
-        if attr.kind == FileType::Directory {
-            self.disk.stock.remove(key);
-        }
         if let Some(fd) = fd {
-            self.bury(key, fd, &attr);
+            self.bury(key, fd);
         }
     }
 
     /// Takes leave of an object that has lost its last name.
-    pub(super) fn bury(&self, key: Key, fd: Arc<OwnedFd>, attr: &Attr) {
-        self.disk.with_graveyard(|yard| yard.bury(key, fd, attr));
+    pub(super) fn bury(&self, key: Key, fd: Arc<OwnedFd>) {
+        self.disk.with_graveyard(|yard| yard.bury(key, fd));
     }
 }
 

@@ -62,8 +62,6 @@ mod search;
 #[expect(clippy::disallowed_types, reason = "of what an unprivileged test can have only sockets take long to close")]
 mod slow_close;
 mod stat;
-#[expect(clippy::disallowed_methods, reason = "how fast files are asked for, and made, is real time")]
-mod stock;
 mod stripes;
 mod sync;
 mod syscalls;
@@ -104,7 +102,6 @@ use layers::Layers;
 use listings::Listings;
 use numbers::Numbers;
 use resolve::Object;
-use stock::Stock;
 use stripes::Stripes;
 use sync::Later;
 use table::Table;
@@ -212,7 +209,6 @@ struct Disk {
     /// Where cookies are places in a list that is made at each opening.
     listings: Option<Listings>,
     graveyard: Mutex<Graveyard>,
-    stock: Stock,
     stripes: Stripes,
     /// By descriptor: see [`sync`].
     flushes: Stripes,
@@ -284,8 +280,7 @@ impl LocalDisk {
             dirs: Dirs::new(options.dirs_max.min(dirs_share), options.trust_for),
             listings: lists_anew
                 .then(|| Listings::new(LISTINGS_MAX.min(share / 64), u64::from_be_bytes(options.verifier))),
-            graveyard: Mutex::new(Graveyard::new(open_max, share, kind.ways)),
-            stock: Stock::default(),
+            graveyard: Mutex::new(Graveyard::new(share, kind.birth_grain)),
             stripes: Stripes::new(),
             flushes: Stripes::new(),
             modes: Stripes::new(),
@@ -332,7 +327,7 @@ impl LocalDisk {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
         let outlive = || self.disk.with_graveyard(Graveyard::outlive);
-        if full && (self.disk.stock.clear() | self.disk.close_removed() | outlive()) { work() } else { done }
+        if full && (self.disk.close_removed() | outlive()) { work() } else { done }
     }
 }
 
@@ -345,18 +340,6 @@ impl Disk {
         drop(graveyard);
         drop(gone);
         done
-    }
-
-    /// Lets go of a number for an object that is about to be made.
-    fn release_number(&self) {
-        drop(self.with_graveyard(Graveyard::release_one));
-    }
-
-    /// Closes what never had a name, but not its number yet.
-    fn keep_number(&self, file: OwnedFd) {
-        if let Ok(stat) = stat::of(&file) {
-            self.with_graveyard(|yard| yard.keep_number(stat.key, file));
-        }
     }
 }
 
@@ -412,11 +395,7 @@ impl Vfs for LocalDisk {
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
         let _lasting = lasting();
-        let made = self.do_create(cred, dir, name, how);
-        if self.disk.kind.ways.shuns {
-            Stock::start_if_wanted(&self.disk);
-        }
-        made
+        self.do_create(cred, dir, name, how)
     }
 
     fn mkdir(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
@@ -475,11 +454,8 @@ impl Vfs for LocalDisk {
         if !self.disk.kind.hides_open {
             self.disk.close_removed();
         }
-        self.disk.with_graveyard(Graveyard::clear_out);
+        self.disk.with_graveyard(Graveyard::clear);
         let s = fstatvfs(&self.disk.root).nfs()?;
-        // Those will be whoever's makes a file next.
-        let ahead = self.disk.stock.len() as u64;
-        let spare = |free| inodes_free(s.f_files, free, ahead);
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
             attr: None,
@@ -487,8 +463,8 @@ impl Vfs for LocalDisk {
             free: bytes(s.f_bfree),
             avail: bytes(s.f_bavail),
             files: s.f_files,
-            files_free: spare(s.f_ffree),
-            files_avail: spare(s.f_favail),
+            files_free: s.f_ffree,
+            files_avail: s.f_favail,
             invar_secs: 0,
         })
     }
@@ -504,21 +480,5 @@ impl Vfs for LocalDisk {
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
         let _lasting = lasting();
         self.do_commit(cred, id)
-    }
-}
-
-/// Free inodes, with those that were made ahead. A file system that counts none (btrfs, ramfs, many a FUSE one) has 0 in
-/// all, which tells clients that the figure means nothing.
-fn inodes_free(all: u64, free: u64, ahead: u64) -> u64 {
-    if all == 0 { free } else { free.saturating_add(ahead) }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn inodes_that_nobody_counts_are_not_added_to() {
-        assert_eq!(super::inodes_free(0, 0, 8), 0);
-        assert_eq!(super::inodes_free(100, 3, 8), 11);
-        assert_eq!(super::inodes_free(100, u64::MAX, 8), u64::MAX);
     }
 }

@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::acting;
 use super::errno::OrStatus;
+use super::exclusive::make_file;
 use super::files::wcc;
 use super::graveyard::REST;
 use super::leaving::Leaving;
@@ -100,9 +101,9 @@ impl LocalDisk {
             CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
         };
         for _ in 0..TRIES {
-            let make = |dir: &Folder, before: &Attr, mode| match how {
-                CreateHow::Exclusive(_) => self.make_marked(cred, (dir, before), name, (mode, &wish)).map(Some),
-                _ => self.make_file(cred, (dir, before), name, mode).map(Some),
+            let make = |dir: &Folder, mode| match how {
+                CreateHow::Exclusive(_) => self.make_exclusive(dir, name, mode, &wish).map(Some),
+                _ => make_file(dir, name, mode).map(Some),
             };
             match self.make(cred, dir, name, &wish, make) {
                 Err(Status::Exist) => {}
@@ -203,8 +204,7 @@ impl LocalDisk {
         names::new_name(name)?;
         attrs::check(attr)?;
         let wish = attrs::for_new(self.disk.identity.acting(cred), attr, default_mode);
-        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, _, mode| {
-            self.disk.release_number();
+        self.make(cred, dir, name, &SetAttr { size: None, ..wish }, |dir, mode| {
             make(dir.fd.as_fd(), mode).map(|()| None)
         })
     }
@@ -217,7 +217,7 @@ impl LocalDisk {
         dir: &FileId,
         name: &[u8],
         wish: &SetAttr,
-        make: impl Fn(&Folder, &Attr, Mode) -> rustix::io::Result<Option<OwnedFd>>,
+        make: impl Fn(&Folder, Mode) -> rustix::io::Result<Option<OwnedFd>>,
     ) -> Result<Made> {
         let dir = self.folder(dir)?;
         let (child, wcc, at_once) = {
@@ -226,7 +226,7 @@ impl LocalDisk {
             let opened = {
                 let _as_caller = self.disk.identity.assume(cred)?;
                 // What was removed may hold the last inodes.
-                self.with_room(|| make(&dir, &before, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())
+                self.with_room(|| make(&dir, Mode::from_raw_mode(wish.mode.unwrap_or(0))).nfs())
             };
             let opened = self.or_stale(&dir, opened)?;
             let child = match opened {

@@ -378,7 +378,6 @@ mod tests {
     use rustix::io::Errno;
 
     use super::super::flush_failure::{ACL, disk, me};
-    use super::super::graveyard::Ways;
     use super::super::{LocalDisk, Options, identity, ids};
     use super::{DiskFlush, EVERYTHING, Kind};
     use crate::{FileId, Flush, Ledger, NodeKind, Vfs};
@@ -468,7 +467,7 @@ mod tests {
             syncs_all: true,
             acl_apart: false,
             hides_open: false,
-            ways: Ways { grain: Duration::ZERO, shuns: false },
+            birth_grain: Duration::ZERO,
             lists_anew: false,
             modes_decide: true,
         };
@@ -484,7 +483,6 @@ mod tests {
 
     #[test]
     fn an_acl_that_is_handed_down_behind_the_making_is_a_second_step() {
-        let ways = Ways { grain: Duration::ZERO, shuns: false };
         for acl_apart in [false, true] {
             let top = tempfile::tempdir().unwrap();
             let kind = Kind {
@@ -494,7 +492,7 @@ mod tests {
                 hides_open: false,
                 lists_anew: false,
                 modes_decide: true,
-                ways,
+                birth_grain: Duration::ZERO,
             };
             let disk = LocalDisk::open_as(top.path(), Options::new([1; 8]), |_, _| kind).unwrap();
             let ledger = Arc::<Ledger>::default();
