@@ -5,10 +5,10 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 use remora_wire::nfs3::{ACCESS_DELETE, ACCESS_EXTEND, ACCESS_MODIFY, FileType};
-use rustix::fs::{StatVfsMountFlags, fstatvfs};
+use rustix::fs::{StatVfsMountFlags, fstatvfs, getxattr};
 
+use super::LocalDisk;
 use super::resolve::Object;
-use super::{LocalDisk, acl};
 use crate::perm::{self, R, W, X};
 use crate::{Cred, FileId, Result};
 
@@ -43,16 +43,22 @@ impl LocalDisk {
         Ok(if runs_elsewhere { has | self.granted_on_disk(acting, object) & X } else { has })
     }
 
-    /// What mode and ACL say, for where the kernel cannot be asked. They give nothing where something else may decide,
-    /// such as a network file system's server.
+    /// The permissions that the mode grants, for where the kernel cannot check them. Grants nothing where an ACL or
+    /// another machine may decide.
     fn granted_on_disk(&self, acting: &Cred, object: &Object) -> u32 {
         let modes_decide = self.disk.kind.modes_decide || !self.disk.identity.honours();
-        if modes_decide { acl::granted(acting, object) } else { 0 }
+        if modes_decide && !has_acl(object) { perm::granted(acting, &object.attr) } else { 0 }
     }
 
     fn is_noexec(&self) -> bool {
         fstatvfs(&self.disk.root).is_ok_and(|s| s.f_flag.contains(StatVfsMountFlags::NOEXEC))
     }
+}
+
+/// Whether an access ACL limits the mode. If that cannot be read, it does.
+fn has_acl(object: &Object) -> bool {
+    let length = getxattr(object.proc_path(), c"system.posix_acl_access", &mut [0u8; 0]);
+    !matches!(length, Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use remora_wire::nfs3::{Attr, FileType, Stable, Status};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -11,8 +12,8 @@ use rustix::io::Errno;
 use super::acting;
 use super::ids::{self, Key};
 use super::looking::{self, Open};
+use super::lru_cache::lru_cache;
 use super::owed::Owed;
-use super::recent::Recent;
 use super::resolve::Object;
 use super::{LocalDisk, errno, stat};
 use crate::{Cred, FileId, Result, perm};
@@ -62,7 +63,7 @@ impl Data {
 /// taken the caller's permission away. Where callers differ a change of mode or owner closes it.
 /// What owes a flush stays open beside, whatever becomes of it here.
 pub(super) struct OpenFiles {
-    kept: Mutex<Recent<(Key, For), Data>>,
+    kept: Mutex<LruCache<(Key, For), Data>>,
     /// Files that must not be closed yet.
     pub(super) owed: Owed,
     trust_for: Duration,
@@ -72,7 +73,7 @@ impl OpenFiles {
     /// Holds at most `limit` files open, and as many as `owing` that owe a flush, and goes the way to them again after
     /// `trust_for`.
     pub(super) fn new(limit: usize, owing: usize, trust_for: Duration) -> OpenFiles {
-        OpenFiles { kept: Mutex::new(Recent::new(limit)), owed: Owed::new(owing), trust_for }
+        OpenFiles { kept: Mutex::new(lru_cache(limit)), owed: Owed::new(owing), trust_for }
     }
 
     fn is_trusted(&self, data: &Data) -> bool {
@@ -174,23 +175,21 @@ impl OpenFiles {
 /// The open files, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
 /// large file that was removed may take seconds.
 struct Locked<'a> {
-    kept: MutexGuard<'a, Recent<(Key, For), Data>>,
+    kept: MutexGuard<'a, LruCache<(Key, For), Data>>,
     leaving: Vec<Data>,
 }
 
 impl Locked<'_> {
     fn get(&mut self, file: (Key, For)) -> Option<&mut Data> {
-        let (data, forgotten) = self.kept.get_and_forget(&file);
-        self.leaving.extend(forgotten.into_values());
-        data
+        self.kept.get_mut(&file)
     }
 
     fn insert(&mut self, file: (Key, For), data: Data) {
-        self.leaving.extend(self.kept.insert(file, data).into_values());
+        self.leaving.extend(self.kept.push(file, data).map(|(_, left)| left));
     }
 
     fn remove(&mut self, file: (Key, For)) {
-        self.leaving.extend(self.kept.remove(&file));
+        self.leaving.extend(self.kept.pop(&file));
     }
 
     /// Those that are `wanted`.
@@ -201,8 +200,11 @@ impl Locked<'_> {
 
     /// Has those of `open` leave that are still open, and that `which` says so of; whether there were any.
     fn remove_all(&mut self, open: &[Open<(Key, For)>], which: impl Fn(&Data) -> bool) -> bool {
-        let removed = open.iter().filter_map(|o| self.kept.remove_if(&o.key, |data| o.is(&data.fd) && which(data)));
-        self.leaving.extend(removed);
+        for file in open {
+            if self.kept.peek(&file.key).is_some_and(|data| file.is(&data.fd) && which(data)) {
+                self.remove(file.key);
+            }
+        }
         !self.leaving.is_empty()
     }
 }

@@ -8,9 +8,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+
 use super::ids::Key;
 use super::looking::{self, Open};
-use super::recent::Recent;
+use super::lru_cache::lru_cache;
 use super::stat;
 
 /// An open directory.
@@ -37,7 +39,7 @@ struct Kept {
 
 /// See the module.
 pub(super) struct Dirs {
-    kept: Mutex<Recent<Key, Kept>>,
+    kept: Mutex<LruCache<Key, Kept>>,
     trust_for: Duration,
 }
 
@@ -45,7 +47,7 @@ impl Dirs {
     /// Keeps at most `limit` directories open, with one or two descriptors each, and goes the
     /// way to them again after `trust_for`.
     pub(super) fn new(limit: usize, trust_for: Duration) -> Dirs {
-        Dirs { kept: Mutex::new(Recent::new(limit)), trust_for }
+        Dirs { kept: Mutex::new(lru_cache(limit)), trust_for }
     }
 
     /// The directory, if the way to it has been gone of late.
@@ -100,26 +102,26 @@ impl Dirs {
 /// The directories, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
 /// large directory that was removed takes its time.
 struct Locked<'a> {
-    kept: MutexGuard<'a, Recent<Key, Kept>>,
+    kept: MutexGuard<'a, LruCache<Key, Kept>>,
     leaving: Vec<Kept>,
 }
 
 impl Locked<'_> {
     fn get(&mut self, key: Key) -> Option<&mut Kept> {
-        let (kept, forgotten) = self.kept.get_and_forget(&key);
-        self.leaving.extend(forgotten.into_values());
-        kept
+        self.kept.get_mut(&key)
     }
 
     fn insert(&mut self, key: Key, kept: Kept) {
-        self.leaving.extend(self.kept.insert(key, kept).into_values());
+        self.leaving.extend(self.kept.push(key, kept).map(|(_, left)| left));
     }
 
     fn remove(&mut self, key: Key) {
-        self.leaving.extend(self.kept.remove(&key));
+        self.leaving.extend(self.kept.pop(&key));
     }
 
     fn remove_if(&mut self, key: Key, which: impl FnOnce(&Kept) -> bool) {
-        self.leaving.extend(self.kept.remove_if(&key, which));
+        if self.kept.peek(&key).is_some_and(which) {
+            self.remove(key);
+        }
     }
 }

@@ -13,17 +13,12 @@ use rustix::fs::{IFlags, Mode, OFlags, fstatfs, fstatvfs, ioctl_getflags, ioctl_
 use rustix::io::Errno;
 
 use super::errno::OrStatus;
-use super::listing;
 use super::resolve::Folder;
 use super::{LocalDisk, stat};
 use crate::{Features, FileId, Result, names};
 
 /// Flag of a directory in which names are case-insensitive (`FS_CASEFOLD_FL` in `linux/fs.h`).
 const CASEFOLD: IFlags = IFlags::from_bits_retain(0x4000_0000);
-/// Entries of a directory that are looked at to find a name with letters.
-const NAMES_MAX: usize = 256;
-/// Of those, how many names are looked for in the other case.
-const TRIES: usize = 8;
 /// Longest name where names have eight letters and three (`FAT_NAME_LEN` and a dot in `msdos_fs.h`).
 const SHORT_NAMES: u64 = 12;
 
@@ -38,8 +33,6 @@ enum Case {
     Insensitive,
     /// As each directory's flag says.
     ByDirectory,
-    /// As the directory shows; where it shows nothing, one or not.
-    Shown { or_insensitive: bool },
 }
 
 /// To what accuracy times are kept, in nanoseconds.
@@ -67,7 +60,7 @@ pub(super) struct Conventions {
 /// Of what is not in the table. The number of links is ext4's, the smallest of the usual file systems; others answer
 /// MLINK later.
 const UNKNOWN: Conventions = Conventions {
-    case: Case::Shown { or_insensitive: false },
+    case: Case::Sensitive,
     preserves: true,
     grain: Grain::Shown,
     links_max: 65_000,
@@ -90,8 +83,8 @@ fn by_type(f_type: u64, name_max: u64, has_births: bool) -> Conventions {
         0xef53 => {
             Conventions { case: Case::ByDirectory, grain: Grain::Is(if has_births { 1 } else { SECOND }), ..NATIVE }
         }
-        // XFS: XFS_MAXLINK; mkfs.xfs -n version=ci folds ASCII.
-        0x5846_5342 => Conventions { case: UNKNOWN.case, links_max: i32::MAX as u32, ..NATIVE },
+        // XFS: XFS_MAXLINK.
+        0x5846_5342 => Conventions { links_max: i32::MAX as u32, ..NATIVE },
         // btrfs: BTRFS_LINK_MAX.
         0x9123_683e => Conventions { links_max: 65_535, ..NATIVE },
         // tmpfs (casefold since Linux 6.13), ramfs.
@@ -103,17 +96,13 @@ fn by_type(f_type: u64, name_max: u64, has_births: bool) -> Conventions {
         0x4d44 => Conventions { preserves: name_max > SHORT_NAMES, grain: Grain::Is(2 * SECOND), ..WITHOUT_LINKS },
         // exFAT: 10 ms.
         0x2011_bab0 => Conventions { grain: Grain::Is(SECOND / 100), ..WITHOUT_LINKS },
-        // NTFS, by both of its drivers: units of 100 ns; NTFS_LINK_MAX; the mount option nocase.
-        0x7366_746e | 0x5346_544e => {
-            Conventions { case: UNKNOWN.case, grain: Grain::Is(100), links_max: 1024, ..NATIVE }
-        }
+        // NTFS, by both of its drivers: units of 100 ns; NTFS_LINK_MAX.
+        0x7366_746e | 0x5346_544e => Conventions { grain: Grain::Is(100), links_max: 1024, ..NATIVE },
         // HFS, HFS+: seconds; HFSX is case-sensitive.
         0x4244 => Conventions { grain: Grain::Is(SECOND), ..WITHOUT_LINKS },
-        0x482b => Conventions { case: Case::Shown { or_insensitive: true }, grain: Grain::Is(SECOND), ..NATIVE },
+        0x482b => Conventions { case: Case::Insensitive, grain: Grain::Is(SECOND), ..NATIVE },
         // APFS, and SMB in its three versions: most fold.
-        0x4253_584e | 0x517b | 0xff53_4d42 | 0xfe53_4d42 => {
-            Conventions { case: Case::Shown { or_insensitive: true }, ..UNKNOWN }
-        }
+        0x4253_584e | 0x517b | 0xff53_4d42 | 0xfe53_4d42 => Conventions { case: Case::Insensitive, ..UNKNOWN },
         // NFS, FUSE, 9p, overlayfs and others: as what is behind them.
         _ => UNKNOWN,
     }
@@ -150,7 +139,6 @@ impl Conventions {
             Case::Sensitive => false,
             Case::Insensitive => true,
             Case::ByDirectory => is_flagged().unwrap_or(false),
-            Case::Shown { or_insensitive } => shown_case(dir).unwrap_or(or_insensitive),
         }
     }
 }
@@ -173,38 +161,6 @@ fn may_fold(root: impl AsFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let Ok(file) = openat(root, ".", flags, Mode::RUSR | Mode::WUSR) else { return true };
     !matches!(ioctl_setflags(file, CASEFOLD), Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL))
-}
-
-/// Whether a name of `dir` is found in the other case, too; `None` if no name tells.
-fn shown_case(dir: &Folder) -> Option<bool> {
-    let (mut seen, mut left) = (Vec::new(), NAMES_MAX);
-    let open = dir.open_unnoticed().ok()?;
-    listing::scan(&open, 0, |entry| {
-        seen.push(entry.file_name().to_bytes().to_vec());
-        left -= 1;
-        Ok(left > 0)
-    })
-    .ok()?;
-    let lettered = seen.iter().filter(|name| name.iter().any(u8::is_ascii_alphabetic)).take(TRIES);
-    lettered.filter_map(|name| is_folded(dir, name, &seen)).next()
-}
-
-/// Whether `name`, one of those `seen`, is found in the other case.
-fn is_folded(dir: &Folder, name: &[u8], seen: &[Vec<u8>]) -> Option<bool> {
-    let other: Vec<u8> = name.iter().map(|b| if b.is_ascii_alphabetic() { b ^ 0x20 } else { *b }).collect();
-    if seen.contains(&other) {
-        return Some(false);
-    }
-    let here = stat::at(&dir.fd, name).ok()?;
-    // It may have both names.
-    if here.attr.kind != FileType::Directory && here.attr.nlink > 1 {
-        return None;
-    }
-    match stat::at(&dir.fd, &other) {
-        Ok(there) => Some(there.key == here.key && there.attr.fsid == here.attr.fsid),
-        Err(Errno::NOENT) => Some(false),
-        Err(_) => None,
-    }
 }
 
 /// How long a name may be on a disk of which the kernel tells so much.
@@ -280,22 +236,5 @@ mod tests {
         );
         assert_eq!(by_type(0x6573_5546, 255, true), UNKNOWN);
         assert!(!by_type(0, 255, true).homogeneous, "nothing is promised of what is not known");
-    }
-
-    #[test]
-    fn names_show_whether_their_directory_folds() {
-        let dir = tempfile::tempdir().unwrap();
-        let fs = LocalDisk::open(dir.path(), super::super::Options::new([0; 8])).unwrap();
-        let root = Folder { fd: fs.disk.root.clone(), key: fs.disk.root_key, hint: super::super::Hint::default() };
-        assert_eq!(shown_case(&root), None, "empty");
-        std::fs::write(dir.path().join("1.2"), b"").unwrap();
-        assert_eq!(shown_case(&root), None, "no letters");
-        std::fs::write(dir.path().join("name"), b"").unwrap();
-        std::fs::hard_link(dir.path().join("name"), dir.path().join("other")).unwrap();
-        assert_eq!(shown_case(&root), None, "a file with two names may have both");
-        std::fs::remove_file(dir.path().join("other")).unwrap();
-        assert_eq!(shown_case(&root), Some(false));
-        std::fs::hard_link(dir.path().join("name"), dir.path().join("NAME")).unwrap();
-        assert_eq!(shown_case(&root), Some(false));
     }
 }

@@ -17,11 +17,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use lru::LruCache;
 use rustix::fs::fstatfs;
 
 use super::graveyard::tick_ns;
 use super::ids::Key;
-use super::recent::Recent;
+use super::lru_cache::lru_cache;
 use super::stat::Stat;
 
 /// Objects whose first birth is remembered.
@@ -40,7 +41,7 @@ pub(super) struct Layers {
     /// Its layers were seen to be on different file systems.
     is_mixed: AtomicBool,
     /// By what copied objects are now, what they were first seen as.
-    renewed: Mutex<Recent<Key, Key>>,
+    renewed: Mutex<LruCache<Key, Key>>,
 }
 
 impl Layers {
@@ -52,7 +53,7 @@ impl Layers {
     }
 
     fn new(root: &Stat, since_ns: u64) -> Layers {
-        let (is_mixed, renewed) = (AtomicBool::new(false), Mutex::new(Recent::new(RENEWED_MAX)));
+        let (is_mixed, renewed) = (AtomicBool::new(false), Mutex::new(lru_cache(RENEWED_MAX)));
         Layers { fsid: root.attr.fsid, mount: root.mount, since_ns, is_mixed, renewed }
     }
 
@@ -80,7 +81,7 @@ impl Layers {
     pub(super) fn is_copy(&self, stat: &Stat, key: Key) -> bool {
         let same = stat.key.ino == key.ino && self.may_be_below(key);
         if same {
-            self.renewed.lock().unwrap_or_else(PoisonError::into_inner).insert(stat.key, key);
+            self.renewed.lock().unwrap_or_else(PoisonError::into_inner).put(stat.key, key);
         }
         same
     }

@@ -14,10 +14,9 @@
 //!   user, and what a caller may is what that user may.
 //! * **Stability** is the kernel's: fdatasync(2) and fsync(2), on directories too.
 //!
-//! Needs /proc, and Linux 5.8 for the times of symbolic links.
+//! Needs /proc, openat2(2), and Linux 5.8 for the times of symbolic links.
 
 mod access;
-mod acl;
 mod acting;
 mod closed;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
@@ -45,13 +44,12 @@ mod listing;
 #[expect(clippy::disallowed_methods, reason = "how long ago a listing went on is real time")]
 mod listings;
 mod looking;
+mod lru_cache;
 mod namespace;
 mod numbers;
 #[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
 #[expect(clippy::disallowed_methods, reason = "how long ago a file was written to is real time")]
 mod owed;
-#[expect(clippy::disallowed_types, reason = "looked up by key, and forgotten in any order")]
-mod recent;
 mod refused;
 #[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
 mod resolve;
@@ -84,6 +82,7 @@ use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, fstatvfs};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs};
@@ -243,6 +242,10 @@ impl LocalDisk {
         let object = Object { fd: Arc::new(root), key: stat.key, hint: Hint::default(), attr: stat.attr };
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
+        }
+        if matches!(resolve::open_part(&object.fd, b"."), Err(Errno::NOSYS)) {
+            let why = "openat2(2) is not available: it needs Linux 5.6, and a sandbox that allows it";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let kind = kind(&object.fd, object.attr.fsid);
         let closed = Closed::find(&options.closed, dir, &object.fd)?;

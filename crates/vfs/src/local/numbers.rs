@@ -5,21 +5,16 @@
 //! there. Such a number, and nothing else, would lead an old id to another file that is there and well. So what
 //! it was counted by takes the place of the birth: the mount, or the image. An id from before is stale then.
 
-use std::fs::File;
 use std::hash::Hasher;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
 
-use rustix::fs::{AtFlags, StatxFlags, fstatfs, makedev, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use siphasher::sip::SipHasher13;
 
 use super::stat::Stat;
 
 /// STATX_MNT_ID_UNIQUE (Linux 6.8): a number that no mount had before, nor will have until the next boot.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-/// The first bytes of an image, which tell it from others: all of these have a superblock there, with counts,
-/// places and mostly the time when it was made (ISO 9660 behind 32 KiB).
-const HEAD: usize = 64 << 10;
 
 /// See the module.
 pub(super) struct Numbers {
@@ -39,23 +34,16 @@ pub enum HandlesEnd {
     WithServer,
 }
 
-/// Whose the numbers are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Counter {
-    Mount,
-    Image,
-}
-
 impl Numbers {
     /// Of the disk that `dir` is on, as it was found, and that looks like `root`; `None` where a number stays its
     /// file's. `start` is different at every start.
     pub(super) fn of(dir: impl AsFd, root: &Stat, start: [u8; 8]) -> Option<Numbers> {
-        let image = |counter| if counter == Counter::Image { image(root.attr.fsid) } else { None };
-        let counter = counter(fstatfs(&dir).ok()?.f_type)?;
-        let (counted_by, end) = match (image(counter), mount(dir)) {
-            (Some(image), _) => (image, None),
-            (None, Some(mount)) => (mount, Some(HandlesEnd::WithMount)),
-            (None, None) => (u64::from_be_bytes(start), Some(HandlesEnd::WithServer)),
+        if !numbers_anew(fstatfs(&dir).ok()?.f_type) {
+            return None;
+        }
+        let (counted_by, end) = match mount(dir) {
+            Some(mount) => (mount, Some(HandlesEnd::WithMount)),
+            None => (u64::from_be_bytes(start), Some(HandlesEnd::WithServer)),
         };
         // Where births are told after all, nothing ends.
         let end = end.filter(|_| root.key.born_ns == 0);
@@ -75,16 +63,14 @@ impl Numbers {
     }
 }
 
-/// By the type of a file system (statfs(2)). Others that tell no births, as ext4 with small inodes and NFS, have
-/// numbers for good.
-fn counter(kind: i64) -> Option<Counter> {
-    match kind {
-        // FUSE and virtiofs, and ramfs.
-        0x6573_5546 | 0x8584_58f6 => Some(Counter::Mount),
-        // SquashFS, EROFS, cramfs, romfs, ISO 9660.
-        0x7371_7368 | 0xe0f5_e1e2 | 0x28cd_3d45 | 0x7275 | 0x9660 => Some(Counter::Image),
-        _ => None,
-    }
+/// Whether a file system of this type (statfs(2)) tells no births and numbers its inodes anew at each mount, or in each
+/// image. Others without births, as ext4 with small inodes and NFS, keep a file's number.
+fn numbers_anew(f_type: i64) -> bool {
+    const FUSE: i64 = 0x6573_5546; // virtiofs, too
+    const RAMFS: i64 = 0x8584_58f6;
+    // SquashFS, EROFS, cramfs, romfs, ISO 9660.
+    const IMAGES: [i64; 5] = [0x7371_7368, 0xe0f5_e1e2, 0x28cd_3d45, 0x7275, 0x9660];
+    [FUSE, RAMFS].contains(&f_type) || IMAGES.contains(&f_type)
 }
 
 /// The mount of `dir`, unlike all others at any time.
@@ -93,31 +79,6 @@ fn mount(dir: impl AsFd) -> Option<u64> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     let told = mount.stx_mask & UNIQUE.bits() != 0;
     told.then(|| hash(&[&boot, &mount.stx_mnt_id.to_be_bytes()]))
-}
-
-/// The image on a device, if this process may read it.
-fn image(device: u64) -> Option<u64> {
-    let (major, minor) = ((device >> 32) as u32, device as u32);
-    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    // Where the name has a slash the kernel has this.
-    let name = link.file_name()?.to_str()?.replace('!', "/");
-    let node = File::open(format!("/dev/{name}")).ok()?;
-    let is_it = node.metadata().ok()?.rdev() == makedev(major, minor);
-    if is_it { head(&node) } else { None }
-}
-
-fn head(image: &File) -> Option<u64> {
-    let mut bytes = vec![0; HEAD];
-    let mut len = 0;
-    while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
-        match image.read_at(rest, len as u64) {
-            Ok(0) => break,
-            Ok(n) => len += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-    Some(hash(&[bytes.get(..len)?]))
 }
 
 /// It must not change between versions.
@@ -132,6 +93,7 @@ mod tests {
     use super::super::ids::Key;
     use super::super::stat;
     use super::*;
+    use std::fs::File;
 
     fn stat(ino: u64, born_ns: u64) -> Stat {
         let stat = stat::of(File::open("/").unwrap()).unwrap();
@@ -154,7 +116,7 @@ mod tests {
         const NFS: i64 = 0x6969;
         const XFS: i64 = 0x5846_5342;
         for kind in [EXT, NFS, XFS] {
-            assert_eq!(counter(kind), None);
+            assert!(!numbers_anew(kind));
         }
     }
 
@@ -164,21 +126,5 @@ mod tests {
         assert_eq!(one, again);
         let proc = mount(File::open("/proc").unwrap());
         assert!(one.is_none() || one != proc);
-    }
-
-    #[test]
-    fn images_are_told_by_their_beginning() {
-        let dir = tempfile::tempdir().unwrap();
-        let image = |bytes: &[u8]| {
-            std::fs::write(dir.path().join("image"), bytes).unwrap();
-            head(&File::open(dir.path().join("image")).unwrap()).unwrap()
-        };
-        let mut bytes = vec![0; HEAD + 1];
-        let before = image(&bytes);
-        bytes[HEAD] = 1;
-        assert_eq!(image(&bytes), before);
-        bytes[HEAD - 1] = 1;
-        assert_ne!(image(&bytes), before);
-        assert_ne!(image(b""), image(b"\0"));
     }
 }

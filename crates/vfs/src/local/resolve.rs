@@ -5,7 +5,7 @@
 //! and the directory stays open for a while ([`dirs`](super::dirs)). statx(2) says whether what
 //! is in it is the object meant. If not, [`search`](super::search) looks for it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -302,38 +302,8 @@ pub(super) fn open_part(dir: impl AsFd, path: &[u8]) -> rustix::io::Result<Owned
     for _ in 0..TRIES {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Linux before 5.6, or a sandbox that does not know it.
-            Err(Errno::NOSYS) => return open_stepwise(dir, path),
             done => return done,
         }
     }
     Err(Errno::AGAIN)
-}
-
-/// What openat2 does, a name at a time. `path` has no `..`: names are checked when they come in.
-fn open_stepwise(dir: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let mut at = dir.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
-    for name in path.split(|b| *b == b'/') {
-        // An O_PATH descriptor of a symbolic link is no directory, so the next step fails.
-        at = openat(&at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    }
-    Ok(at)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_stepwise_way_follows_no_link() {
-        let top = std::env::temp_dir().join(format!("remora-stepwise-{}", std::process::id()));
-        std::fs::create_dir_all(top.join("a/b")).unwrap();
-        std::os::unix::fs::symlink("a", top.join("link")).unwrap();
-        let root = OwnedFd::from(std::fs::File::open(&top).unwrap());
-        let open = |path: &[u8]| open_stepwise(root.as_fd(), path).map(|fd| stat::of(&fd).unwrap().attr.kind);
-        assert_eq!(open(b"a/b"), Ok(FileType::Directory));
-        assert_eq!(open(b"link"), Ok(FileType::SymLink));
-        assert_eq!(open(b"link/b"), Err(Errno::NOTDIR));
-        std::fs::remove_dir_all(&top).unwrap();
-    }
 }

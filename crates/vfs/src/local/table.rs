@@ -5,16 +5,17 @@
 
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use remora_wire::nfs3::Status;
 use rustix::io::Errno;
 
 use super::ids::{Hint, Key};
-use super::recent::Recent;
+use super::lru_cache::lru_cache;
 
 /// How deep a directory is, the root being at 0, that things are reached in: each time a way is gone it takes
 /// as long as the way is.
 pub(super) const DEPTH_MAX: usize = 4096;
-/// Objects remembered as not to be found, half of them at least.
+/// Most objects remembered as not found.
 const MISSING_MAX: usize = 1 << 18;
 /// How long an object that a search did not find is not searched for again: it may have been
 /// moved into the tree from outside, but searches are dear.
@@ -85,31 +86,31 @@ impl Place {
 /// See the module.
 pub(super) struct Table {
     root: Key,
-    places: Recent<Key, Place>,
+    places: LruCache<Key, Place>,
     /// Until when not to search, and what to say meanwhile; `None` for objects that were removed.
-    missing: Recent<Key, Option<(Instant, Status)>>,
+    missing: LruCache<Key, Option<(Instant, Status)>>,
 }
 
 impl Table {
-    /// The `limit` places that were used last are never forgotten.
+    /// Keeps the `limit` places that were used last.
     pub(super) fn new(root: Key, limit: usize) -> Table {
-        Table { root, places: Recent::new(limit.saturating_mul(2)), missing: Recent::new(MISSING_MAX) }
+        Table { root, places: lru_cache(limit), missing: lru_cache(MISSING_MAX) }
     }
 
     /// `key` is `name` in `parent`. Returns the hint for its id: `hint`, unless it has one.
     pub(super) fn put(&mut self, key: Key, parent: Key, name: &[u8], hint: Hint) -> Hint {
-        self.missing.remove(&key);
-        if let Some(place) = self.places.get(&key) {
+        self.missing.pop(&key);
+        if let Some(place) = self.places.get_mut(&key) {
             place.seen(parent, name);
             return place.hint;
         }
-        self.places.insert(key, Place { name: Name::new(parent, name), also: None, hint });
+        self.places.put(key, Place { name: Name::new(parent, name), also: None, hint });
         hint
     }
 
     /// `key` has got another name: `name` in `parent`. `hint` is that in its id.
     pub(super) fn linked(&mut self, key: Key, parent: Key, name: &[u8], hint: Hint) {
-        match self.places.get(&key) {
+        match self.places.get_mut(&key) {
             Some(place) if place.name.is(parent, name) => {}
             Some(place) => place.also = Some(Box::new(Name::new(parent, name))),
             None => {
@@ -122,8 +123,8 @@ impl Table {
     /// its id, unless it has one.
     pub(super) fn moved(&mut self, key: Key, from: (Key, &[u8]), to: (Key, &[u8]), hint: Hint) {
         // A search that ran meanwhile may have missed it.
-        self.missing.remove(&key);
-        match self.places.get(&key) {
+        self.missing.pop(&key);
+        match self.places.get_mut(&key) {
             Some(place) if place.name.is(from.0, from.1) => place.moved(to.0, to.1),
             _ => {
                 self.put(key, to.0, to.1, hint);
@@ -170,16 +171,16 @@ impl Table {
 
     /// The directory `key` is in, and its name there; the one seen last if it has several.
     pub(super) fn place(&mut self, key: Key) -> Option<(Key, Box<[u8]>)> {
-        self.places.get(&key).map(|place| (place.name.parent, place.name.name.clone()))
+        self.places.get_mut(&key).map(|place| (place.name.parent, place.name.name.clone()))
     }
 
     /// The directory `key` is in, and the hint in that directory's id.
     pub(super) fn parent(&mut self, key: Key) -> Option<(Key, Hint)> {
-        let parent = self.places.get(&key)?.name.parent;
+        let parent = self.places.get_mut(&key)?.name.parent;
         if parent == self.root {
             return Some((parent, Hint::default()));
         }
-        let hint = self.places.get(&parent)?.hint;
+        let hint = self.places.get_mut(&parent)?.hint;
         Some((parent, hint))
     }
 
@@ -195,22 +196,22 @@ impl Table {
 
     /// `key` has this name no more, but it may live on under another.
     pub(super) fn forget_name(&mut self, key: Key, parent: Key, name: &[u8]) {
-        if self.places.get(&key).is_some_and(|place| !place.lost(parent, name)) {
-            self.places.remove(&key);
+        if self.places.get_mut(&key).is_some_and(|place| !place.lost(parent, name)) {
+            self.places.pop(&key);
         }
     }
 
     /// `key` was removed.
     pub(super) fn removed(&mut self, key: Key) {
-        self.places.remove(&key);
-        self.missing.insert(key, None);
+        self.places.pop(&key);
+        self.missing.put(key, None);
     }
 
     /// A search that took so long did not find `key`: who asks is `told` so. If that is not
     /// [`Status::Stale`] it may be there, and is searched for again as soon as the time for that allows.
     pub(super) fn not_found(&mut self, key: Key, took: Duration, told: Status) {
         let least = if told == Status::Stale { MISSING_FOR } else { Duration::ZERO };
-        self.missing.insert(key, Some((Instant::now() + least.max(took * MISSING_TIMES), told)));
+        self.missing.put(key, Some((Instant::now() + least.max(took * MISSING_TIMES), told)));
     }
 
     /// Why it is pointless to search for `key`, if it is.
