@@ -2,7 +2,7 @@
 
 mod serve_kit;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -108,4 +108,33 @@ fn who_waits_for_a_flush_does_not_wait_for_all_that_another_who_waits_for_it_ask
     };
     let fewest = (0..TRIES).map(|_| last_flush(done(Stable::FileSync, write_second))).min().unwrap();
     assert!(fewest <= BEFORE_MAX, "{fewest} READs came first");
+}
+
+#[test]
+fn datagrams_of_many_unproved_addresses_share_a_turn() {
+    let fs = Arc::new(MemFs::new(1));
+    let mut opts = options(fs.clone());
+    (opts.executor_threads, opts.executor_threads_more, opts.core.address_validation) = (1, 0, true);
+    let (serving, addr) = start(opts);
+    let mut modest = Tcp::connect_from(Ipv4Addr::new(127, 0, 0, 3), addr);
+    let root = modest.mount("/");
+    let [written, other] = ["written", "other"].map(|name| modest.create(&root, name));
+    let (open, opened) = channel();
+    let noted = note_from(&fs, opened);
+
+    let before = serving.stats().core.executed;
+    for n in 1..=BACKLOG as u8 {
+        let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 1, n), 0)).unwrap();
+        socket.send_to(&nfs_message(xid(), &read(&other, 1)), addr).unwrap();
+    }
+    wait_until(&serving, |s| s.core.executed == before + BACKLOG as u64);
+    modest.send(&nfs_message(xid(), &write_as(&written, Stable::Unstable)));
+    wait_until(&serving, |s| s.core.executed == before + BACKLOG as u64 + 1);
+    // It counts as executed a moment before it is in line.
+    std::thread::sleep(Duration::from_millis(20));
+    open.send(()).unwrap();
+    modest.receive();
+    let done = noted.lock().unwrap().clone();
+    let reads = done.iter().take_while(|kind| **kind != OpKind::Write).filter(|kind| **kind == OpKind::Read).count();
+    assert!(reads <= BEFORE_MAX, "{reads} datagrams first");
 }

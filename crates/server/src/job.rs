@@ -39,6 +39,7 @@ pub struct Job {
     pub(crate) durability: Durability,
     pub(crate) cookies: Arc<Cookies>,
     pub(crate) peer: Peer,
+    pub(crate) is_validated: bool,
     /// When it was made.
     pub(crate) at: Time,
     pub(crate) xid: u32,
@@ -220,6 +221,11 @@ impl Job {
     /// Who asked.
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// Whether the client has proved that it receives at its address. Others may have forged it.
+    pub fn is_validated(&self) -> bool {
+        self.is_validated
     }
 
     fn exec<'a>(&'a self, caller: &'a Caller, version: Version) -> Exec<'a> {

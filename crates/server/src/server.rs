@@ -458,7 +458,8 @@ impl Server {
         self.pending.insert(ticket, Pending { peer, client, bytes, kind });
         let Config { exports, limits, durability, .. } = &self.config;
         let (exports, cookies, at) = (exports.clone(), self.cookies.clone(), self.now);
-        let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, at, xid, work };
+        let is_validated = !self.validation.bounds(peer);
+        let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, is_validated, at, xid, work };
         self.events.push_back(Execute { ticket, job });
     }
 

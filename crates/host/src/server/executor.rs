@@ -117,7 +117,8 @@ impl JobQueue {
     /// there: it would take the first for all there is, and take the processor from who adds the rest.
     pub(super) fn push(&self, jobs: Vec<Work>) {
         let tasks = jobs.into_iter().filter_map(|work| {
-            let turn = self.tasks.turn_of(work.execute.job.peer().addr);
+            let job = &work.execute.job;
+            let turn = if job.is_validated() { self.tasks.turn_of(job.peer().addr) } else { Turn::FORGEABLE };
             let Some(lane) = self.lane_of(&work.execute.job) else {
                 return Some((turn, Task::Execute(Waiting { turn, work })));
             };

@@ -5,7 +5,8 @@
 //! of the turn that has waited longest. So a client with a thousand tasks in here keeps one with a
 //! single task waiting for one of its own, and no longer. A task that has become needless while it
 //! waited (others have done it along with theirs) costs its client no turn. Clients fall into [`TURNS`] turns by
-//! address, with a hash that nobody can foresee; those of one turn share it.
+//! address, with a hash that nobody can foresee; those of one turn share it. Clients whose addresses may be forged share
+//! [one](Turn::FORGEABLE), so that a sender who claims many addresses gets no more.
 //!
 //! While there is work for everybody nobody takes a lock: the queues are lock-free ones, and the
 //! lock here is only for those who have nothing to do and go to sleep, and for those who wake them.
@@ -25,6 +26,11 @@ const TURNS: usize = u64::BITS as usize;
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Turn(usize);
+
+impl Turn {
+    /// That of all clients that have not proved their addresses.
+    pub(super) const FORGEABLE: Turn = Turn(0);
+}
 
 /// Some of the turns.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -136,7 +142,7 @@ impl<T> Default for Queue<T> {
 impl<T> Queue<T> {
     /// The turn of the client at this address: of its host, for IPv6.
     pub(super) fn turn_of(&self, client: SocketAddr) -> Turn {
-        Turn(self.spread.hash_one(host_of(client)) as usize % TURNS)
+        Turn(1 + self.spread.hash_one(host_of(client)) as usize % (TURNS - 1))
     }
 
     /// Adds a task; after [`close`](Queue::close) nobody will take it.
